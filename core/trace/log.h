@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "trace/dtype.h"
+
+/// The ordered trace of one run: what PyTorch asks of its caching allocator, event by event. Everything that oometer
+/// says is a view of this log; nothing is added to a total afterwards.
+namespace oometer {
+
+using StorageId = std::uint32_t;
+using ModuleId = std::uint32_t;
+using OpId = std::uint16_t;
+
+inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
+
+/// The compute stream. Side streams (DeepSpeed's reduction stream, FSDP's all-gather stream) have ids above it.
+inline constexpr std::uint8_t kDefaultStream = 0;
+
+enum class EventKind : std::uint8_t {
+  alloc,          ///< a storage is born: `storage` says which
+  free,           ///< its last handle went
+  record_stream,  ///< Tensor.record_stream: `stream` uses the storage too; its free waits for that stream's events
+  empty_cache,    ///< torch.cuda.empty_cache(): cached whole segments go back to the driver
+};
+
+/// One event. 16 bytes: a step of LLaVA-1.5 7B has some twenty thousand.
+struct Event {
+  StorageId storage = 0;
+  ModuleId module = 0;
+  OpId op = 0;
+  EventKind kind = EventKind::alloc;
+  std::uint8_t stream = kDefaultStream;
+};
+
+/// What a storage is for. `tensor` is an ordinary result of an operator: the report tells activations (kept for
+/// backward) from temporaries by `saved` and by its life.
+enum class Role : std::uint8_t {
+  parameter,
+  buffer,
+  input,
+  gradient,
+  optimizer_state,
+  tensor,
+  workspace,  ///< inside an operator or a library: gone when the operator returns
+};
+
+enum class PhaseName : std::uint8_t { init, forward, backward, optimizer };
+
+/// A storage's record. Bytes are what was asked for (the allocator rounds).
+struct StorageRecord {
+  std::int64_t bytes = 0;
+  std::uint32_t alloc_event = 0;
+  std::uint32_t free_event = kNever;  ///< kNever: alive at the end of the log
+  ModuleId module = 0;                ///< owner: the module whose code made it, or whose parameter, gradient or state it is
+  std::uint32_t shape = 0;            ///< index of its first dimension in Log::dims
+  std::uint8_t ndim = 0;
+  DType dtype = DType::float32;
+  Role role = Role::tensor;
+  bool saved = false;       ///< some autograd node held it for backward
+  bool recomputed = false;  ///< made while a checkpointed block was run again
+};
+
+enum class Modality : std::uint8_t { none, vision, projector, language };
+
+/// A node of the module tree, as `named_modules()` gives it. The path is the names joined by dots from the root.
+/// Module 0 is the model itself (loss and merging happen there).
+struct ModuleRecord {
+  ModuleId parent = 0;
+  const char* name = "";   ///< static text: "layers", "q_proj"
+  std::int32_t index = -1; ///< position in a ModuleList ("layers.3"), -1 for none
+  const char* type = "";   ///< class name in Hugging Face or torch.nn: "LlamaMLP"
+  Modality modality = Modality::none;
+};
+
+/// Where a phase begins; it ends where the next begins.
+struct PhaseMark {
+  std::uint32_t first_event = 0;
+  PhaseName name = PhaseName::init;
+  std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2
+};
+
+struct Log {
+  std::vector<Event> events;
+  std::vector<StorageRecord> storages;
+  std::vector<std::int64_t> dims;  ///< shapes of all storages, end to end
+  std::vector<ModuleRecord> modules;
+  std::vector<const char*> ops;  ///< OpId -> static name ("mm", "_softmax")
+  std::vector<PhaseMark> phases;
+  bool overflow = false;  ///< some size did not fit 63 bits: the log is not to be believed
+};
+
+/// "language_model.layers.0.mlp" of a module; "" for the model itself.
+std::string module_path(const Log& log, ModuleId module);
+
+}  // namespace oometer
