@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace oometer {
+
+enum class Strategy : std::uint8_t { none, ddp, deepspeed, fsdp1, fsdp2 };
+
+/// A DeepSpeed configuration with every "auto" resolved as transformers does (integrations/deepspeed.py,
+/// trainer_config_process and trainer_config_finalize, 5.23). Sizes are elements, as DeepSpeed counts them; defaults
+/// are those of deepspeed/runtime/zero/config.py, 0.19.8.
+struct DeepSpeedConfig {
+  std::int64_t zero_stage = 2;
+  std::int64_t reduce_bucket_size = 500'000'000;
+  std::int64_t allgather_bucket_size = 500'000'000;
+  std::int64_t sub_group_size = 1'000'000'000;
+  bool overlap_comm = false;  ///< two reduce buckets instead of one
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  bool round_robin_gradients = false;
+  double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
+
+  bool operator==(const DeepSpeedConfig&) const = default;
+};
+
+struct ParallelConfig {
+  Strategy strategy = Strategy::none;
+  std::int64_t data = 1;             ///< replicas
+  std::optional<std::int64_t> rank;  ///< none: the rank that needs most
+  DeepSpeedConfig deepspeed;         ///< read only where the strategy is deepspeed
+
+  /// The product of the degrees: how many GPUs the job takes.
+  std::int64_t world_size() const { return data; }
+
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+}  // namespace oometer

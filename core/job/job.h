@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda/outside.h"
+#include "distributed/config.h"
+#include "models/data.h"
+#include "models/registry.h"
+#include "runtime/behaviours.h"
+#include "train/config.h"
+
+/// A job (version 1): what a person asks oometer about, fully resolved and validated.
+namespace oometer {
+
+enum class Task : std::uint8_t { train, inference };
+
+struct ModelChoice {
+  std::string preset;       ///< id of presets/models, or ""
+  std::string name;         ///< for people: the job's `model.name`, else the preset's title, else the class
+  std::string given_name;   ///< `model.name` as the job gave it
+  std::string config_json;  ///< the job's own `model.config` (overrides where there is a preset), canonical; "" if none
+  ModelConfig config;
+
+  bool operator==(const ModelChoice&) const = default;
+};
+
+struct Job {
+  ModelChoice model;
+  Task task = Task::train;
+  DataConfig data;
+  TrainingConfig training;
+  ParallelConfig parallel;
+  Gpu gpu;
+  Runtime runtime;
+
+  std::vector<std::string> assumptions;  ///< defaults that the answer rests on and the job did not say
+  std::vector<std::string> unmodelled;   ///< what the input asks for and the answer leaves out, each with its pointer
+
+  bool operator==(const Job&) const = default;
+};
+
+}  // namespace oometer

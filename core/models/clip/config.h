@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/activation.h"
+
+/// transformers 5.23, models/clip/configuration_clip.py: the fields that decide memory.
+namespace oometer {
+
+class ConfigReader;
+
+/// class CLIPVisionConfig.
+struct ClipVisionConfig {
+  std::int64_t hidden_size = 768;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t projection_dim = 512;  ///< used by classes with a projection only
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t num_channels = 3;
+  std::int64_t image_size = 224;  ///< pixels; the model takes square images only
+  std::int64_t patch_size = 32;
+  Activation hidden_act = Activation::quick_gelu;
+  double attention_dropout = 0.0;
+
+  /// Floors as Conv2d does.
+  std::int64_t num_patches() const { return (image_size / patch_size) * (image_size / patch_size); }
+  /// Patches and the class token.
+  std::int64_t num_positions() const { return num_patches() + 1; }
+
+  bool operator==(const ClipVisionConfig&) const = default;
+};
+
+/// class CLIPTextConfig.
+struct ClipTextConfig {
+  std::int64_t vocab_size = 49408;
+  std::int64_t hidden_size = 512;
+  std::int64_t intermediate_size = 2048;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 8;
+  std::int64_t max_position_embeddings = 77;
+  std::int64_t eos_token_id = 49407;  ///< 2 makes the text model pool by argmax (CLIPTextTransformer.forward)
+  Activation hidden_act = Activation::quick_gelu;
+  double attention_dropout = 0.0;
+
+  bool operator==(const ClipTextConfig&) const = default;
+};
+
+/// class CLIPConfig.
+struct ClipConfig {
+  ClipTextConfig text;
+  ClipVisionConfig vision;
+  std::int64_t projection_dim = 512;
+
+  bool operator==(const ClipConfig&) const = default;
+};
+
+ClipVisionConfig read_clip_vision_config(ConfigReader& reader);
+ClipTextConfig read_clip_text_config(ConfigReader& reader);
+ClipConfig read_clip_config(ConfigReader& reader);
+
+}  // namespace oometer

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/clip/config.h"
+#include "models/llama/config.h"
+#include "runtime/behaviours.h"
+
+namespace oometer {
+
+/// Which of a tower's tokens go on: "default" drops the class token, "full" keeps it (the original code's "patch" and
+/// "cls_patch").
+enum class FeatureSelect : std::uint8_t { without_class_token, full };
+
+/// transformers 5.23, models/llava/configuration_llava.py, class LlavaConfig; and the same model as the original code
+/// (haotian-liu/LLaVA v1.2.2) describes it.
+struct LlavaConfig {
+  ClipVisionConfig vision;
+  LlamaConfig text;
+  /// Indices into the tower's hidden states [embeddings, layer 1, ..., layer N], all in 0..N.
+  std::vector<std::int64_t> vision_feature_layers;
+  /// The config gave a list: the features are concatenated along the channels (torch.cat, even of one).
+  bool vision_feature_layer_is_list = false;
+  FeatureSelect vision_feature_select = FeatureSelect::without_class_token;
+  Activation projector_hidden_act = Activation::gelu;
+  bool projector_bias = true;
+  /// Linear layers in the projector, an activation between each two: 2 in transformers; the original code's
+  /// mm_projector_type is "linear" (1), "mlpNx_gelu" (N) or "identity" (0).
+  std::int64_t projector_depth = 2;
+  /// Tie lm_head to the embedding (the text config's own flag is carried upwards, LlavaConfig.__post_init__).
+  bool tie_word_embeddings = false;
+  /// config.json written by the original code (LlavaLlamaForCausalLM): only runtime.framework "llava" runs it.
+  bool original_format = false;
+
+  /// Channels that the projector takes in.
+  std::int64_t projector_input_size() const {
+    return vision.hidden_size * static_cast<std::int64_t>(vision_feature_layers.size());
+  }
+  /// Tokens of the language model that one image takes.
+  std::int64_t tokens_per_image() const {
+    return vision_feature_select == FeatureSelect::full ? vision.num_positions() : vision.num_patches();
+  }
+
+  bool operator==(const LlavaConfig&) const = default;
+};
+
+/// With Framework::llava the original code's keys (mm_projector_type, mm_vision_select_layer, ...) count.
+LlavaConfig read_llava_config(ConfigReader& reader, Framework framework);
+
+}  // namespace oometer

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "models/clip/config.h"
+#include "models/llama/config.h"
+#include "models/llava/config.h"
+
+namespace oometer {
+
+/// One alternative for each class that can be built; `architectures[0]` decides where a model_type has several.
+using ModelConfig = std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig>;
+
+/// Reads a whole config.json. An unknown model_type or class is an error that lists those supported.
+ModelConfig read_model_config(ConfigReader& reader, Framework framework);
+
+/// The Hugging Face class that a config stands for, "LlamaForCausalLM".
+const char* class_name(const ModelConfig& config);
+
+/// What the job needs to know of a family without building a model.
+struct ModelTraits {
+  bool takes_text = false;
+  bool takes_images = false;
+  bool has_projector = false;
+  std::int64_t max_sequence_length = 0;      ///< 0: no limit, else longer sequences are refused (CLIP's text model)
+  std::int64_t default_sequence_length = 0;  ///< where the job gives none
+  std::int64_t image_size = 0;               ///< the config's own, pixels; 0: no images
+  std::int64_t tokens_per_image = 0;         ///< within the language model's sequence; 0: not merged
+  std::int64_t hidden_size = 0;              ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
+};
+ModelTraits model_traits(const ModelConfig& config);
+
+}  // namespace oometer

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "result.h"
+
+/// What a version of a library does, by name. The one place that knows versions: models, operators and strategies read
+/// flags, never a version (rule 7 of the design).
+namespace oometer {
+
+/// A release of a library; comparable. Patch releases are kept, no flag depends on one except where it says so.
+struct Version {
+  int major = 0;
+  int minor = 0;
+  int patch = 0;
+
+  auto operator<=>(const Version&) const = default;
+};
+
+/// "2.15", "v4.37.2", "2.15.0+cu132" (what follows the digits is dropped); nothing else.
+Result<Version> parse_version(const std::string& text);
+std::string to_string(const Version& version);
+
+/// Whose code trains: Hugging Face transformers, or the original LLaVA repository (haotian-liu/LLaVA v1.2.2).
+enum class Framework : std::uint8_t { transformers, llava };
+
+/// How transformers runs mixture-of-experts layers.
+enum class ExpertsImplementation : std::uint8_t { grouped_mm, batched_mm, eager };
+
+/// The job's `runtime`, resolved. The defaults are the versions that the reference cases were made with.
+struct Runtime {
+  Framework framework = Framework::transformers;
+  Version torch{2, 15, 0};
+  Version transformers{5, 23, 0};
+  Version deepspeed{0, 19, 8};
+  Version peft{0, 21, 2};
+  bool cudnn = true;
+  bool expandable_segments = false;
+  ExpertsImplementation experts = ExpertsImplementation::grouped_mm;
+
+  bool operator==(const Runtime&) const = default;
+};
+
+/// The versions a framework is used with where the job names none: the original LLaVA code pins torch 2.1.2,
+/// transformers 4.37.2 and deepspeed 0.12.6 (its pyproject.toml, v1.2.2).
+Runtime default_runtime(Framework framework);
+
+/// How equal-sized free blocks are ordered in the allocator's pools (c10/cuda/CUDACachingAllocator.cpp).
+enum class TieBreak : std::uint8_t {
+  address,          ///< BlockComparatorSize: (stream, size, address); up to 2.8
+  segment_counter,  ///< BlockComparatorSizeCounterAddress: the oldest segment first, then its lowest address; 2.15
+};
+
+/// How image features get into the text embeddings.
+enum class LlavaMerge : std::uint8_t {
+  legacy_index_put,         ///< _merge_input_ids_with_image_features; transformers 4.37 - 4.45
+  masked_scatter_expanded,  ///< masked_scatter with the mask expanded to [b, s, h]; 4.46 - 4.57
+  masked_scatter,           ///< masked_scatter with a [b, s, 1] mask; 5.x
+  split_and_cat,            ///< the original code: embed the pieces, torch.cat each sample, pad, torch.stack
+};
+
+/// How the language-model loss shifts labels against logits.
+enum class LossShift : std::uint8_t {
+  shift_logits_copy,   ///< logits[..., :-1, :].contiguous(): a copy; up to transformers 4.50
+  mask_logits_copy,    ///< LLaVA 4.37 - 4.51: boolean indexing by the attention mask
+  pad_labels,          ///< ForCausalLMLoss: the labels are padded, the logits stay; 4.51.3 and later
+};
+
+/// Named behaviours. A flag says what is done, the comment since when and where that was read. To add one: a field
+/// here with its source, a line in `resolve_behaviours`.
+struct Behaviours {
+  // --- torch ---------------------------------------------------------------------------------------------------------
+
+  /// Each GEMM allocates its cuBLAS workspace after its output and frees it when it ends (2.15:
+  /// ATen/cuda/CublasHandlePool.cpp, isCUDABlasWorkspaceCachingEnabled is off by default); otherwise one workspace a
+  /// (handle, stream) is allocated at the first GEMM and kept: with autograd's own thread two in training (<= 2.14,
+  /// seen on a T4 with 2.14.0).
+  bool cublas_workspace_per_call = true;
+  /// cuBLASLt (addmm with a 1-D bias) takes its own 1 MiB a call: <= 2.6 (gemm_and_bias) and 2.15
+  /// (CublasLtWorkspace, ATen/cuda/detail/CublasLtUtils.h).
+  bool cublaslt_workspace_per_call = true;
+  /// cuBLASLt uses the cuBLAS workspace of its stream instead of one of its own: 2.13 - 2.14. Neither flag: 2.7 - 2.12,
+  /// one cached 1 MiB a (handle, stream).
+  bool cublaslt_workspace_unified = false;
+  /// The 32 MiB cuBLAS workspace is for compute capability 9 to 12 (2.13 and later); before only for 9.0
+  /// (CublasHandlePool.cpp, getChosenWorkspaceSize: `major - 9 < 4u`). Others: 8,519,680 bytes.
+  bool cublas_large_workspace_on_blackwell = true;
+  TieBreak allocator_tie_break = TieBreak::segment_counter;
+  /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; 2.1 and later, off by default.
+  bool expandable_segments = false;
+  /// torch.optim picks foreach for CUDA parameters where neither is asked for (_default_to_fused_or_foreach,
+  /// torch/optim/optimizer.py; 2.0 and later).
+  bool optimizer_defaults_to_foreach = true;
+  /// The FP16/BF16 pair of flash and memory-efficient SDPA kernels is there from 2.0; forced cuDNN SDPA from 2.4, and
+  /// it is PyTorch's first choice on compute capability 9.0 and 10.0 where cuDNN is present (2.5: first choice, then
+  /// put after flash again in 2.5.1; first again from 2.9: sdp_utils.cpp, priority order).
+  bool sdpa_prefers_cudnn = false;
+  /// cuDNN is there: convolutions take its kernels instead of im2col, its SDPA can be chosen.
+  bool cudnn = true;
+  /// Recomputation stops when the last tensor that backward needs has been rebuilt
+  /// (torch/utils/checkpoint.py, _CheckpointFrame.early_stop; 2.1 and later).
+  bool checkpoint_early_stop = true;
+
+  // --- transformers --------------------------------------------------------------------------------------------------
+
+  /// `gradient_checkpointing_enable()` without arguments is reentrant: 4.x; not in 5.x
+  /// (modeling_utils.py, _activation_checkpointing_enable).
+  bool checkpoint_reentrant_by_default = false;
+  /// Blocks take everything but hidden_states as keywords, which a checkpoint keeps by reference (5.x,
+  /// modeling_layers.py, GradientCheckpointingLayer); before everything went positionally.
+  bool checkpoint_passes_keywords = true;
+  LossShift loss_shift = LossShift::pad_labels;
+  /// The model itself turns the logits to fp32 and returns those (LlamaForCausalLM.forward, `logits.float()`; up to
+  /// 4.44); later the loss does and the outputs stay in the model's dtype.
+  bool logits_float_in_model = false;
+  /// The tower's hidden states are all kept until the features are selected (`output_hidden_states=True`; up to 4.57
+  /// and the original code); 5.x captures only the selected ones (utils/output_capturing.py, select_hidden_states).
+  bool captures_all_hidden_states = false;
+  LlavaMerge llava_merge = LlavaMerge::masked_scatter;
+  /// The tower's forward is decorated with @torch.no_grad (original code, clip_encoder.py).
+  bool vision_tower_no_grad = false;
+  /// CLIP's attention is bmm, softmax, bmm whatever is asked for: transformers up to 4.46 (modeling_clip.py).
+  bool clip_attention_always_eager = false;
+
+  // --- DeepSpeed -----------------------------------------------------------------------------------------------------
+
+  /// ZeRO 1/2 asks the device for its free memory and flattens a group there if it fits; else through host memory
+  /// (stage_1_and_2.py, __init__; 0.16 and later). Before: always through host memory (`move_to_cpu`).
+  bool zero_flattens_on_gpu = true;
+  /// initialize_optimizer_states calls optimizer.step(): the moments are born at initialisation (0.12.6); later
+  /// versions leave them to the first real step (0.14.4, 0.19.8).
+  bool zero_optimizer_states_at_init = false;
+  /// The reduce buckets are allocated at the first gradient hook (setup_buckets, 0.19.8); before at the start of
+  /// backward, ahead of the logits' gradient (0.12.6, 0.14.4).
+  bool zero_buckets_at_first_gradient = true;
+
+  // --- the reference tests -------------------------------------------------------------------------------------------
+
+  /// Under a TorchDispatchMode no gradient is accumulated in place (isTensorSubclassLike is then true:
+  /// ATen/TensorSubclassLikeUtils.h). Only the tests that compare with a recorded mode set it.
+  bool dispatch_mode = false;
+};
+
+/// The flags of a runtime. Total: the job's validation has refused versions outside the known range.
+Behaviours resolve_behaviours(const Runtime& runtime);
+
+/// What is only known from reading source or between two versions that were read; for the report's assumptions.
+std::vector<std::string> runtime_caveats(const Runtime& runtime);
+
+/// The first and last version that the flags are known for.
+struct VersionRange {
+  Version first;
+  Version last;
+};
+inline constexpr VersionRange known_torch{{2, 0, 0}, {2, 15, 99}};
+inline constexpr VersionRange known_transformers{{4, 37, 0}, {5, 23, 99}};
+inline constexpr VersionRange known_deepspeed{{0, 12, 6}, {0, 19, 99}};
+inline constexpr VersionRange known_peft{{0, 10, 0}, {0, 21, 99}};
+
+}  // namespace oometer
