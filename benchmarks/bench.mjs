@@ -1,0 +1,66 @@
+// Prints every number that the project promises about its speed and size: `./dev bench`.
+import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { brotliCompressSync, gzipSync } from "node:zlib";
+
+const root = new URL("..", import.meta.url);
+const file = (path) => new URL(path, root);
+const jobs = JSON.parse(readFileSync(file("benchmarks/jobs.json")));
+
+// FakeTensor, the reference tool that runs the real model on tensors without storage: seconds for one iteration of
+// LLaVA-1.5 7B. Live where PyTorch is at hand, else the figure recorded on a developer's machine.
+const RECORDED_FAKE_TENSOR_S = 2.6;
+
+function fakeTensor() {
+  const live = spawnSync("python3", [file("benchmarks/fake_tensor.py").pathname], { encoding: "utf8" });
+  return live.status === 0
+    ? { seconds: Number(live.stdout), source: "measured now" }
+    : { seconds: RECORDED_FAKE_TENSOR_S, source: "recorded on a developer's machine; PyTorch is not installed here" };
+}
+
+function median(call) {
+  const times = [];
+  for (const end = performance.now() + 2000; times.length < 5 || performance.now() < end; ) {
+    const start = performance.now();
+    call();
+    times.push(performance.now() - start);
+  }
+  return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+}
+
+const wasmBinary = readFileSync(file("build/wasm/oometer.wasm"));
+const glue = readFileSync(file("build/wasm/oometer.mjs"));
+const { default: create } = await import(file("build/wasm/oometer.mjs"));
+
+const native = JSON.parse(
+  execFileSync(file("build/native/benchmarks/oometer-bench").pathname, [file("benchmarks/jobs.json").pathname]),
+);
+const oometer = await create({ wasmBinary });
+const judge = (value, limit) => (limit === undefined ? "" : value <= limit ? `  (must: ${limit}, met)` : `  (must: ${limit}, NOT MET)`);
+
+console.log(`One whole answer: two iterations, allocator, report. Median milliseconds; WebAssembly in Node ${process.version}.\n`);
+for (const { name, job, limit_ms: limits = {} } of jobs) {
+  const text = JSON.stringify(job);
+  const wasm = median(() => oometer.estimate(text));
+  console.log(`${name}  (${JSON.parse(oometer.estimate(text)).events} events)`);
+  console.log(`  native       ${native[name].toFixed(3).padStart(8)}${judge(native[name], limits.native)}`);
+  console.log(`  WebAssembly  ${wasm.toFixed(3).padStart(8)}${judge(wasm, limits.wasm)}`);
+}
+
+const { seconds, source } = fakeTensor();
+const ratio = (2 * seconds * 1000) / native[jobs[0].name];
+console.log(`\nFakeTensor, LLaVA-1.5 7B: ${seconds.toFixed(2)} s an iteration (${source}).`);
+console.log(`oometer is ${Math.round(ratio).toLocaleString("en")} times faster for the same two iterations  (must: 1,000, ${ratio >= 1000 ? "met" : "NOT MET"})`);
+
+const kilobytes = (bytes) => bytes / 1000;
+const brotli = kilobytes(brotliCompressSync(wasmBinary).length + brotliCompressSync(glue).length);
+const gzip = kilobytes(gzipSync(wasmBinary, { level: 9 }).length + gzipSync(glue, { level: 9 }).length);
+console.log(`\nWebAssembly and its glue, kB: ${gzip.toFixed(1)} gzip${judge(gzip, 200)}, ${brotli.toFixed(1)} brotli`);
+
+for (const { name, job, limit_heap_mb: limit } of jobs.filter((entry) => entry.limit_heap_mb)) {
+  const fresh = await create({ wasmBinary });
+  const idle = fresh.heapBytes();
+  fresh.estimate(JSON.stringify(job));
+  const heap = fresh.heapBytes() / 1e6;
+  console.log(`Peak heap, ${name}, MB: ${heap.toFixed(1)}${judge(heap, limit)}; ${(idle / 1e6).toFixed(1)} before`);
+}

@@ -1,0 +1,105 @@
+// The command `oometer`: the job's options and files go in, text comes out. What it says is the report's, word for
+// word.
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/format.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "job/catalogue.h"
+#include "job/estimate.h"
+#include "version.h"
+
+namespace oometer::cli {
+namespace {
+
+constexpr int kFits = 0;
+constexpr int kDoesNotFit = 1;
+constexpr int kBadInput = 2;
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
+}
+
+int bad_input(const std::string& pointer, const std::string& message) {
+  std::fprintf(stderr, "oometer: %s%s%s\n", pointer.c_str(), pointer.empty() ? "" : ": ", message.c_str());
+  return kBadInput;
+}
+
+/// The job's report, handed to `use` if there is one.
+template <typename Use>
+int with_report(const JobOptions& options, const Use& use) {
+  const std::string text = estimate_json(options.job());
+  const nlohmann::json report = nlohmann::json::parse(text);
+  if (const auto error = report.find("error"); error != report.end()) {
+    return bad_input(error->at("pointer").get<std::string>(), error->at("message").get<std::string>());
+  }
+  return use(text, report);
+}
+
+int run_estimate(const JobOptions& options, bool json) {
+  return with_report(options, [&](const std::string& text, const nlohmann::json& report) {
+    print(json ? text : table(report));
+    return kFits;
+  });
+}
+
+int run_check(const JobOptions& options, bool strict) {
+  return with_report(options, [&](const std::string&, const nlohmann::json& report) {
+    print(verdict_line(report));
+    const std::string verdict = report.at("verdict").get<std::string>();
+    return verdict == "fits" || (verdict == "tight" && !strict) ? kFits : kDoesNotFit;
+  });
+}
+
+int run_presets() {
+  std::printf("Models (--preset)\n");
+  for (const ModelPreset& model : model_presets()) std::printf("  %-26s %s\n", model.id.c_str(), model.title.c_str());
+  std::printf("\nGPUs (--gpu)%50s\n", "usable memory");
+  for (const Gpu& gpu : gpu_catalogue()) {
+    std::printf("  %-26s %-32s%s%s\n", gpu.id.c_str(), gpu.name.c_str(), bytes_text(gpu.usable_bytes).c_str(),
+                gpu.calibrated ? "" : "  (not calibrated)");
+  }
+  return kFits;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Will this training run fit on that GPU, and what holds its memory?", "oometer"};
+  app.set_version_flag("--version", std::string(version()));
+  app.require_subcommand(1);
+
+  CLI::App* estimate = app.add_subcommand("estimate", "print a job's report");
+  const JobOptions estimate_options(*estimate);
+  bool json = false;
+  estimate->add_flag("--json", json, "the whole report, as JSON");
+
+  CLI::App* check = app.add_subcommand("check", "exit with 0 if the job fits, 1 if not, 2 on bad input");
+  const JobOptions check_options(*check);
+  bool strict = false;
+  check->add_flag("--strict", strict, "a tight fit is not enough");
+
+  CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that are known by name");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kFits : kBadInput;
+  }
+  if (presets->parsed()) return run_presets();
+  if (check->parsed()) return run_check(check_options, strict);
+  return run_estimate(estimate_options, json);
+}
+
+}  // namespace
+}  // namespace oometer::cli
+
+int main(int argc, char** argv) {
+  try {
+    return oometer::cli::run(argc, argv);
+  } catch (const std::exception& error) {  // a file that cannot be read
+    return oometer::cli::bad_input("", error.what());
+  }
+}

@@ -1,0 +1,133 @@
+#include "cli/options.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <stdexcept>
+
+namespace oometer::cli {
+
+using Json = nlohmann::json;
+
+/// How the text of an option becomes JSON. A value that is not what the key wants stays text: the core then names the
+/// key, what it found and what would be right, for files and options alike.
+enum class Kind {
+  text,   ///< always a string: "2.15" is a version, not a number
+  value,  ///< JSON where it is valid JSON (8, 1.0, null, ["lm_head"], {"rank": 8}), else a string
+  flag,   ///< `--key` alone means true
+};
+
+struct Key {
+  const char* option;
+  const char* pointer;
+  Kind kind;
+  const char* help;
+};
+
+namespace {
+
+constexpr Key kKeys[] = {
+    {"--preset", "/model/preset", Kind::text, "a model of `oometer presets`"},
+    {"--task", "/task", Kind::text, "train or inference"},
+    {"--micro-batch-size", "/data/micro_batch_size", Kind::value, "samples per forward, per replica"},
+    {"--sequence-length", "/data/sequence_length", Kind::value,
+     "tokens the language model sees, image tokens included"},
+    {"--target-length", "/data/target_length", Kind::value, "decoder tokens of encoder-decoder models"},
+    {"--images-per-sample", "/data/images_per_sample", Kind::value, "images in each sample"},
+    {"--tiles", "/data/tiles", Kind::value, "tiles of each image"},
+    {"--image-size", "/data/image_size", Kind::value, "[height, width] in pixels, before tiling"},
+    {"--stage", "/training/stage", Kind::text, "pretrain, finetune, full or custom"},
+    {"--freeze", "/training/freeze", Kind::value, "name components that do not train, as a JSON list"},
+    {"--train-only", "/training/train_only", Kind::value, "name components that alone train, as a JSON list"},
+    {"--precision", "/training/precision", Kind::text, "fp32, bf16, fp16, amp-bf16 or amp-fp16"},
+    {"--optimizer", "/training/optimizer/name", Kind::text, "adamw, adam or sgd"},
+    {"--optimizer-implementation", "/training/optimizer/implementation", Kind::text, "foreach, fused or for-loop"},
+    {"--momentum", "/training/optimizer/momentum", Kind::value, "of sgd"},
+    {"--attention", "/training/attention", Kind::text, "eager, sdpa, or sdpa-flash, -efficient, -math, -cudnn"},
+    {"--activation-checkpointing", "/training/activation_checkpointing", Kind::value,
+     "none, non-reentrant or reentrant"},
+    {"--gradient-accumulation-steps", "/training/gradient_accumulation_steps", Kind::value,
+     "forwards per optimizer step"},
+    {"--max-grad-norm", "/training/max_grad_norm", Kind::value, "clip the gradients' norm"},
+    {"--loss", "/training/loss", Kind::value, "the output whose mean is the loss, if not the model's own"},
+    {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},
+    {"--data-parallel", "/parallel/data", Kind::value, "replicas"},
+    {"--zero-stage", "/parallel/zero_stage", Kind::value, "DeepSpeed's ZeRO stage"},
+    {"--gpu", "/gpu/name", Kind::text, "a GPU of `oometer presets`"},
+    {"--usable-bytes", "/gpu/usable_bytes", Kind::value, "what the allocator may take, instead of a GPU's name"},
+    {"--compute-capability", "/gpu/compute_capability", Kind::text, "beside --usable-bytes: 9.0"},
+    {"--framework", "/runtime/framework", Kind::text, "transformers or llava"},
+    {"--torch", "/runtime/torch", Kind::text, "version of PyTorch: 2.15"},
+    {"--transformers", "/runtime/transformers", Kind::text, "version of transformers: 5.23"},
+    {"--deepspeed", "/runtime/deepspeed", Kind::text, "version of DeepSpeed: 0.19.8"},
+    {"--cudnn", "/runtime/cudnn", Kind::flag, "whether cuDNN is there (--cudnn false)"},
+    {"--expandable-segments", "/runtime/expandable_segments", Kind::flag,
+     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
+};
+
+std::string read(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error(path + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The value of a text, or a discarded one where it is not JSON, or nested deeper than any job is.
+Json parse(const std::string& text) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) { return !(too_deep |= depth > 64); };
+  Json value = Json::parse(text, watch, false);
+  return too_deep ? Json(Json::value_t::discarded) : value;
+}
+
+Json to_json(Kind kind, const std::string& text) {
+  if (kind == Kind::text) return text;
+  Json value = parse(text);
+  return value.is_discarded() ? Json(text) : value;
+}
+
+/// Puts a value at a pointer; whatever stands on the way and is no object gives way ("optimizer": "adamw").
+void put(Json& job, const Json::json_pointer& pointer, Json value) {
+  if (!pointer.parent_pointer().empty()) {
+    Json& parent = job[pointer.parent_pointer()];
+    if (!parent.is_object()) parent = Json::object();
+  }
+  job[pointer] = std::move(value);
+}
+
+}  // namespace
+
+JobOptions::JobOptions(CLI::App& command) {
+  command.add_option("job", file_, "a job's JSON file, - for standard input; not needed with --preset or --config");
+  command.add_option("--config", config_file_, "a Hugging Face config.json as the model");
+  for (const Key& key : kKeys) {
+    Given& given = given_.emplace_back(Given{&key, "true", nullptr});
+    given.option = command.add_option(key.option, given.text, key.help);
+    if (key.kind == Kind::flag) given.option->expected(0, 1)->default_str("true");
+  }
+}
+
+std::string JobOptions::job() const {
+  const bool any =
+      std::any_of(given_.begin(), given_.end(), [](const Given& given) { return given.option->count() > 0; });
+  Json job = {{"version", 1}};
+  if (!file_.empty()) {
+    std::string text = read(file_);
+    if (!any && config_file_.empty()) return text;
+    job = parse(text);
+    if (!job.is_object()) return text;  // the core says what is wrong with it
+  }
+  if (!config_file_.empty()) {
+    Json config = parse(read(config_file_));
+    if (config.is_discarded()) throw std::runtime_error(config_file_ + ": not valid JSON");
+    put(job, Json::json_pointer("/model/config"), std::move(config));
+  }
+  for (const Given& given : given_) {
+    if (given.option->count() > 0)
+      put(job, Json::json_pointer(given.key->pointer), to_json(given.key->kind, given.text));
+  }
+  return job.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace oometer::cli

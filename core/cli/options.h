@@ -1,0 +1,31 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace oometer::cli {
+
+/// Adds every plain key of a job as an option (`--micro-batch-size` is /data/micro_batch_size), the job's file as an
+/// optional argument, and puts the two together: what an option says goes over what the file says.
+class JobOptions {
+ public:
+  explicit JobOptions(CLI::App& command);
+
+  /// The job as text, for the core to judge. Throws std::runtime_error where a file cannot be read.
+  std::string job() const;
+
+ private:
+  struct Given {
+    const struct Key* key;
+    std::string text;
+    CLI::Option* option;
+  };
+
+  std::string file_;
+  std::string config_file_;
+  std::deque<Given> given_;  // a deque: CLI11 keeps the addresses of the texts
+};
+
+}  // namespace oometer::cli

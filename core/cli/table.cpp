@@ -1,0 +1,152 @@
+#include "cli/table.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <vector>
+
+#include "cli/format.h"
+
+namespace oometer::cli {
+
+using Json = nlohmann::json;
+
+namespace {
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+void line(std::string& out, const char* format, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  out += text;
+  out += '\n';
+}
+
+std::int64_t bytes_of(const Json& object, const char* key) { return object.value(key, std::int64_t{0}); }
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::string padded(std::string text, std::size_t width) {
+  if (text.size() < width) text.insert(0, width - text.size(), ' ');
+  return text;
+}
+
+std::string words(std::string key) {
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
+std::string bar(double share) {
+  std::string blocks;
+  for (int filled = static_cast<int>(share * 30 + 0.5); filled > 0; --filled) blocks += "█";
+  return blocks;
+}
+
+void heading(std::string& out, const std::string& text) { out += "\n" + text + "\n"; }
+
+std::string peak_place(const Json& at) {
+  std::string place = "iteration " + std::to_string(at.value("iteration", 0)) + ", " + text_of(at, "phase");
+  for (const char* key : {"module", "op"}) {
+    if (const std::string text = text_of(at, key); !text.empty()) place += ", " + text;
+  }
+  return place;
+}
+
+void peak(std::string& out, const Json& report) {
+  const Json& peak = report.at("peak");
+  heading(out, "Peak (" + peak_place(report.at("peak_at")) + ")");
+  for (const char* key : {"allocated", "reserved", "outside_allocator", "total"}) {
+    line(out, "  %-20s %12s", words(key).c_str(), bytes_text(bytes_of(peak, key)).c_str());
+  }
+}
+
+void breakdown(std::string& out, const Json& report) {
+  const double allocated = std::max(1.0, static_cast<double>(bytes_of(report.at("peak"), "allocated")));
+  heading(out, "Who holds the allocated bytes at the peak");
+  for (const auto& [key, value] : report.at("breakdown").items()) {
+    const double share = value.get<double>() / allocated;
+    line(out, "  %-20s %12s %5.1f %%  %s", words(key).c_str(), bytes_text(value.get<std::int64_t>()).c_str(),
+         100 * share, bar(share).c_str());
+  }
+}
+
+constexpr const char* kFactors[] = {"parameters", "gradients", "optimizer_states", "activations", "temporaries"};
+constexpr int kTreeDepth = 2;  // model, its parts, their parts: layers one by one are for --json and the page
+
+/// The bytes of a module and all below it: a node's own keys hold them already.
+void module_rows(std::string& out, const Json& module, int depth) {
+  std::string path = text_of(module, "path");
+  path = path.empty() ? text_of(module, "type") : path.substr(path.rfind('.') + 1);
+  std::string row = padded("", static_cast<std::size_t>(2 + 2 * depth)) + path;
+  if (row.size() < 30) row.resize(30, ' ');
+  for (const char* factor : kFactors) row += padded(bytes_text(bytes_of(module, factor)), 13);
+  out += row + "\n";
+  if (depth == kTreeDepth) return;
+  for (const Json& child : module.value("children", Json::array())) module_rows(out, child, depth + 1);
+}
+
+void modules(std::string& out, const Json& report) {
+  heading(out, "Modules");
+  std::string row(30, ' ');
+  for (const char* factor : kFactors)
+    row += padded(words(factor), factor == std::string_view("optimizer_states") ? 18 : 13);
+  out += row + "\n";
+  for (const Json& module : report.at("modules")) module_rows(out, module, 0);
+}
+
+void phases(std::string& out, const Json& report) {
+  heading(out, "Phases (peaks)");
+  for (const Json& phase : report.at("phases")) {
+    const int iteration = phase.value("iteration", 0);
+    const std::string name = (iteration > 0 ? std::to_string(iteration) + " " : "") + text_of(phase, "name");
+    line(out, "  %-20s %12s allocated %12s reserved", name.c_str(), bytes_text(bytes_of(phase, "allocated")).c_str(),
+         bytes_text(bytes_of(phase, "reserved")).c_str());
+  }
+}
+
+void list(std::string& out, const Json& report, const char* key, const char* title) {
+  const Json items = report.value(key, Json::array());
+  if (items.empty()) return;
+  heading(out, title);
+  for (const Json& item : items) out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
+}
+
+}  // namespace
+
+std::string verdict_line(const Json& report) {
+  const Json& gpu = report.at("gpu");
+  const std::string verdict = text_of(report, "verdict");
+  const std::int64_t headroom = bytes_of(report, "headroom");
+  const std::string name = text_of(gpu, "name").empty() ? "this GPU" : text_of(gpu, "name");
+  std::string sentence = verdict == "fits" ? "Fits" : verdict == "tight" ? "Tight" : "Does not fit";
+  sentence += " on " + name + ": needs " + bytes_text(bytes_of(report.at("peak"), "total")) + " of " +
+              bytes_text(bytes_of(gpu, "usable_bytes"));
+  sentence += headroom >= 0 ? ", " + bytes_text(headroom) + " to spare" : ", " + bytes_text(-headroom) + " too much";
+  const Json& interval = report.at("interval");
+  sentence +=
+      " (between " + bytes_text(bytes_of(interval, "low")) + " and " + bytes_text(bytes_of(interval, "high")) + ")";
+  return sentence + ".";
+}
+
+std::string table(const Json& report) {
+  std::string out = verdict_line(report) + "\n";
+  const Json& model = report.at("model");
+  line(out, "%.2f billion parameters, %.2f billion of them trained.",
+       static_cast<double>(bytes_of(model, "parameters")) / 1e9,
+       static_cast<double>(bytes_of(model, "trainable")) / 1e9);
+  peak(out, report);
+  breakdown(out, report);
+  modules(out, report);
+  phases(out, report);
+  list(out, report, "assumptions", "Assumed");
+  list(out, report, "unmodelled", "Not modelled");
+  return out;
+}
+
+}  // namespace oometer::cli

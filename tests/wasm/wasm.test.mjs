@@ -1,0 +1,69 @@
+// The WebAssembly module says what the command says, to the byte, for every job that the tests and presets hold.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, readdirSync } from "node:fs";
+import { before, test } from "node:test";
+
+const root = new URL("../../", import.meta.url);
+const native = new URL("build/native/oometer", root).pathname;
+let oometer;
+
+before(async () => {
+  const { default: create } = await import(new URL("build/wasm/oometer.mjs", root));
+  oometer = await create({ wasmBinary: readFileSync(new URL("build/wasm/oometer.wasm", root)) });
+});
+
+function nativeReport(job) {
+  try {
+    return execFileSync(native, ["estimate", "--json", "-"], { input: job, encoding: "utf8", stdio: "pipe", maxBuffer: 1 << 26 }).trimEnd();
+  } catch (error) {
+    return { status: error.status, message: error.stderr };
+  }
+}
+
+/** Every job of a folder's JSON files, at any depth: the file itself, or its `job`. */
+function jobs(folder) {
+  return readdirSync(new URL(folder, root), { withFileTypes: true }).flatMap((entry) => {
+    const path = `${folder}${entry.name}`;
+    if (entry.isDirectory()) return jobs(`${path}/`);
+    if (!entry.name.endsWith(".json")) return [];
+    const value = JSON.parse(readFileSync(new URL(path, root)));
+    const job = value.job ?? (value.version === 1 && value.model ? value : undefined);
+    return job ? [[path, JSON.stringify(job)]] : [];
+  });
+}
+
+for (const [path, job] of [...jobs("tests/reference/"), ...jobs("presets/jobs/")]) {
+  test(`the same report: ${path}`, () => assert.equal(oometer.estimate(job), nativeReport(job)));
+}
+
+test("the same report, of every model preset", () => {
+  for (const { id } of JSON.parse(oometer.presets()).models) {
+    const job = JSON.stringify({ version: 1, model: { preset: id } });
+    assert.equal(oometer.estimate(job), nativeReport(job), id);
+  }
+});
+
+test("bad input is an error as a value, and the module lives on", () => {
+  for (const job of ["", "{", "[]", "null", '{"version": 1}', "[".repeat(100000), '{"version": 1, "model": {"preset": "\ud800"}}']) {
+    const { error } = JSON.parse(oometer.estimate(job));
+    assert.deepEqual(Object.keys(error), ["code", "pointer", "message"]);
+    assert.equal(nativeReport(job).status, 2);
+  }
+  assert.ok(JSON.parse(oometer.estimate('{"version": 1, "model": {"preset": "llava-1.5-7b"}}')).peak);
+});
+
+test("presets are listed by name", () => {
+  const { models, gpus } = JSON.parse(oometer.presets());
+  assert.ok(models.some(({ id }) => id === "llava-1.5-7b"));
+  assert.ok(gpus.length >= 40);
+  assert.ok(gpus.every(({ usable_bytes }) => usable_bytes > 0));
+});
+
+test("many estimates do not grow the heap", () => {
+  const job = '{"version": 1, "model": {"preset": "llava-1.5-13b"}, "data": {"micro_batch_size": 4}}';
+  oometer.estimate(job);
+  const before = oometer.heapBytes();
+  for (let round = 0; round < 50; ++round) oometer.estimate(job);
+  assert.equal(oometer.heapBytes(), before);
+});

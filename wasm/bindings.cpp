@@ -1,0 +1,11 @@
+// The table of what JavaScript sees; the functions are in adapters.cpp.
+#include <emscripten/bind.h>
+
+#include "adapters.h"
+
+EMSCRIPTEN_BINDINGS(oometer) {
+  emscripten::function("estimate", &oometer::wasm::estimate);
+  emscripten::function("presets", &oometer::wasm::presets);
+  emscripten::function("version", &oometer::wasm::version_text);
+  emscripten::function("heapBytes", &oometer::wasm::heap_bytes);
+}
