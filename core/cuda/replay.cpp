@@ -1,0 +1,121 @@
+#include "cuda/replay.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace oometer {
+
+namespace {
+
+void raise(MemoryStats& peak, const MemoryStats& stats) {
+  peak.allocated = std::max(peak.allocated, stats.allocated);
+  peak.reserved = std::max(peak.reserved, stats.reserved);
+  peak.requested = std::max(peak.requested, stats.requested);
+  peak.active = std::max(peak.active, stats.active);
+}
+
+class Replayer {
+ public:
+  Replayer(const Log& log, const AllocatorOptions& options)
+      : log_(log), usable_bytes_(options.usable_bytes), allocator_(options) {
+    result_.block_bytes.resize(log.storages.size());
+    blocks_.resize(log.storages.size(), CachingAllocator::kNone);
+  }
+
+  Replay run() {
+    const auto end = static_cast<std::uint32_t>(log_.events.size());
+    const std::size_t phases = log_.phases.size();
+    std::size_t first_iteration = 0;
+    while (first_iteration < phases && log_.phases[first_iteration].iteration == 0) ++first_iteration;
+    if (first_iteration == phases) first_iteration = 0;
+
+    // Events before the first mark (all of them, if there is none) are no phase.
+    MemoryStats peak = play(0, phases > 0 ? log_.phases[0].first_event : end);
+    result_.peak_event = phase_peak_event_;
+    result_.peak = peak;
+    for (std::size_t i = 0; i < phases && !result_.out_of_memory; ++i) {
+      peak = play(log_.phases[i].first_event, i + 1 < phases ? log_.phases[i + 1].first_event : end);
+      result_.phases.push_back(peak);
+      if (i == first_iteration) result_.peak = {};
+      if (i < first_iteration) continue;
+      if (peak.allocated > result_.peak.allocated) result_.peak_event = phase_peak_event_;
+      raise(result_.peak, peak);
+    }
+    result_.phases.resize(phases);
+    result_.retries = allocator_.retries();
+    return std::move(result_);
+  }
+
+ private:
+  /// Plays events [begin, end); the peaks meanwhile, what was in use before it included.
+  MemoryStats play(std::uint32_t begin, std::uint32_t end) {
+    const MemoryStats& stats = allocator_.stats();
+    MemoryStats peak = stats;
+    std::uint32_t peak_event = begin - 1;  // before the first event: kNever
+    for (std::uint32_t i = begin; i < end; ++i) {
+      const Event& event = log_.events[i];
+      CachingAllocator::BlockId& block = blocks_[event.storage];
+      switch (event.kind) {
+        case EventKind::alloc: {
+          const std::int64_t bytes = log_.storages[event.storage].bytes;
+          if (bytes == 0) break;  // never reaches the allocator
+          block = allocator_.malloc(bytes, event.stream);
+          if (stats.reserved != reserved_) note_reserved(i);
+          if (block == CachingAllocator::kNone) {
+            fail(i, bytes);
+            end = i;
+            break;
+          }
+          result_.block_bytes[event.storage] = allocator_.block(block).size;
+          if (stats.allocated > peak.allocated) peak_event = i;
+          raise(peak, stats);
+          break;
+        }
+        case EventKind::free:
+          if (block == CachingAllocator::kNone) break;
+          allocator_.free(block);
+          break;
+        case EventKind::record_stream:
+          if (block != CachingAllocator::kNone) allocator_.record_stream(block, event.stream);
+          break;
+        case EventKind::empty_cache:
+          allocator_.empty_cache();
+          if (stats.reserved != reserved_) note_reserved(i);
+          break;
+      }
+    }
+    phase_peak_event_ = peak_event;
+    return peak;
+  }
+
+  void note_reserved(std::uint32_t event) {
+    reserved_ = allocator_.stats().reserved;
+    result_.reserved.push_back({event, reserved_});
+    result_.peak_reserved = std::max(result_.peak_reserved, reserved_);
+  }
+
+  void fail(std::uint32_t event, std::int64_t bytes) {
+    const MemoryStats& stats = allocator_.stats();
+    const std::int64_t segment = CachingAllocator::segment_size(CachingAllocator::round_size(bytes));
+    result_.out_of_memory = {event, bytes, segment, usable_bytes_ - stats.reserved, stats};
+  }
+
+  const Log& log_;
+  std::int64_t usable_bytes_;
+  CachingAllocator allocator_;
+  std::vector<CachingAllocator::BlockId> blocks_;  // of each storage
+  std::int64_t reserved_ = 0;
+  std::uint32_t phase_peak_event_ = kNever;
+  Replay result_;
+};
+
+}  // namespace
+
+Replay replay(const Log& log, const AllocatorOptions& options) { return Replayer(log, options).run(); }
+
+Replay replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited) {
+  if (unlimited.peak_reserved <= options.usable_bytes && !unlimited.out_of_memory) return unlimited;
+  return replay(log, options);
+}
+
+}  // namespace oometer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cuda/caching_allocator.h"
+#include "trace/log.h"
+
+namespace oometer {
+
+/// torch.OutOfMemoryError: what was asked, what there was.
+struct OutOfMemory {
+  std::uint32_t event = 0;      ///< of the log; the replay ends here
+  std::int64_t requested = 0;   ///< what the tensor needs
+  std::int64_t segment = 0;     ///< what the device was asked for: "Tried to allocate ..."
+  std::int64_t device_free = 0; ///< what the device had left, after the cached segments went back
+  MemoryStats in_use;           ///< at that moment
+};
+
+/// The life of a log in the caching allocator.
+struct Replay {
+  struct Reserved {
+    std::uint32_t event;
+    std::int64_t bytes;  ///< from this event on
+  };
+
+  MemoryStats peak;                       ///< of the iterations (of the whole log, if it marks none)
+  std::int64_t peak_reserved = 0;         ///< of the whole log, `init` included
+  std::uint32_t peak_event = kNever;      ///< after it, peak.allocated is reached for the first time
+  std::vector<MemoryStats> phases;        ///< peaks while each of Log::phases lasts
+  std::vector<std::int64_t> block_bytes;  ///< of each storage: rounded, with the slack of a block that was not split
+  std::vector<Reserved> reserved;         ///< each change
+  int retries = 0;                        ///< cached segments had to go back before the device could give more
+  std::optional<OutOfMemory> out_of_memory;
+};
+
+Replay replay(const Log& log, const AllocatorOptions& options);
+
+/// What happens on a device that gives `options.usable_bytes`. Without a limit, nothing is asked of the device that a
+/// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer.
+Replay replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited);
+
+}  // namespace oometer
