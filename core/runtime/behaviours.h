@@ -93,9 +93,8 @@ struct Behaviours {
   /// torch.optim picks foreach for CUDA parameters where neither is asked for (_default_to_fused_or_foreach,
   /// torch/optim/optimizer.py; 2.0 and later).
   bool optimizer_defaults_to_foreach = true;
-  /// The FP16/BF16 pair of flash and memory-efficient SDPA kernels is there from 2.0; forced cuDNN SDPA from 2.4, and
-  /// it is PyTorch's first choice on compute capability 9.0 and 10.0 where cuDNN is present (2.5: first choice, then
-  /// put after flash again in 2.5.1; first again from 2.9: sdp_utils.cpp, priority order).
+  /// cuDNN's SDPA is PyTorch's first choice on compute capability 9.0, 10.0 and 10.3 where cuDNN is present (2.9 and
+  /// later: sdp_utils.cpp, check_prefer_cudnn_attention; newer builds also ask for cuDNN above 9.15).
   bool sdpa_prefers_cudnn = false;
   /// cuDNN is there: convolutions take its kernels instead of im2col, its SDPA can be chosen.
   bool cudnn = true;

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/activation.h"
+#include "result.h"
+
+/// Reading JSON objects key by key: defaults, checks, and a memory of what was not read.
+namespace oometer {
+
+/// What reading one document found: the first error (a reader goes on with defaults after it, so that readers need no
+/// branches), and the keys that nothing here models.
+struct Findings {
+  std::optional<Error> error;
+  std::vector<std::string> unmodelled;  ///< each a JSON pointer and what it holds
+};
+
+/// The least and greatest value that a number may have.
+struct Range {
+  std::int64_t min = 1;
+  /// Above what any real model or machine has, and low enough that a product of two fits 64 bits.
+  std::int64_t max = std::numeric_limits<std::int32_t>::max();
+};
+inline constexpr Range positive{};
+inline constexpr Range non_negative{0};
+/// Layers of a model: each is executed, so this also bounds the time.
+inline constexpr Range layer_count{1, 10'000};
+
+/// How strictly a document is read.
+enum class Mode : std::uint8_t {
+  strict,   ///< a job: numbers are numbers, unknown keys are errors that suggest the closest known one
+  lenient,  ///< a config.json: numeric strings count as numbers, unknown keys are kept and reported
+};
+
+/// Reads one JSON object. Every accessor marks its key as read; `finish` deals with the others. A null counts as
+/// absent only for the accessors that say so.
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& object, std::string pointer, Mode mode, Findings& findings);
+
+  bool ok() const { return !findings_.error; }
+  const std::string& pointer() const { return pointer_; }
+  Mode mode() const { return mode_; }
+  Findings& findings() const { return findings_; }
+
+  /// The key is there, and not null. Marks it as read.
+  bool has(std::string_view key);
+  bool is_list(std::string_view key);
+  bool is_text(std::string_view key);
+
+  std::int64_t integer(std::string_view key, std::int64_t fallback, Range range = positive);
+  double number(std::string_view key, double fallback, double min, double max);
+  bool boolean(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::string_view fallback);
+  /// Absent and null are the same: none.
+  std::optional<std::int64_t> optional_integer(std::string_view key, Range range = positive);
+  std::optional<double> optional_number(std::string_view key, double min, double max);
+  std::vector<std::string> texts(std::string_view key);
+  std::vector<std::int64_t> integers(std::string_view key, Range range = positive);
+
+  /// One of the names of a table.
+  template <typename T>
+  T choice(std::string_view key, T fallback, std::initializer_list<std::pair<std::string_view, T>> table);
+
+  Activation activation(std::string_view key, Activation fallback);
+
+  /// The object below `key`; where it is absent or null an empty one, so that its reader gives the defaults.
+  ConfigReader object(std::string_view key);
+  /// The raw value below `key`, or null.
+  const nlohmann::json* find(std::string_view key);
+
+  /// Keys that are known and change no memory.
+  void ignore(std::initializer_list<std::string_view> keys);
+  /// A key that is known and not modelled: an error where it is set to anything but null, false or absent.
+  void refuse(std::string_view key, const std::string& why);
+  /// Call last. Strict: an unread key is an error. Lenient: it is reported as not modelled, unless it is one of those
+  /// that every Hugging Face config may hold and that change no memory.
+  void finish();
+
+  /// Notes an error at `key` (or at the object itself, ""), unless there is one already.
+  void fail(std::string_view key, std::string code, const std::string& message);
+  /// The same, as "found X; EXPECTED", X being what stands at `key`.
+  void fail_found(std::string_view key, std::string code, const std::string& expected);
+  std::string pointer_to(std::string_view key) const;
+
+ private:
+  const nlohmann::json* get(std::string_view key);
+  const nlohmann::json* list(std::string_view key);
+  void note(std::string pointer, std::string code, std::string message);
+  std::optional<std::int64_t> to_integer(const std::string& pointer, const nlohmann::json& value, Range range);
+  std::optional<double> to_number(const nlohmann::json& value) const;
+  /// Index into `names`; their number where the key is absent or wrong.
+  std::size_t choose(std::string_view key, const std::vector<std::string_view>& names);
+
+  const nlohmann::json* object_;
+  std::string pointer_;
+  Mode mode_;
+  Findings& findings_;
+  std::vector<std::string_view> known_;
+};
+
+template <typename T>
+T ConfigReader::choice(std::string_view key, T fallback, std::initializer_list<std::pair<std::string_view, T>> table) {
+  std::vector<std::string_view> names;
+  for (const auto& entry : table) names.push_back(entry.first);
+  const std::size_t index = choose(key, names);
+  return index < table.size() ? (table.begin() + index)->second : fallback;
+}
+
+/// Parses a document without recursion and without exceptions: at most `max_depth` levels, no key twice in an object.
+Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_depth = 64);
+
+/// "a number (3.5)", "text (\"abc\")": what an error says was found. Long values are cut.
+std::string describe(const nlohmann::json& value);
+
+/// Text in quotes, as ASCII and cut where it is long: safe to show.
+std::string quote(std::string_view text);
+
+/// The candidate nearest to `word` in edits, or "" where none is near.
+std::string_view closest(std::string_view word, const std::vector<std::string_view>& candidates);
+
+}  // namespace oometer

@@ -1,0 +1,122 @@
+#include "models/registry.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "config/reader.h"
+
+namespace oometer {
+namespace {
+
+/// What can be built: a config's model_type and the class that `architectures` may name with it. The first line of a
+/// model_type is the one taken where a config names no class.
+struct Entry {
+  std::string_view model_type;
+  std::string_view class_name;
+  ModelConfig (*read)(ConfigReader& reader, Framework framework);
+};
+
+ModelConfig read_clip_vision_of_clip(ConfigReader& reader, Framework) {
+  // from_pretrained takes the vision_config out of a CLIPConfig (base_config_key of CLIPVisionConfig).
+  ConfigReader vision = reader.object("vision_config");
+  const ClipVisionConfig c = read_clip_vision_config(vision);
+  vision.finish();
+  reader.ignore({"text_config", "text_config_dict", "vision_config_dict", "projection_dim", "logit_scale_init_value"});
+  return c;
+}
+
+constexpr Entry kRegistry[] = {
+    {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
+    {"clip", "CLIPModel", [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_config(r); }},
+    {"clip", "CLIPVisionModel", read_clip_vision_of_clip},
+    {"clip_vision_model", "CLIPVisionModel",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_vision_config(r); }},
+    {"llava", "LlavaForConditionalGeneration",
+     [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
+    // The original code's own class; its config.json says model_type llava or llava_llama.
+    {"llava", "LlavaLlamaForCausalLM",
+     [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
+    {"llava_llama", "LlavaLlamaForCausalLM",
+     [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
+};
+
+std::string supported() {
+  std::string out;
+  for (const Entry& entry : kRegistry) {
+    out += (out.empty() ? "" : ", ") + std::string(entry.model_type) + " (" + std::string(entry.class_name) + ")";
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
+  const std::string model_type = reader.has("model_type") ? reader.text("model_type", "") : "";
+  const std::vector<std::string> architectures = reader.texts("architectures");
+  const std::string name = architectures.empty() ? "" : architectures[0];
+  const auto matches = [&](const Entry& entry) {
+    return (model_type.empty() || model_type == entry.model_type) && (name.empty() || name == entry.class_name);
+  };
+  const auto* entry = std::find_if(std::begin(kRegistry), std::end(kRegistry), matches);
+  if (model_type.empty() && name.empty()) {
+    reader.fail("model_type", "missing", "found nothing; the model_type of a config.json belongs here: " + supported());
+  } else if (entry == std::end(kRegistry)) {
+    const bool type_known = std::any_of(std::begin(kRegistry), std::end(kRegistry),
+                                        [&](const Entry& e) { return model_type == e.model_type; });
+    const std::string key = model_type.empty() || type_known ? "architectures" : "model_type";
+    reader.fail_found(key, "unsupported-model", "what is modelled: " + supported());
+  }
+  if (!reader.ok()) return LlamaConfig{};
+  ModelConfig config = entry->read(reader, framework);
+  reader.finish();
+  return config;
+}
+
+const char* class_name(const ModelConfig& config) {
+  constexpr const char* kNames[] = {"LlamaForCausalLM", "CLIPModel", "CLIPVisionModel",
+                                    "LlavaForConditionalGeneration"};
+  return kNames[config.index()];
+}
+
+namespace {
+
+/// A usual length of fine-tuning data, and the original code's model_max_length (scripts/v1_5/finetune.sh).
+constexpr std::int64_t kUsualLength = 2048;
+
+struct TraitsOf {
+  ModelTraits operator()(const LlamaConfig& c) const {
+    ModelTraits t;
+    t.takes_text = true;
+    t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
+    t.hidden_size = c.hidden_size;
+    return t;
+  }
+  ModelTraits operator()(const ClipVisionConfig& c) const {
+    ModelTraits t;
+    t.takes_images = true;
+    t.image_size = c.image_size;
+    t.hidden_size = c.hidden_size;
+    return t;
+  }
+  ModelTraits operator()(const ClipConfig& c) const {
+    ModelTraits t = (*this)(c.vision);
+    t.takes_text = true;
+    t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
+    t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
+    return t;
+  }
+  ModelTraits operator()(const LlavaConfig& c) const {
+    ModelTraits t = (*this)(c.text);
+    t.takes_images = t.has_projector = true;
+    t.image_size = c.vision.image_size;
+    t.tokens_per_image = c.tokens_per_image();
+    t.default_sequence_length = std::max(t.default_sequence_length, t.tokens_per_image);
+    return t;
+  }
+};
+
+}  // namespace
+
+ModelTraits model_traits(const ModelConfig& config) { return std::visit(TraitsOf{}, config); }
+
+}  // namespace oometer
