@@ -33,7 +33,7 @@ int bad_input(const std::string& pointer, const std::string& message) {
 template <typename Use>
 int with_report(const JobOptions& options, const Use& use) {
   const std::string text = estimate_json(options.job());
-  const nlohmann::json report = nlohmann::json::parse(text);
+  const nlohmann::ordered_json report = nlohmann::ordered_json::parse(text);
   if (const auto error = report.find("error"); error != report.end()) {
     return bad_input(error->at("pointer").get<std::string>(), error->at("message").get<std::string>());
   }
@@ -41,14 +41,14 @@ int with_report(const JobOptions& options, const Use& use) {
 }
 
 int run_estimate(const JobOptions& options, bool json) {
-  return with_report(options, [&](const std::string& text, const nlohmann::json& report) {
+  return with_report(options, [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
     return kFits;
   });
 }
 
 int run_check(const JobOptions& options, bool strict) {
-  return with_report(options, [&](const std::string&, const nlohmann::json& report) {
+  return with_report(options, [&](const std::string&, const nlohmann::ordered_json& report) {
     print(verdict_line(report));
     const std::string verdict = report.at("verdict").get<std::string>();
     return verdict == "fits" || (verdict == "tight" && !strict) ? kFits : kDoesNotFit;

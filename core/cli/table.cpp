@@ -8,7 +8,7 @@
 
 namespace oometer::cli {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 namespace {
 
