@@ -1,12 +1,13 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cuda/outside.h"
+#include "result.h"
 
+/// What can be chosen by name.
 namespace oometer {
 
 /// A model of presets/models, as lists show it.
@@ -17,9 +18,15 @@ struct ModelPreset {
 };
 
 std::vector<ModelPreset> model_presets();
-
-/// presets/gpus.json in its order, and one of them by id.
 std::vector<Gpu> gpu_catalogue();
-std::optional<Gpu> find_gpu(std::string_view id);
+
+/// A GPU by its id; the error suggests the closest.
+Result<Gpu> find_gpu(std::string_view id);
+
+/// A GPU that a job describes itself: its architecture and usual number of multiprocessors follow from the capability.
+Gpu describe_gpu(std::int64_t usable_bytes, int major, int minor);
+
+/// "9.0" -> {9, 0}; anything else is an error.
+Result<std::pair<int, int>> parse_compute_capability(const std::string& text);
 
 }  // namespace oometer

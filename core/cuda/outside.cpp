@@ -1,0 +1,84 @@
+#include "cuda/outside.h"
+
+namespace oometer {
+namespace {
+
+constexpr std::int64_t mib(double count) { return static_cast<std::int64_t>(count * 1024 * 1024); }
+
+/// What processes held beside the allocator's segments, by compute capability: "memory in use" less what PyTorch had
+/// reserved, in public out-of-memory messages of one-GPU PyTorch processes. It holds the driver's state, the images of
+/// the kernels that were used (loaded lazily since torch 1.13 and CUDA 11.7), and the handles of cuBLAS and cuDNN.
+struct Context {
+  int major;
+  int minor;
+  double expected;  // MiB
+  double low;
+  double high;
+  const char* evidence;
+};
+constexpr Context kContexts[] = {
+    {6, 0, 200, 100, 400, "no process was found; that of the next generations with room"},
+    {7, 0, 300, 150, 500, "no process was found; between the T4 and the A100"},
+    {7, 5, 141, 100, 250, "140.875 MiB measured on a T4 (fitcheck, total - free - reserved); another process 0.10 GiB"},
+    {8, 0, 500, 400, 620, "an A100 40 GB: 0.49 GiB"},
+    {8, 6, 256, 200, 450, "an A10 0.22 GiB, an RTX 3080 0.25 GiB"},
+    {8, 9, 480, 380, 560, "L40S 0.42 to 0.50 GiB, RTX 4090 0.48 to 0.49 GiB"},
+    {9, 0, 600, 450, 720, "an H200 0.66 GiB, H100 about 0.5 to 0.6 GiB"},
+    {10, 0, 600, 450, 800, "no process was found; that of Hopper with room"},
+    {12, 0, 450, 290, 650, "RTX 5090 0.30 and 0.58 GiB"},
+};
+
+/// A communicator of one node after its first all-reduce: 12 MiB a channel and connection (10 MiB receive buffers,
+/// 2 MiB send side: NCCL 2.30, src/init.cc and transport/p2p.cc). Totals as reported where they were.
+struct Nccl {
+  double expected;  // MiB
+  double low;
+  double high;
+  const char* evidence;
+};
+constexpr Nccl kTwoOverNvlink{544, 300, 700, "2 A100 over NVLink: 544 MB (NCCL issue 964)"};
+constexpr Nccl kMoreOverNvlink{688, 500, 1600, "3 or more A100: 688 MB (NCCL issue 964); 1.6 GB over several nodes (issue 864)"};
+constexpr Nccl kHopper{900, 500, 2200, "A100's 688 MB and NVLS buffers on top; not measured, NCCL issue 1685 shows up to 3.3 GB with all-to-all"};
+constexpr Nccl kOverPcie{200, 48, 600, "2 to 4 channels of 12 MiB a connection over PCIe; computed from the buffer sizes, not measured"};
+
+const Nccl& nccl_of(const Gpu& gpu, std::int64_t world) {
+  const bool nvlink = gpu.minor == 0 && (gpu.major == 7 || gpu.major == 8);
+  if (gpu.minor == 0 && (gpu.major == 9 || gpu.major == 10)) return kHopper;
+  return !nvlink ? kOverPcie : world == 2 ? kTwoOverNvlink : kMoreOverNvlink;
+}
+
+}  // namespace
+
+Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world) {
+  const Context* context = &kContexts[0];
+  for (const Context& candidate : kContexts) {
+    if (candidate.major < gpu.major || (candidate.major == gpu.major && candidate.minor <= gpu.minor)) {
+      context = &candidate;
+    }
+  }
+  Outside outside;
+  outside.context = mib(context->expected);
+  outside.low = mib(context->low);
+  outside.high = mib(context->high);
+  outside.notes.push_back(std::string("CUDA context and kernels: ") + context->evidence + ".");
+  if (behaviours.cudnn) {
+    // The processes behind the table may or may not have used it: its kernels widen the upper end.
+    outside.high += mib(100);
+    outside.notes.push_back("cuBLAS and cuDNN: in the context's figure; cuDNN's kernels may add up to 100 MiB (guessed).");
+  }
+  if (world > 1) {
+    const Nccl& nccl = nccl_of(gpu, world);
+    outside.nccl = mib(nccl.expected);
+    outside.low += mib(nccl.low);
+    outside.high += mib(nccl.high);
+    outside.notes.push_back(std::string("NCCL, one communicator: ") + nccl.evidence + ".");
+  }
+  if (!gpu.calibrated) {
+    outside.low /= 2;
+    outside.high *= 2;
+    outside.notes.push_back("This GPU's runtime is not calibrated: CUDA's figures, with twice the spread.");
+  }
+  return outside;
+}
+
+}  // namespace oometer
