@@ -1,6 +1,7 @@
 # Defines oometer::version() ("0.1.0+abc1234") from the project's version and the commit that is built. The commit is
 # asked for at every build, and only when it has changed is the one small file that holds it compiled again.
 if(CMAKE_SCRIPT_MODE_FILE)
+  cmake_minimum_required(VERSION 3.24)
   execute_process(
     COMMAND git -C ${SOURCE_DIR} rev-parse --short=7 HEAD
     OUTPUT_VARIABLE commit
@@ -9,12 +10,8 @@ if(CMAKE_SCRIPT_MODE_FILE)
   if(commit)
     set(VERSION "${VERSION}+${commit}")
   endif()
-  file(
-    CONFIGURE
-    OUTPUT ${OUTPUT}
-    CONTENT "#include \"version.h\"\n\nstd::string_view oometer::version() { return \"@VERSION@\"; }\n"
-    @ONLY
-  )
+  set(source "#include \"version.h\"\n\nstd::string_view oometer::version() { return \"${VERSION}\"; }\n")
+  file(CONFIGURE OUTPUT ${OUTPUT} CONTENT "${source}")
   return()
 endif()
 
