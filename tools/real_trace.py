@@ -1,0 +1,301 @@
+"""Runs one training step of real PyTorch on the ghost device and writes every malloc and free of its caching allocator.
+
+    real_trace.py CASE.json OUT.jsonl --ghost DIR [--mode] [--steps 2]
+
+CASE.json is an oometer job, a reference case, or a case's spec. No dispatch mode is active: a mode changes what PyTorch does
+(gradients are then never accumulated in place). `--mode` puts one on all the same, for a comparison. tools/README.md has the format.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import contextlib
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import step
+
+FACTORIES = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "new_zeros",
+    "resize_",
+    "set_",
+    "zeros",
+    "zero_",
+    "fill_",
+}
+FACTORIES |= {"zeros_like", "ones", "ones_like", "full", "new_full", "empty_permuted", "_efficientzerotensor", "full_like", "new_ones"}
+STATISTICS = ("requested", "allocated", "active", "reserved")
+
+
+class Modules:
+    """Puts the path of each module into the profile, and remembers which module made which autograd node."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, tuple[str, str]] = {}
+        self.stack: list[tuple[str, str]] = []
+        self.ranges: list[Any] = []
+        self.sequence: list[int] = []
+        self.owner: list[tuple[str, str]] = []
+
+    def watch(self, model: Any) -> None:
+        import torch.nn.modules.module as hooks
+
+        for name, module in model.named_modules(remove_duplicate=False):
+            self.names.setdefault(id(module), (name, type(module).__name__))
+        hooks.register_module_forward_pre_hook(self.enter)
+        hooks.register_module_forward_hook(self.leave, always_call=True)
+
+    def mark(self) -> None:
+        import torch
+
+        number, current = torch.autograd._get_sequence_nr(), self.stack[-1] if self.stack else ("", "")
+        if self.sequence and self.sequence[-1] == number:
+            self.owner[-1] = current
+        else:
+            self.sequence.append(number)
+            self.owner.append(current)
+
+    def enter(self, module: Any, _args: Any) -> None:
+        import torch
+
+        parent = self.stack[-1][0] if self.stack else ""
+        self.stack.append(self.names.get(id(module), (parent, type(module).__name__)))
+        scope = torch.profiler.record_function("module:{}:{}".format(*self.stack[-1]))
+        scope.__enter__()
+        self.ranges.append(scope)
+        self.mark()
+
+    def leave(self, _module: Any, _args: Any, _out: Any) -> None:
+        if self.ranges:
+            self.ranges.pop().__exit__(None, None, None)
+            self.stack.pop()
+        self.mark()
+
+    def of_node(self, number: int) -> str:
+        index = bisect.bisect_right(self.sequence, number) - 1
+        return self.owner[index][0] if index >= 0 else ""
+
+
+def context_of(path: list[Any], modules: Modules) -> dict[str, Any]:
+    """The labels of a memory event, from the profile's events around it (outermost first)."""
+    labels: dict[str, Any] = {"iteration": 0, "phase": "init", "module": "", "op": "", "path": "", "node": ""}
+    ops: list[str] = []
+    shapes: list[Any] = []
+    recomputed = False
+    for event in path:
+        name = event.name
+        if name.startswith("phase:"):
+            _, iteration, labels["phase"] = name.split(":")
+            labels["iteration"] = int(iteration)
+        elif name.startswith("module:"):
+            labels["module"] = name.split(":")[1]
+            recomputed = labels["phase"] == "backward"
+            ops = []
+        elif name.startswith("autograd::engine::evaluate_function: "):
+            labels["node"] = name.split(": ")[1].removeprefix("torch::autograd::")
+            labels["module"], ops, recomputed = modules.of_node(event.extra_fields.sequence_number), [], False
+        elif name.startswith("aten::"):
+            ops.append(name[6:])
+            if name[6:] not in FACTORIES or len(ops) == 1:
+                labels["op"] = name[6:]
+                shapes = [list(t.sizes) for t in event.extra_fields.inputs if hasattr(t, "sizes")]
+    if recomputed:
+        labels["recompute"] = True
+    if not ops and path and not path[-1].name.startswith(("phase:", "module:", "autograd::")):
+        labels["op"] = path[-1].name
+    labels["path"] = "/".join(ops)
+    if shapes:
+        labels["shapes"] = shapes
+    return labels
+
+
+def memory_events(roots: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+    """The profile's allocations and frees on the device in order, each with the events around it."""
+    found: list[tuple[int, Any, list[Any]]] = []
+
+    def walk(event: Any, path: list[Any]) -> None:
+        if event.name == "[memory]":
+            if event.extra_fields.device.type == "cuda":
+                found.append((event.start_time_ns, event, path))
+            return
+        inner = [*path, event]
+        for child in event.children:
+            walk(child, inner)
+
+    for root in roots:
+        walk(root, [])
+    yield from ((event, path) for _, event, path in sorted(found, key=lambda f: f[0]))
+
+
+def write(out: Path, profile: Any, history: list[dict[str, Any]], modules: Modules, named: dict[int, str]) -> int:
+    """Pairs the profile (labels) with the allocator's history (requested bytes, stream), one to one."""
+    actions = [e for e in history if e["action"] in ("alloc", "free_requested")]
+    profiled = list(memory_events(profile.profiler.kineto_results.experimental_event_tree()))
+    if len(actions) != len(profiled):
+        raise SystemExit(f"{len(actions)} actions of the allocator but {len(profiled)} in the profile")
+    streams = {s: i for i, s in enumerate(sorted({a["stream"] for a in actions}))}
+    live: dict[int, dict[str, Any]] = {}
+    lines: list[dict[str, Any]] = []
+    for action, (event, path) in zip(actions, profiled, strict=True):
+        size, fields = action["size"], event.extra_fields
+        if fields.ptr != action["addr"] or (fields.alloc_size > 0) != (action["action"] == "alloc"):
+            raise SystemExit("the profile and the allocator's history are not in the same order")
+        labels = context_of(path, modules)
+        if frames := [f"{short(f['filename'])}:{f['line']}:{f['name']}" for f in action.get("frames", [])]:
+            labels["frame"] = next(iter(interesting(frames)), "")
+            labels["frames"] = interesting(frames)[:4]
+        if action["action"] == "alloc":
+            line = {"event": "alloc", "bytes": size, "storage": len(lines), "stream": streams[action["stream"]], **labels}
+            line["block"] = fields.alloc_size
+            live[action["addr"]] = line
+        else:
+            made = live.pop(action["addr"])
+            line = {"event": "free", "bytes": made["bytes"], "storage": made["storage"], "stream": made["stream"], **labels}
+            line.pop("shapes", None)
+        lines.append(line)
+    for address, line in live.items():
+        if line["phase"] == "init" and address in named:
+            line["module"], _, line["name"] = named[address].rpartition(".")
+    with out.open("w") as file:
+        for line in lines:
+            file.write(json.dumps(line) + "\n")
+    return len(lines)
+
+
+def short(name: str) -> str:
+    for package in ("deepspeed", "transformers", "accelerate", "torch"):
+        if f"/{package}/" in name:
+            return package + "/" + name.rsplit(f"/{package}/", 1)[1]
+    return Path(name).name
+
+
+def interesting(frames: list[str]) -> list[str]:
+    """Python frames, innermost first, without the plumbing and without ours."""
+    plumbing = ("torch/_ops.py", "torch/utils/_python_dispatch.py", "torch/utils/_contextlib.py", "torch/nn/modules/module.py")
+    ours = ("real_trace.py", "step.py", "zero_trace.py")
+    return [f for f in frames if not f.startswith((*plumbing, *ours)) and ".py:" in f]
+
+
+class Peaks:
+    """Peaks of the allocator's statistics in each phase."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def phase(self, iteration: int, name: str) -> Iterator[None]:
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+        with torch.profiler.record_function(f"phase:{iteration}:{name}"):
+            yield
+        now = torch.cuda.memory_stats()
+        row = {"iteration": iteration, "phase": name}
+        row |= {k: now[f"{k}_bytes.all.peak"] for k in STATISTICS}
+        row |= {f"end_{k}": now[f"{k}_bytes.all.current"] for k in STATISTICS}
+        self.rows.append(row)
+
+    def print(self) -> None:
+        print(f"{'':18s}" + "".join(f"{k:>16s}" for k in STATISTICS) + f"{'end_allocated':>16s}")
+        for row in self.rows:
+            numbers = [row[k] for k in (*STATISTICS, "end_allocated")]
+            print(f"{row['iteration']} {row['phase']:16s}" + "".join(f"{n:16,d}" for n in numbers))
+
+
+def policies_mode(spec: step.Spec) -> Any:
+    """A dispatch mode with the reference cases' answers to reads of device values (they were recorded under one)."""
+    import math
+
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+
+    def masked_select(source: Any, mask: Any, count: int | None = None) -> Any:
+        source, _ = torch.broadcast_tensors(source, mask)
+        count = source.numel() if count is None else count
+        index = torch.empty((count, source.dim()), dtype=torch.int64, device=source.device)
+        out = torch.empty((count,), dtype=source.dtype, device=source.device)
+        del index
+        return out
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is aten._local_scalar_dense.default and args[0].is_cuda:
+                kind = args[0].dtype
+                return True if kind == torch.bool else 1.0 if kind.is_floating_point else spec.get("item_int", 0)
+            if func is aten.masked_scatter_backward.default:
+                return masked_select(args[0], args[1], math.prod(args[2])).view(args[2])
+            if func is aten.masked_select.default and args[0].is_cuda:
+                return masked_select(*args)
+            return func(*args, **(kwargs or {}))
+
+    return Mode()
+
+
+def run(spec: step.Spec, out: Path | None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
+    """Builds and runs the case; writes the trace to `out`, or without one only measures. Returns the peaks."""
+    import torch
+
+    step.quiet_torch()
+    modules, peaks = Modules(), Peaks()
+    keep = None if mode else step.DeviceValues(spec.get("item_int", 0))
+    with contextlib.ExitStack() as stack:
+        if out:
+            torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
+        if mode:
+            stack.enter_context(policies_mode(spec))
+        stack.enter_context(step.attention_choice(spec))
+        with peaks.phase(0, "init"):
+            model = step.build_model(spec)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            optimizer = step.make_optimizer(spec, parameters)
+            batch = step.make_inputs(spec)
+        tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
+        named = {t.data_ptr(): n for n, t in tensors if isinstance(t, torch.Tensor)}
+        if out:
+            modules.watch(model)
+        for iteration in range(1, steps + 1):
+            gc.collect()
+            gc.disable()
+            step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name))
+            gc.enable()
+    if out:
+        history = torch.cuda.memory._snapshot()["device_traces"][0]
+        events = write(out, profile, history, modules, named)
+        print(f"{out}: {events} events")
+    del keep
+    return peaks.rows
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("case", type=Path)
+    arguments.add_argument("out", type=Path, nargs="?")
+    arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--mode", action="store_true", help="under a dispatch mode, as the reference cases were recorded")
+    arguments.add_argument("--steps", type=int, default=2)
+    arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
+    given = arguments.parse_args()
+    step.enter_ghost(given.ghost)
+    rows = run(step.spec_of(json.loads(given.case.read_text())), given.out, given.mode, given.steps)
+    table = Peaks()
+    table.rows = rows
+    table.print()
+    if given.peaks:
+        given.peaks.write_text(json.dumps(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()

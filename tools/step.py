@@ -1,0 +1,392 @@
+"""One training step of a Hugging Face model, as an oometer job describes it: what the reference tools share.
+
+A *spec* is the flat form that the builders below read: the model's class and config, the input tensors, the training options.
+`spec_of(document)` makes one from a job, from a reference case that holds a job, or takes the "spec" of a case as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Spec = dict[str, Any]
+PRESETS = Path(__file__).resolve().parent.parent / "presets"
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "amp_bf16": "float32", "amp_fp16": "float32"}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "llava": "LlavaForConditionalGeneration",
+    "clip": "CLIPModel",
+    "clip_vision_model": "CLIPVisionModel",
+    "llava_next": "LlavaNextForConditionalGeneration",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "smolvlm": "SmolVLMForConditionalGeneration",
+    "idefics3": "Idefics3ForConditionalGeneration",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+STAGES: dict[str, dict[str, list[str]]] = {
+    "pretrain": {"only": ["multi_modal_projector"], "no_grad": ["model.vision_tower"]},
+    "finetune": {"freeze": ["vision_tower"], "no_grad": ["model.vision_tower"]},
+    "full": {},
+}
+
+
+# ---------------------------------------------------------------------------------------------- from a job to a spec
+
+
+def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, "fill": fill}
+
+
+def model_of(job: dict[str, Any]) -> dict[str, Any]:
+    model = job["model"]
+    config: dict[str, Any] = {}
+    if "preset" in model:
+        found = [p for p in PRESETS.rglob("*.json") if p.stem == model["preset"]]
+        if not found:
+            raise SystemExit(f"no preset called {model['preset']} under {PRESETS}")
+        preset = json.loads(found[0].read_text())
+        config = preset.get("config", preset)
+    config = merged(config, model.get("config", {}))
+    architectures = config.pop("architectures", None)
+    name = architectures[0] if architectures else CLASSES.get(config.get("model_type", ""))
+    if not name:
+        raise SystemExit("the model's class is not known: give config.architectures")
+    out = {"class": name, "config": config}
+    if job.get("runtime", {}).get("experts"):
+        out["experts"] = job["runtime"]["experts"]
+    return out
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
+
+
+def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    config, batch = model["config"], data.get("micro_batch_size", 1)
+    kind, sequence = config.get("model_type"), data.get("sequence_length")
+    out: dict[str, Any] = {}
+    if sequence:
+        out["input_ids"] = tensor([batch, sequence])
+        if kind != "clip":
+            out["labels"] = tensor([batch, data.get("target_length", sequence)])
+    if kind in ("llava", "clip", "clip_vision_model"):
+        vision = config.get("vision_config", config)
+        side = data.get("image_size") or [vision.get("image_size", 224)] * 2
+        images = batch * data.get("images_per_sample", 1)
+        if images:
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif "vision_config" in config:
+        raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
+    if kind == "clip":
+        out["return_loss"] = {"py": True}
+    return out
+
+
+def spec_of(document: dict[str, Any]) -> Spec:
+    if "spec" in document:
+        return dict(document["spec"])
+    if "job" not in document and "model" in document and "class" in document["model"]:
+        return document
+    job = document.get("job", document)
+    training, parallel = job.get("training", {}), job.get("parallel", {})
+    optimizer = training.get("optimizer", {})
+    attention = training.get("attention", "sdpa")
+    checkpointing = training.get("activation_checkpointing", "none")
+    stage = training.get("stage", "full")
+    name = optimizer.get("name", "adamw")
+    train: dict[str, Any] = {
+        "precision": training.get("precision", "bf16").replace("-", "_"),
+        "optimizer": "sgd_momentum" if name == "sgd" and optimizer.get("momentum") else name,
+        "opt_impl": optimizer.get("implementation", "fused"),
+        "ckpt": {"none": False, "non-reentrant": "nonreentrant"}.get(checkpointing, checkpointing),
+        "attn": attention.split("-")[0],
+        "stage": stage,
+    }
+    if "-" in attention:
+        train["sdpa_kernel"] = attention.split("-")[1]
+    if training.get("max_grad_norm"):
+        train["clip_grad"] = training["max_grad_norm"]
+    if stage == "custom":
+        keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
+        train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
+    elif job["model"].get("config", {}).get("model_type") != "llama":
+        train |= STAGES[stage]
+    if training.get("lora"):
+        lora = training["lora"]
+        train["lora"] = {"r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora.get("dropout", 0.0)}
+        train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "modules_to_save", "also_train") if lora.get(k)}
+    data, model = job.get("data", {}), model_of(job)
+    spec: Spec = {
+        "name": job["model"].get("name", job["model"].get("preset", "job")),
+        "model": model,
+        "batch": {"mbs": data.get("micro_batch_size", 1), "seq_len": data.get("sequence_length")},
+        "inputs": inputs_of(model, data, DTYPES[train["precision"]]),
+        "train": train,
+        "steps": 2,
+    }
+    if training.get("loss"):
+        spec["loss"] = training["loss"]
+    if parallel.get("strategy", "none") != "none":
+        spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
+    return spec
+
+
+# ---------------------------------------------------------------------------------------------- the ghost device
+
+
+def ghost_environment(folder: str | Path, capability: str = "80", gibibytes: int = 16384) -> dict[str, str]:
+    """What a process needs to see the ghost device: a stand-in for the CUDA libraries whose kernels do nothing."""
+    folder = Path(folder).resolve()
+    libraries = [folder / "libghost.so", folder / "libghostnvml.so"]
+    if not all(p.exists() for p in libraries):
+        raise SystemExit(f"no ghost in {folder}: build it first")
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+    quiet |= {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    return {
+        "LD_PRELOAD": ":".join(map(str, libraries)),
+        "TRANSFORMERS_DISABLE_TORCH_CHECK": "1",
+        "GHOST_MEM_GIB": os.environ.get("GHOST_MEM_GIB", str(gibibytes)),
+        "GHOST_SM": os.environ.get("GHOST_SM", capability),
+        **quiet,
+    }
+
+
+def enter_ghost(folder: str | Path | None, capability: str = "80") -> None:
+    """Starts this program again with the ghost device loaded, unless it already is."""
+    folder = folder or os.environ.get("GHOST_DIR")
+    if not folder:
+        raise SystemExit("name the ghost's folder: --ghost DIR, or GHOST_DIR in the environment")
+    wanted = ghost_environment(folder, capability)
+    if os.environ.get("LD_PRELOAD") != wanted["LD_PRELOAD"]:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})
+
+
+# ---------------------------------------------------------------------------------------------- reads of device values
+
+
+class DeviceValues:
+    """Answers what real kernels would have computed, on a device whose kernels do nothing.
+
+    A bool read is true, another scalar is 1.0 or `integer`; nonzero() finds everything, or as many elements as masked_scatter's
+    source had. The real operators run all the same, so what they allocate on the way is theirs: nonzero() reads its count from
+    its first scratch block, so the count is put where that block will be.
+    """
+
+    def __init__(self, integer: int = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True) -> None:
+        import torch
+
+        self.torch, self.integer, self.active = torch, integer, active
+        self.selected: int | None = None
+        self.library = torch.library.Library("aten", "IMPL")
+        self.library.impl("_local_scalar_dense", self.scalar, device_type)
+        self.library.impl("nonzero", self.nonzero, device_type)
+        self.library.impl("masked_scatter_backward", self.masked_scatter_backward, device_type)
+
+    def scalar(self, tensor: Any) -> Any:
+        torch = self.torch
+        if not self.active():
+            return ctypes_value(torch, tensor)
+        if tensor.dtype == torch.bool:
+            return True
+        return 1.0 if tensor.dtype.is_floating_point else self.integer
+
+    def nonzero(self, tensor: Any) -> Any:
+        torch = self.torch
+        count = tensor.numel() if self.selected is None else self.selected
+        tensor = tensor.contiguous()
+        block = torch.empty(1, dtype=torch.int32, device=tensor.device)
+        ctypes.c_int32.from_address(block.data_ptr()).value = count
+        del block
+        out = torch.empty(0, dtype=torch.int64, device=tensor.device)
+        result = torch.nonzero(tensor, out=out)
+        if result.size(0) != count:
+            raise RuntimeError(f"nonzero() found {result.size(0)} elements instead of {count}")
+        return result
+
+    def masked_scatter_backward(self, grad: Any, mask: Any, sizes: list[int]) -> Any:
+        self.selected = math.prod(sizes)
+        try:
+            return grad.masked_select(mask).view(sizes)
+        finally:
+            self.selected = None
+
+
+def ctypes_value(torch: Any, tensor: Any) -> Any:
+    """What the ghost's memory holds, read directly."""
+    size = tensor.element_size()
+    raw = bytearray(ctypes.string_at(tensor.data_ptr(), size))
+    return torch.frombuffer(raw, dtype=tensor.dtype).item()
+
+
+# ---------------------------------------------------------------------------------------------- model, batch, optimizer, step
+
+
+def build_model(spec: Spec, device: str = "cuda") -> Any:
+    import torch
+    import transformers
+
+    train, described = spec["train"], spec["model"]
+    cls = getattr(transformers, described["class"])
+    config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
+    config = config_class(**json.loads(json.dumps(described["config"])))
+    if described.get("experts"):
+        config._experts_implementation = described["experts"]
+    base = transformers.PreTrainedModel
+    initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
+    try:
+        with torch.device(device):
+            dtype = getattr(torch, DTYPES[train["precision"]])
+            model = cls._from_config(config, attn_implementation=train.get("attn", "sdpa"), dtype=dtype)
+    finally:
+        base.initialize_weights = initialize
+    for part in (model.config, getattr(model.config, "text_config", None)):
+        if part is not None:
+            part.use_cache = False
+    model.train()
+    choose_trainable(model, train)
+    if train.get("lora"):
+        model = add_lora(model, train)
+    if train.get("ckpt"):
+        reentrant = train["ckpt"] == "reentrant"
+        if reentrant and train.get("input_require_grads"):
+            model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    for path in train.get("no_grad", []):
+        part = model.get_submodule(path)
+        part.forward = torch.no_grad()(part.forward)
+    for path in train.get("eval_modules", []):
+        model.get_submodule(path).eval()
+    return model
+
+
+def choose_trainable(model: Any, train: dict[str, Any]) -> None:
+    only = train.get("only")
+    for name, parameter in model.named_parameters():
+        frozen = any(pattern in name for pattern in train.get("freeze", []))
+        if frozen or (only and not any(pattern in name for pattern in only)):
+            parameter.requires_grad_(False)
+
+
+def add_lora(model: Any, train: dict[str, Any]) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    options = dict(train["lora"])
+    also = options.pop("also_train", [])
+    autocast = options.pop("autocast_adapter_dtype", True)
+    if train.get("ckpt"):
+        model.enable_input_require_grads()
+    model = get_peft_model(model, LoraConfig(**options), autocast_adapter_dtype=autocast)
+    for name, parameter in model.named_parameters():
+        if any(pattern in name for pattern in also):
+            parameter.requires_grad_(True)
+    return model
+
+
+def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
+    import torch
+
+    out: dict[str, Any] = {}
+    for name, given in spec["inputs"].items():
+        if "cpu_values" in given:
+            out[name] = torch.tensor(given["cpu_values"], dtype=getattr(torch, given.get("dtype", "int64")))
+        elif "py" in given:
+            out[name] = given["py"]
+        else:
+            out[name] = torch.full(given["shape"], given.get("fill", 1), dtype=getattr(torch, given["dtype"]), device=device)
+            if "image_tokens" in given:  # on a real GPU: the first n tokens are image placeholders
+                token, count = given["image_tokens"]
+                out[name][:, :count] = token
+    return out
+
+
+def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
+    import torch
+
+    train = spec["train"]
+    how = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}, "default": {}}
+    options = how[train.get("opt_impl", "foreach")]
+    name = train.get("optimizer", "adamw")
+    if name in ("adamw", "adam"):
+        cls = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
+        return cls(parameters, lr=1e-5, weight_decay=train.get("weight_decay", 0.01 if name == "adamw" else 0.0), **options)
+    momentum = 0.9 if name == "sgd_momentum" else 0.0
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **options)
+
+
+@contextlib.contextmanager
+def attention_choice(spec: Spec) -> Iterator[None]:
+    """Forces one kernel of scaled_dot_product_attention where the spec names one."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    names = {
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+        "math": SDPBackend.MATH,
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+    }
+    name = spec["train"].get("sdpa_kernel", "auto")
+    with contextlib.nullcontext() if name == "auto" else sdpa_kernel(names[name]):
+        yield
+
+
+def autocast(spec: Spec, device: str) -> Any:
+    import torch
+
+    precision = spec["train"]["precision"]
+    if not precision.startswith("amp_"):
+        return contextlib.nullcontext()
+    return torch.autocast(device, dtype=getattr(torch, DTYPES[precision[4:]]))
+
+
+def loss_of(spec: Spec, out: Any) -> Any:
+    loss = out[spec["loss"]] if spec.get("loss") else out["loss"]
+    return loss.float().mean() if loss.dim() else loss
+
+
+Phase = Callable[[str], contextlib.AbstractContextManager[Any]]
+
+
+def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase) -> None:
+    """Forward, backward, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in HF Trainer."""
+    import torch
+
+    with phase("forward"):
+        with autocast(spec, next(model.parameters()).device.type):
+            out = model(**batch)
+            loss = loss_of(spec, out)
+        del out
+    with phase("backward"):
+        loss.backward()
+        del loss
+    with phase("optimizer"):
+        if spec["train"].get("clip_grad"):
+            torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], spec["train"]["clip_grad"])
+        optimizer.step()
+    with phase("zero_grad"):
+        optimizer.zero_grad(set_to_none=True)
+
+
+def quiet_torch() -> None:
+    """Everything on one thread, no cuDNN: as the ghost device wants it."""
+    import logging
+
+    import torch
+
+    torch.backends.cudnn.enabled = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.autograd.set_multithreading_enabled(False)
+    logging.disable(logging.WARNING)
