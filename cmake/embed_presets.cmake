@@ -23,10 +23,10 @@ endif()
 set(entries "")
 
 # Raw newlines never stand inside a JSON string: taking them out with the indentation leaves the same document.
-macro(append folder id json)
+function(append folder id json)
   string(REGEX REPLACE "\n[ \t]*" "" minified "${json}")
-  string(APPEND entries "    {\"${folder}\", \"${id}\", R\"json(${minified})json\"},\n")
-endmacro()
+  set(entries "${entries}    {\"${folder}\", \"${id}\", R\"json(${minified})json\"},\n" PARENT_SCOPE)
+endfunction()
 
 file(READ ${PRESETS}/gpus.json gpus)
 string(JSON count LENGTH "${gpus}")

@@ -10,7 +10,7 @@ namespace oometer {
 
 /// What went wrong with an input: where it stands, what was found there, and what would be right.
 struct Error {
-  std::string code;     ///< stable, for programs: "not-json", "unknown-key", "wrong-type", "out-of-range", "missing", ...
+  std::string code;  ///< stable, for programs: "not-json", "unknown-key", "wrong-type", "out-of-range", "missing", ...
   std::string pointer;  ///< JSON pointer (RFC 6901) into the job; "" is the whole document
   std::string message;  ///< one sentence for people
 

@@ -15,23 +15,78 @@ namespace {
 
 /// Keys of PreTrainedConfig and of generation (transformers 5.23, configuration_utils.py; generation parameters are
 /// popped there) and bookkeeping of the hub: they decide nothing about memory.
-constexpr std::string_view kHarmless[] = {
-    "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_name_or_path", "add_cross_attention",
-    "architectures", "attn_implementation", "auto_map", "bad_words_ids", "begin_suppress_tokens", "bos_token_id",
-    "cross_attention_hidden_size", "decoder_start_token_id", "diversity_penalty", "do_sample", "dtype",
-    "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id", "exponential_decay_length_penalty",
-    "finetuning_task", "forced_bos_token_id", "forced_eos_token_id", "id2label", "ignore_index", "initializer_factor",
-    "initializer_range", "is_decoder", "is_encoder_decoder", "label2id", "layer_norm_eps", "length_penalty",
-    "max_length", "min_length", "model_type", "name_or_path", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
-    "num_labels", "num_return_sequences", "output_scores", "pad_token_id", "prefix", "problem_type",
-    "remove_invalid_values", "repetition_penalty", "return_dict", "return_dict_in_generate", "rms_norm_eps",
-    "rope_parameters", "rope_scaling", "rope_theta", "sep_token_id", "suppress_tokens", "task_specific_params",
-    "temperature", "tf_legacy_loss", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript",
-    "transformers_version", "typical_p", "use_bfloat16", "use_cache", "unk_token_id"};
+constexpr std::string_view kHarmless[] = {"_attn_implementation",
+                                          "_attn_implementation_autoset",
+                                          "_commit_hash",
+                                          "_name_or_path",
+                                          "add_cross_attention",
+                                          "architectures",
+                                          "attn_implementation",
+                                          "auto_map",
+                                          "bad_words_ids",
+                                          "begin_suppress_tokens",
+                                          "bos_token_id",
+                                          "cross_attention_hidden_size",
+                                          "decoder_start_token_id",
+                                          "diversity_penalty",
+                                          "do_sample",
+                                          "dtype",
+                                          "early_stopping",
+                                          "encoder_no_repeat_ngram_size",
+                                          "eos_token_id",
+                                          "exponential_decay_length_penalty",
+                                          "finetuning_task",
+                                          "forced_bos_token_id",
+                                          "forced_eos_token_id",
+                                          "id2label",
+                                          "ignore_index",
+                                          "initializer_factor",
+                                          "initializer_range",
+                                          "is_decoder",
+                                          "is_encoder_decoder",
+                                          "label2id",
+                                          "layer_norm_eps",
+                                          "length_penalty",
+                                          "max_length",
+                                          "min_length",
+                                          "model_type",
+                                          "name_or_path",
+                                          "no_repeat_ngram_size",
+                                          "num_beam_groups",
+                                          "num_beams",
+                                          "num_labels",
+                                          "num_return_sequences",
+                                          "output_scores",
+                                          "pad_token_id",
+                                          "prefix",
+                                          "problem_type",
+                                          "remove_invalid_values",
+                                          "repetition_penalty",
+                                          "return_dict",
+                                          "return_dict_in_generate",
+                                          "rms_norm_eps",
+                                          "rope_parameters",
+                                          "rope_scaling",
+                                          "rope_theta",
+                                          "sep_token_id",
+                                          "suppress_tokens",
+                                          "task_specific_params",
+                                          "temperature",
+                                          "tf_legacy_loss",
+                                          "tokenizer_class",
+                                          "top_k",
+                                          "top_p",
+                                          "torch_dtype",
+                                          "torchscript",
+                                          "transformers_version",
+                                          "typical_p",
+                                          "use_bfloat16",
+                                          "use_cache",
+                                          "unk_token_id"};
 
 /// These change memory only where they are set to something.
-constexpr std::string_view kHarmlessIfUnset[] = {"chunk_size_feed_forward", "output_attentions",
-                                                 "output_hidden_states", "pruned_heads", "tie_encoder_decoder"};
+constexpr std::string_view kHarmlessIfUnset[] = {"chunk_size_feed_forward", "output_attentions", "output_hidden_states",
+                                                 "pruned_heads", "tie_encoder_decoder"};
 
 bool is_one_of(std::string_view key, const std::string_view* begin, const std::string_view* end) {
   return std::find(begin, end, key) != end;
@@ -162,8 +217,10 @@ Result<json> parse_json(std::string_view text, std::size_t max_depth) {
 std::string describe(const json& value) {
   if (value.is_null()) return "null";
   if (value.is_object()) return "an object";
-  if (value.is_array()) return "a list";
-  const char* kind = value.is_boolean() ? "a boolean" : value.is_string() ? "text" : "a number";
+  const char* kind = value.is_boolean()  ? "a boolean"
+                     : value.is_string() ? "text"
+                     : value.is_array()  ? "a list"
+                                         : "a number";
   return std::string(kind) + " (" + clip(value.dump(-1, ' ', true, json::error_handler_t::replace)) + ")";
 }
 
@@ -185,9 +242,12 @@ std::string_view closest(std::string_view word, const std::vector<std::string_vi
   return best;
 }
 
-ConfigReader::ConfigReader(const json& object, std::string pointer, Mode mode, Findings& findings)
-    : object_(object.is_object() ? &object : nullptr), pointer_(std::move(pointer)), mode_(mode), findings_(findings) {
-  if (!object_ && !object.is_null()) fail("", "wrong-type", "found " + describe(object) + "; an object {...} belongs here");
+ConfigReader::ConfigReader(const json* object, std::string pointer, Mode mode, Findings& findings)
+    : object_(object && object->is_object() ? object : nullptr),
+      pointer_(std::move(pointer)),
+      mode_(mode),
+      findings_(findings) {
+  if (object && !object_) fail("", "wrong-type", "found " + describe(*object) + "; an object {...} belongs here");
 }
 
 std::string ConfigReader::pointer_to(std::string_view key) const {
@@ -223,7 +283,9 @@ bool ConfigReader::has(std::string_view key) { return find(key) != nullptr; }
 
 bool ConfigReader::is_list(std::string_view key) { return has(key) && find(key)->is_array(); }
 
-bool ConfigReader::is_text(std::string_view key) { return has(key) && find(key)->is_string(); }
+bool ConfigReader::is_object(std::string_view key) { return has(key) && find(key)->is_object(); }
+
+bool ConfigReader::is_auto(std::string_view key) { return has(key) && *find(key) == "auto"; }
 
 std::optional<double> ConfigReader::to_number(const json& value) const {
   if (value.is_number()) return value.get<double>();
@@ -330,9 +392,8 @@ std::vector<std::string> ConfigReader::texts(std::string_view key) {
 std::size_t ConfigReader::choose(std::string_view key, const std::vector<std::string_view>& names) {
   const json* value = get(key);
   if (!value) return names.size();
-  const auto found = value->is_string()
-                         ? std::find(names.begin(), names.end(), value->get_ref<const std::string&>())
-                         : names.end();
+  const auto found =
+      value->is_string() ? std::find(names.begin(), names.end(), value->get_ref<const std::string&>()) : names.end();
   if (found == names.end()) {
     fail_found(key, value->is_string() ? "unknown-value" : "wrong-type", "one of these belongs here: " + join(names));
   }
@@ -353,8 +414,7 @@ Activation ConfigReader::activation(std::string_view key, Activation fallback) {
 }
 
 ConfigReader ConfigReader::object(std::string_view key) {
-  const json* value = find(key);
-  return ConfigReader(value ? *value : json::value_type(nullptr), pointer_to(key), mode_, findings_);
+  return ConfigReader(find(key), pointer_to(key), mode_, findings_);
 }
 
 void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,13 @@ inline constexpr Range non_negative{0};
 /// Layers of a model: each is executed, so this also bounds the time.
 inline constexpr Range layer_count{1, 10'000};
 
+/// An enumerator's spelling in JSON.
+template <typename T>
+struct Name {
+  std::string_view text;
+  T value;
+};
+
 /// How strictly a document is read.
 enum class Mode : std::uint8_t {
   strict,   ///< a job: numbers are numbers, unknown keys are errors that suggest the closest known one
@@ -44,7 +52,8 @@ enum class Mode : std::uint8_t {
 /// absent only for the accessors that say so.
 class ConfigReader {
  public:
-  ConfigReader(const nlohmann::json& object, std::string pointer, Mode mode, Findings& findings);
+  /// `object` outlives the reader; a null pointer reads as an object without keys.
+  ConfigReader(const nlohmann::json* object, std::string pointer, Mode mode, Findings& findings);
 
   bool ok() const { return !findings_.error; }
   const std::string& pointer() const { return pointer_; }
@@ -54,7 +63,9 @@ class ConfigReader {
   /// The key is there, and not null. Marks it as read.
   bool has(std::string_view key);
   bool is_list(std::string_view key);
-  bool is_text(std::string_view key);
+  bool is_object(std::string_view key);
+  /// The text "auto".
+  bool is_auto(std::string_view key);
 
   std::int64_t integer(std::string_view key, std::int64_t fallback, Range range = positive);
   double number(std::string_view key, double fallback, double min, double max);
@@ -66,9 +77,9 @@ class ConfigReader {
   std::vector<std::string> texts(std::string_view key);
   std::vector<std::int64_t> integers(std::string_view key, Range range = positive);
 
-  /// One of the names of a table.
-  template <typename T>
-  T choice(std::string_view key, T fallback, std::initializer_list<std::pair<std::string_view, T>> table);
+  /// One of the names of a table, which may be written in place: `{{"none", 0}, {"cpu", 1}}`.
+  template <typename T, std::size_t N>
+  T choice(std::string_view key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]);
 
   Activation activation(std::string_view key, Activation fallback);
 
@@ -107,12 +118,12 @@ class ConfigReader {
   std::vector<std::string_view> known_;
 };
 
-template <typename T>
-T ConfigReader::choice(std::string_view key, T fallback, std::initializer_list<std::pair<std::string_view, T>> table) {
+template <typename T, std::size_t N>
+T ConfigReader::choice(std::string_view key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]) {
   std::vector<std::string_view> names;
-  for (const auto& entry : table) names.push_back(entry.first);
+  for (const auto& name : table) names.push_back(name.text);
   const std::size_t index = choose(key, names);
-  return index < table.size() ? (table.begin() + index)->second : fallback;
+  return index < N ? table[index].value : fallback;
 }
 
 /// Parses a document without recursion and without exceptions: at most `max_depth` levels, no key twice in an object.

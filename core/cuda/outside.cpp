@@ -37,9 +37,13 @@ struct Nccl {
   const char* evidence;
 };
 constexpr Nccl kTwoOverNvlink{544, 300, 700, "2 A100 over NVLink: 544 MB (NCCL issue 964)"};
-constexpr Nccl kMoreOverNvlink{688, 500, 1600, "3 or more A100: 688 MB (NCCL issue 964); 1.6 GB over several nodes (issue 864)"};
-constexpr Nccl kHopper{900, 500, 2200, "A100's 688 MB and NVLS buffers on top; not measured, NCCL issue 1685 shows up to 3.3 GB with all-to-all"};
-constexpr Nccl kOverPcie{200, 48, 600, "2 to 4 channels of 12 MiB a connection over PCIe; computed from the buffer sizes, not measured"};
+constexpr Nccl kMoreOverNvlink{688, 500, 1600,
+                               "3 or more A100: 688 MB (NCCL issue 964); 1.6 GB over several nodes (issue 864)"};
+constexpr Nccl kHopper{
+    900, 500, 2200,
+    "A100's 688 MB and NVLS buffers on top; not measured, NCCL issue 1685 shows up to 3.3 GB with all-to-all"};
+constexpr Nccl kOverPcie{
+    200, 48, 600, "2 to 4 channels of 12 MiB a connection over PCIe; computed from the buffer sizes, not measured"};
 
 const Nccl& nccl_of(const Gpu& gpu, std::int64_t world) {
   const bool nvlink = gpu.minor == 0 && (gpu.major == 7 || gpu.major == 8);
@@ -64,7 +68,8 @@ Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int
   if (behaviours.cudnn) {
     // The processes behind the table may or may not have used it: its kernels widen the upper end.
     outside.high += mib(100);
-    outside.notes.push_back("cuBLAS and cuDNN: in the context's figure; cuDNN's kernels may add up to 100 MiB (guessed).");
+    outside.notes.push_back(
+        "cuBLAS and cuDNN: in the context's figure; cuDNN's kernels may add up to 100 MiB (guessed).");
   }
   if (world > 1) {
     const Nccl& nccl = nccl_of(gpu, world);

@@ -27,7 +27,7 @@ json read(std::string_view text) {
 Gpu to_gpu(std::string_view text) {
   const json document = read(text);
   Findings findings;
-  ConfigReader reader(document, "", Mode::lenient, findings);
+  ConfigReader reader(&document, "", Mode::lenient, findings);
   Gpu gpu;
   gpu.id = reader.text("id", "");
   gpu.name = reader.text("name", "");
@@ -54,7 +54,7 @@ std::vector<ModelPreset> model_presets() {
     if (file.folder != "models") continue;
     const json document = read(file.text);
     Findings findings;
-    ConfigReader reader(document, "", Mode::lenient, findings);
+    ConfigReader reader(&document, "", Mode::lenient, findings);
     presets.push_back({std::string(file.id), reader.text("title", file.id), reader.text("description", "")});
   }
   return presets;
@@ -76,10 +76,11 @@ Result<Gpu> find_gpu(std::string_view id) {
     if (file.folder == "gpus") ids.push_back(file.id);
   }
   const std::string_view near = closest(id, ids);
-  return Error{"unknown-gpu", "",
-               "found the unknown GPU " + quote(id) + "; " +
-                   (near.empty() ? "`oometer presets` lists those known, such as h100-80gb and a100-80gb; or give usable_bytes"
-                                 : "did you mean \"" + std::string(near) + "\"?")};
+  return Error{
+      "unknown-gpu", "",
+      "found the unknown GPU " + quote(id) + "; " +
+          (near.empty() ? "`oometer presets` lists those known, such as h100-80gb and a100-80gb; or give usable_bytes"
+                        : "did you mean \"" + std::string(near) + "\"?")};
 }
 
 Gpu describe_gpu(std::int64_t usable_bytes, int major, int minor) {
@@ -90,9 +91,10 @@ Gpu describe_gpu(std::int64_t usable_bytes, int major, int minor) {
     const char* name;
     std::int64_t sm_count;
   };
-  constexpr Architecture kArchitectures[] = {{6, 0, "pascal", 56},  {7, 0, "volta", 80},  {7, 5, "turing", 68},
-                                             {8, 0, "ampere", 108}, {8, 6, "ampere", 84}, {8, 9, "ada", 128},
-                                             {9, 0, "hopper", 132}, {10, 0, "blackwell", 148}, {12, 0, "blackwell", 170}};
+  constexpr Architecture kArchitectures[] = {
+      {6, 0, "pascal", 56},  {7, 0, "volta", 80},       {7, 5, "turing", 68},
+      {8, 0, "ampere", 108}, {8, 6, "ampere", 84},      {8, 9, "ada", 128},
+      {9, 0, "hopper", 132}, {10, 0, "blackwell", 148}, {12, 0, "blackwell", 170}};
   Gpu gpu;
   for (const Architecture& architecture : kArchitectures) {
     if (std::pair(architecture.major, architecture.minor) <= std::pair(major, minor)) {

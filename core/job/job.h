@@ -34,6 +34,7 @@ struct Job {
   ParallelConfig parallel;
   Gpu gpu;
   Runtime runtime;
+  std::string ds_config_json;  ///< `parallel.ds_config` as the job gave it, canonical; "" if none
 
   std::vector<std::string> assumptions;  ///< defaults that the answer rests on and the job did not say
   std::vector<std::string> unmodelled;   ///< what the input asks for and the answer leaves out, each with its pointer

@@ -25,7 +25,8 @@ Result<Version> parse_version(const std::string& text) {
     ++at;
   }
   // Only a local label ("+cu132") or a pre-release ("rc1", ".dev0") may follow.
-  if (count < 2 || (at < text.size() && text[at] >= '0' && text[at] <= '9') || (at == text.size() && text.back() == '.')) {
+  if (count < 2 || (at < text.size() && text[at] >= '0' && text[at] <= '9') ||
+      (at == text.size() && text.back() == '.')) {
     return error;
   }
   return Version{parts[0], parts[1], parts[2]};
@@ -90,7 +91,8 @@ std::vector<std::string> runtime_caveats(const Runtime& runtime) {
                     " was checked against its source only; 5.23 is the version that was measured.");
   }
   if (runtime.torch != Version{2, 15, 0}) {
-    notes.push_back("torch " + to_string(runtime.torch) + " differs from 2.15, which was measured, only where its source is known to.");
+    notes.push_back("torch " + to_string(runtime.torch) +
+                    " differs from 2.15, which was measured, only where its source is known to.");
   }
   return notes;
 }

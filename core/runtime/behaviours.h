@@ -63,9 +63,9 @@ enum class LlavaMerge : std::uint8_t {
 
 /// How the language-model loss shifts labels against logits.
 enum class LossShift : std::uint8_t {
-  shift_logits_copy,   ///< logits[..., :-1, :].contiguous(): a copy; up to transformers 4.50
-  mask_logits_copy,    ///< LLaVA 4.37 - 4.51: boolean indexing by the attention mask
-  pad_labels,          ///< ForCausalLMLoss: the labels are padded, the logits stay; 4.51.3 and later
+  shift_logits_copy,  ///< logits[..., :-1, :].contiguous(): a copy; up to transformers 4.50
+  mask_logits_copy,   ///< LLaVA 4.37 - 4.51: boolean indexing by the attention mask
+  pad_labels,         ///< ForCausalLMLoss: the labels are padded, the logits stay; 4.51.3 and later
 };
 
 /// Named behaviours. A flag says what is done, the comment since when and where that was read. To add one: a field

@@ -1,0 +1,802 @@
+#include "job/parse.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "config/reader.h"
+#include "job/catalogue.h"
+#include "job/presets.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+// --- names: the one place where an enumerator and its spelling meet, for reading and for writing ---------------------
+
+constexpr Name<Task> kTasks[] = {{"train", Task::train}, {"inference", Task::inference}};
+constexpr Name<Stage> kStages[] = {
+    {"pretrain", Stage::pretrain}, {"finetune", Stage::finetune}, {"full", Stage::full}, {"custom", Stage::custom}};
+constexpr Name<Precision> kPrecisions[] = {{"fp32", Precision::fp32},
+                                           {"bf16", Precision::bf16},
+                                           {"fp16", Precision::fp16},
+                                           {"amp-bf16", Precision::amp_bf16},
+                                           {"amp-fp16", Precision::amp_fp16}};
+constexpr Name<OptimizerName> kOptimizers[] = {
+    {"adamw", OptimizerName::adamw}, {"adam", OptimizerName::adam}, {"sgd", OptimizerName::sgd}};
+constexpr Name<OptimizerImplementation> kImplementations[] = {{"foreach", OptimizerImplementation::foreach_},
+                                                              {"fused", OptimizerImplementation::fused},
+                                                              {"for-loop", OptimizerImplementation::for_loop}};
+constexpr Name<AttentionKind> kAttentions[] = {
+    {"eager", AttentionKind::eager},           {"sdpa", AttentionKind::sdpa},
+    {"sdpa-flash", AttentionKind::sdpa_flash}, {"sdpa-efficient", AttentionKind::sdpa_efficient},
+    {"sdpa-math", AttentionKind::sdpa_math},   {"sdpa-cudnn", AttentionKind::sdpa_cudnn}};
+constexpr Name<CheckpointMode> kCheckpointModes[] = {{"none", CheckpointMode::none},
+                                                     {"non-reentrant", CheckpointMode::non_reentrant},
+                                                     {"reentrant", CheckpointMode::reentrant}};
+constexpr Name<Strategy> kStrategies[] = {{"none", Strategy::none},
+                                          {"ddp", Strategy::ddp},
+                                          {"deepspeed", Strategy::deepspeed},
+                                          {"fsdp1", Strategy::fsdp1},
+                                          {"fsdp2", Strategy::fsdp2}};
+constexpr Name<Framework> kFrameworks[] = {{"transformers", Framework::transformers}, {"llava", Framework::llava}};
+constexpr Name<ExpertsImplementation> kExperts[] = {{"grouped_mm", ExpertsImplementation::grouped_mm},
+                                                    {"batched_mm", ExpertsImplementation::batched_mm},
+                                                    {"eager", ExpertsImplementation::eager}};
+
+template <typename T, std::size_t N>
+std::string name_of(T value, const Name<T> (&names)[N]) {
+  for (const Name<T>& name : names) {
+    if (name.value == value) return std::string(name.text);
+  }
+  return "";
+}
+
+// --- limits ----------------------------------------------------------------------------------------------------------
+
+constexpr Range kBatch{1, 1 << 20};
+constexpr Range kLength{1, 1 << 24};
+constexpr Range kReplicas{1, 1 << 16};
+constexpr Range kElements{1, std::int64_t{1} << 40};
+constexpr Range kUsableBytes{1 << 20, std::int64_t{1} << 44};
+/// No tensor may be larger, so that a sum over any model's tensors fits 64 bits.
+constexpr double kLargestTensor = 0x1p44;
+
+constexpr const char* kNotModelledYet = "is known and not modelled yet";
+
+// --- model -----------------------------------------------------------------------------------------------------------
+
+/// Lays `patch` over `base`, object by object.
+void merge(json& base, const json& patch) {
+  for (const auto& [key, value] : patch.items()) {
+    json& slot = base[key];
+    if (slot.is_object() && value.is_object()) {
+      merge(slot, value);
+    } else {
+      slot = value;
+    }
+  }
+}
+
+/// The job's model, and the sequence length that its preset is used with (0: no preset or none).
+std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework) {
+  ModelChoice model;
+  std::int64_t usual_length = 0;
+  json config = json::object();
+  model.preset = reader.text("preset", "");
+  model.given_name = reader.text("name", "");
+  if (!model.preset.empty()) {
+    const std::string_view text = preset_text("models", model.preset);
+    if (text.empty()) {
+      std::string known;
+      std::vector<std::string_view> ids;
+      for (const PresetFile& file : preset_files()) {
+        if (file.folder != "models") continue;
+        ids.push_back(file.id);
+        known += (known.empty() ? "" : ", ") + std::string(file.id);
+      }
+      const std::string_view near = closest(model.preset, ids);
+      reader.fail_found(
+          "preset", "unknown-preset",
+          near.empty() ? "one of these belongs here: " + known : "did you mean \"" + std::string(near) + "\"?");
+    } else if (const Result<json> preset = parse_json(text)) {
+      config = preset->value("config", json::object());
+      model.name = preset->value("title", model.preset);
+      usual_length = preset->value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
+    }
+  } else if (reader.ok() && !reader.has("config")) {
+    reader.fail("", "missing",
+                "found neither preset nor config; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+  }
+  if (const json* given = reader.find("config"); given && given->is_object()) {
+    model.config_json = given->dump();
+    merge(config, *given);
+  } else if (given) {
+    reader.fail_found("config", "wrong-type", "the object of a config.json belongs here");
+  }
+  if (reader.ok()) {
+    ConfigReader config_reader(&config, reader.pointer_to("config"), Mode::lenient, reader.findings());
+    model.config = read_model_config(config_reader, framework);
+  }
+  if (!model.given_name.empty()) model.name = model.given_name;
+  if (model.name.empty()) model.name = class_name(model.config);
+  reader.finish();
+  return {std::move(model), usual_length};
+}
+
+// --- runtime ---------------------------------------------------------------------------------------------------------
+
+Version read_version(ConfigReader& reader, std::string_view key, Version fallback, VersionRange known) {
+  const std::string text = reader.text(key, to_string(fallback));
+  const Result<Version> version = parse_version(text);
+  if (version && *version >= known.first && *version <= known.last) return *version;
+  known.last.patch = 0;
+  reader.fail_found(
+      key, "out-of-range",
+      "a version in quotes from \"" + to_string(known.first) + "\" to \"" + to_string(known.last) + "\" belongs here");
+  return fallback;
+}
+
+Runtime read_runtime(ConfigReader reader) {
+  const Framework framework = reader.choice("framework", Framework::transformers, kFrameworks);
+  Runtime runtime = default_runtime(framework);
+  runtime.torch = read_version(reader, "torch", runtime.torch, known_torch);
+  runtime.transformers = read_version(reader, "transformers", runtime.transformers, known_transformers);
+  runtime.deepspeed = read_version(reader, "deepspeed", runtime.deepspeed, known_deepspeed);
+  runtime.peft = read_version(reader, "peft", runtime.peft, known_peft);
+  runtime.cudnn = reader.boolean("cudnn", runtime.cudnn);
+  runtime.expandable_segments = reader.boolean("expandable_segments", false);
+  runtime.experts = reader.choice("experts", runtime.experts, kExperts);
+  if (runtime.expandable_segments && runtime.torch < Version{2, 1, 0}) {
+    reader.fail_found("expandable_segments", "inconsistent", "torch 2.1 or later has them");
+  }
+  reader.finish();
+  return runtime;
+}
+
+// --- data ------------------------------------------------------------------------------------------------------------
+
+DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length) {
+  const ModelTraits traits = model_traits(model);
+  const std::string who = class_name(model);
+  DataConfig data;
+  data.micro_batch_size = reader.integer("micro_batch_size", 1, kBatch);
+
+  const auto length = reader.optional_integer("sequence_length", kLength);
+  if (length && !traits.takes_text) {
+    reader.fail_found("sequence_length", "inconsistent", who + " reads no text: leave it out");
+  } else if (length && traits.max_sequence_length != 0 && *length > traits.max_sequence_length) {
+    reader.fail_found("sequence_length", "inconsistent",
+                      "at most " + std::to_string(traits.max_sequence_length) +
+                          " (max_position_embeddings) belongs here: the model refuses more");
+  }
+  data.sequence_length = length.value_or(usual_length != 0 ? usual_length : traits.default_sequence_length);
+  if (!traits.takes_text) data.sequence_length = 0;
+
+  data.images_per_sample = reader.optional_integer("images_per_sample", {0, 1 << 16}).value_or(traits.takes_images);
+  if (!traits.takes_images && data.images_per_sample != 0) {
+    reader.fail_found("images_per_sample", "inconsistent", who + " takes no images: leave it out");
+  } else if (std::holds_alternative<ClipConfig>(model) && data.images_per_sample != 1) {
+    reader.fail_found("images_per_sample", "inconsistent",
+                      "1 belongs here: the contrastive loss pairs texts and images");
+  } else if (std::holds_alternative<ClipVisionConfig>(model) && data.images_per_sample == 0) {
+    reader.fail_found("images_per_sample", "inconsistent", "1 or more belongs here: the model reads nothing else");
+  } else if (data.images() > kBatch.max) {
+    reader.fail_found("images_per_sample", "out-of-range",
+                      "a micro-batch may hold at most " + std::to_string(kBatch.max) + " images");
+  }
+
+  const std::vector<std::int64_t> size = reader.integers("image_size");
+  if (data.images_per_sample != 0) data.image_height = data.image_width = traits.image_size;
+  if (reader.has("image_size") && !traits.takes_images) {
+    reader.fail_found("image_size", "inconsistent", who + " takes no images: leave it out");
+  } else if (reader.has("image_size") &&
+             (size.size() != 2 || size[0] != traits.image_size || size[1] != traits.image_size)) {
+    // CLIPVisionEmbeddings.forward refuses other sizes: the processor brings images to the config's own.
+    const std::string side = std::to_string(traits.image_size);
+    reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
+  }
+  for (const char* key : {"tiles", "grid_thw", "target_length"}) {
+    if (reader.has(key)) reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
+  }
+  const std::int64_t image_tokens = data.images_per_sample * traits.tokens_per_image;
+  if (data.sequence_length < image_tokens) {
+    const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
+                             " image(s) of " + std::to_string(traits.tokens_per_image) + " take";
+    const std::string has = std::to_string(data.sequence_length);
+    reader.fail(reader.has("sequence_length") ? "sequence_length" : "images_per_sample", "inconsistent",
+                "found a sequence of " + has + " tokens; it must hold the " + need);
+  }
+  reader.finish();
+  return data;
+}
+
+/// Bytes of about the largest tensor that a model makes of its data. In doubles: it must not overflow.
+struct LargestTensor {
+  const DataConfig& data;
+
+  static double product(std::initializer_list<std::int64_t> sizes) {
+    double bytes = 8;  // the widest element
+    for (const std::int64_t size : sizes) bytes *= static_cast<double>(size);
+    return bytes;
+  }
+  static double block(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int64_t inner,
+                      std::int64_t heads) {
+    return std::max({product({batch, heads, tokens, tokens}), product({batch, tokens, std::max(hidden, inner)}),
+                     product({hidden, std::max(hidden, inner)})});
+  }
+  double operator()(const LlamaConfig& c) const {
+    const std::int64_t batch = data.micro_batch_size;
+    const std::int64_t length = data.sequence_length;
+    const std::int64_t query = c.num_attention_heads * c.head_dim;
+    return std::max({block(batch, length, c.hidden_size, std::max(c.intermediate_size, query), c.num_attention_heads),
+                     product({batch, length, c.vocab_size}), product({c.vocab_size, c.hidden_size}),
+                     product({c.max_position_embeddings})});
+  }
+  double operator()(const ClipVisionConfig& c) const {
+    const std::int64_t images = data.images();
+    return std::max({block(images, c.num_positions(), c.hidden_size, c.intermediate_size, c.num_attention_heads),
+                     product({std::max<std::int64_t>(images, 1), c.num_channels, c.image_size, c.image_size}),
+                     product({c.hidden_size, c.num_channels, c.patch_size, c.patch_size}),
+                     product({images, c.num_patches(), c.num_channels, c.patch_size, c.patch_size}),
+                     product({c.num_positions(), c.hidden_size}), product({c.hidden_size, c.projection_dim})});
+  }
+  double operator()(const ClipConfig& c) const {
+    const ClipTextConfig& text = c.text;
+    const std::int64_t batch = data.micro_batch_size;
+    return std::max(
+        {(*this)(c.vision),
+         block(batch, data.sequence_length, text.hidden_size, text.intermediate_size, text.num_attention_heads),
+         product({text.vocab_size, text.hidden_size}), product({text.max_position_embeddings, text.hidden_size}),
+         product({batch, batch}), product({c.projection_dim, std::max(batch, text.hidden_size)}),
+         product({c.projection_dim, c.vision.hidden_size})});
+  }
+  double operator()(const LlavaConfig& c) const {
+    const std::int64_t widest = std::max(c.projector_input_size(), c.text.hidden_size);
+    return std::max({(*this)(c.vision), (*this)(c.text), product({c.text.hidden_size, widest}),
+                     product({data.images(), c.vision.num_positions(), widest})});
+  }
+};
+
+// --- training --------------------------------------------------------------------------------------------------------
+
+OptimizerConfig read_optimizer(ConfigReader reader) {
+  OptimizerConfig optimizer;
+  optimizer.name = reader.choice("name", optimizer.name, kOptimizers);
+  optimizer.implementation = reader.choice("implementation", optimizer.implementation, kImplementations);
+  optimizer.momentum = reader.number("momentum", 0.0, 0.0, 1.0);
+  optimizer.param_groups = reader.integer("param_groups", optimizer.param_groups, {1, 2});
+  if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd) {
+    reader.fail_found("momentum", "inconsistent", "only sgd has a momentum: leave it out");
+  }
+  reader.finish();
+  return optimizer;
+}
+
+CheckpointingConfig read_checkpointing(ConfigReader& training) {
+  constexpr const char* kKey = "activation_checkpointing";
+  CheckpointingConfig checkpointing;
+  if (!training.is_object(kKey)) {
+    checkpointing.mode = training.choice(kKey, checkpointing.mode, kCheckpointModes);
+    return checkpointing;
+  }
+  ConfigReader reader = training.object(kKey);
+  checkpointing.mode = reader.choice("mode", CheckpointMode::non_reentrant, kCheckpointModes);
+  checkpointing.every = reader.integer("every", 1, layer_count);
+  reader.finish();
+  return checkpointing;
+}
+
+/// What a stage means for a model; see the design's table. An error where it means nothing.
+Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& model, Framework framework) {
+  const ModelTraits traits = model_traits(model);
+  const char* projector = framework == Framework::llava ? "mm_projector" : "multi_modal_projector";
+  if (stage == Stage::pretrain) {
+    if (!traits.has_projector) {
+      reader.fail_found("stage", "inconsistent",
+                        std::string(class_name(model)) + " has no projector to train: full or custom belongs here");
+    }
+    return {{}, {projector}, {"vision_tower"}};
+  }
+  if (stage == Stage::finetune && traits.takes_images) {
+    if (!traits.has_projector) {
+      reader.fail_found("stage", "inconsistent",
+                        std::string(class_name(model)) +
+                            " has no language model beside the vision tower: full or custom belongs here");
+    }
+    return {{"vision_tower"}, {}, {"vision_tower"}};
+  }
+  return {};
+}
+
+/// The output that is the loss. Only a class without a loss of its own needs one named.
+std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
+  const std::string loss = reader.has("loss") ? reader.text("loss", "") : "";
+  reader.ignore({"loss"});
+  if (std::holds_alternative<ClipVisionConfig>(model)) {
+    if (loss != "pooler_output" && loss != "last_hidden_state") {
+      reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
+                        "CLIPVisionModel has no loss of its own: pooler_output or last_hidden_state belongs here");
+    }
+  } else if (!loss.empty()) {
+    reader.fail_found("loss", "not-modelled",
+                      std::string("only null, ") + class_name(model) + "'s own loss, is modelled");
+  }
+  return loss;
+}
+
+/// PyTorch's and transformers' refusals of a forced kernel (sdp_utils.cpp: check_sm_version, check_tensor_dtype).
+void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
+                     const Runtime& runtime) {
+  if (attention != AttentionKind::sdpa_flash && attention != AttentionKind::sdpa_cudnn) return;
+  if (precision == Precision::fp32) {
+    reader.fail_found("attention", "inconsistent",
+                      "this kernel takes half precision only: use sdpa-efficient or sdpa-math");
+  } else if (gpu.vendor == Vendor::nvidia && gpu.major < 8) {
+    reader.fail_found("attention", "inconsistent",
+                      "this kernel needs compute capability 8.0 or more, the GPU has " + std::to_string(gpu.major) +
+                          "." + std::to_string(gpu.minor) + ": use sdpa-efficient");
+  } else if (attention == AttentionKind::sdpa_cudnn && (!runtime.cudnn || runtime.torch < Version{2, 4, 0})) {
+    reader.fail_found("attention", "inconsistent", "it needs runtime.cudnn and torch 2.4 or later");
+  }
+}
+
+TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
+                             const Runtime& runtime) {
+  TrainingConfig training;
+  training.stage = reader.choice("stage", training.stage, kStages);
+  const Components given{reader.texts("freeze"), reader.texts("train_only"), reader.texts("no_grad")};
+  if (training.stage == Stage::custom) {
+    training.components = given;
+  } else {
+    training.components = resolve_stage(reader, training.stage, model, runtime.framework);
+    for (const char* key : {"freeze", "train_only", "no_grad"}) {
+      if (!reader.texts(key).empty()) {
+        reader.fail_found(key, "inconsistent", "only stage \"custom\" reads it: leave it out or set the stage");
+      }
+    }
+  }
+  if (training.stage == Stage::pretrain && data.images_per_sample == 0) {
+    reader.fail_found("stage", "inconsistent", "without images nothing reaches the projector: give images_per_sample");
+  }
+  training.precision = reader.choice("precision", training.precision, kPrecisions);
+  training.optimizer = read_optimizer(reader.object("optimizer"));
+  training.attention = reader.choice("attention", training.attention, kAttentions);
+  check_attention(reader, training.attention, training.precision, gpu, runtime);
+  training.checkpointing = read_checkpointing(reader);
+  training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
+  if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
+  training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
+  training.loss = read_loss(reader, model);
+  reader.refuse("lora", std::string("LoRA ") + kNotModelledYet + ": leave it out");
+  reader.finish();
+  return training;
+}
+
+// --- parallel --------------------------------------------------------------------------------------------------------
+
+/// transformers' fill_match: "auto" becomes what the trainer has, anything else must be equal to it.
+void match_integer(ConfigReader& reader, std::string_view key, std::int64_t expected) {
+  if (reader.is_auto(key)) return;
+  const auto value = reader.optional_integer(key);
+  if (value && *value != expected) {
+    reader.fail_found(key, "inconsistent",
+                      "\"auto\" or " + std::to_string(expected) + ", as the rest of the job says, belongs here");
+  }
+}
+
+void match_enabled(ConfigReader& ds, std::string_view block, bool expected) {
+  ConfigReader reader = ds.object(block);
+  if (!reader.has("enabled") || reader.is_auto("enabled")) return;
+  if (reader.boolean("enabled", expected) != expected) {
+    reader.fail_found(
+        "enabled", "inconsistent",
+        std::string("\"auto\" or ") + (expected ? "true" : "false") + ", as training.precision says, belongs here");
+  }
+}
+
+void refuse_offload(ConfigReader& zero, std::string_view key) {
+  ConfigReader reader = zero.object(key);
+  if (reader.has("device") && reader.choice<bool>("device", true, {{"none", false}, {"cpu", true}, {"nvme", true}})) {
+    reader.fail_found("device", "not-modelled", std::string("offload ") + kNotModelledYet + ": \"none\" belongs here");
+  }
+}
+
+void check_stage(ConfigReader& reader, std::string_view key, std::int64_t stage) {
+  if (stage != 2) {
+    reader.fail_found(key, "not-modelled",
+                      "ZeRO " + std::to_string(stage) + " " + kNotModelledYet + ": 2 belongs here");
+  }
+}
+
+/// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto".
+DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, const DataConfig& data,
+                               std::int64_t replicas, std::int64_t hidden_size) {
+  DeepSpeedConfig config;
+  match_integer(ds, "train_micro_batch_size_per_gpu", data.micro_batch_size);
+  match_integer(ds, "gradient_accumulation_steps", training.gradient_accumulation_steps);
+  match_integer(ds, "train_batch_size", data.micro_batch_size * training.gradient_accumulation_steps * replicas);
+  match_enabled(ds, "bf16", training.precision == Precision::bf16);
+  match_enabled(ds, "fp16", training.precision == Precision::fp16);
+  config.gradient_clipping = ds.is_auto("gradient_clipping") ? training.max_grad_norm.value_or(0.0)
+                                                             : ds.number("gradient_clipping", 0.0, 0.0, 1e12);
+  ds.refuse("optimizer", "DeepSpeed's own optimizers are not modelled yet: leave it out and set training.optimizer");
+  for (const char* key : {"activation_checkpointing", "compression_training", "amp", "torch_autocast", "data_types",
+                          "communication_data_type", "sparse_attention", "autotuning", "tensor_parallel",
+                          "sequence_parallel_size", "zero_force_ds_cpu_optimizer", "compile"}) {
+    if (ds.has(key)) ds.findings().unmodelled.push_back(ds.pointer_to(key) + ": is not modelled");
+  }
+  ds.ignore({"activation_checkpointing",
+             "amp",
+             "autotuning",
+             "checkpoint",
+             "comms_logger",
+             "communication_data_type",
+             "compile",
+             "compression_training",
+             "csv_monitor",
+             "data_efficiency",
+             "data_types",
+             "dump_state",
+             "flops_profiler",
+             "memory_breakdown",
+             "prescale_gradients",
+             "gradient_predivide_factor",
+             "scheduler",
+             "sequence_parallel_size",
+             "sparse_attention",
+             "steps_per_print",
+             "tensor_parallel",
+             "tensorboard",
+             "torch_autocast",
+             "wall_clock_breakdown",
+             "wandb",
+             "zero_allow_untested_optimizer",
+             "zero_force_ds_cpu_optimizer"});
+
+  if (!ds.has("zero_optimization")) {
+    ds.fail("zero_optimization", "missing", "found nothing; {\"stage\": 2, ...} belongs here");
+  }
+  ConfigReader zero = ds.object("zero_optimization");
+  config.zero_stage = zero.integer("stage", 0, {0, 3});
+  check_stage(zero, "stage", config.zero_stage);
+  if (zero.is_auto("reduce_bucket_size")) {
+    config.reduce_bucket_size = hidden_size * hidden_size;
+  } else {
+    config.reduce_bucket_size = zero.integer("reduce_bucket_size", config.reduce_bucket_size, kElements);
+  }
+  config.allgather_bucket_size = zero.integer("allgather_bucket_size", config.allgather_bucket_size, kElements);
+  config.sub_group_size = zero.integer("sub_group_size", config.sub_group_size, kElements);
+  config.overlap_comm = zero.has("overlap_comm") && zero.boolean("overlap_comm", false);
+  config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
+  config.reduce_scatter = zero.boolean("reduce_scatter", true);
+  config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
+  refuse_offload(zero, "offload_optimizer");
+  refuse_offload(zero, "offload_param");
+  for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"}) {
+    zero.refuse(key, std::string("it ") + kNotModelledYet + ": leave it out");
+  }
+  // The other keys of DeepSpeedZeroConfig (extra="forbid"): stage 3's, and those that change no memory at stage 2.
+  zero.ignore({"allgather_partitions",
+               "compute_grad_norm",
+               "cpu_offload_use_pin_memory",
+               "elastic_checkpoint",
+               "enable_sanity_checks",
+               "ignore_unused_parameters",
+               "leaf_module",
+               "legacy_stage1",
+               "load_from_fp32_weights",
+               "log_trace_cache_warnings",
+               "memory_efficient_linear",
+               "model_persistence_threshold",
+               "override_module_apply",
+               "parameter_alignment",
+               "pipeline_loading_checkpoint",
+               "save_muon_momentum_buffer_in_memory",
+               "stage3_allgather_sequential",
+               "stage3_gather_16bit_weights_on_model_save",
+               "stage3_gather_fp16_weights_on_model_save",
+               "stage3_max_live_parameters",
+               "stage3_max_reuse_distance",
+               "stage3_module_granularity_threshold",
+               "stage3_param_persistence_threshold",
+               "stage3_prefetch_bucket_size",
+               "stage3_use_all_reduce_for_fetch_params",
+               "use_multi_rank_bucket_allreduce",
+               "zero_hpz_partition_size",
+               "zero_quantized_nontrainable_weights",
+               "zero_quantized_weights"});
+  zero.finish();
+  ds.finish();
+  return config;
+}
+
+/// LLaVA's scripts/zero2.json (v1.2.2): what `zero_stage` 2 alone means.
+DeepSpeedConfig llava_zero2(std::int64_t hidden_size) {
+  DeepSpeedConfig config;
+  config.overlap_comm = true;
+  config.reduce_bucket_size = hidden_size * hidden_size;
+  return config;
+}
+
+struct Parallel {
+  ParallelConfig config;
+  std::string ds_config_json;
+};
+
+Parallel read_parallel(ConfigReader reader, const Job& job) {
+  Parallel parallel;
+  ParallelConfig& config = parallel.config;
+  config.strategy = reader.choice("strategy", config.strategy, kStrategies);
+  config.data = reader.integer("data", 1, kReplicas);
+  config.rank = reader.optional_integer("rank", {0, config.data - 1});
+  const bool deepspeed = config.strategy == Strategy::deepspeed;
+  if (config.strategy == Strategy::none && config.data > 1) {
+    reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
+                "found " + std::to_string(config.data) +
+                    " replicas without a strategy; deepspeed with zero_stage 2 belongs here");
+  } else if (config.strategy != Strategy::none && !deepspeed) {
+    reader.fail_found("strategy", "not-modelled",
+                      std::string("this strategy ") + kNotModelledYet + ": none or deepspeed belongs here");
+  }
+  for (const char* key : {"ddp", "fsdp"}) {
+    if (reader.has(key)) reader.fail_found(key, "inconsistent", "only that strategy reads it: leave it out");
+  }
+  for (const char* key : {"zero_stage", "ds_config"}) {
+    if (reader.has(key) && !deepspeed) {
+      reader.fail_found(key, "inconsistent", "only strategy \"deepspeed\" reads it: leave it out or set the strategy");
+    }
+  }
+  const auto stage = reader.optional_integer("zero_stage", {0, 3});
+  if (deepspeed && reader.ok()) {
+    const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
+    const Precision precision = job.training.precision;
+    if (stage) check_stage(reader, "zero_stage", *stage);
+    if (precision == Precision::amp_bf16 || precision == Precision::amp_fp16) {
+      reader.fail(
+          "strategy", "inconsistent",
+          "found deepspeed with training.precision " + name_of(precision, kPrecisions) +
+              "; the engine holds the weights in half precision and does not autocast: bf16 or fp16 belongs there");
+    }
+    if (const json* given = reader.find("ds_config")) {
+      parallel.ds_config_json = given->is_object() ? given->dump() : "";
+      config.deepspeed = read_ds_config(reader.object("ds_config"), job.training, job.data, config.data, hidden_size);
+      if (stage && reader.ok() && *stage != config.deepspeed.zero_stage) {
+        reader.fail_found(
+            "zero_stage", "inconsistent",
+            "the ds_config says " + std::to_string(config.deepspeed.zero_stage) + ": leave one of them out");
+      }
+    } else if (stage) {
+      config.deepspeed = llava_zero2(hidden_size);
+    } else {
+      reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
+    }
+  }
+  reader.finish();
+  return parallel;
+}
+
+// --- gpu -------------------------------------------------------------------------------------------------------------
+
+constexpr const char* kDefaultGpu = "h100-80gb";
+
+Gpu read_gpu(ConfigReader reader) {
+  const auto bytes = reader.optional_integer("usable_bytes", kUsableBytes);
+  const std::string capability = reader.text("compute_capability", "9.0");
+  const std::string name = reader.text("name", kDefaultGpu);
+  reader.optional_integer("count", kReplicas);  // checked when the degrees are known
+  Gpu gpu;
+  if (reader.has("usable_bytes")) {
+    if (reader.has("name")) reader.fail_found("name", "inconsistent", "name or usable_bytes belongs here, not both");
+    const auto parsed = parse_compute_capability(capability);
+    if (!parsed) reader.fail("compute_capability", parsed.error().code, parsed.error().message);
+    if (bytes && parsed) gpu = describe_gpu(*bytes, parsed->first, parsed->second);
+  } else {
+    if (reader.has("compute_capability")) {
+      reader.fail_found("compute_capability", "inconsistent", "the named GPU has its own: leave it out");
+    }
+    if (const Result<Gpu> found = find_gpu(name)) {
+      gpu = *found;
+    } else {
+      reader.fail("name", found.error().code, found.error().message);
+    }
+  }
+  reader.finish();
+  return gpu;
+}
+
+void check_count(ConfigReader reader, const ParallelConfig& parallel) {
+  const auto count = reader.optional_integer("count", kReplicas);
+  if (count && *count != parallel.world_size()) {
+    reader.fail_found(
+        "count", "inconsistent",
+        std::to_string(parallel.world_size()) + ", the product of the degrees of parallelism, belongs here");
+  }
+}
+
+}  // namespace
+
+Result<Job> parse_job(std::string_view text) {
+  const Result<json> document = parse_json(text);
+  if (!document) return document.error();
+  if (!document->is_object()) {
+    return Error{"wrong-type", "", "found " + describe(*document) + "; a job is one JSON object {...}"};
+  }
+
+  Findings findings;
+  ConfigReader reader(&*document, "", Mode::strict, findings);
+  Job job;
+  reader.integer("version", 1, {1, 1});
+  job.task = reader.choice("task", job.task, kTasks);
+  if (job.task == Task::inference) {
+    reader.fail_found("task", "not-modelled", std::string("inference ") + kNotModelledYet + ": \"train\" belongs here");
+  }
+  job.runtime = read_runtime(reader.object("runtime"));
+  job.gpu = read_gpu(reader.object("gpu"));
+  if (!reader.has("model"))
+    reader.fail("model", "missing", "found nothing; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+
+  // Each part reads what comes before it: after an error there is nothing sound to read.
+  if (findings.error) return *findings.error;
+  std::int64_t usual_length = 0;
+  std::tie(job.model, usual_length) = read_model(reader.object("model"), job.runtime.framework);
+  if (findings.error) return *findings.error;
+  const auto* llava = std::get_if<LlavaConfig>(&job.model.config);
+  if (job.runtime.framework == Framework::llava && !llava) {
+    reader.object("runtime").fail_found("framework", "inconsistent",
+                                        "the original LLaVA code trains LLaVA models only");
+  } else if (job.runtime.framework == Framework::transformers && llava && llava->original_format) {
+    reader.fail("runtime", "inconsistent",
+                "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
+  }
+  job.data = read_data(reader.object("data"), job.model.config, usual_length);
+  if (findings.error) return *findings.error;
+  if (!(std::visit(LargestTensor{job.data}, job.model.config) <= kLargestTensor)) {
+    return Error{
+        "out-of-range", "/data",
+        "found sizes whose product is a tensor of more than 16 TiB; smaller ones belong in data or model.config"};
+  }
+  job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
+  if (findings.error) return *findings.error;
+  Parallel parallel = read_parallel(reader.object("parallel"), job);
+  job.parallel = parallel.config;
+  job.ds_config_json = std::move(parallel.ds_config_json);
+  check_count(reader.object("gpu"), job.parallel);
+  reader.finish();
+  if (findings.error) return *findings.error;
+
+  job.unmodelled = std::move(findings.unmodelled);
+  job.assumptions = runtime_caveats(job.runtime);
+  return job;
+}
+
+// --- writing ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Writes a field where it differs from its default.
+template <typename T, typename U>
+void put(json& object, const char* key, const T& value, const U& fallback) {
+  if (!(value == fallback)) object[key] = value;
+}
+
+template <typename T, std::size_t N>
+void put_name(json& object, const char* key, T value, T fallback, const Name<T> (&names)[N]) {
+  if (value != fallback) object[key] = name_of(value, names);
+}
+
+void put_version(json& object, const char* key, const Version& value, const Version& fallback) {
+  if (value != fallback) object[key] = to_string(value);
+}
+
+void put_object(json& object, const char* key, json value) {
+  if (!value.empty()) object[key] = std::move(value);
+}
+
+json parsed(const std::string& text) {
+  Result<json> document = parse_json(text);
+  return document ? *std::move(document) : json::object();
+}
+
+std::int64_t default_length(const ModelChoice& model) {
+  if (!model.preset.empty()) {
+    const json preset = parsed(std::string(preset_text("models", model.preset)));
+    const std::int64_t usual = preset.value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
+    if (usual != 0 && model_traits(model.config).takes_text) return usual;
+  }
+  return model_traits(model.config).default_sequence_length;
+}
+
+json write_training(const TrainingConfig& training) {
+  const TrainingConfig defaults;
+  json out = json::object();
+  put_name(out, "stage", training.stage, defaults.stage, kStages);
+  if (training.stage == Stage::custom) {
+    put(out, "freeze", training.components.freeze, std::vector<std::string>{});
+    put(out, "train_only", training.components.train_only, std::vector<std::string>{});
+    put(out, "no_grad", training.components.no_grad, std::vector<std::string>{});
+  }
+  put_name(out, "precision", training.precision, defaults.precision, kPrecisions);
+  json optimizer = json::object();
+  put_name(optimizer, "name", training.optimizer.name, defaults.optimizer.name, kOptimizers);
+  put_name(optimizer, "implementation", training.optimizer.implementation, defaults.optimizer.implementation,
+           kImplementations);
+  put(optimizer, "momentum", training.optimizer.momentum, defaults.optimizer.momentum);
+  put(optimizer, "param_groups", training.optimizer.param_groups, defaults.optimizer.param_groups);
+  put_object(out, "optimizer", std::move(optimizer));
+  put_name(out, "attention", training.attention, defaults.attention, kAttentions);
+  const std::string mode = name_of(training.checkpointing.mode, kCheckpointModes);
+  if (training.checkpointing.every != 1) {
+    out["activation_checkpointing"] = {{"mode", mode}, {"every", training.checkpointing.every}};
+  } else {
+    put(out, "activation_checkpointing", mode, "none");
+  }
+  if (training.max_grad_norm) out["max_grad_norm"] = *training.max_grad_norm;
+  put(out, "gradient_accumulation_steps", training.gradient_accumulation_steps, defaults.gradient_accumulation_steps);
+  put(out, "loss", training.loss, "");
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Job& job) {
+  json out = {{"version", 1}};
+  json model = json::object();
+  put(model, "preset", job.model.preset, "");
+  put(model, "name", job.model.given_name, "");
+  if (!job.model.config_json.empty()) model["config"] = parsed(job.model.config_json);
+  out["model"] = std::move(model);
+  put_name(out, "task", job.task, Task::train, kTasks);
+
+  const ModelTraits traits = model_traits(job.model.config);
+  json data = json::object();
+  put(data, "micro_batch_size", job.data.micro_batch_size, 1);
+  if (traits.takes_text) put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
+  put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
+  put_object(out, "data", std::move(data));
+  put_object(out, "training", write_training(job.training));
+
+  json parallel = json::object();
+  put_name(parallel, "strategy", job.parallel.strategy, Strategy::none, kStrategies);
+  put(parallel, "data", job.parallel.data, 1);
+  if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
+  if (!job.ds_config_json.empty()) {
+    parallel["ds_config"] = parsed(job.ds_config_json);
+  } else if (job.parallel.strategy == Strategy::deepspeed) {
+    parallel["zero_stage"] = job.parallel.deepspeed.zero_stage;
+  }
+  put_object(out, "parallel", std::move(parallel));
+
+  json gpu = json::object();
+  if (job.gpu.allocator_limit) {
+    gpu["usable_bytes"] = job.gpu.usable_bytes;
+    gpu["compute_capability"] = std::to_string(job.gpu.major) + "." + std::to_string(job.gpu.minor);
+  } else {
+    put(gpu, "name", job.gpu.id, kDefaultGpu);
+  }
+  put_object(out, "gpu", std::move(gpu));
+
+  const Runtime defaults = default_runtime(job.runtime.framework);
+  json runtime = json::object();
+  put_name(runtime, "framework", job.runtime.framework, Framework::transformers, kFrameworks);
+  put_version(runtime, "torch", job.runtime.torch, defaults.torch);
+  put_version(runtime, "transformers", job.runtime.transformers, defaults.transformers);
+  put_version(runtime, "deepspeed", job.runtime.deepspeed, defaults.deepspeed);
+  put_version(runtime, "peft", job.runtime.peft, defaults.peft);
+  put(runtime, "cudnn", job.runtime.cudnn, defaults.cudnn);
+  put(runtime, "expandable_segments", job.runtime.expandable_segments, defaults.expandable_segments);
+  put_name(runtime, "experts", job.runtime.experts, defaults.experts, kExperts);
+  put_object(out, "runtime", std::move(runtime));
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Job> default_job(std::string_view preset) {
+  return parse_job(json{{"version", 1}, {"model", {{"preset", std::string(preset)}}}}.dump(
+      -1, ' ', false, json::error_handler_t::replace));
+}
+
+}  // namespace oometer

@@ -1,0 +1,23 @@
+#include "job/simulate.h"
+
+#include "models/model.h"
+#include "tensor/context.h"
+#include "train/step.h"
+
+namespace oometer {
+
+Log simulate(const Job& job, const Behaviours& behaviours) {
+  Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
+  context.begin_phase(PhaseName::init, 0);
+  const ModelOptions options{weight_dtype(job.training.precision), job.training.attention, job.training.checkpointing,
+                             job.training.components, job.training.loss.empty()};
+  {
+    const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
+    const std::unique_ptr<Trainer> trainer = std::make_unique<Trainer>(context, *model, job.training);
+    run_training(context, *model, *trainer, job.training);
+    context.finish();
+  }
+  return std::move(context.log);
+}
+
+}  // namespace oometer
