@@ -1,0 +1,18 @@
+// Run from the repository's root (npm run lint does), so that tests/web is in reach.
+import tseslint from 'typescript-eslint';
+
+export default tseslint.config(
+  { ignores: ['**/node_modules/', '**/job.generated.ts', 'dist/', 'build/'] },
+  {
+    files: ['web/**/*.ts', 'tests/web/**/*.ts'],
+    extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
+    languageOptions: {
+      parserOptions: { project: ['./web/tsconfig.json'], tsconfigRootDir: `${import.meta.dirname}/..` },
+    },
+    rules: {
+      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],
+      '@typescript-eslint/consistent-type-definitions': ['error', 'interface'],
+      '@typescript-eslint/no-non-null-assertion': 'error',
+    },
+  },
+);

@@ -1,0 +1,81 @@
+// The arithmetic of the bars; the elements only draw it.
+import { BEYOND, FACTORS, type Factors } from '../format/factors';
+import { percent } from '../format/bytes';
+import type { Module, Report } from '../wasm/report';
+
+export interface Segment {
+  key: string;
+  label: string;
+  about: string;
+  bytes: number;
+}
+
+/** What the tensors hold, by factor; empty factors take no room. */
+export function factorSegments(factors: Factors): Segment[] {
+  return FACTORS.map(({ key, label, about }) => ({ key, label, about, bytes: factors[key] })).filter(
+    ({ bytes }) => bytes > 0,
+  );
+}
+
+/** Everything on the device at the peak: sums to `peak.total`. */
+export function totalSegments(report: Report): Segment[] {
+  const { allocated, reserved, outside_allocator } = report.peak;
+  const beyond = [
+    { key: 'cached', ...BEYOND.cached, bytes: reserved - allocated },
+    { key: 'outside', ...BEYOND.outside, bytes: outside_allocator },
+  ];
+  return [...factorSegments(report.breakdown), ...beyond.filter(({ bytes }) => bytes > 0)];
+}
+
+/** Where things stand on the bar against the GPU's limit, in percent of its width. */
+export interface LimitScale {
+  /** Bytes that the whole width stands for. */
+  whole: number;
+  limit: number;
+  low: number;
+  high: number;
+}
+
+export function limitScale(report: Report): LimitScale {
+  const limit = report.gpu.usable_bytes;
+  const most = Math.max(report.peak.total, report.interval.high);
+  // Where the job is larger than the GPU, a little air shows that the bar's end is no limit.
+  const whole = most > limit ? most * 1.02 : limit;
+  return {
+    whole,
+    limit: percent(limit, whole),
+    low: percent(report.interval.low, whole),
+    high: percent(report.interval.high, whole),
+  };
+}
+
+export interface Row {
+  module: Module;
+  depth: number;
+  /** Shown name: its path without its parent's. */
+  name: string;
+  total: number;
+  open: boolean;
+}
+
+export function moduleTotal(module: Module): number {
+  return FACTORS.reduce((total, { key }) => total + module[key], 0);
+}
+
+/** The tree's visible rows, largest first among the top ones; inside a module they keep the model's order. */
+export function moduleRows(modules: readonly Module[], open: ReadonlySet<string>): Row[] {
+  const root = modules.length === 1 ? modules[0] : undefined;
+  const top = root && root.children.length > 0 && root.path === '' ? root.children : modules;
+  const sorted = [...top].sort((a, b) => moduleTotal(b) - moduleTotal(a));
+  return sorted.flatMap((module) => rowsOf(module, '', 0, open));
+}
+
+function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet<string>): Row[] {
+  const total = moduleTotal(module);
+  if (total === 0) return [];
+  const name =
+    parent !== '' && module.path.startsWith(parent + '.') ? module.path.slice(parent.length + 1) : module.path;
+  const isOpen = module.children.length > 0 && open.has(module.path);
+  const row: Row = { module, depth, name, total, open: isOpen };
+  return isOpen ? [row, ...module.children.flatMap((child) => rowsOf(child, module.path, depth + 1, open))] : [row];
+}

@@ -1,0 +1,115 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { exact, gibNumber, percent } from '../format/bytes';
+import { phaseName } from '../format/words';
+import { styles } from '../styles/inline';
+import { shared } from '../styles/shared';
+import type { Phase, Report } from '../wasm/report';
+
+/** When: the highest point of each phase of the run. */
+export class OometerPhases extends LitElement {
+  static override properties = { report: { attribute: false } };
+  declare report: Report | null;
+
+  constructor() {
+    super();
+    this.report = null;
+  }
+
+  static override styles = [
+    shared,
+    css`
+      td.chart {
+        width: 60%;
+        vertical-align: middle;
+      }
+      .track {
+        position: relative;
+        height: 0.75rem;
+      }
+      .reserved,
+      .allocated {
+        position: absolute;
+        inset: 0 auto 0 0;
+        border-radius: 0 2px 2px 0;
+        forced-color-adjust: none;
+      }
+      .reserved {
+        border: 1px solid var(--line-strong);
+        border-left: 0;
+      }
+      .allocated {
+        background: var(--line-strong);
+      }
+      .peak .allocated {
+        background: var(--accent);
+      }
+      .mark {
+        padding: 0.05rem 0.4rem;
+        border-radius: 999px;
+        background: var(--accent);
+        color: var(--accent-text);
+        font-size: 0.6875rem;
+        font-weight: 600;
+        white-space: nowrap;
+      }
+      @media (max-width: 40rem) {
+        thead th {
+          white-space: normal;
+        }
+        td.chart {
+          width: 34%;
+        }
+      }
+    `,
+  ];
+
+  override render(): TemplateResult | typeof nothing {
+    const { report } = this;
+    if (!report || report.phases.length === 0) return nothing;
+    const whole = Math.max(...report.phases.map(({ reserved }) => reserved));
+    return html`
+      <section aria-labelledby="when">
+        <h2 id="when">When</h2>
+        <p class="small soft">
+          The highest point of each phase. The first step differs from later ones: optimizer states are born in it.
+          Outlined: what PyTorch has reserved by then.
+        </p>
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Phase</th>
+              <th scope="col"><span class="hidden">Bar</span></th>
+              <th scope="col" class="number">Allocated, GiB</th>
+              <th scope="col" class="number">Reserved, GiB</th>
+            </tr>
+          </thead>
+          <tbody>
+            ${report.phases.map((phase) => this.row(phase, report, whole))}
+          </tbody>
+        </table>
+      </section>
+    `;
+  }
+
+  private row(phase: Phase, report: Report, whole: number): TemplateResult {
+    const { peak_at } = report;
+    const isPeak = phase.name === peak_at.phase && (phase.name === 'init' || phase.iteration === peak_at.iteration);
+    return html`
+      <tr class=${isPeak ? 'peak' : ''}>
+        <th scope="row">
+          ${phaseName(phase.name, phase.iteration)} ${isPeak ? html`<span class="mark">peak</span>` : nothing}
+        </th>
+        <td class="chart">
+          <div class="track" aria-hidden="true">
+            <div class="reserved" .style=${styles({ width: `${percent(phase.reserved, whole).toFixed(2)}%` })}></div>
+            <div class="allocated" .style=${styles({ width: `${percent(phase.allocated, whole).toFixed(2)}%` })}></div>
+          </div>
+        </td>
+        <td class="number" title=${exact(phase.allocated)}>${gibNumber(phase.allocated, 2)}</td>
+        <td class="number" title=${exact(phase.reserved)}>${gibNumber(phase.reserved, 2)}</td>
+      </tr>
+    `;
+  }
+}
+
+customElements.define('oometer-phases', OometerPhases);

@@ -1,0 +1,76 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { count, exact, gib } from '../format/bytes';
+import { shared } from '../styles/shared';
+import type { Report } from '../wasm/report';
+
+/** How far to trust the answer: its interval, what it assumes, what it leaves out. */
+export class OometerTrust extends LitElement {
+  static override properties = { report: { attribute: false }, milliseconds: { type: Number } };
+  declare report: Report | null;
+  declare milliseconds: number;
+
+  constructor() {
+    super();
+    this.report = null;
+    this.milliseconds = 0;
+  }
+
+  static override styles = [
+    shared,
+    css`
+      .columns {
+        display: grid;
+        grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr));
+        gap: 1rem 2.5rem;
+      }
+      h3 {
+        margin: 0 0 0.35rem;
+        font-size: 0.875rem;
+      }
+      ul {
+        margin: 0;
+        padding-left: 1.1rem;
+        font-size: 0.875rem;
+      }
+      li {
+        margin-bottom: 0.25rem;
+        overflow-wrap: anywhere;
+      }
+    `,
+  ];
+
+  override render(): TemplateResult | typeof nothing {
+    const { report } = this;
+    if (!report) return nothing;
+    const { interval, model } = report;
+    return html`
+      <section aria-labelledby="trust">
+        <h2 id="trust">How far to trust it</h2>
+        <p>
+          The total lies between <span title=${exact(interval.low)}>${gib(interval.low)}</span> and
+          <span title=${exact(interval.high)}>${gib(interval.high)}</span
+          >${interval.basis ? `: ${interval.basis}` : ''}.
+        </p>
+        <div class="columns">${list('Assumed', report.assumptions)} ${list('Not modelled', report.unmodelled)}</div>
+        <p class="small soft">
+          <span title="${model.parameters} parameters">${count(model.parameters)} parameters</span>,
+          <span title="${model.trainable} parameters">${count(model.trainable)} of them trained</span>.
+          ${report.events.toLocaleString('en-US')} allocator events, replayed in ${this.milliseconds.toFixed(1)} ms in
+          this tab. oometer ${report.version}.
+        </p>
+      </section>
+    `;
+  }
+}
+
+function list(title: string, items: readonly string[]): TemplateResult | typeof nothing {
+  if (items.length === 0) return nothing;
+  return html`<div>
+    <h3>${title}</h3>
+    <ul>
+      ${items.map((item) => html`<li>${item}</li>`)}
+    </ul>
+  </div>`;
+}
+
+customElements.define('oometer-trust', OometerTrust);

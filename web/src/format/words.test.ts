@@ -1,0 +1,88 @@
+import { expect, it } from 'vitest';
+import type { Report } from '../wasm/report';
+import { GIB } from './bytes';
+import { peakPlace, phaseName, shape, verdict, withInterval } from './words';
+
+function report(overrides: Partial<Report>): Report {
+  const base: Report = {
+    verdict: 'fits',
+    fits: true,
+    headroom: 8.1 * GIB,
+    peak: { allocated: 60 * GIB, reserved: 70 * GIB, outside_allocator: 1 * GIB, total: 71 * GIB },
+    interval: { of: 'total', low: 69.6 * GIB, high: 72.4 * GIB, basis: '' },
+    gpu: { name: 'h100-80gb', usable_bytes: 79.1 * GIB },
+    out_of_memory: null,
+    peak_at: { iteration: 2, phase: 'backward', module: 'language_model.lm_head', op: 'aten::mm' },
+    breakdown: {
+      parameters: 0,
+      gradients: 0,
+      optimizer_states: 0,
+      activations: 0,
+      temporaries: 0,
+      buffers_and_inputs: 0,
+      allocator_rounding: 0,
+    },
+    modules: [],
+    phases: [],
+    timeline: { columns: [], rows: [] },
+    largest: [],
+    model: { parameters: 0, trainable: 0 },
+    assumptions: [],
+    unmodelled: [],
+    events: 0,
+    version: '',
+  };
+  return { ...base, ...overrides };
+}
+
+const say = (r: Report, count = 8): string => {
+  const { headline, detail } = verdict(r, 'H100 80GB', count);
+  return `${headline}: ${detail}`.replaceAll('\u00a0', ' ');
+};
+
+it('says that a job fits, with room and margin', () => {
+  expect(say(report({}))).toBe('Fits with 8.1 GiB to spare: 71.0 ± 1.4 of 79.1 GiB on each of 8 × H100 80GB');
+});
+
+it('speaks of one GPU as one', () => {
+  expect(say(report({}), 1)).toMatch(/on one H100 80GB$/);
+});
+
+it('says how much is too much', () => {
+  const r = report({ verdict: 'does-not-fit', fits: false, headroom: -12.3 * GIB });
+  expect(say(r)).toMatch(/^Does not fit: 12.3 GiB too much: 71.0 /);
+});
+
+it('names fragmentation where the sum alone would fit', () => {
+  const r = report({
+    verdict: 'does-not-fit',
+    fits: false,
+    out_of_memory: { requested: 2 * GIB, free: 3 * GIB },
+  });
+  expect(say(r)).toMatch(/^Does not fit: too fragmented: .*; a block of 2.00 GiB is asked for with 3.00 GiB left$/);
+});
+
+it('says why a job is tight', () => {
+  expect(say(report({ verdict: 'tight', headroom: 0.6 * GIB }))).toMatch(/^Tight, with 0.6 GiB to spare: .*upper end/);
+});
+
+it('shows both ends of an uneven interval, and none of an exact one', () => {
+  expect(withInterval(71 * GIB, 70.8 * GIB, 73.1 * GIB)).toBe('71.0 (70.8 to 73.1)');
+  expect(withInterval(71 * GIB, 71 * GIB, 71 * GIB)).toBe('71.0');
+});
+
+it('tells where the peak is', () => {
+  expect(peakPlace(report({}))).toBe(
+    'The peak comes in the backward pass of step 2, in language_model.lm_head, when aten::mm allocates.',
+  );
+  expect(peakPlace(report({ peak_at: { iteration: 0, phase: 'init', module: '', op: '' } }))).toBe(
+    'The peak comes while the model is built and wrapped.',
+  );
+});
+
+it('names phases and shapes', () => {
+  expect(phaseName('init', 0)).toBe('Set-up');
+  expect(phaseName('backward', 2)).toBe('Step 2, backward');
+  expect(shape([8, 2048, 4096])).toBe('8 × 2048 × 4096');
+  expect(shape([])).toBe('scalar');
+});

@@ -1,0 +1,92 @@
+import { describe, expect, it } from 'vitest';
+import type { Preset } from '../wasm/catalogue';
+import { change, fieldAt, FIELDS, START, toJob, unreadable } from './fields';
+
+const llava: Preset = {
+  id: 'llava-1.5-7b',
+  title: 'LLaVA-1.5 7B',
+  description: '',
+  text: true,
+  images: true,
+  sequence_length: 2048,
+};
+const llama: Preset = { ...llava, id: 'llama-3-8b', images: false, sequence_length: 8192 };
+const tower: Preset = { ...llava, id: 'vit', text: false, images: false, sequence_length: null };
+
+describe('toJob', () => {
+  it('writes the start as a job of version 1', () => {
+    expect(toJob(START, llava)).toEqual({
+      version: 1,
+      model: { preset: 'llava-1.5-7b' },
+      task: 'train',
+      data: { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 },
+      training: {
+        stage: 'finetune',
+        precision: 'bf16',
+        optimizer: { name: 'adamw', implementation: 'fused' },
+        attention: 'sdpa',
+        activation_checkpointing: 'non-reentrant',
+        gradient_accumulation_steps: 1,
+      },
+      parallel: { strategy: 'deepspeed', zero_stage: 2, data: 8 },
+      gpu: { name: 'h100-80gb' },
+      runtime: { framework: 'transformers', torch: '2.15', expandable_segments: false },
+    });
+  });
+
+  it('leaves out what means nothing for the model', () => {
+    expect(toJob(START, llama).data).toEqual({ micro_batch_size: 8, sequence_length: 2048 });
+    expect(toJob(START, tower).data).toEqual({ micro_batch_size: 8 });
+  });
+
+  it('reads grouped numbers, and sends odd ones to the core as they are', () => {
+    expect(toJob({ ...START, seq: '4,096', mbs: '-1.5' }, llava).data).toMatchObject({
+      sequence_length: 4096,
+      micro_batch_size: -1.5,
+    });
+  });
+
+  it('spells out combined choices', () => {
+    const job = toJob({ ...START, optimizer: 'sgd-momentum', parallel: 'none', gpus: '1', clip: '1' }, llava);
+    expect(job.training).toMatchObject({ optimizer: { name: 'sgd', momentum: 0.9 }, max_grad_norm: 1 });
+    expect(job.parallel).toEqual({ strategy: 'none', data: 1 });
+  });
+});
+
+it('an empty or wordy count is caught before the core is asked, unless its field is hidden', () => {
+  expect(unreadable({ ...START, mbs: '' }, llava)?.field.key).toBe('mbs');
+  expect(unreadable({ ...START, seq: 'many' }, llava)?.message).toBe('Type a whole number, such as 2048.');
+  expect(unreadable({ ...START, seq: 'many' }, tower)).toBeNull();
+  expect(unreadable(START, llava)).toBeNull();
+});
+
+describe('fieldAt', () => {
+  it('finds the field that an error belongs to', () => {
+    expect(fieldAt('/data/micro_batch_size')?.key).toBe('mbs');
+    expect(fieldAt('/training/optimizer/implementation')?.key).toBe('impl');
+    expect(fieldAt('/training/optimizer/name')?.key).toBe('optimizer');
+    expect(fieldAt('/parallel/data')?.key).toBe('gpus');
+    expect(fieldAt('/parallel/zero_stage')?.key).toBe('parallel');
+    expect(fieldAt('/model/config/text_config')?.key).toBe('model');
+  });
+  it('does not take a longer name for a child', () => {
+    expect(fieldAt('/modelling')).toBeNull();
+    expect(fieldAt('')).toBeNull();
+  });
+});
+
+describe('change', () => {
+  it('brings the usual length of a newly picked model', () => {
+    expect(change({ ...START }, 'model', 'llama-3-8b', [llava, llama]).seq).toBe('8192');
+  });
+  it('keeps a length that was typed', () => {
+    expect(change({ ...START, seq: '1024' }, 'model', 'llama-3-8b', [llava, llama]).seq).toBe('1024');
+  });
+});
+
+it('every field starts with a value that it offers', () => {
+  for (const field of FIELDS) {
+    if (field.choices) expect(field.choices.map(({ value }) => value)).toContain(START[field.key]);
+    else expect(START[field.key]).not.toBe('');
+  }
+});

@@ -1,0 +1,77 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { START, type Setup } from './fields';
+import { read, write } from './permalink';
+
+describe('write', () => {
+  it('is empty for the start, and holds only what differs', () => {
+    expect(write(START)).toBe('');
+    expect(write({ ...START, model: 'llava-1.5-13b', mbs: '16' })).toBe('#v1?model=llava-1.5-13b&mbs=16');
+  });
+  it('survives whatever was typed', () => {
+    const setup = { ...START, mbs: '1,000 ', seq: '-1.5e3' };
+    expect(read(write(setup))).toEqual({ setup, problems: [] });
+  });
+});
+
+describe('read', () => {
+  it('of nothing is the start', () => {
+    expect(read('')).toEqual({ setup: START, problems: [] });
+    expect(read('#')).toEqual({ setup: START, problems: [] });
+    expect(read('#v1')).toEqual({ setup: START, problems: [] });
+  });
+
+  it('applies what it can and names what it cannot', () => {
+    const link = read('#v1?mbs=16&colour=red&stage=sideways&gpu=abacus', { gpu: ['h100-80gb'] });
+    expect(link.setup).toEqual({ ...START, mbs: '16' });
+    expect(link.problems).toEqual([
+      'It sets “colour”, which this page does not know.',
+      'Stage cannot be “sideways”.',
+      'GPU cannot be “abacus”.',
+    ]);
+  });
+
+  it.each([
+    '#v2?mbs=1',
+    '#v999',
+    '#hello',
+    '#v1!',
+    '#?mbs=2',
+    '#%E0%A4%A',
+    '#v1?mbs=%',
+    '#v1?mbs=<b>',
+    '#v1?__proto__=1',
+  ])('refuses %s with a reason', (fragment) => {
+    const link = read(fragment);
+    expect(link.setup).toEqual(START);
+    expect(link.problems).toHaveLength(1);
+  });
+
+  it('does not choke on a very long fragment', () => {
+    expect(read('#v1?mbs=' + '9'.repeat(1e6)).problems).toHaveLength(1);
+  });
+});
+
+interface Sample {
+  link: string;
+  differs: Partial<Setup>;
+}
+
+// Links that were given out: they open for ever. Add samples; never change one.
+const folder = new URL('../../../tests/permalinks/', import.meta.url);
+const samples = readdirSync(folder)
+  .filter((name) => name.endsWith('.txt'))
+  .flatMap((name) => readFileSync(new URL(name, folder), 'utf8').split('\n'))
+  .filter((line) => line.startsWith('#v'))
+  .map((line): Sample => {
+    const [link = '', differs = ''] = line.split('\t');
+    return { link, differs: JSON.parse(differs) as Partial<Setup> };
+  });
+
+it('has samples to keep', () => {
+  expect(samples.length).toBeGreaterThan(5);
+});
+
+it.each(samples)('still opens $link', ({ link, differs }) => {
+  expect(read(link)).toEqual({ setup: { ...START, ...differs }, problems: [] });
+});

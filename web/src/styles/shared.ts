@@ -1,0 +1,116 @@
+// Styles that every component shares. Components have shadow roots, so that the same ones work in a foreign page.
+import { css } from 'lit';
+
+export const shared = css`
+  :host {
+    display: block;
+    font-variant-numeric: tabular-nums;
+  }
+  :host([hidden]) {
+    display: none;
+  }
+  *,
+  *::before,
+  *::after {
+    box-sizing: border-box;
+  }
+  h2 {
+    margin: 0 0 0.75rem;
+    font-size: 1.05rem;
+    font-weight: 650;
+    letter-spacing: -0.005em;
+  }
+  p {
+    margin: 0 0 0.75rem;
+  }
+  a {
+    color: var(--accent);
+  }
+  .soft {
+    color: var(--text-soft);
+  }
+  .small {
+    font-size: 0.8125rem;
+    line-height: 1.45;
+  }
+  .hidden {
+    position: absolute;
+    width: 1px;
+    height: 1px;
+    overflow: hidden;
+    clip-path: inset(50%);
+    white-space: nowrap;
+  }
+  :focus-visible {
+    outline: 2px solid var(--accent);
+    outline-offset: 2px;
+  }
+  button {
+    min-height: 1.875rem;
+    padding: 0.2rem 0.7rem;
+    border: 1px solid var(--line);
+    border-radius: var(--radius);
+    background: var(--surface);
+    color: var(--text);
+    font: inherit;
+    font-size: 0.8125rem;
+    cursor: pointer;
+  }
+  button:hover {
+    border-color: var(--line-strong);
+  }
+  table {
+    width: 100%;
+    border-collapse: collapse;
+    font-size: 0.875rem;
+  }
+  th,
+  td {
+    padding: 0.35rem 0.5rem;
+    border-bottom: 1px solid var(--line);
+    text-align: left;
+    vertical-align: baseline;
+    font-weight: inherit;
+  }
+  th:first-child,
+  td:first-child {
+    padding-left: 0;
+  }
+  th:last-child,
+  td:last-child {
+    padding-right: 0;
+  }
+  thead th {
+    color: var(--text-soft);
+    font-size: 0.75rem;
+    white-space: nowrap;
+  }
+  .number {
+    text-align: right;
+    white-space: nowrap;
+  }
+  .swatch {
+    display: inline-block;
+    flex: none;
+    width: 0.75rem;
+    height: 0.75rem;
+    border-radius: 2px;
+    forced-color-adjust: none;
+  }
+  .scroll {
+    overflow-x: auto;
+  }
+  code {
+    font-family: var(--mono);
+    font-size: 0.92em;
+    overflow-wrap: anywhere;
+  }
+`;
+
+/** Cached memory belongs to no factor: stripes tell it from them without colour. */
+export const STRIPES =
+  'repeating-linear-gradient(135deg, var(--cached) 0 3px, color-mix(in srgb, var(--cached) 45%, var(--surface)) 3px 6px)';
+
+export function fill(key: string): string {
+  return key === 'cached' ? STRIPES : `var(--${key})`;
+}
