@@ -1,0 +1,143 @@
+"""Makes tests/reference/ from the oracle's cases and from traces of real PyTorch.
+
+    import_oracle.py --oracle DIR [--traces DIR]
+
+Writes single_gpu.jsonl, zero2.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the traces
+(NAME.spec.json with NAME.peaks.json, as real_trace.py and zero_trace.py write them). tests/reference/README.md has the fields.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FAMILIES = ("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama")
+PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
+STATISTICS = ("requested", "allocated", "reserved")
+OUT = Path(__file__).resolve().parent.parent / "tests" / "reference"
+
+
+def only(numbers: dict[str, Any], *more: str) -> dict[str, Any]:
+    return {key: numbers[key] for key in (*STATISTICS, *more) if key in numbers}
+
+
+def job_of(spec: dict[str, Any], oracle: Path) -> dict[str, Any]:
+    sys.path.insert(0, str(oracle))
+    from to_job import job  # type: ignore[import-not-found]
+
+    return job(spec)
+
+
+def single_gpu(oracle: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((oracle / "cases").glob("*.json")):
+        case = json.loads(path.read_text())
+        if not path.stem.startswith(FAMILIES) or "lora" in case["spec"]["train"]:
+            continue
+        fake, ghost = case["result"]["fake"], case["result"].get("ghost")
+        truth: dict[str, Any] = {"backend": "ghost" if ghost else "fake"}
+        if ghost:
+            truth["iterations"] = [only(numbers) for numbers in ghost["native"]]
+            truth["expandable"] = [only(numbers) for numbers in ghost["expandable"]]
+        else:
+            truth["iterations"] = [only(row["sim_native"]) for row in fake["iterations"]]
+            truth["expandable"] = [only(row["sim_expandable"]) for row in fake["iterations"]]
+        truth["phases"] = [{PHASES[k]: v for k, v in row["phase_peaks"].items()} for row in fake["iterations"]]
+        truth["breakdown"] = [row["breakdown"] for row in fake["iterations"]]
+        truth["peak_op"] = [row["peak_op"] for row in fake["iterations"]]
+        truth |= {"parameters": fake["n_params"], "trainable": fake["n_trainable"]}
+        yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
+
+
+def zero2(oracle: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted((oracle / "distributed" / "cases").glob("A*.json")):
+        case = json.loads(path.read_text())
+        result, truth = case.get("result"), {}
+        if case.get("out_of_memory"):
+            truth["out_of_memory"] = case["out_of_memory"]
+        if result:
+            truth["compute_capability"] = f"{result['ghost_sm'] / 10:.1f}"
+            truth["init"] = only(result["init"], "end_allocated", "end_reserved")
+            truth["iterations"] = [
+                {k: row[f"peak_{k}"] for k in STATISTICS}
+                | {"phases": {PHASES[k]: only(v, "end_allocated", "end_reserved") for k, v in row["phases"].items()}}
+                for row in result["iterations"]
+            ]
+            truth |= {"parameters": result["n_params"], "trainable": result["n_trainable"], "retries": result["num_alloc_retries"]}
+        yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
+
+
+def real(traces: Path, oracle: Path, distributed: bool) -> Iterator[dict[str, Any]]:
+    for path in sorted(traces.glob("*.peaks.json")):
+        name = path.name.removesuffix(".peaks.json")
+        spec = json.loads((traces / f"{name}.spec.json").read_text())
+        if ("parallel" in spec) != distributed:
+            continue
+        job = job_of(spec, oracle)
+        if name.endswith("_sm90"):
+            job["gpu"] = {"name": "h100-80gb"}
+        truth: dict[str, Any] = {"backend": "ghost", "mode": False, "init": {}, "iterations": []}
+        for row in json.loads(path.read_text()):
+            phase, number = row["phase"], row["iteration"]
+            numbers = only(row, "end_allocated", "end_reserved")
+            if number == 0:
+                truth["init"][phase] = numbers
+                continue
+            if len(truth["iterations"]) < number:
+                truth["iterations"].append({"phases": {}})
+            truth["iterations"][number - 1]["phases"][phase] = numbers
+        for iteration in truth["iterations"]:
+            iteration |= {k: max(p[k] for p in iteration["phases"].values()) for k in STATISTICS}
+        yield {"name": name, "job": job, "truth": truth}
+
+
+def layers(oracle: Path) -> list[dict[str, Any]]:
+    """What each layer saves for backward: one entry for each storage that is not a parameter."""
+    out = []
+    for layer in json.loads((oracle / "layers.json").read_text()):
+        if "saved" not in layer:
+            continue
+        storages: dict[int, dict[str, Any]] = {}
+        for saved in layer["saved"]:
+            if saved["kind"] == "param":
+                continue
+            entry = {"bytes": saved["storage_bytes"], "dtype": saved["dtype"], "shape": saved["shape"], "kind": saved["kind"]}
+            entry |= {
+                "made_by": saved.get("made_by") or saved.get("source", ""),
+                "module": saved.get("in_module", "").split(" (")[0],
+                "by": [],
+            }
+            entry = storages.setdefault(saved["storage"], entry)
+            entry["by"].append(f"{saved['node']}.{saved['arg']}")
+        kept = ("name", "note", "inputs", "outputs", "input_saved", "unique_activation_bytes", "held_after_forward_bytes")
+        kept += ("forward_peak_over_start_bytes", "backward_peak_over_start_bytes", "param_bytes")
+        out.append({key: layer[key] for key in kept if key in layer} | {"saved": list(storages.values())})
+    return out
+
+
+def write_lines(path: Path, cases: Iterator[dict[str, Any]]) -> None:
+    lines = [json.dumps(case, separators=(",", ":")) for case in cases]
+    path.write_text("\n".join(lines) + "\n")
+    print(f"{path.name}: {len(lines)} cases, {path.stat().st_size:,d} bytes")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--oracle", type=Path, required=True)
+    arguments.add_argument("--traces", type=Path)
+    given = arguments.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle))
+    write_lines(OUT / "zero2.jsonl", zero2(given.oracle))
+    entries = [json.dumps(layer, separators=(",", ":")) for layer in layers(given.oracle)]
+    (OUT / "layers.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")
+    if given.traces:
+        write_lines(OUT / "real.jsonl", real(given.traces, given.oracle, distributed=False))
+        write_lines(OUT / "real_zero2.jsonl", real(given.traces, given.oracle, distributed=True))
+
+
+if __name__ == "__main__":
+    main()
