@@ -1,0 +1,290 @@
+#include "job/parse.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <string>
+
+namespace oometer {
+namespace {
+
+Job must_parse(const std::string& text) {
+  Result<Job> job = parse_job(text);
+  INFO(text);
+  if (!job) FAIL(job.error().pointer << ": " << job.error().message);
+  return *job;
+}
+
+/// A job of `preset` with more members.
+std::string job_of(const std::string& preset, const std::string& members = "") {
+  return R"({"model": {"preset": ")" + preset + "\"}" + (members.empty() ? "" : ", ") + members + "}";
+}
+
+TEST_CASE("A job that names only its model gets every default", "[job]") {
+  const Job job = must_parse(job_of("llava-1.5-7b"));
+  CHECK(job.model.name == "LLaVA-1.5 7B");
+  CHECK(job.data == DataConfig{1, 2048, 1, 336, 336});
+  CHECK(job.training == TrainingConfig{});
+  CHECK(job.training.optimizer.implementation == OptimizerImplementation::fused);
+  CHECK(job.training.optimizer.param_groups == 2);
+  CHECK(job.parallel == ParallelConfig{});
+  CHECK(job.gpu.id == "h100-80gb");
+  CHECK_FALSE(job.gpu.allocator_limit);
+  CHECK(job.runtime == Runtime{});
+  CHECK(job.unmodelled.empty());
+  CHECK(to_json(job) == R"({"model":{"preset":"llava-1.5-7b"},"version":1})");
+}
+
+TEST_CASE("The default sequence is the model's usual", "[job]") {
+  CHECK(must_parse(job_of("llama-3-8b")).data.sequence_length == 8192);
+  CHECK(must_parse(job_of("llama-3-8b")).data.images_per_sample == 0);
+  CHECK(must_parse(job_of("clip-vit-l-14")).data == DataConfig{1, 77, 1, 224, 224});
+  CHECK(must_parse(R"({"model": {"config": {"model_type": "llama"}}})").data.sequence_length == 2048);
+  const Job tower = must_parse(R"({"model": {"config": {"model_type": "clip_vision_model"}},
+                                   "training": {"loss": "pooler_output"}})");
+  CHECK(tower.data == DataConfig{1, 0, 1, 224, 224});
+}
+
+TEST_CASE("A config overrides its preset's fields, nested", "[job]") {
+  const Job job = must_parse(
+      R"({"model": {"preset": "llava-1.5-7b", "name": "short", "config": {"text_config": {"num_hidden_layers": 2}}}})");
+  const auto& config = std::get<LlavaConfig>(job.model.config);
+  CHECK(config.text.num_hidden_layers == 2);
+  CHECK(config.text.vocab_size == 32064);
+  CHECK(config.vision.num_hidden_layers == 24);
+  CHECK(job.model.name == "short");
+}
+
+TEST_CASE("A stage becomes lists of components", "[job]") {
+  const auto components = [](const std::string& preset, const std::string& stage, const std::string& runtime = "") {
+    return must_parse(job_of(preset, R"("training": {"stage": ")" + stage + "\"}" + runtime)).training.components;
+  };
+  CHECK(components("llava-1.5-7b", "pretrain") == Components{{}, {"multi_modal_projector"}, {"vision_tower"}});
+  CHECK(components("llava-1.5-7b", "finetune") == Components{{"vision_tower"}, {}, {"vision_tower"}});
+  CHECK(components("llava-1.5-7b", "full") == Components{});
+  CHECK(components("llama-2-7b", "finetune") == Components{});
+  CHECK(components("llava-1.5-7b", "pretrain", R"(, "runtime": {"framework": "llava"})").train_only ==
+        std::vector<std::string>{"mm_projector"});
+  const Job custom = must_parse(job_of("llava-1.5-7b", R"("training": {"stage": "custom", "freeze": ["lm_head"]})"));
+  CHECK(custom.training.components == Components{{"lm_head"}, {}, {}});
+}
+
+TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
+  const auto deepspeed = [](const std::string& members) {
+    return must_parse(job_of("llava-1.5-7b", R"("parallel": {"strategy": "deepspeed", "data": 2, )" + members + "}"))
+        .parallel.deepspeed;
+  };
+  // LLaVA's zero2.json is what zero_stage alone means.
+  const DeepSpeedConfig zero2 = deepspeed(R"("zero_stage": 2)");
+  CHECK(zero2.reduce_bucket_size == 4096 * 4096);
+  CHECK(zero2.overlap_comm);
+  CHECK(deepspeed(R"("ds_config": {"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
+      "zero_optimization": {"stage": 2, "overlap_comm": true, "sub_group_size": 1e9, "reduce_bucket_size": "auto"}})") ==
+        zero2);
+  // Without a key DeepSpeed's own default holds.
+  const DeepSpeedConfig bare = deepspeed(R"("ds_config": {"zero_optimization": {"stage": 2}})");
+  CHECK(bare.reduce_bucket_size == 500'000'000);
+  CHECK_FALSE(bare.overlap_comm);
+}
+
+TEST_CASE("A GPU that the job describes gives its bytes to the allocator alone", "[job]") {
+  const Job job =
+      must_parse(job_of("llama-2-7b", R"("gpu": {"usable_bytes": 84825604096, "compute_capability": "8.9"})"));
+  CHECK(job.gpu.allocator_limit);
+  CHECK(job.gpu.usable_bytes == 84825604096);
+  CHECK(job.gpu.architecture == "ada");
+  CHECK(job.gpu.major == 8);
+  CHECK(job.gpu.minor == 9);
+}
+
+TEST_CASE("The original LLaVA code brings its own versions", "[job]") {
+  const Job job = must_parse(job_of("llava-1.5-7b", R"("runtime": {"framework": "llava"})"));
+  CHECK(to_string(job.runtime.transformers) == "4.37.2");
+  CHECK(to_string(job.runtime.torch) == "2.1.2");
+  CHECK_FALSE(job.assumptions.empty());
+}
+
+TEST_CASE("A written job reads back equal", "[job]") {
+  const std::string members = GENERATE(
+      R"("data": {"micro_batch_size": 8, "sequence_length": 1024, "images_per_sample": 1})",
+      R"("data": {"sequence_length": 2048, "images_per_sample": 0})",
+      R"("training": {"stage": "custom", "train_only": ["a", "b"], "no_grad": ["c"], "precision": "amp-fp16"})",
+      R"("training": {"optimizer": {"name": "sgd", "momentum": 0.9, "implementation": "for-loop", "param_groups": 1}})",
+      R"("training": {"activation_checkpointing": {"mode": "reentrant", "every": 3}, "max_grad_norm": 0.5})",
+      R"("training": {"attention": "sdpa-efficient", "gradient_accumulation_steps": 4})",
+      R"("parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 8, "rank": 7}, "gpu": {"count": 8})",
+      R"("parallel": {"strategy": "deepspeed", "ds_config": {"zero_optimization": {"stage": 2}, "gradient_clipping": 1.0}})",
+      R"("gpu": {"usable_bytes": 17179869184, "compute_capability": "7.5"})",
+      R"("gpu": {"name": "a100-80gb"}, "runtime": {"torch": "2.14", "cudnn": false, "expandable_segments": true})",
+      R"("runtime": {"framework": "llava", "deepspeed": "0.14.4"})");
+  const Job job = must_parse(job_of("llava-1.5-7b", members));
+  CHECK(must_parse(to_json(job)) == job);
+  CHECK(to_json(must_parse(to_json(job))) == to_json(job));
+}
+
+TEST_CASE("A config's unknown keys are kept and reported", "[job]") {
+  const Job job = must_parse(
+      R"({"model": {"preset": "llama-2-7b", "config": {"sliding_window": 4096, "bos_token_id": 1, "output_attentions": false}}})");
+  REQUIRE(job.unmodelled.size() == 1);
+  CHECK(job.unmodelled[0] == "/model/config/sliding_window: a number (4096) is not modelled");
+}
+
+struct Bad {
+  std::string text;
+  std::string code;
+  std::string pointer;
+};
+
+Bad member(const std::string& members, const std::string& code, const std::string& pointer,
+           const std::string& preset = "llama-2-7b") {
+  return {job_of(preset, members), code, pointer};
+}
+
+Bad config(const std::string& fields, const std::string& code, const std::string& pointer,
+           const std::string& preset = "llama-2-7b") {
+  return {R"({"model": {"preset": ")" + preset + R"(", "config": )" + fields + "}}", code, "/model/config" + pointer};
+}
+
+std::vector<Bad> bad_jobs() {
+  const std::string zero2 = R"("parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 4)";
+  const auto ds = [](const std::string& text) {
+    return R"("parallel": {"strategy": "deepspeed", "ds_config": )" + text + "}";
+  };
+  return {
+      {"", "not-json", ""},
+      {"nope", "not-json", ""},
+      {R"({"model":)", "not-json", ""},
+      {R"({"model": {"preset": "llama-2-7b"}, "data": {"micro_batch_size": NaN}})", "not-json", ""},
+      {R"({"model": {"preset": "llama-2-7b"}, "data": {"micro_batch_size": 1e999}})", "not-json", ""},
+      {"{\"model\": \"\xff\"}", "not-json", ""},
+      {R"({"model": 1, "model": 2})", "duplicate-key", ""},
+      {std::string(100'000, '['), "too-deep", ""},
+      {"[]", "wrong-type", ""},
+      {"null", "wrong-type", ""},
+      {"{}", "missing", "/model"},
+      {R"({"model": "llama-2-7b"})", "wrong-type", "/model"},
+      {R"({"model": {}})", "missing", "/model"},
+      {R"({"model": {"preset": "llama-2-7"}})", "unknown-preset", "/model/preset"},
+      {R"({"model": {"preset": 7}})", "wrong-type", "/model/preset"},
+      {R"({"model": {"config": []}})", "wrong-type", "/model/config"},
+      {R"({"model": {"config": {}}})", "missing", "/model/config/model_type"},
+      {R"({"model": {"config": {"model_type": "gpt2"}}})", "unsupported-model", "/model/config/model_type"},
+      {R"({"model": {"config": {"model_type": "clip_vision_model"}}})", "missing", "/training/loss"},
+      {R"({"model": {"config": {"model_type": "llava", "mm_vision_tower": "openai/clip-vit-large-patch14"}}})",
+       "inconsistent", "/runtime"},
+      member(R"("modle": {})", "unknown-key", "/modle"),
+      member(R"("version": 2)", "out-of-range", "/version"),
+      member(R"("task": "inference")", "not-modelled", "/task"),
+      member(R"("task": "dance")", "unknown-value", "/task"),
+      member(R"("data": {"micro_batch_size": 0})", "out-of-range", "/data/micro_batch_size"),
+      member(R"("data": {"micro_batch_size": -8})", "out-of-range", "/data/micro_batch_size"),
+      member(R"("data": {"micro_batch_size": 1.5})", "out-of-range", "/data/micro_batch_size"),
+      member(R"("data": {"micro_batch_size": "8"})", "wrong-type", "/data/micro_batch_size"),
+      member(R"("data": {"micro_batch_size": 1000000000000000000})", "out-of-range", "/data/micro_batch_size"),
+      member(R"("data": {"micro_batch_size": null})", "wrong-type", "/data/micro_batch_size"),
+      member(R"("data": {"images_per_sample": 1})", "inconsistent", "/data/images_per_sample"),
+      member(R"("data": {"image_size": [336, 336]})", "inconsistent", "/data/image_size"),
+      member(R"("data": {"tiles": 4})", "inconsistent", "/data/tiles"),
+      member(R"("data": {"micro_batch_size": 1048576, "sequence_length": 16777216})", "out-of-range", "/data"),
+      member(R"("data": {"sequence_length": 575})", "inconsistent", "/data/sequence_length", "llava-1.5-7b"),
+      member(R"("data": {"images_per_sample": 5})", "inconsistent", "/data/images_per_sample", "llava-1.5-7b"),
+      member(R"("data": {"image_size": [224, 224]})", "inconsistent", "/data/image_size", "llava-1.5-7b"),
+      member(R"("data": {"sequence_length": 78})", "inconsistent", "/data/sequence_length", "clip-vit-l-14"),
+      member(R"("data": {"images_per_sample": 2})", "inconsistent", "/data/images_per_sample", "clip-vit-l-14"),
+      member(R"("training": {"stage": "pretrain"})", "inconsistent", "/training/stage"),
+      member(R"("training": {"stage": "finetune"})", "inconsistent", "/training/stage", "clip-vit-l-14"),
+      member(R"("training": {"stage": "pretrain"}, "data": {"images_per_sample": 0})", "inconsistent",
+             "/training/stage", "llava-1.5-7b"),
+      member(R"("training": {"freeze": ["lm_head"]})", "inconsistent", "/training/freeze"),
+      member(R"("training": {"stage": "custom", "freeze": [""]})", "wrong-type", "/training/freeze/0"),
+      member(R"("training": {"precision": "fp8"})", "unknown-value", "/training/precision"),
+      member(R"("training": {"optimizer": "adamw"})", "wrong-type", "/training/optimizer"),
+      member(R"("training": {"optimizer": {"momentum": 0.9}})", "inconsistent", "/training/optimizer/momentum"),
+      member(R"("training": {"optimizer": {"nesterov": true}})", "unknown-key", "/training/optimizer/nesterov"),
+      member(R"("training": {"attention": "sdpa-flash", "precision": "fp32"})", "inconsistent", "/training/attention"),
+      member(R"("training": {"attention": "sdpa-flash"}, "gpu": {"name": "t4"})", "inconsistent",
+             "/training/attention"),
+      member(R"("training": {"activation_checkpointing": {"mode": "reentrant", "evry": 2}})", "unknown-key",
+             "/training/activation_checkpointing/evry"),
+      member(R"("training": {"max_grad_norm": -1})", "out-of-range", "/training/max_grad_norm"),
+      member(R"("training": {"loss": "logits"})", "not-modelled", "/training/loss"),
+      member(R"("training": {"lora": {"rank": 8}})", "not-modelled", "/training/lora"),
+      member(R"("parallel": {"data": 8})", "inconsistent", "/parallel/data"),
+      member(R"("parallel": {"strategy": "ddp", "data": 8})", "not-modelled", "/parallel/strategy"),
+      member(R"("parallel": {"strategy": "deepspeed"})", "missing", "/parallel/zero_stage"),
+      member(R"("parallel": {"strategy": "deepspeed", "zero_stage": 3})", "not-modelled", "/parallel/zero_stage"),
+      member(R"("parallel": {"zero_stage": 2})", "inconsistent", "/parallel/zero_stage"),
+      member(zero2 + R"(, "rank": 4})", "out-of-range", "/parallel/rank"),
+      member(zero2 + R"(}, "gpu": {"count": 8})", "inconsistent", "/gpu/count"),
+      member(zero2 + R"(}, "training": {"precision": "amp-bf16"})", "inconsistent", "/parallel/strategy"),
+      member(ds("{}"), "missing", "/parallel/ds_config/zero_optimization"),
+      member(ds(R"({"zero_optimization": {"stage": 3}})"), "not-modelled",
+             "/parallel/ds_config/zero_optimization/stage"),
+      member(ds(R"({"zero_optimization": {"stage": 2, "reduce_buckt_size": 1}})"), "unknown-key",
+             "/parallel/ds_config/zero_optimization/reduce_buckt_size"),
+      member(ds(R"({"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 4})"), "inconsistent",
+             "/parallel/ds_config/train_micro_batch_size_per_gpu"),
+      member(ds(R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})"), "inconsistent",
+             "/parallel/ds_config/fp16/enabled"),
+      member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"}})"), "not-modelled",
+             "/parallel/ds_config/optimizer"),
+      member(ds(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})"), "not-modelled",
+             "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
+      member(R"("gpu": {"name": "h101-80gb"})", "unknown-gpu", "/gpu/name"),
+      member(R"("gpu": {"name": "h100-80gb", "usable_bytes": 17179869184})", "inconsistent", "/gpu/name"),
+      member(R"("gpu": {"usable_bytes": 17179869184, "compute_capability": "99"})", "out-of-range",
+             "/gpu/compute_capability"),
+      member(R"("gpu": {"usable_bytes": 0})", "out-of-range", "/gpu/usable_bytes"),
+      member(R"("runtime": {"torch": "2.16"})", "out-of-range", "/runtime/torch"),
+      member(R"("runtime": {"torch": 2.15})", "wrong-type", "/runtime/torch"),
+      member(R"("runtime": {"transformers": "four"})", "out-of-range", "/runtime/transformers"),
+      member(R"("runtime": {"framework": "llava"})", "inconsistent", "/runtime/framework"),
+      member(R"("runtime": {"cudnn": 1})", "wrong-type", "/runtime/cudnn"),
+      config(R"({"num_hidden_layers": 10001})", "out-of-range", "/num_hidden_layers"),
+      config(R"({"num_hidden_layers": 1000000000000000000})", "out-of-range", "/num_hidden_layers"),
+      config(R"({"num_hidden_layers": 0})", "out-of-range", "/num_hidden_layers"),
+      config(R"({"num_hidden_layers": "many"})", "wrong-type", "/num_hidden_layers"),
+      config(R"({"num_hidden_layers": [1]})", "wrong-type", "/num_hidden_layers"),
+      config(R"({"hidden_size": "nan"})", "wrong-type", "/hidden_size"),
+      config(R"({"hidden_size": "-4096"})", "out-of-range", "/hidden_size"),
+      config(R"({"hidden_size": 4095})", "inconsistent", "/hidden_size"),
+      config(R"({"head_dim": 63})", "inconsistent", "/head_dim"),
+      config(R"({"num_key_value_heads": 5})", "inconsistent", "/num_key_value_heads"),
+      config(R"({"hidden_act": "geglu"})", "unknown-value", "/hidden_act"),
+      config(R"({"pad_token_id": 32000})", "out-of-range", "/pad_token_id"),
+      config(R"({"attention_dropout": 1.5})", "out-of-range", "/attention_dropout"),
+      config(R"({"architectures": ["LlamaForSequenceClassification"]})", "unsupported-model", "/architectures"),
+      config(R"({"text_config": []})", "wrong-type", "/text_config", "llava-1.5-7b"),
+      config(R"({"text_config": {"model_type": "qwen2"}})", "unknown-value", "/text_config/model_type", "llava-1.5-7b"),
+      config(R"({"vision_feature_layer": 25})", "out-of-range", "/vision_feature_layer", "llava-1.5-7b"),
+      config(R"({"vision_feature_layer": [-2, -26]})", "out-of-range", "/vision_feature_layer/1", "llava-1.5-7b"),
+      config(R"({"vision_feature_layer": []})", "out-of-range", "/vision_feature_layer", "llava-1.5-7b"),
+      config(R"({"vision_feature_select_strategy": "some"})", "unknown-value", "/vision_feature_select_strategy",
+             "llava-1.5-7b"),
+      config(R"({"vision_config": {"patch_size": 337}})", "inconsistent", "/vision_config/patch_size", "llava-1.5-7b"),
+      config(R"({"vision_config": {"image_size": [336, 336]}})", "wrong-type", "/vision_config/image_size",
+             "llava-1.5-7b"),
+  };
+}
+
+TEST_CASE("What is wrong is named by its pointer, with what was found and what would be right", "[job]") {
+  for (const Bad& bad : bad_jobs()) {
+    const Result<Job> job = parse_job(bad.text);
+    INFO(bad.text.substr(0, 300));
+    REQUIRE_FALSE(job.has_value());
+    INFO(job.error().message);
+    CHECK(job.error().code == bad.code);
+    CHECK(job.error().pointer == bad.pointer);
+    CHECK_FALSE(job.error().message.empty());
+  }
+}
+
+TEST_CASE("A near miss is suggested", "[job]") {
+  const auto message = [](const std::string& text) { return parse_job(text).error().message; };
+  CHECK(message(job_of("llava-1.5-7")).ends_with("did you mean \"llava-1.5-7b\"?"));
+  CHECK(message(job_of("llama-2-7b", R"("gpu": {"name": "a100-80g"})")).ends_with("did you mean \"a100-80gb\"?"));
+  CHECK(message(job_of("llama-2-7b", R"("trainig": {})")) ==
+        "found the unknown key \"trainig\"; did you mean \"training\"?");
+}
+
+}  // namespace
+}  // namespace oometer

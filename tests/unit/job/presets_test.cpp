@@ -1,0 +1,84 @@
+#include "job/presets.h"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <set>
+
+#include "job/catalogue.h"
+#include "job/parse.h"
+
+namespace oometer {
+namespace {
+
+TEST_CASE("Every model preset is a job, and reads without a gap", "[presets]") {
+  const std::vector<ModelPreset> presets = model_presets();
+  CHECK(presets.size() >= 8);
+  for (const ModelPreset& preset : presets) {
+    INFO(preset.id);
+    CHECK_FALSE(preset.title.empty());
+    CHECK_FALSE(preset.description.empty());
+    const Result<Job> job = default_job(preset.id);
+    REQUIRE(job.has_value());
+    CHECK(job->unmodelled.empty());
+  }
+}
+
+TEST_CASE("Every example job is a job", "[presets]") {
+  int count = 0;
+  for (const PresetFile& file : preset_files()) {
+    if (file.folder != "jobs") continue;
+    ++count;
+    INFO(file.id);
+    const Result<Job> job = parse_job(file.text);
+    REQUIRE(job.has_value());
+    CHECK(job->unmodelled.empty());
+  }
+  CHECK(count >= 4);
+}
+
+TEST_CASE("Published sizes of the presets", "[presets]") {
+  const auto llava = std::get<LlavaConfig>(default_job("llava-1.5-13b")->model.config);
+  CHECK(llava.text.hidden_size == 5120);
+  CHECK(llava.text.num_hidden_layers == 40);
+  CHECK(llava.text.num_key_value_heads == 40);
+  CHECK(llava.text.vocab_size == 32064);
+  CHECK(llava.vision.hidden_size == 1024);
+  CHECK(llava.vision_feature_layers == std::vector<std::int64_t>{23});
+  CHECK(llava.tokens_per_image() == 576);
+  const auto llama = std::get<LlamaConfig>(default_job("llama-3-8b")->model.config);
+  CHECK(llama.num_key_value_heads == 8);
+  CHECK(llama.head_dim == 128);
+  CHECK(llama.vocab_size == 128256);
+  const auto clip = std::get<ClipConfig>(default_job("clip-vit-l-14-336")->model.config);
+  CHECK(clip.vision.num_positions() == 577);
+  CHECK(clip.text.hidden_size == 768);
+  CHECK(clip.projection_dim == 768);
+}
+
+TEST_CASE("The catalogue of GPUs is whole and plausible", "[presets]") {
+  const std::vector<Gpu> gpus = gpu_catalogue();
+  CHECK(gpus.size() >= 40);
+  std::set<std::string> ids;
+  for (const Gpu& gpu : gpus) {
+    INFO(gpu.id);
+    CHECK(ids.insert(gpu.id).second);
+    CHECK_FALSE(gpu.name.empty());
+    CHECK_FALSE(gpu.architecture.empty());
+    CHECK_FALSE(gpu.source.empty());
+    CHECK(gpu.usable_bytes > std::int64_t{7} << 30);
+    CHECK(gpu.usable_bytes < std::int64_t{256} << 30);
+    CHECK(gpu.sm_count >= 10);
+    CHECK(gpu.major >= 6);
+    CHECK_FALSE(gpu.allocator_limit);
+    CHECK(gpu.calibrated == (gpu.vendor == Vendor::nvidia));
+    CHECK(find_gpu(gpu.id)->name == gpu.name);
+  }
+  // Permalinks hold these.
+  for (const char* id : {"h100-80gb", "a100-80gb", "a100-40gb", "t4", "rtx-4090", "h200", "b200", "mi300x"}) {
+    CHECK(ids.count(id) == 1);
+  }
+  CHECK(find_gpu("h100-80gb")->usable_bytes >> 30 == 79);
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,70 @@
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <string>
+
+#include "job/parse.h"
+#include "job/presets.h"
+
+namespace oometer {
+namespace {
+
+/// Valid jobs to damage: the examples, and each model alone.
+std::vector<std::string> seeds() {
+  std::vector<std::string> jobs;
+  for (const PresetFile& file : preset_files()) {
+    if (file.folder == "jobs") jobs.emplace_back(file.text);
+    if (file.folder == "models") jobs.push_back(R"({"model": {"preset": ")" + std::string(file.id) + "\"}}");
+  }
+  jobs.emplace_back(R"({"version": 1, "model": {"config": {"model_type": "llava", "vision_feature_layer": [-2, 3],
+      "text_config": {"hidden_size": "4096"}}}, "data": {"micro_batch_size": 2, "image_size": [336, 336]},
+      "parallel": {"strategy": "deepspeed", "ds_config": {"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}}})");
+  return jobs;
+}
+
+TEST_CASE("Damaged jobs give an error or a job that reads back, never a crash", "[job]") {
+  constexpr const char* kPieces[] = {"0",  "-1",    "1e308", "1e18", "null", "true", "\"\"", "{}",
+                                     "[]", "\"x\"", "{",     "}",    ",",    ":",    "\"",   "9223372036854775808"};
+  std::mt19937 random(20240711);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+  const std::vector<std::string> originals = seeds();
+  int accepted = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = originals[below(originals.size())];
+    for (std::size_t edits = 1 + below(3); edits > 0; --edits) {
+      std::size_t at = below(text.size());
+      switch (below(5)) {
+        case 0:
+          text.erase(at, 1 + below(6));
+          break;
+        case 1:
+          text.insert(at, kPieces[below(std::size(kPieces))]);
+          break;
+        case 2:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 3:
+          text.replace(at, 1 + below(4), kPieces[below(std::size(kPieces))]);
+          break;
+        default:  // another digit: the likeliest to give a job that is odd and valid
+          at = text.find_first_of("0123456789", at);
+          if (at != std::string::npos) text[at] = static_cast<char>('0' + below(10));
+      }
+      if (text.empty()) break;
+    }
+    const Result<Job> job = parse_job(text);
+    if (!job) {
+      CHECK_FALSE(job.error().message.empty());
+      continue;
+    }
+    ++accepted;
+    const Result<Job> again = parse_job(to_json(*job));
+    INFO(text);
+    INFO(to_json(*job));
+    REQUIRE(again.has_value());
+    REQUIRE(*again == *job);
+  }
+  CHECK(accepted > 20);  // else the damage is too great to test anything
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,96 @@
+#include <catch2/catch_test_macros.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "job/catalogue.h"
+#include "job/parse.h"
+
+namespace oometer {
+namespace {
+
+using nlohmann::json;
+
+json schema() {
+  std::ifstream file(OOMETER_SOURCE_DIR "/presets/job.schema.json");
+  return json::parse(file);
+}
+
+std::set<std::string> keys_of(const json& object) {
+  std::set<std::string> keys;
+  for (const auto& item : object.items()) keys.insert(item.key());
+  return keys;
+}
+
+/// The keys that the parser knows at a pointer: it lists them where it meets one that is near none.
+std::set<std::string> parser_keys(const std::string& pointer) {
+  json job = {{"model", {{"preset", "llama-2-7b"}}}};
+  job[json::json_pointer(pointer + "/zzzzzzzzzzzzzzzzzzzz")] = 1;
+  const Result<Job> result = parse_job(job.dump());
+  REQUIRE_FALSE(result.has_value());
+  INFO(result.error().message);
+  REQUIRE(result.error().pointer == pointer + "/zzzzzzzzzzzzzzzzzzzz");
+  const std::string marker = "the keys here are: ";
+  const std::size_t at = result.error().message.find(marker);
+  REQUIRE(at != std::string::npos);
+  std::istringstream list(result.error().message.substr(at + marker.size()));
+  std::set<std::string> keys;
+  for (std::string key; std::getline(list, key, ',');) keys.insert(key.substr(key.find_first_not_of(' ')));
+  return keys;
+}
+
+TEST_CASE("The schema and the parser know the same keys", "[schema]") {
+  const json root = schema()["properties"];
+  CHECK(parser_keys("") == keys_of(root));
+  for (const char* part : {"model", "data", "training", "parallel", "gpu", "runtime"}) {
+    INFO(part);
+    CHECK(parser_keys(std::string("/") + part) == keys_of(root[part]["properties"]));
+  }
+  const json training = root["training"]["properties"];
+  CHECK(parser_keys("/training/optimizer") == keys_of(training["optimizer"]["properties"]));
+  CHECK(parser_keys("/training/activation_checkpointing") ==
+        keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
+}
+
+TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]") {
+  const json root = schema()["properties"];
+  std::set<std::string> models;
+  for (const ModelPreset& preset : model_presets()) models.insert(preset.id);
+  CHECK(root["model"]["properties"]["preset"]["enum"].get<std::set<std::string>>() == models);
+  std::set<std::string> gpus;
+  for (const Gpu& gpu : gpu_catalogue()) gpus.insert(gpu.id);
+  CHECK(root["gpu"]["properties"]["name"]["enum"].get<std::set<std::string>>() == gpus);
+}
+
+/// Walks a schema of an object and tries each of its values in a job, leaving out what is known and not modelled.
+void try_values(const json& properties, const std::string& pointer) {
+  for (const auto& [key, rule] : properties.items()) {
+    const std::string at = pointer + "/" + key;
+    if (rule.contains("properties") && key != "model") try_values(rule["properties"], at);
+    for (const json& value : rule.value("enum", json::array())) {
+      json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
+      job[json::json_pointer(at)] = value;
+      const Result<Job> result = parse_job(job.dump());
+      INFO(job.dump());
+      // A spelling that the schema has is never unknown to the parser.
+      CHECK((result.has_value() || result.error().code == "not-modelled" || result.error().code == "inconsistent" ||
+             result.error().code == "missing"));
+    }
+    if (rule.contains("default") && key != "model" && pointer != "/gpu") {
+      json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
+      job[json::json_pointer(at)] = rule["default"];
+      const Result<Job> result = parse_job(job.dump());
+      INFO(job.dump());
+      REQUIRE(result.has_value());
+      CHECK(*result == *default_job("llava-1.5-7b"));
+    }
+  }
+}
+
+TEST_CASE("The schema's values are accepted and its defaults are the parser's", "[schema]") {
+  try_values(schema()["properties"], "");
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,109 @@
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "config/reader.h"
+#include "models/registry.h"
+
+namespace oometer {
+namespace {
+
+/// What a config.json reads as; the test fails where it is wrong.
+template <typename T>
+T read(const std::string& text, Framework framework = Framework::transformers) {
+  const nlohmann::json document = nlohmann::json::parse(text);
+  Findings findings;
+  ConfigReader reader(&document, "", Mode::lenient, findings);
+  const ModelConfig config = read_model_config(reader, framework);
+  INFO(text);
+  if (findings.error) FAIL(findings.error->pointer << ": " << findings.error->message);
+  REQUIRE(std::holds_alternative<T>(config));
+  return std::get<T>(config);
+}
+
+TEST_CASE("An empty config is its class's defaults", "[models]") {
+  CHECK(read<LlamaConfig>(R"({"model_type": "llama"})") == LlamaConfig{});
+  CHECK(read<ClipVisionConfig>(R"({"model_type": "clip_vision_model"})") == ClipVisionConfig{});
+  CHECK(read<ClipConfig>(R"({"model_type": "clip"})") == ClipConfig{});
+  CHECK(read<ClipConfig>(R"({"architectures": ["CLIPModel"]})") == ClipConfig{});
+}
+
+TEST_CASE("LlamaConfig fills in what depends on other fields", "[models]") {
+  const auto c = read<LlamaConfig>(R"({"model_type": "llama", "hidden_size": 2048, "num_attention_heads": "16",
+                                       "num_key_value_heads": null, "rope_theta": 500000.0})");
+  CHECK(c.num_attention_heads == 16);
+  CHECK(c.num_key_value_heads == 16);
+  CHECK(c.head_dim == 128);
+  CHECK(read<LlamaConfig>(R"({"model_type": "llama", "head_dim": 64})").head_dim == 64);
+}
+
+TEST_CASE("LlavaConfig: an absent tower is ViT-L/14-336, an empty one its class's default", "[models]") {
+  const auto absent = read<LlavaConfig>(R"({"model_type": "llava"})");
+  CHECK(absent.vision.hidden_size == 1024);
+  CHECK(absent.vision.image_size == 336);
+  CHECK(absent.tokens_per_image() == 576);
+  CHECK(absent.text == LlamaConfig{});
+  CHECK(absent.vision_feature_layers == std::vector<std::int64_t>{23});
+  CHECK_FALSE(absent.vision_feature_layer_is_list);
+  CHECK(read<LlavaConfig>(R"({"model_type": "llava", "vision_config": null})").vision == absent.vision);
+  CHECK(read<LlavaConfig>(R"({"model_type": "llava", "vision_config": {}})").vision == ClipVisionConfig{});
+}
+
+TEST_CASE("LlavaConfig: several layers, full selection, tied embeddings of the text config", "[models]") {
+  const auto c = read<LlavaConfig>(R"({"model_type": "llava", "vision_feature_layer": [-2, 0, -25],
+      "vision_feature_select_strategy": "full", "multimodal_projector_bias": false, "projector_hidden_act": "relu",
+      "text_config": {"model_type": "llama", "tie_word_embeddings": true}})");
+  CHECK(c.vision_feature_layer_is_list);
+  CHECK(c.vision_feature_layers == std::vector<std::int64_t>{23, 0, 0});
+  CHECK(c.projector_input_size() == 3 * 1024);
+  CHECK(c.tokens_per_image() == 577);
+  CHECK_FALSE(c.projector_bias);
+  CHECK(c.projector_hidden_act == Activation::relu);
+  CHECK(c.tie_word_embeddings);
+}
+
+TEST_CASE("CLIPConfig: *_config_dict is the complete result", "[models]") {
+  const auto c = read<ClipConfig>(R"({"model_type": "clip", "text_config": {"hidden_size": 1024, "vocab_size": 7},
+                                      "text_config_dict": {"hidden_size": 768}, "vision_config_dict": null})");
+  CHECK(c.text.hidden_size == 768);
+  CHECK(c.text.vocab_size == 49408);
+  CHECK(c.vision == ClipVisionConfig{});
+}
+
+TEST_CASE("architectures picks the class", "[models]") {
+  const auto c = read<ClipVisionConfig>(
+      R"({"model_type": "clip", "architectures": ["CLIPVisionModel"], "vision_config": {"patch_size": 16}})");
+  CHECK(c.patch_size == 16);
+}
+
+TEST_CASE("The original code's config.json", "[models]") {
+  const auto original = [](const std::string& members) {
+    return read<LlavaConfig>(R"({"architectures": ["LlavaLlamaForCausalLM"], "model_type": "llava", "hidden_size": 5120,
+        "intermediate_size": 13824, "num_attention_heads": 40, "num_hidden_layers": 40,
+        "mm_vision_tower": "openai/clip-vit-large-patch14-336", "mm_hidden_size": 1024, )" +
+                                 members + "}",
+                             Framework::llava);
+  };
+  const LlavaConfig v15 = original(R"("mm_projector_type": "mlp2x_gelu", "mm_vision_select_layer": -2,
+                                      "mm_vision_select_feature": "patch")");
+  CHECK(v15.original_format);
+  CHECK(v15.text.hidden_size == 5120);
+  CHECK(v15.projector_depth == 2);
+  CHECK(v15.vision_feature_layers == std::vector<std::int64_t>{23});
+  CHECK(original(R"("mm_projector_type": "linear")").projector_depth == 1);
+  CHECK(original(R"("mm_projector_type": "mlp12x_gelu")").projector_depth == 12);
+  CHECK(original(R"("mm_vision_select_feature": "cls_patch")").tokens_per_image() == 577);
+}
+
+TEST_CASE("Traits of a config", "[models]") {
+  const ModelTraits clip = model_traits(ClipConfig{});
+  CHECK(clip.takes_text);
+  CHECK(clip.takes_images);
+  CHECK(clip.max_sequence_length == 77);
+  CHECK(clip.hidden_size == 512);
+  const ModelTraits llama = model_traits(LlamaConfig{});
+  CHECK_FALSE(llama.takes_images);
+  CHECK(llama.max_sequence_length == 0);
+}
+
+}  // namespace
+}  // namespace oometer
