@@ -142,7 +142,13 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["loss"] = training["loss"]
     if parallel.get("strategy", "none") != "none":
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
+        spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
     return spec
+
+
+def plain_deepspeed(stage: int) -> dict[str, Any]:
+    automatic = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+    return dict.fromkeys(automatic, "auto") | {"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": stage}}
 
 
 # ---------------------------------------------------------------------------------------------- the ghost device

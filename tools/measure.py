@@ -1,0 +1,299 @@
+"""Runs a job's model in real transformers and measures the memory of two training steps. Writes a case.
+
+    measure.py JOB.json [-o CASE.json] [--ghost DIR] [--fake] [--gpu] [--snapshot FILE.pickle]
+
+--ghost DIR   real PyTorch and its real caching allocator on a stand-in device whose kernels do nothing; no GPU is needed
+--fake        FakeTensor, tensors alone; give --ghost DIR too where there is no GPU (PyTorch asks the device which kernel it takes)
+--gpu         a GPU: max_memory_allocated and _reserved, the device's used memory through NVML, a memory snapshot
+With none of them: the GPU if there is one, else the ghost. A case is {"job", "result": {"ghost": ..., "fake": ..., "gpu": ...}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import real_trace
+import step
+
+MARK = "\n@@result "
+
+
+# ---------------------------------------------------------------------------------------------- FakeTensor
+
+
+class Storages:
+    """Sees every storage that an operator makes, and by weak reference its end; keeps live bytes, peaks and who is alive."""
+
+    def __init__(self) -> None:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        self.live: dict[int, tuple[Any, int, str]] = {}
+        self.role: dict[int, str] = {}
+        self.bytes, self.rounded, self.phase = 0, 0, "init"
+        self.peaks: list[dict[str, Any]] = []
+        outer = self
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                out = outer.answer(func, args) if func.namespace == "aten" else NotImplemented
+                if out is NotImplemented:
+                    out = func(*args, **(kwargs or {}))
+                outer.see(out)
+                return out
+
+        self.mode = Mode()
+
+    def answer(self, func: Any, args: Any) -> Any:
+        """Values that the program reads: as DeviceValues says them."""
+        import torch
+
+        aten = torch.ops.aten
+        if func is aten._local_scalar_dense.default and args[0].is_cuda:
+            kind = args[0].dtype
+            return True if kind == torch.bool else 1.0 if kind.is_floating_point else 0
+        if func is aten.nonzero.default and args[0].is_cuda:
+            return torch.empty((args[0].numel(), args[0].dim()), dtype=torch.int64, device="cuda")
+        if func is aten.masked_scatter_backward.default:
+            return torch.empty(args[2], dtype=args[0].dtype, device="cuda")
+        return NotImplemented
+
+    def see(self, out: Any) -> None:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        for tensor in tree_leaves(out):
+            if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cuda":
+                continue
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            if key in self.live or not size:
+                continue
+            end = weakref.ref(storage, lambda _, key=key: self.dead(key))
+            self.live[key] = (end, size, self.phase)
+            self.add(size, 1)
+
+    def dead(self, key: int) -> None:
+        _, size, _ = self.live.pop(key)
+        self.role.pop(key, None)
+        self.add(size, -1)
+
+    def add(self, size: int, sign: int) -> None:
+        self.bytes += sign * size
+        self.rounded += sign * -(-size // 512) * 512
+        if self.peaks and self.bytes > self.peaks[-1]["requested"]:
+            row = self.peaks[-1]
+            row["requested"], row["rounded"] = self.bytes, max(row["rounded"], self.rounded)
+            row["alive"] = [(key, entry[1], entry[2]) for key, entry in self.live.items()]
+
+    def name(self, role: str, tensors: list[Any]) -> None:
+        for tensor in tensors:
+            self.role[tensor.untyped_storage()._cdata] = role
+
+    @contextlib.contextmanager
+    def watch(self, iteration: int, phase: str) -> Iterator[None]:
+        self.phase = phase
+        self.peaks.append({"iteration": iteration, "phase": phase, "requested": -1, "rounded": self.rounded, "alive": []})
+        self.add(0, 1)
+        yield
+        row = self.peaks[-1]
+        row["end_requested"] = self.bytes
+        kinds = {"forward": "activations"}
+        breakdown: collections.Counter[str] = collections.Counter()
+        for key, size, born in row.pop("alive"):
+            breakdown[self.role.get(key) or kinds.get(born, "temporaries")] += size
+        row["breakdown"] = dict(breakdown.most_common())
+
+
+def fake(spec: step.Spec) -> dict[str, Any]:
+    import torch
+    import transformers.utils.import_utils as transformers_imports
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    step.quiet_torch()
+    transformers_imports.is_fake_tensor = lambda tensor: False  # it would take another path than an eager run does
+    storages = Storages()
+    with FakeTensorMode(allow_non_fake_inputs=True), storages.mode, step.attention_choice(spec):
+        with storages.watch(0, "init"):
+            model = step.build_model(spec)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            optimizer = step.make_optimizer(spec, parameters)
+            batch = step.make_inputs(spec)
+        storages.name("parameters", list(model.parameters()))
+        storages.name("buffers_and_inputs", [*model.buffers(), *(v for v in batch.values() if isinstance(v, torch.Tensor))])
+        for parameter in parameters:
+            parameter.register_post_accumulate_grad_hook(lambda p: storages.name("gradients", [p.grad]))
+        for iteration in (1, 2):
+            gc.collect()
+            gc.disable()
+            step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: storages.watch(i, phase))
+            gc.enable()
+            states = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+            storages.name("optimizer_states", [v for v in states if v.device.type == "cuda"])
+    return {"phases": storages.peaks, "parameters": sum(p.numel() for p in model.parameters())}
+
+
+# ---------------------------------------------------------------------------------------------- a device, stand-in or real
+
+
+def ghost(spec: step.Spec) -> dict[str, Any]:
+    strategy = spec.get("parallel", {}).get("strategy", "none")
+    if strategy == "none":
+        return {"phases": real_trace.run(spec, None)}
+    if strategy != "deepspeed":
+        raise SystemExit(f"{strategy} is not measured here: deepspeed is")
+    import zero_trace
+
+    return {"phases": zero_trace.run(spec, None)}
+
+
+def used_memory() -> dict[str, int] | None:
+    """What NVML says the device has in use, by everyone."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    import torch
+
+    pynvml.nvmlInit()
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        if uuid in str(pynvml.nvmlDeviceGetUUID(handle)):
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            return {"used": memory.used, "total": memory.total}
+    return None
+
+
+def place_image_tokens(spec: step.Spec) -> None:
+    """On a real device the placeholders must be there: the first tokens of each sample."""
+    config = spec["model"]["config"]
+    token = config.get("image_token_index", config.get("image_token_id"))
+    pixels, ids = spec["inputs"].get("pixel_values"), spec["inputs"].get("input_ids")
+    if token is None or not pixels or not ids:
+        return
+    vision = config.get("vision_config", {})
+    patches = (pixels["shape"][-1] // vision.get("patch_size", 14)) ** 2
+    patches += config.get("vision_feature_select_strategy", "default") == "full"
+    ids["image_tokens"] = [token, patches * pixels["shape"][0] // ids["shape"][0]]
+
+
+def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
+    import torch
+
+    place_image_tokens(spec)
+    torch.zeros(1, device="cuda")
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "used_before": used_memory()}
+    torch.backends.cudnn.enabled = cudnn
+    peaks = real_trace.Peaks()
+    if snapshot:
+        torch.cuda.memory._record_memory_history(max_entries=5_000_000)
+    with step.attention_choice(spec):
+        with peaks.phase(0, "init"):
+            model = step.build_model(spec)
+            optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
+            batch = step.make_inputs(spec)
+        for iteration in (1, 2):
+            step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase))
+            torch.cuda.synchronize()
+    if snapshot:
+        torch.cuda.memory._dump_snapshot(snapshot)
+    result |= {"phases": peaks.rows, "used_after": used_memory(), "reserved_after": torch.cuda.memory_reserved()}
+    result["max_memory_allocated"] = max(row["allocated"] for row in peaks.rows)
+    result["max_memory_reserved"] = max(row["reserved"] for row in peaks.rows)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- driver
+
+
+def by_iteration(phases: list[dict[str, Any]]) -> list[dict[str, int]]:
+    rows = [[row for row in phases if row["iteration"] == i] for i in (1, 2)]
+    keys = [k for k in real_trace.STATISTICS if k in phases[0]]
+    return [{k: max(row[k] for row in part) for k in keys} for part in rows if part]
+
+
+def child(given: argparse.Namespace) -> None:
+    document = json.loads(given.job.read_text())
+    spec, job = step.spec_of(document), document.get("job", document)
+    if given.backend == "gpu":
+        result = gpu(spec, given.snapshot, job.get("runtime", {}).get("cudnn", True))
+    else:
+        result = fake(spec) if given.backend == "fake" else ghost(spec)
+    import torch
+    import transformers
+
+    result |= {"iterations": by_iteration(result["phases"]), "torch": torch.__version__, "transformers": transformers.__version__}
+    print(MARK + json.dumps(result), flush=True)
+    os._exit(0)  # a fake process group does not shut down
+
+
+def measured(backend: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One backend in a process of its own, with its own allocator."""
+    environment = dict(os.environ)
+    if backend != "gpu" and given.ghost:
+        environment |= step.ghost_environment(given.ghost, capability_of(json.loads(given.job.read_text())))
+        environment |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+    environment["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
+    command = [sys.executable, __file__, str(given.job), "--backend", backend]
+    command += ["--snapshot", given.snapshot] if given.snapshot and backend == "gpu" else []
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if MARK not in done.stdout:
+        raise SystemExit(f"{backend} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.split(MARK)[1].splitlines()[0])
+
+
+def capability_of(document: dict[str, Any]) -> str:
+    """The stand-in device's compute capability, as the ghost wants it: "80" or "90"."""
+    wanted = document.get("job", document).get("gpu", {})
+    name = wanted.get("name", "h100-80gb")
+    return wanted.get("compute_capability", "9.0" if name.startswith(("h100", "h200", "gh200")) else "8.0").replace(".", "")
+
+
+def has_gpu() -> bool:
+    code = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("job", type=Path, help="an oometer job, or a case that holds one")
+    arguments.add_argument("-o", "--out", type=Path)
+    arguments.add_argument("--ghost", default=os.environ.get("GHOST_DIR"), help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--fake", action="store_true")
+    arguments.add_argument("--gpu", action="store_true")
+    arguments.add_argument("--snapshot", help="where the memory snapshot of a GPU run goes")
+    arguments.add_argument("--backend", choices=("fake", "ghost", "gpu"), help=argparse.SUPPRESS)
+    given = arguments.parse_args()
+    if given.backend:
+        return child(given)
+    backends = [name for name in ("fake", "gpu") if getattr(given, name)]
+    if given.ghost and not given.gpu:
+        backends.append("ghost")
+    if not backends:
+        if not has_gpu():
+            arguments.error("no GPU here: give --ghost DIR")
+        backends = ["gpu"]
+    document = json.loads(given.job.read_text())
+    result = {backend: measured(backend, given) for backend in backends}
+    for backend, numbers in result.items():
+        for row in numbers["phases"]:
+            shown = "  ".join(f"{k} {row[k]:,d}" for k in (*real_trace.STATISTICS, "rounded") if k in row)
+            print(f"{backend:6s}{row['iteration']} {row['phase']:10s} {shown}")
+    if given.out:
+        given.out.write_text(json.dumps({"job": document.get("job", document), "result": result}, indent=1) + "\n")
+    return None
+
+
+if __name__ == "__main__":
+    main()
