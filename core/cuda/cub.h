@@ -11,4 +11,15 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) { ret
 /// DeviceScan over `count` items of 8 bytes: one 16-byte descriptor a tile of 128 x 7 items and 32 of padding, aligned.
 constexpr std::int64_t cub_scan_bytes(std::int64_t count) { return round_up(16 * ((count + 895) / 896 + 32), 256) + 511; }
 
+/// DeviceReduce: one partial result a block of a grid that fills the device.
+inline constexpr std::int64_t kCubReduceBytes = 4607;
+
+/// DeviceSelect over `count` flags: an 8-byte descriptor a tile.
+constexpr std::int64_t cub_select_bytes(std::int64_t count) { return round_up(8 * ((count + 2559) / 2560 + 32), 256) + 511; }
+
+/// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
+constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
+  return 2 * round_up(8 * count, 256) + 4607 + 1024 * ((count + 3583) / 3584);
+}
+
 }  // namespace oometer

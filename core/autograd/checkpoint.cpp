@@ -1,0 +1,81 @@
+#include "autograd/checkpoint.h"
+
+namespace oometer {
+
+void retain(CheckpointFrame* frame) { ++frame->references; }
+
+void release(CheckpointFrame* frame) {
+  if (--frame->references == 0) delete frame;
+}
+
+Tensor CheckpointFrame::unpack(std::uint32_t index) {
+  if (!recomputed) {
+    recomputing = true;
+    tensors.reserve(packed);
+    {
+      const Scoped<bool> grad(context->grad_mode, true);
+      const Scoped<bool> flag(context->recomputing, true);
+      const Scoped<CheckpointFrame*> hooks(context->frame, this);
+      const ModuleScope scope(*context, module);
+      const Tensor input = argument;  // unpack_hook's `args`
+      const AutocastRegion region(*context, autocast);
+      function(input);
+      // Everything that the region's code still held has gone by now, as when _StopRecomputationError unwinds its frames.
+    }
+    context->stopped = false;
+    recomputing = false;
+    recomputed = true;
+  }
+  return std::move(tensors[index]);
+}
+
+namespace {
+
+// CheckpointFunction.forward: the region runs without a graph; its input is what is saved.
+Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function) {
+  Record record(Op::none, nullptr, {&argument});
+  Context& context = argument.context();
+  Tensor result;
+  {
+    const NoGrad no_grad(context);
+    result = function(argument);
+  }
+  if (!record) return result;
+  record.save(argument);
+  record->custom = [function = std::move(function), module = context.module, autocast = context.autocast.enabled](Backward& b) {
+    Tensor detached = detach(b.saved(0));
+    detached->leaf_requires_grad = true;
+    Tensor output;
+    {
+      const Scoped<bool> grad(b.context.grad_mode, true);
+      const Scoped<bool> flag(b.context.recomputing, true);
+      const ModuleScope scope(b.context, module);
+      const AutocastRegion region(b.context, autocast);
+      output = function(detached);
+    }
+    autograd::backward(output, b.grad());
+    b.give(0, detached->grad);
+  };
+  return record.output(std::move(result));
+}
+
+}  // namespace
+
+Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function) {
+  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function));
+  Context& context = argument.context();
+  // Without a graph the region is just run: _NoopSaveInputs leaves no grad_fn.
+  if (mode == Checkpointing::none || !context.grad_mode) return function(argument);
+
+  const Handle<CheckpointFrame> frame(new CheckpointFrame);
+  frame->context = &context;
+  frame->argument = argument;
+  frame->module = context.module;
+  frame->autocast = context.autocast.enabled;
+  frame->function = std::move(function);
+  if (StorageRecord* record = context.record(argument)) record->saved = true;
+  const Scoped<CheckpointFrame*> hooks(context.frame, frame.get());
+  return frame->function(argument);
+}
+
+}  // namespace oometer

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "autograd/node.h"
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+/// Activation checkpointing, after torch/utils/checkpoint.py (2.15). Recomputation is the same forward again.
+namespace oometer {
+
+/// One non-reentrant region (_CheckpointFrame): while its forward runs, every saved tensor is only counted; the first
+/// that backward asks for runs the region again, which stops as soon as all of them are back (early stop).
+struct CheckpointFrame {
+  std::uint32_t references = 0;
+  Context* context = nullptr;
+  std::function<Tensor(const Tensor&)> function;
+  Tensor argument;               ///< _NoopSaveInputs holds it
+  bool autocast = false;
+  ModuleId module = 0;
+  std::uint32_t packed = 0;      ///< tensors that forward saved
+  std::uint32_t recomputed_count = 0;
+  bool recomputing = false;
+  bool recomputed = false;
+  std::vector<Tensor> tensors;   ///< back from recomputation, dropped one by one as nodes take them
+
+  Tensor unpack(std::uint32_t index);
+};
+
+enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };
+
+/// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long as
+/// the region does, as a Python closure's variables do.
+Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function);
+
+}  // namespace oometer

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "autograd/checkpoint.h"
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+/// The backward engine, after torch/csrc/autograd/engine.cpp, input_buffer.cpp and functions/accumulate_grad.h
+/// (PyTorch 2.15): nodes run in order of their sequence number, newest first, as soon as all their gradients are in.
+namespace oometer::autograd {
+
+namespace {
+
+constexpr std::uint64_t kRunsFirst = std::numeric_limits<std::uint64_t>::max();
+
+/// utils::obeys_layout_contract, for dense leaves: equal strides, those of single elements apart.
+bool same_layout(const Tensor& gradient, const Tensor& leaf) {
+  for (int i = 0; i < leaf.ndim(); ++i)
+    if (leaf.size(i) != 1 && gradient.strides()[i] != leaf.strides()[i]) return false;
+  return true;
+}
+
+/// AccumulateGrad::apply, functions/accumulate_grad.h.
+void accumulate_grad(Backward& b) {
+  TensorImpl& variable = *b.node.variable;
+  const Tensor& gradient = b.grad();
+  if (!gradient) return;
+  Context& context = b.context;
+  const Tensor leaf(b.node.variable);
+  if (!variable.grad) {
+    // Stolen if nobody else holds it (its storage may be shared with a view's base: only the tensor counts), and laid
+    // out as the variable is; otherwise cloned into the variable's layout.
+    const bool stolen = gradient->references == 1 && same_layout(gradient, leaf);
+    variable.grad = stolen ? detach(gradient) : copy_to_layout(Op::clone, gradient, leaf);
+  } else {
+    add_(variable.grad, gradient);
+  }
+  if (StorageRecord* owner = context.record(leaf); owner && owner->role == Role::parameter)
+    context.set_role(variable.grad, Role::gradient, owner->module);
+  if (context.gradients) context.gradients->gradient_ready(leaf);
+}
+
+/// can_accumulate_inplace, input_buffer.cpp: a gradient that nobody else holds takes the next one in.
+bool can_accumulate_in_place(const Context& context, const Tensor& gradient) {
+  return !context.behaviours.dispatch_mode && gradient->references == 1 && gradient->storage->references == 1 &&
+         gradient.is_non_overlapping_and_dense();
+}
+
+struct Ready {
+  Node* node;
+  std::uint64_t priority;
+  std::uint32_t order;  ///< equal priorities (AccumulateGrads) go in the order in which they became ready
+};
+
+bool runs_later(const Ready& a, const Ready& b) {
+  return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
+}
+
+class GraphTask {
+ public:
+  explicit GraphTask(Context& context) : context_(context) {}
+
+  void run(const Edge& root, Tensor gradient) {
+    count_dependencies(root.function.get());
+    receive(root, std::move(gradient));
+    push(root.function);
+    while (!heap_.empty()) {
+      std::pop_heap(heap_.begin(), heap_.end(), runs_later);
+      const Handle<Node> node(heap_.back().node);
+      heap_.pop_back();
+      release(node.get());  // the heap's own reference
+      evaluate(*node);
+    }
+  }
+
+ private:
+  void count_dependencies(Node* root) {
+    std::vector<Node*> stack{root};
+    root->seen = true;
+    while (!stack.empty()) {
+      Node* node = stack.back();
+      stack.pop_back();
+      for (unsigned i = 0; i < node->edges.size(); ++i) {
+        Node* next = node->edges[i].function.get();
+        if (!next) continue;
+        ++next->dependencies;
+        if (!next->seen) {
+          next->seen = true;
+          stack.push_back(next);
+        }
+      }
+    }
+  }
+
+  void push(const Handle<Node>& node) {
+    retain(node.get());
+    heap_.push_back({node.get(), node->function == accumulate_grad ? kRunsFirst : node->sequence_number, pushed_++});
+    std::push_heap(heap_.begin(), heap_.end(), runs_later);
+  }
+
+  /// InputBuffer::add.
+  void receive(const Edge& edge, Tensor gradient) {
+    if (!gradient) return;
+    Node& node = *edge.function;
+    if (node.gradients.size() <= edge.input_nr) node.gradients.resize(std::max<unsigned>(node.outputs, edge.input_nr + 1));
+    Tensor& held = node.gradients[edge.input_nr];
+    if (!held)
+      held = std::move(gradient);
+    else if (can_accumulate_in_place(context_, held))
+      add_(held, gradient);
+    else
+      held = add(held, gradient);
+  }
+
+  /// validate_outputs: a gradient takes its tensor's shape and type.
+  static void validate(Node& node, Backward& call) {
+    for (unsigned i = 0; i < node.edges.size(); ++i) {
+      Tensor& gradient = call.results[i];
+      if (!call.wants(i) || !gradient) continue;
+      const Shape sizes = call.input_sizes(i);
+      const DType dtype = call.input_dtype(i);
+      if (!(gradient.sizes() == sizes)) gradient = sum_to(gradient, sizes);
+      if (gradient.dtype() != dtype) gradient = to(gradient, dtype);
+    }
+  }
+
+  void evaluate(Node& node) {
+    Backward call(context_, node);
+    call.results.resize(node.edges.size());
+    {
+      const ModuleScope scope(context_, node.module);
+      // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
+      for (int i = 0; i < node.saved_count; ++i)
+        if (SavedVariable& slot = node.saved[i]; slot.frame) slot.tensor = slot.frame->unpack(slot.index);
+      call.grads = std::move(node.gradients);
+      node.gradients = {};
+      if (call.grads.size() < node.outputs) call.grads.resize(node.outputs);
+      if (node.custom)
+        node.custom(call);
+      else
+        node.function(call);
+      // What was unpacked are locals of the backward function; what was held as it is goes with release_variables.
+      for (int i = 0; i < node.saved_count; ++i)
+        if (node.saved[i].frame) node.saved[i].tensor.reset();
+      validate(node, call);
+      call.grads.clear();
+      for (int i = 0; i < node.saved_count; ++i) node.saved[i] = {};
+    }
+    node.seen = false;
+    const ModuleScope scope(context_, node.module);
+    for (unsigned i = 0; i < node.edges.size(); ++i) {
+      const Edge& edge = node.edges[i];
+      if (!edge.function) continue;
+      receive(edge, std::move(call.results[i]));
+      if (--edge.function->dependencies == 0) push(edge.function);
+    }
+  }
+
+  Context& context_;
+  std::vector<Ready> heap_;
+  std::uint32_t pushed_ = 0;
+};
+
+}  // namespace
+
+Edge gradient_edge(const Tensor& tensor) {
+  if (tensor->grad_fn) return {Handle<Node>(tensor->grad_fn), tensor->output_nr};
+  if (!tensor->accumulator) {
+    Context& context = tensor.context();
+    Node* node = context.nodes().make();
+    node->context = &context;
+    node->op = Op::accumulate_grad;
+    node->function = accumulate_grad;
+    node->variable = tensor.get();
+    retain(tensor.get());
+    if (const StorageRecord* record = context.record(tensor)) node->module = record->module;
+    tensor->accumulator = node;
+  }
+  return {Handle<Node>(tensor->accumulator), 0};
+}
+
+void backward(const Tensor& root, Tensor gradient) {
+  Context& context = root.context();
+  if (!root.requires_grad()) return;
+  const Scoped<bool> in_backward(context.in_backward, true);
+  const NoGrad no_grad(context);
+  const Scoped<CheckpointFrame*> no_hooks(context.frame, nullptr);
+  if (!gradient) gradient = empty(context, Op::ones_like, root.sizes(), root.dtype());
+  GraphTask(context).run(gradient_edge(root), gradient);  // Tensor.backward holds its gradient until it returns
+}
+
+}  // namespace oometer::autograd

@@ -1,0 +1,85 @@
+#include "autograd/node.h"
+
+#include "autograd/checkpoint.h"
+
+namespace oometer {
+
+namespace {
+
+bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
+  for (const Tensor* input : inputs)
+    if (*input && input->requires_grad()) return true;
+  return false;
+}
+
+}  // namespace
+
+Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs) {
+  Context& context = (*inputs.begin())->context();
+  if (!context.grad_mode || !any_requires_grad(inputs)) return;
+  start(op, function, context);
+  for (const Tensor* input : inputs) add_edge(*input);
+}
+
+Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs) {
+  Context& context = inputs.front().context();
+  bool wanted = false;
+  for (const Tensor& input : inputs) wanted = wanted || input.requires_grad();
+  if (!context.grad_mode || !wanted) return;
+  start(op, function, context);
+  for (const Tensor& input : inputs) add_edge(input);
+}
+
+void Record::start(Op op, BackwardFunction function, Context& context) {
+  node_ = Handle<Node>(context.nodes().make());
+  node_->context = &context;
+  node_->op = op;
+  node_->function = function;
+  node_->module = context.module;
+  node_->sequence_number = context.sequence_number++;
+  node_->outputs = 0;
+}
+
+void Record::add_edge(const Tensor& input) {
+  node_->edges.push_back(input && input.requires_grad() ? autograd::gradient_edge(input) : Edge{});
+}
+
+void Record::save(const Tensor& tensor) {
+  if (!node_) return;
+  SavedVariable& slot = node_->saved[node_->saved_count++];
+  Context& context = *node_->context;
+  if (context.stopped) return;
+  if (StorageRecord* record = context.record(tensor)) record->saved = true;
+  if (CheckpointFrame* frame = context.frame) {
+    if (frame->recomputing) {
+      // _recomputation_hook: the frame keeps the tensor; this inner graph is never run.
+      frame->tensors.push_back(detach(tensor));
+      if (++frame->recomputed_count == frame->packed) context.stopped = true;
+    } else {
+      slot.frame = Handle<CheckpointFrame>(frame);
+      slot.index = frame->packed++;
+    }
+    return;
+  }
+  slot.tensor = tensor;
+}
+
+void Record::save_output(const Tensor& tensor) {
+  if (node_) save(detach(tensor));
+}
+
+void Record::skip() {
+  if (node_) ++node_->saved_count;
+}
+
+Tensor Record::output(Tensor tensor) {
+  if (!node_) return tensor;
+  tensor->grad_fn = node_.get();
+  retain(node_.get());
+  tensor->output_nr = node_->outputs++;
+  node_->output_sizes.push_back(tensor.sizes());
+  node_->output_dtypes.push_back(tensor.dtype());
+  return tensor;
+}
+
+}  // namespace oometer

@@ -1,0 +1,284 @@
+#include "models/clip/clip.h"
+
+#include "models/masking.h"
+#include "nn/activation.h"
+#include "nn/block.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
+  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1, 2);
+}
+
+template <class Config>
+ClipLayerConfig layer_config(const Config& config, AttentionKind attention, bool causal) {
+  return {config.hidden_size, config.intermediate_size, config.num_attention_heads, config.hidden_act, {attention, causal, config.attention_dropout}};
+}
+
+}  // namespace
+
+ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& config)
+    : k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.hidden_size, true),
+      v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.hidden_size, true),
+      q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.hidden_size, true),
+      out_proj(builder.child("out_proj", "Linear"), config.hidden_size, config.hidden_size, true),
+      head_dim(config.hidden_size / config.num_attention_heads),
+      call(config.call),
+      module(builder.module) {}
+
+AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_states.context(), module);
+  Tensor queries = q_proj(hidden_states);
+  Tensor keys = k_proj(hidden_states);
+  Tensor values = v_proj(hidden_states);
+  queries = heads_of(queries, head_dim);
+  keys = heads_of(keys, head_dim);
+  values = heads_of(values, head_dim);
+  AttentionOutputs attention = attention_forward(call, queries, keys, values, attention_mask);
+  attention.output = reshape(attention.output, hidden_states.sizes());
+  attention.output = out_proj(attention.output);
+  return attention;
+}
+
+ClipMLP::ClipMLP(const Builder& builder, const ClipLayerConfig& config)
+    : fc1(builder.child("fc1", "Linear"), config.hidden_size, config.intermediate_size, true),
+      fc2(builder.child("fc2", "Linear"), config.intermediate_size, config.hidden_size, true),
+      activation_fn(config.hidden_act),
+      module(builder.module) {}
+
+Tensor ClipMLP::operator()(const Tensor& hidden_in) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor hidden_states = fc1(hidden_in);
+  hidden_states = activate(activation_fn, hidden_states);
+  return fc2(hidden_states);
+}
+
+ClipEncoderLayer::ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config)
+    : self_attn(builder.child("self_attn", "CLIPAttention"), config),
+      layer_norm1(builder.child("layer_norm1", "LayerNorm"), config.hidden_size),
+      mlp(builder.child("mlp", "CLIPMLP"), config),
+      layer_norm2(builder.child("layer_norm2", "LayerNorm"), config.hidden_size),
+      module(builder.module) {}
+
+Tensor ClipEncoderLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor residual = hidden_in;
+  Tensor hidden_states = layer_norm1(hidden_in);
+  AttentionOutputs attention = self_attn(hidden_states, attention_mask);
+  hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = layer_norm2(hidden_states);
+  hidden_states = mlp(hidden_states);
+  return add(residual, hidden_states);
+}
+
+ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers, const CheckpointingConfig& checkpointing_)
+    : checkpointing(checkpointing_), module(builder.module) {
+  layers.reserve(static_cast<std::size_t>(num_hidden_layers));
+  for (std::int32_t i = 0; i < num_hidden_layers; ++i) layers.emplace_back(builder.child("layers", "CLIPEncoderLayer", i), config);
+}
+
+Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
+                               std::vector<Tensor>& captured) const {
+  const ModuleScope scope(inputs_embeds.context(), module);
+  captured.resize(wanted.size());
+  const auto capture = [&](std::size_t index, const Tensor& hidden_states) {
+    for (std::size_t k = 0; k < wanted.size(); ++k)
+      if (wanted[k] == static_cast<std::int64_t>(index)) captured[k] = hidden_states;
+  };
+  Tensor hidden_states = inputs_embeds;
+  capture(0, hidden_states);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const ClipEncoderLayer& layer = layers[i];
+    hidden_states = run_block(checkpointing, i, hidden_states, [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
+    capture(i + 1, hidden_states);
+  }
+  return hidden_states;
+}
+
+ClipVisionEmbeddings::ClipVisionEmbeddings(const Builder& builder, const ClipVisionConfig& config)
+    : class_embedding(builder.parameter("class_embedding", {config.hidden_size})),
+      patch_embedding(builder.child("patch_embedding", "Conv2d"), config.num_channels, config.hidden_size, config.patch_size, false),
+      position_embedding(builder.child("position_embedding", "Embedding"), config.num_positions(), config.hidden_size),
+      position_ids(builder.buffer({1, config.num_positions()}, DType::int64)),
+      module(builder.module) {}
+
+Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
+  const ModuleScope scope(pixel_values.context(), module);
+  const std::int64_t batch = pixel_values.size(0), width = class_embedding.size(0);
+  const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
+  Tensor patch_embeds = patch_embedding(pixels);
+  patch_embeds = transpose(reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);
+  const Tensor class_embeds = expand(class_embedding, {batch, 1, width});
+  const Tensor embeddings = cat({class_embeds, patch_embeds}, 1);
+  const Tensor positions = position_embedding(position_ids);
+  return add(embeddings, positions);
+}
+
+ClipVisionModel::ClipVisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options)
+    : embeddings(builder.child("embeddings", "CLIPVisionEmbeddings"), config),
+      pre_layrnorm(builder.child("pre_layrnorm", "LayerNorm"), config.hidden_size),
+      encoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, false), config.num_hidden_layers, options.checkpointing),
+      post_layernorm(builder.child("post_layernorm", "LayerNorm"), config.hidden_size),
+      module(builder.module) {}
+
+ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values, const std::vector<std::int64_t>& wanted) const {
+  const ModuleScope scope(pixel_values.context(), module);
+  ClipVisionOutput output;
+  Tensor hidden_states = embeddings(pixel_values);
+  hidden_states = pre_layrnorm(hidden_states);
+  output.last_hidden_state = encoder(hidden_states, {}, wanted, output.hidden_states);
+  output.pooler_output = select(output.last_hidden_state, 1, 0);
+  output.pooler_output = post_layernorm(output.pooler_output);
+  return output;
+}
+
+ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options)
+    : pools_by_argmax(config.eos_token_id == 2), eager(options.attention == AttentionKind::eager), module(builder.module) {
+  const Builder inner = builder.child("embeddings", "CLIPTextEmbeddings");
+  embeddings = inner.module;
+  token_embedding = Embedding(inner.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size);
+  position_embedding = Embedding(inner.child("position_embedding", "Embedding"), config.max_position_embeddings, config.hidden_size);
+  position_ids = inner.buffer({1, config.max_position_embeddings}, DType::int64);
+  encoder = ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, true), config.num_hidden_layers, options.checkpointing);
+  final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), config.hidden_size);
+}
+
+ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
+  Context& context = input_ids.context();
+  const ModuleScope scope(context, module);
+  Tensor hidden_states;
+  {
+    const ModuleScope inner(context, embeddings);
+    const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
+    const Tensor inputs_embeds = token_embedding(input_ids);
+    const Tensor position_embeds = position_embedding(positions);
+    hidden_states = add(inputs_embeds, position_embeds);
+  }
+  const Tensor attention_mask = create_causal_mask(hidden_states, {}, eager);
+  std::vector<Tensor> none;
+  ClipVisionOutput output;
+  output.last_hidden_state = encoder(hidden_states, attention_mask, {}, none);
+  output.last_hidden_state = final_layer_norm(output.last_hidden_state);
+  const std::int64_t batch = input_ids.size(0);
+  const Tensor rows = empty(context, Op::arange, {batch}, DType::int64);
+  Tensor tokens = to(input_ids, DType::int32);
+  if (!pools_by_argmax) {
+    tokens = pointwise(Op::eq, {&tokens}, DType::boolean);
+    tokens = to(tokens, DType::int32);
+  }
+  const Tensor columns = empty(context, Op::argmax, {batch}, DType::int64);
+  tokens.reset();
+  output.pooler_output = index(output.last_hidden_state, rows, columns);
+  return output;
+}
+
+namespace {
+
+Tensor make_pixels(Context& context, const DataConfig& data, std::int64_t channels, DType dtype) {
+  return empty(context, Op::input, {data.images(), channels, data.image_height, data.image_width}, dtype, Role::input);
+}
+
+// CLIPVisionModel
+class ClipVisionOnly : public Model {
+ public:
+  ClipVisionOnly(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options)
+      : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision), Modality::vision, options.dtype};
+    model_ = ClipVisionModel(builder, config, options);
+  }
+
+  void make_inputs() override { pixel_values_ = make_pixels(context_, data_, channels_, dtype_); }
+
+  ModelOutputs forward() override {
+    ClipVisionOutput output = model_(pixel_values_);
+    return {{}, output.pooler_output, {output.last_hidden_state}};
+  }
+
+ private:
+  Context& context_;
+  DataConfig data_;
+  std::int64_t channels_;
+  DType dtype_;
+  ClipVisionModel model_;
+  Tensor pixel_values_;
+};
+
+// _get_vector_norm
+Tensor vector_norm(const Tensor& tensor) {
+  const Tensor square = pow(tensor, 2);
+  const Tensor total = sum(square, {-1}, true);
+  return pow(total, 0.5);
+}
+
+Tensor contrastive_loss(const Tensor& logits) {
+  const Tensor labels = empty(logits.context(), Op::arange, {logits.size(0)}, DType::int64);
+  return cross_entropy(logits, labels);
+}
+
+// CLIPModel
+class ClipModel : public Model {
+ public:
+  ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
+      : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPModel", Modality::none), Modality::none, options.dtype};
+    text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
+    vision_model_ = ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);
+    visual_projection_ = Linear(builder.child("visual_projection", "Linear", Modality::projector), config.vision.hidden_size, config.projection_dim, false);
+    text_projection_ = Linear(builder.child("text_projection", "Linear", Modality::projector), config.text.hidden_size, config.projection_dim, false);
+    logit_scale_ = builder.parameter("logit_scale", {});
+  }
+
+  void make_inputs() override {
+    input_ids_ = empty(context_, Op::input, {data_.micro_batch_size, data_.sequence_length}, DType::int64, Role::input);
+    pixel_values_ = make_pixels(context_, data_, channels_, dtype_);
+  }
+
+  ModelOutputs forward() override {
+    ClipVisionOutput vision = vision_model_(pixel_values_);
+    vision.pooler_output = visual_projection_(vision.pooler_output);
+    ClipVisionOutput text = text_model_(input_ids_);
+    text.pooler_output = text_projection_(text.pooler_output);
+    Tensor image_embeds = vision.pooler_output, text_embeds = text.pooler_output;
+    image_embeds = div(image_embeds, vector_norm(image_embeds));
+    text_embeds = div(text_embeds, vector_norm(text_embeds));
+    Tensor logits_per_text = matmul(text_embeds, transpose(image_embeds, 0, 1));
+    logits_per_text = mul(logits_per_text, exp(logit_scale_));
+    const Tensor logits_per_image = transpose(logits_per_text, 0, 1);
+    Tensor loss;
+    {
+      // image_text_contrastive_loss
+      const Tensor caption_loss = contrastive_loss(logits_per_text);
+      const Tensor image_loss = contrastive_loss(transpose(logits_per_text, 0, 1));
+      const Tensor both = add(caption_loss, image_loss);
+      loss = div_scalar(both);
+    }
+    return {loss, {}, {logits_per_image, logits_per_text, text_embeds, image_embeds, text.last_hidden_state, text.pooler_output, vision.last_hidden_state, vision.pooler_output}};
+  }
+
+ private:
+  Context& context_;
+  DataConfig data_;
+  std::int64_t channels_;
+  DType dtype_;
+  ClipTextModel text_model_;
+  ClipVisionModel vision_model_;
+  Linear visual_projection_, text_projection_;
+  Tensor logit_scale_, input_ids_, pixel_values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options) {
+  return std::make_unique<ClipModel>(context, config, data, options);
+}
+
+std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options) {
+  return std::make_unique<ClipVisionOnly>(context, config, data, options);
+}
+
+}  // namespace oometer

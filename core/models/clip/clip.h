@@ -1,0 +1,110 @@
+#pragma once
+
+#include <vector>
+
+#include "models/clip/config.h"
+#include "models/model.h"
+#include "nn/module.h"
+
+/// transformers 5.23, models/clip/modeling_clip.py. Names and order of steps are that file's.
+namespace oometer {
+
+/// What the layers of both towers share: one config's sizes.
+struct ClipLayerConfig {
+  std::int64_t hidden_size = 0, intermediate_size = 0, num_attention_heads = 0;
+  Activation hidden_act = Activation::quick_gelu;
+  AttentionCall call;
+};
+
+struct ClipAttention {
+  ClipAttention() = default;
+  ClipAttention(const Builder& builder, const ClipLayerConfig& config);
+  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+  Linear k_proj, v_proj, q_proj, out_proj;
+  std::int64_t head_dim = 0;
+  AttentionCall call;
+  ModuleId module = 0;
+};
+
+struct ClipMLP {
+  ClipMLP() = default;
+  ClipMLP(const Builder& builder, const ClipLayerConfig& config);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear fc1, fc2;
+  Activation activation_fn = Activation::quick_gelu;
+  ModuleId module = 0;
+};
+
+struct ClipEncoderLayer {
+  ClipEncoderLayer() = default;
+  ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config);
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+  ClipAttention self_attn;
+  LayerNorm layer_norm1;
+  ClipMLP mlp;
+  LayerNorm layer_norm2;
+  ModuleId module = 0;
+};
+
+struct ClipEncoder {
+  ClipEncoder() = default;
+  ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers, const CheckpointingConfig& checkpointing);
+  /// `captured`: for each wanted index of [input, layer 1, ..., layer N] its hidden state.
+  Tensor operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
+                    std::vector<Tensor>& captured) const;
+
+  std::vector<ClipEncoderLayer> layers;
+  CheckpointingConfig checkpointing;
+  ModuleId module = 0;
+};
+
+struct ClipVisionEmbeddings {
+  ClipVisionEmbeddings() = default;
+  ClipVisionEmbeddings(const Builder& builder, const ClipVisionConfig& config);
+  Tensor operator()(const Tensor& pixel_values) const;
+
+  Tensor class_embedding;
+  Conv2d patch_embedding;
+  Embedding position_embedding;
+  Tensor position_ids;
+  ModuleId module = 0;
+};
+
+struct ClipVisionOutput {
+  Tensor last_hidden_state, pooler_output;
+  std::vector<Tensor> hidden_states;  ///< those asked for
+};
+
+struct ClipVisionModel {
+  ClipVisionModel() = default;
+  ClipVisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options);
+  ClipVisionOutput operator()(const Tensor& pixel_values, const std::vector<std::int64_t>& wanted = {}) const;
+
+  ClipVisionEmbeddings embeddings;
+  LayerNorm pre_layrnorm;
+  ClipEncoder encoder;
+  LayerNorm post_layernorm;
+  ModuleId module = 0;
+};
+
+struct ClipTextModel {
+  ClipTextModel() = default;
+  ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options);
+  ClipVisionOutput operator()(const Tensor& input_ids) const;
+
+  Embedding token_embedding, position_embedding;
+  Tensor position_ids;
+  ClipEncoder encoder;
+  LayerNorm final_layer_norm;
+  bool pools_by_argmax = false;  ///< eos_token_id == 2
+  bool eager = false;
+  ModuleId module = 0, embeddings = 0;
+};
+
+std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options);
+std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options);
+
+}  // namespace oometer

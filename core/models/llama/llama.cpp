@@ -1,0 +1,224 @@
+#include "models/llama/llama.h"
+
+#include "models/masking.h"
+#include "nn/activation.h"
+#include "nn/block.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size) : module(builder_in.module) {
+  Builder builder = builder_in;
+  builder.in_norm = true;
+  weight = builder.parameter("weight", {hidden_size});
+}
+
+Tensor LlamaRMSNorm::operator()(const Tensor& hidden_in) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor hidden_states = to(hidden_in, DType::float32);
+  Tensor variance = pow(hidden_states, 2);
+  variance = mean(variance, -1, true);
+  Tensor scale = add_scalar(variance);
+  scale = rsqrt(scale);
+  hidden_states = mul(hidden_states, scale);
+  scale.reset();
+  const Tensor normalized = to(hidden_states, hidden_in.dtype());
+  return mul(weight, normalized);
+}
+
+LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaConfig& config) : module(builder.module) {
+  inv_freq = builder.buffer({config.head_dim / 2}, DType::float32);
+  original_inv_freq = builder.buffer({config.head_dim / 2}, DType::float32);
+}
+
+PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tensor& position_ids) const {
+  Context& context = x.context();
+  const ModuleScope scope(context, module);
+  const NoGrad no_grad(context);
+  Tensor freqs = to(unsqueeze(position_ids, -1), DType::float32);
+  freqs = mul(freqs, inv_freq);
+  const Tensor emb = cat({freqs, freqs}, -1);
+  Tensor cos = pointwise(Op::cos, {&emb}, DType::float32);
+  cos = mul_scalar(cos);
+  Tensor sin = pointwise(Op::sin, {&emb}, DType::float32);
+  sin = mul_scalar(sin);
+  return {to(cos, x.dtype()), to(sin, x.dtype())};
+}
+
+namespace {
+
+Tensor rotate_half(const Tensor& x) {
+  const std::int64_t half = x.size(-1) / 2;
+  const Tensor x1 = slice(x, -1, 0, half), x2 = slice(x, -1, half, x.size(-1) - half);
+  const Tensor negative = neg(x2);
+  return cat({negative, x1}, -1);
+}
+
+Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  const Tensor straight = mul(x, cos);
+  Tensor turned = rotate_half(x);
+  turned = mul(turned, sin);
+  return add(straight, turned);
+}
+
+Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
+  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1, 2);
+}
+
+}  // namespace
+
+LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config)
+    : gate_proj(builder.child("gate_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
+      up_proj(builder.child("up_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
+      down_proj(builder.child("down_proj", "Linear"), config.intermediate_size, config.hidden_size, config.mlp_bias),
+      act_fn(config.hidden_act),
+      module(builder.module) {}
+
+Tensor LlamaMLP::operator()(const Tensor& x) const {
+  const ModuleScope scope(x.context(), module);
+  Tensor gate = gate_proj(x);
+  gate = activate(act_fn, gate);
+  Tensor up = up_proj(x);
+  const Tensor product = mul(gate, up);
+  gate.reset();
+  up.reset();
+  return down_proj(product);
+}
+
+LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
+    : q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.num_attention_heads * config.head_dim, config.attention_bias),
+      k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim, config.attention_bias),
+      v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim, config.attention_bias),
+      o_proj(builder.child("o_proj", "Linear"), config.num_attention_heads * config.head_dim, config.hidden_size, config.attention_bias),
+      head_dim(config.head_dim),
+      call{attention, true, config.attention_dropout},
+      module(builder.module) {}
+
+AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions, const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_states.context(), module);
+  Tensor query_states = heads_of(q_proj(hidden_states), head_dim);
+  Tensor key_states = heads_of(k_proj(hidden_states), head_dim);
+  const Tensor value_states = heads_of(v_proj(hidden_states), head_dim);
+  {
+    // apply_rotary_pos_emb: both results are there before the names are bound again.
+    const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
+    Tensor q_embed = rotate(query_states, cos, sin), k_embed = rotate(key_states, cos, sin);
+    query_states = std::move(q_embed);
+    key_states = std::move(k_embed);
+  }
+  AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
+  const Shape& heads = attention.output.sizes();
+  attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
+  attention.output = o_proj(attention.output);
+  return attention;
+}
+
+LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
+    : self_attn(builder.child("self_attn", "LlamaAttention"), config, attention),
+      mlp(builder.child("mlp", "LlamaMLP"), config),
+      input_layernorm(builder.child("input_layernorm", "LlamaRMSNorm"), config.hidden_size),
+      post_attention_layernorm(builder.child("post_attention_layernorm", "LlamaRMSNorm"), config.hidden_size),
+      module(builder.module) {}
+
+Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions, const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_in.context(), module);
+  Tensor residual = hidden_in;
+  Tensor hidden_states = input_layernorm(hidden_in);
+  AttentionOutputs attention = self_attn(hidden_states, positions, attention_mask);
+  hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = post_attention_layernorm(hidden_states);
+  hidden_states = mlp(hidden_states);
+  return add(residual, hidden_states);
+}
+
+LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
+    : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
+      checkpointing(options.checkpointing),
+      eager(options.attention == AttentionKind::eager),
+      module(builder.module) {
+  layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
+  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i)
+    layers.emplace_back(builder.child("layers", "LlamaDecoderLayer", i), config, options.attention);
+  norm = LlamaRMSNorm(builder.child("norm", "LlamaRMSNorm"), config.hidden_size);
+  rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
+}
+
+Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
+  Context& context = inputs_embeds.context();
+  const ModuleScope scope(context, module);
+  const std::int64_t length = inputs_embeds.size(1);
+  Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
+  position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
+  position_ids = unsqueeze(position_ids, 0);
+  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids, eager);
+  Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
+  const PositionEmbeddings positions = rotary_emb(hidden_states, position_ids);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LlamaDecoderLayer& layer = layers[i];
+    hidden_states = run_block(checkpointing, i, hidden_states, [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
+  }
+  return norm(hidden_states);
+}
+
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
+  Tensor logits = to(logits_in, DType::float32);
+  const Tensor labels = pad_last(labels_in);
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
+  const std::int64_t tokens = labels_in.numel();
+  logits = view(logits, {tokens, logits.size(-1)});
+  return cross_entropy(logits, view(shift_labels, {tokens}));
+}
+
+namespace {
+
+// LlamaForCausalLM
+class LlamaForCausalLM : public Model {
+ public:
+  LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
+      : context_(context), data_(data) {
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language), Modality::language, options.dtype};
+    model_ = LlamaModel(builder.child("model", "LlamaModel"), config, options);
+    const Builder head = builder.child("lm_head", "Linear");
+    lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
+    if (config.tie_word_embeddings) {
+      lm_head_.weight = model_.embed_tokens.weight;
+      parameters.pop_back();
+    }
+  }
+
+  void make_inputs() override {
+    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
+    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+  }
+
+  ModelOutputs forward() override {
+    ModelOutputs outputs;
+    Tensor hidden_states;
+    {
+      const ModuleScope scope(context_, model_.module);
+      hidden_states = model_(model_.embed_tokens(input_ids_));
+    }
+    const Tensor logits = lm_head_(hidden_states);
+    outputs.loss = causal_lm_loss(logits, labels_);
+    outputs.others = {logits, hidden_states};
+    return outputs;
+  }
+
+ private:
+  Context& context_;
+  DataConfig data_;
+  LlamaModel model_;
+  Linear lm_head_;
+  Tensor input_ids_, labels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options) {
+  return std::make_unique<LlamaForCausalLM>(context, config, data, options);
+}
+
+}  // namespace oometer

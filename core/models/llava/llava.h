@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "models/llava/config.h"
+#include "models/model.h"
+
+namespace oometer {
+
+/// LlavaForConditionalGeneration of transformers 5.23 (models/llava/modeling_llava.py).
+std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options);
+
+}  // namespace oometer

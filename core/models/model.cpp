@@ -1,0 +1,22 @@
+#include "models/model.h"
+
+#include "models/clip/clip.h"
+#include "models/llama/llama.h"
+#include "models/llava/llava.h"
+
+namespace oometer {
+
+std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data, const ModelOptions& options) {
+  struct Build {
+    Context& context;
+    const DataConfig& data;
+    const ModelOptions& options;
+    std::unique_ptr<Model> operator()(const LlamaConfig& c) const { return build_llama(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const ClipConfig& c) const { return build_clip(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const ClipVisionConfig& c) const { return build_clip_vision(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
+  };
+  return std::visit(Build{context, data, options}, config);
+}
+
+}  // namespace oometer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/data.h"
+#include "models/registry.h"
+#include "nn/attention.h"
+#include "nn/module.h"
+#include "train/config.h"
+
+namespace oometer {
+
+/// What a model's forward hands back. HF Trainer drops all but the loss when the loss is there.
+struct ModelOutputs {
+  Tensor loss;
+  Tensor pooler_output;
+  std::vector<Tensor> others;  ///< logits, hidden states: alive as long as the outputs are
+};
+
+/// How a model is run, beside its own config.
+struct ModelOptions {
+  DType dtype = DType::bfloat16;
+  AttentionKind attention = AttentionKind::sdpa;
+  CheckpointingConfig checkpointing;
+  Components components;    ///< `no_grad` is the model's to heed
+  bool return_loss = true;  ///< labels are passed
+};
+
+/// A model that can be trained: built once, run in every iteration.
+class Model {
+ public:
+  virtual ~Model() = default;
+  /// Makes the batch on the device, as a data loader would have.
+  virtual void make_inputs() = 0;
+  virtual ModelOutputs forward() = 0;
+
+  std::vector<Parameter> parameters;  ///< in the order of construction
+};
+
+/// Builds the class that a config stands for, on the device.
+std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data, const ModelOptions& options);
+
+}  // namespace oometer

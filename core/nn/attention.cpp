@@ -1,0 +1,72 @@
+#include "nn/attention.h"
+
+namespace oometer {
+
+namespace {
+
+// repeat_kv, modeling_llama.py
+Tensor repeat_kv(const Tensor& x, std::int64_t heads) {
+  const std::int64_t groups = heads / x.size(1);
+  if (groups == 1) return x;
+  const Tensor expanded = expand(unsqueeze(x, 2), {x.size(0), x.size(1), groups, x.size(2), x.size(3)});
+  return reshape(expanded, {x.size(0), heads, x.size(2), x.size(3)});
+}
+
+// eager_attention_forward, modeling_llama.py and modeling_clip.py
+AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+  const Tensor key_states = repeat_kv(key, query.size(1)), value_states = repeat_kv(value, query.size(1));
+  Tensor weights = matmul(query, transpose(key_states, 2, 3));
+  weights = mul_scalar(weights);
+  if (mask) weights = add(weights, mask);
+  {
+    const Tensor probabilities = softmax(weights, DType::float32);
+    weights = to(probabilities, query.dtype());
+  }
+  weights = dropout(weights, call.dropout);
+  const Tensor output = matmul(weights, value_states);
+  return {contiguous(transpose(output, 1, 2)), weights};
+}
+
+/// What sdp::select_backend chooses (sdp_utils.cpp, 2.15; default order flash, efficient, math, cuDNN last unless
+/// preferred).
+AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& mask) {
+  switch (call.kind) {
+    case AttentionKind::sdpa_flash:
+      return AttentionKernel::flash;
+    case AttentionKind::sdpa_efficient:
+      return AttentionKernel::efficient;
+    case AttentionKind::sdpa_math:
+      return AttentionKernel::math;
+    case AttentionKind::sdpa_cudnn:
+      return AttentionKernel::cudnn;
+    case AttentionKind::eager:
+    case AttentionKind::sdpa:
+      break;
+  }
+  const Context& context = query.context();
+  const Device& device = context.device;
+  const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
+  const std::int64_t head_dim = query.size(3);
+  const bool gqa = query.size(1) != key.size(1);
+  if (context.behaviours.cudnn && context.behaviours.sdpa_prefers_cudnn && device.major >= 9 && device.major <= 10 && is_half(dtype) && head_dim <= 128 &&
+      head_dim % 8 == 0 && !mask)
+    return AttentionKernel::cudnn;
+  // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
+  if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && !mask) return AttentionKernel::flash;
+  // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions.
+  if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8)) return AttentionKernel::efficient;
+  return AttentionKernel::math;
+}
+
+}  // namespace
+
+AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+  if (call.kind == AttentionKind::eager) return eager(call, query, key, value, mask);
+  // sdpa_attention_forward, integrations/sdpa_attention.py
+  const bool gqa = query.size(1) != key.size(1);
+  const AttentionOptions options{call.causal && query.size(2) > 1 && !mask, gqa, call.dropout};
+  const Tensor output = scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
+  return {contiguous(transpose(output, 1, 2)), {}};
+}
+
+}  // namespace oometer

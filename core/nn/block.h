@@ -1,0 +1,19 @@
+#pragma once
+
+#include <utility>
+
+#include "autograd/checkpoint.h"
+#include "train/config.h"
+
+namespace oometer {
+
+/// One block of a stack (GradientCheckpointingLayer, transformers 5.23, modeling_layers.py): run as it is, or under
+/// torch.utils.checkpoint. `forward` takes the hidden states; what else it needs it captures, as the partial does.
+template <class Forward>
+Tensor run_block(const CheckpointingConfig& checkpointing, std::size_t index, const Tensor& hidden_states, Forward&& forward) {
+  if (checkpointing.mode == CheckpointMode::none || index % static_cast<std::size_t>(checkpointing.every) != 0) return forward(hidden_states);
+  const Checkpointing mode = checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant : Checkpointing::non_reentrant;
+  return checkpoint(mode, hidden_states, std::forward<Forward>(forward));
+}
+
+}  // namespace oometer

@@ -1,0 +1,75 @@
+#include "nn/module.h"
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+Builder Builder::child(const char* name, const char* type, std::int32_t index) const {
+  Builder result = *this;
+  result.module = context->add_module(module, name, index, type, modality);
+  return result;
+}
+
+Builder Builder::child(const char* name, const char* type, Modality child_modality) const {
+  Builder result = *this;
+  result.modality = child_modality;
+  result.module = context->add_module(module, name, -1, type, child_modality);
+  return result;
+}
+
+Tensor Builder::parameter(const char* name, const Shape& sizes) const {
+  const ModuleScope scope(*context, module);
+  Tensor tensor = empty(*context, Op::parameter, sizes, dtype, Role::parameter);
+  tensor->leaf_requires_grad = true;
+  parameters->push_back({tensor, module, name, !in_norm && std::string_view(name) != "bias"});
+  return tensor;
+}
+
+Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
+  const ModuleScope scope(*context, module);
+  return empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer);
+}
+
+Linear::Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool with_bias) : module(builder.module) {
+  weight = builder.parameter("weight", {out_features, in_features});
+  if (with_bias) bias = builder.parameter("bias", {out_features});
+}
+
+Tensor Linear::operator()(const Tensor& x) const {
+  const ModuleScope scope(x.context(), module);
+  return linear(x, weight, bias);
+}
+
+Embedding::Embedding(const Builder& builder, std::int64_t count, std::int64_t size) : module(builder.module) {
+  weight = builder.parameter("weight", {count, size});
+}
+
+Tensor Embedding::operator()(const Tensor& indices) const {
+  const ModuleScope scope(indices.context(), module);
+  return embedding(weight, indices);
+}
+
+LayerNorm::LayerNorm(const Builder& builder_in, std::int64_t size) : module(builder_in.module) {
+  Builder builder = builder_in;
+  builder.in_norm = true;
+  weight = builder.parameter("weight", {size});
+  bias = builder.parameter("bias", {size});
+}
+
+Tensor LayerNorm::operator()(const Tensor& x) const {
+  const ModuleScope scope(x.context(), module);
+  return layer_norm(x, weight, bias);
+}
+
+Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel, bool with_bias)
+    : module(builder.module) {
+  weight = builder.parameter("weight", {out_channels, in_channels, kernel, kernel});
+  if (with_bias) bias = builder.parameter("bias", {out_channels});
+}
+
+Tensor Conv2d::operator()(const Tensor& x) const {
+  const ModuleScope scope(x.context(), module);
+  return conv2d(x, weight, bias, weight.size(2));
+}
+
+}  // namespace oometer

@@ -1,0 +1,278 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "autograd/node.h"
+#include "cuda/cub.h"
+#include "ops/ops.h"
+
+/// F.scaled_dot_product_attention on CUDA: ATen/native/transformers/attention.cpp, cuda/attention.cu,
+/// cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp (PyTorch 2.15).
+namespace oometer {
+
+namespace {
+
+/// A new tensor of [b, heads, s, d] whose memory is [b, s, heads, d], as the fused kernels write it.
+Tensor empty_bshd(Context& context, Op op, const Shape& bhsd, DType dtype) {
+  const std::int64_t b = bhsd[0], h = bhsd[1], s = bhsd[2], d = bhsd[3];
+  (void)b;
+  return empty_strided(context, op, bhsd, {checked_product(s, h * d), d, h * d, 1}, dtype);
+}
+
+/// Pads head_dim to a multiple of 8 (pad_last_dim): a copy.
+Tensor pad_head_dim(const Tensor& x) {
+  if (x.size(3) % 8 == 0) return x;
+  Shape sizes = x.sizes();
+  sizes[3] = round_up(sizes[3], 8);
+  Record record(Op::constant_pad_nd, [](Backward& b) { b.give(0, slice(b.grad(), 3, 0, b.node.sizes[3])); }, {&x});
+  if (record) record->sizes = x.sizes();
+  return record.output(empty(x.context(), Op::constant_pad_nd, sizes, x.dtype()));
+}
+
+/// num_splits_heuristic, flash_api.cpp: into how many parts the keys are split so that a small batch fills the GPU.
+std::int64_t flash_splits(const Device& device, const Tensor& query, const Tensor& key) {
+  const std::int64_t head_dim = query.size(3);
+  const std::int64_t block_n = head_dim <= 64 ? 256 : head_dim <= 128 ? 128 : 64;
+  const std::int64_t n_blocks = (key.size(2) + block_n - 1) / block_n, m_blocks = (query.size(2) + 63) / 64;
+  const std::int64_t blocks = checked_product(query.size(0), query.size(1) * m_blocks);
+  const std::int64_t sms = device.sm_count * 2;
+  if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
+  const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
+  const auto divide_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const auto eligible = [&](int n) { return n == 1 || divide_up(n_blocks, n) != divide_up(n_blocks, n - 1); };
+  std::array<float, 129> efficiency{};
+  float best = 0.F;
+  for (int n = 1; n <= max_splits; ++n) {
+    if (!eligible(n)) continue;
+    const float waves = static_cast<float>(blocks * n) / static_cast<float>(sms);
+    efficiency[static_cast<unsigned>(n)] = waves / std::ceil(waves);
+    best = std::max(best, efficiency[static_cast<unsigned>(n)]);
+  }
+  for (int n = 1; n <= max_splits; ++n)
+    if (eligible(n) && static_cast<double>(efficiency[static_cast<unsigned>(n)]) >= 0.85 * static_cast<double>(best)) return n;
+  return 1;
+}
+
+std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
+
+// mha_bwd
+void flash_backward(Backward& b) {
+  constexpr Op op = Op::flash_attention_backward;
+  const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
+  Context& context = b.context;
+  const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
+  const std::int64_t kv_heads = key.size(1), kv_length = key.size(2), rounded = round_up(length, 128);
+  Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
+  Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
+  Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  {
+    const Tensor softmax_d = empty(context, op, {batch, heads, rounded}, DType::float32);
+    const Tensor dq_accumulator = empty(context, op, {batch, rounded, heads, rounded_head_dim(head_dim)}, DType::float32);
+    Tensor dk_expanded, dv_expanded;
+    if (heads != kv_heads) {
+      dk_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
+      dv_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
+    }
+  }
+  b.give(0, std::move(dq));
+  b.give(1, std::move(dk));
+  b.give(2, std::move(dv));
+}
+
+// mha_fwd
+Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const AttentionOptions& options) {
+  constexpr Op op = Op::flash_attention;
+  const Tensor query = pad_head_dim(query_in), key = pad_head_dim(key_in), value = pad_head_dim(value_in);
+  Record record(op, flash_backward, {&query, &key, &value});
+  record.save(query);
+  record.save(key);
+  record.save(value);
+  Context& context = query.context();
+  const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
+  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  const Tensor logsumexp = empty(context, op, {batch, heads, length}, DType::float32);
+  Tensor logsumexp_parts, output_parts;
+  {
+    const std::int64_t splits = options.dropout > 0 ? 1 : flash_splits(context.device, query, key);
+    if (splits > 1) {
+      logsumexp_parts = empty(context, op, {splits, batch, heads, length}, DType::float32);
+      output_parts = empty(context, op, {splits, batch, heads, length, rounded_head_dim(head_dim)}, DType::float32);
+    }
+  }
+  const Tensor rng_state = empty(context, op, {2}, DType::int64);
+  const Tensor unused = empty(context, op, {}, DType::int64);
+  logsumexp_parts.reset();
+  output_parts.reset();
+  record.save_output(output);
+  record.save_output(logsumexp);
+  record.save_output(rng_state);
+  record.save_output(unused);
+  Tensor result = record.output(std::move(output));
+  return head_dim == query_in.size(3) ? result : slice(result, 3, 0, query_in.size(3));
+}
+
+/// Scratch memory of the kernel in bytes: where dQ is summed up over key blocks, in float32, and a lock a block
+/// (mem_eff_attention/kernel_backward.h, workspace_size). Keys and values need none up to a head of 128.
+std::int64_t efficient_backward_workspace(const Tensor& query) {
+  const std::int64_t head_dim = query.size(3), width = head_dim <= 64 ? 64 : round_up(head_dim, 128);
+  const std::int64_t rows = round_up(query.size(2), head_dim <= 64 ? 64 : 128);
+  const std::int64_t block = head_dim > 64 && is_half(query.dtype()) ? 128 : 64;
+  return checked_product(query.size(0) * query.size(1), 4 * rows * width + 16 * (rows / block));
+}
+
+// _efficient_attention_backward: attention_backward.cu
+void efficient_backward(Backward& b) {
+  constexpr Op op = Op::efficient_attention_backward;
+  const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
+  Context& context = b.context;
+  const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
+  const Shape rows{batch, heads, length};
+  Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
+  Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
+  Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  {
+    Tensor dk_expanded, dv_expanded, delta;
+    if (heads != key.size(1)) {
+      dk_expanded = empty(context, op, {batch, key.size(2), heads, head_dim}, key.dtype());
+      dv_expanded = empty(context, op, {batch, key.size(2), heads, head_dim}, key.dtype());
+    }
+    if (is_half(query.dtype())) {
+      delta = empty(context, op, rows, DType::float32);
+    } else {
+      // delta = (grad_out * out).sum(-1).transpose(-2, -1).contiguous()
+      const Tensor product = empty(context, op, query.sizes(), DType::float32);
+      const Tensor sums = empty(context, op, rows, DType::float32);
+      delta = empty(context, op, rows, DType::float32);
+    }
+    const Workspace workspace(context, op, efficient_backward_workspace(query));
+  }
+  b.give(0, std::move(dq));
+  b.give(1, std::move(dk));
+  b.give(2, std::move(dv));
+}
+
+Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  constexpr Op op = Op::efficient_attention;
+  Record record(op, efficient_backward, {&query, &key, &value});
+  record.save(query);
+  record.save(key);
+  record.save(value);
+  Context& context = query.context();
+  const Tensor seed = empty(context, op, {}, DType::int64);
+  const Tensor offset = empty(context, op, {}, DType::int64);
+  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  const std::int64_t rows = record ? round_up(query.size(2), 32) : 0;
+  const Tensor logsumexp = empty(context, op, {query.size(0), query.size(1), rows}, DType::float32);
+  record.save_output(output);
+  record.save_output(logsumexp);
+  record.save_output(seed);
+  record.save_output(offset);
+  return record.output(std::move(output));
+}
+
+// _scaled_dot_product_cudnn_attention; the backward's workspace after cudnn-frontend, CompositeSDPABackwardNode:
+// a float32 accumulator of dQ and the sum of the softmax's gradient.
+void cudnn_backward(Backward& b) {
+  constexpr Op op = Op::cudnn_attention_backward;
+  const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
+  Context& context = b.context;
+  Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
+  Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
+  Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  {
+    const std::int64_t rows = checked_product(query.size(0) * query.size(1), query.size(2));
+    const Workspace workspace(context, op, checked_product(rows, 4 * (query.size(3) + 1)));
+  }
+  b.give(0, std::move(dq));
+  b.give(1, std::move(dk));
+  b.give(2, std::move(dv));
+}
+
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  constexpr Op op = Op::cudnn_attention;
+  Record record(op, cudnn_backward, {&query, &key, &value});
+  record.save(query);
+  record.save(key);
+  record.save(value);
+  Context& context = query.context();
+  const Tensor seed = empty(context, op, {}, DType::int64);
+  const Tensor offset = empty(context, op, {}, DType::int64);
+  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  Tensor logsumexp;
+  if (record) logsumexp = empty(context, op, {query.size(0), query.size(1), query.size(2), 1}, DType::float32);
+  record.save_output(output);
+  if (logsumexp) record.save_output(logsumexp);
+  record.save_output(seed);
+  record.save_output(offset);
+  return record.output(std::move(output));
+}
+
+/// repeat_interleave of keys or values over the query heads they serve.
+Tensor repeat_heads(const Tensor& x, std::int64_t heads) {
+  if (x.size(1) == heads) return x;
+  const Shape wide{x.size(0), x.size(1), heads / x.size(1), x.size(2), x.size(3)};
+  return unsafe_view(contiguous(expand(unsqueeze(x, 2), wide)), {x.size(0), heads, x.size(2), x.size(3)});
+}
+
+/// at::_safe_softmax: rows that are masked through and through become zeros, in place.
+Tensor safe_softmax(const Tensor& scores) {
+  Tensor result = softmax(scores, scores.dtype());
+  const Tensor masked = empty(scores.context(), Op::eq, scores.sizes(), DType::boolean);
+  const Tensor masked_rows = empty(scores.context(), Op::all, {scores.size(0), scores.size(1), scores.size(2), 1}, DType::boolean);
+  const Tensor zero = empty(scores.context(), Op::empty, {}, scores.dtype());
+  return result;
+}
+
+/// ones([queries, keys]).tril(), then convert_boolean_attn_mask: 0 where allowed, -inf elsewhere.
+Tensor causal_bias(Context& context, std::int64_t queries, std::int64_t keys, DType dtype) {
+  Tensor allowed;
+  {
+    const Tensor ones = empty(context, Op::ones_like, {queries, keys}, DType::boolean);
+    allowed = empty(context, Op::triu, {queries, keys}, DType::boolean);
+  }
+  const Tensor zero = empty(context, Op::empty, {}, dtype);
+  const Tensor minimum = empty(context, Op::empty, {}, dtype);
+  return empty(context, Op::where, {queries, keys}, dtype);
+}
+
+// _scaled_dot_product_attention_math: halves are computed in float32.
+Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& mask_in, const AttentionOptions& options) {
+  const DType origin = query_in.dtype();
+  Context& context = query_in.context();
+  const Tensor query_acc = to(query_in, DType::float32), key_acc = to(key_in, DType::float32), value_acc = to(value_in, DType::float32);
+  const Tensor query = mul_scalar(query_acc);
+  const Tensor mask = options.causal ? causal_bias(context, query.size(2), key_acc.size(2), DType::float32) : mask_in;
+  const Tensor key = options.enable_gqa ? repeat_heads(key_acc, query.size(1)) : key_acc;
+  const Tensor value = options.enable_gqa ? repeat_heads(value_acc, query.size(1)) : value_acc;
+  Tensor attention;
+  {
+    const Tensor scaled_key = mul_scalar(transpose(key, 2, 3));
+    attention = matmul(query, scaled_key);
+  }
+  if (mask) attention = context.behaviours.dispatch_mode ? add(attention, mask) : add_bias_(std::move(attention), mask);
+  attention = safe_softmax(attention);
+  attention = dropout(attention, options.dropout);
+  const Tensor weights = to(attention, origin);  // the second result; nobody keeps it
+  const Tensor output = matmul(attention, value);
+  return to(output, origin);
+}
+
+}  // namespace
+
+Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& mask,
+                                    const AttentionOptions& options) {
+  const Tensor value = autocast_lower(value_in), key = autocast_lower(key_in), query = autocast_lower(query_in);
+  switch (kernel) {
+    case AttentionKernel::flash:
+      return flash_attention(query, key, value, options);
+    case AttentionKernel::efficient:
+      return efficient_attention(query, key, value);
+    case AttentionKernel::cudnn:
+      return cudnn_attention(query, key, value);
+    case AttentionKernel::math:
+      break;
+  }
+  return math_attention(query, key, value, mask, options);
+}
+
+}  // namespace oometer

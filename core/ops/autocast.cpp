@@ -1,0 +1,28 @@
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+/// ATen/autocast_mode.cpp (2.15), cached_cast: parameters in float32 are cast once in a region, activations every time.
+namespace oometer {
+
+Tensor autocast_lower(const Tensor& x) {
+  if (!x) return x;
+  Context& context = x.context();
+  if (!context.autocast.enabled || x.dtype() != DType::float32) {
+    if (!context.autocast.enabled || !is_half(x.dtype()) || x.dtype() == context.autocast.dtype) return x;
+    return to(x, context.autocast.dtype);
+  }
+  const bool cacheable = x->leaf_requires_grad && !x->base;
+  if (!cacheable) return to(x, context.autocast.dtype);
+  if (!x->autocast_copy) {
+    x->autocast_copy = to(x, context.autocast.dtype);
+    context.autocast.weights.push_back(x);
+  }
+  return x->autocast_copy;
+}
+
+Tensor autocast_float32(const Tensor& x) {
+  if (!x || !x.context().autocast.enabled || !is_half(x.dtype())) return x;
+  return to(x, DType::float32);
+}
+
+}  // namespace oometer

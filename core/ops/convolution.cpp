@@ -1,0 +1,52 @@
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+/// Patch embedding. Without cuDNN PyTorch unfolds one image at a time into a matrix and multiplies
+/// (ATen/native/cuda/ConvolutionMM2d.cu, slow_conv2d); with cuDNN nothing is unfolded, and what cuDNN takes for itself
+/// is not known (the report says so).
+namespace oometer {
+
+namespace {
+
+Tensor columns_of(const Tensor& x, std::int64_t patches, const Shape& kernel) {
+  return empty(x.context(), Op::convolution, {checked_product(x.size(1), kernel[2] * kernel[3]), patches}, x.dtype());
+}
+
+void multiply_each(Context& context, std::int64_t images) {
+  for (std::int64_t i = 0; i < images; ++i) const GemmWorkspace workspace(context);
+}
+
+void convolution_backward(Backward& b) {
+  const Tensor x = b.saved(0), weight = b.saved(1);
+  Context& context = b.context;
+  const Tensor& grad = b.grad();
+  const Tensor grad_output = grad.is_contiguous() ? grad : empty(context, Op::convolution_backward, grad.sizes(), grad.dtype());
+  Tensor grad_input = b.wants(0) ? empty_like(Op::convolution_backward, x) : Tensor();
+  Tensor grad_weight = b.wants(1) ? empty_like(Op::convolution_backward, weight) : Tensor();
+  if (!context.behaviours.cudnn) {
+    const Tensor columns = columns_of(x, grad.size(2) * grad.size(3), weight.sizes());
+    multiply_each(context, x.size(0));
+  }
+  if (grad_input) b.give(0, std::move(grad_input));
+  if (grad_weight) b.give(1, std::move(grad_weight));
+  if (b.wants(2)) b.give(2, reduce(Op::sum, grad_output, {0, 2, 3}, false, grad.dtype()));
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, std::int64_t stride) {
+  const Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
+  Record record(Op::convolution, convolution_backward, {&x, &weight, &bias});
+  record.save(x);
+  record.save(weight);
+  Context& context = x.context();
+  const Shape sizes{x.size(0), weight.size(0), (x.size(2) - weight.size(2)) / stride + 1, (x.size(3) - weight.size(3)) / stride + 1};
+  Tensor result = empty(context, Op::convolution, sizes, x.dtype());
+  if (!context.behaviours.cudnn) {
+    const Tensor columns = columns_of(x, sizes[2] * sizes[3], weight.sizes());
+    multiply_each(context, x.size(0));
+  }
+  return record.output(std::move(result));
+}
+
+}  // namespace oometer

@@ -1,0 +1,33 @@
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  // CatBackward0: each input's gradient is a narrow view of the incoming one.
+  Record record(
+      Op::cat,
+      [](Backward& b) {
+        const int along = static_cast<int>(b.node.integers[0]);
+        for (unsigned i = 0; i < b.node.edges.size(); ++i)
+          if (b.wants(i)) b.give(i, slice(b.grad(), along, 0, b.input_sizes(i)[along]));
+      },
+      tensors);
+  Shape sizes = tensors.front().sizes();
+  sizes[dim] = 0;
+  for (const Tensor& tensor : tensors) sizes[dim] += tensor.size(dim);
+  if (record) record->integers[0] = dim;
+  return record.output(empty(tensors.front().context(), Op::cat, sizes, tensors.front().dtype()));
+}
+
+Tensor cat_unbound(const Tensor& x) {
+  // UnbindBackward0 stacks the narrow views that CatBackward0 gives.
+  Record record(Op::stack, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.grad().dtype())); }, {&x});
+  if (record) record->sizes = x.sizes();
+  Shape sizes;
+  sizes.push_back(checked_product(x.size(0), x.size(1)));
+  for (int i = 2; i < x.ndim(); ++i) sizes.push_back(x.size(i));
+  return record.output(empty(x.context(), Op::cat, sizes, x.dtype()));
+}
+
+}  // namespace oometer

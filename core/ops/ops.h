@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+/// The operators: what each allocates, what it hands autograd, what its backward allocates. Names and behaviour are
+/// ATen's on CUDA (PyTorch 2.15). Every function works in grad mode and without; backward formulas call these same
+/// functions with grad mode off, as PyTorch's do.
+namespace oometer {
+
+// views.cpp: no memory, but a view keeps its base's storage alive.
+Tensor view(const Tensor& x, const Shape& sizes);
+Tensor reshape(const Tensor& x, const Shape& sizes);  ///< a view where strides allow it, else a copy
+/// What matmul gives back: the same storage, without the view relation (at::_unsafe_view).
+Tensor unsafe_view(Tensor x, const Shape& sizes);
+Tensor transpose(const Tensor& x, int dim0, int dim1);
+Tensor unsqueeze(const Tensor& x, int dim);
+Tensor expand(const Tensor& x, const Shape& sizes);
+/// x[..., start:start+length, ...] along one dimension.
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t length);
+Tensor select(const Tensor& x, int dim, std::int64_t index);
+Tensor contiguous(const Tensor& x);
+
+// pointwise.cpp
+Tensor to(const Tensor& x, DType dtype);  ///< x itself if it has that type
+Tensor clone(const Tensor& x);
+/// A copy in `layout`'s memory order (AccumulateGrad's clone_obey_contract).
+Tensor copy_to_layout(Op op, const Tensor& x, const Tensor& layout);
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor add_scalar(const Tensor& x);
+void add_(Tensor& a, const Tensor& b);
+/// A linear layer's `output.add_(bias)`: in place, recorded.
+Tensor add_bias_(Tensor output, const Tensor& bias);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor mul_scalar(const Tensor& x);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor div_scalar(const Tensor& x);
+Tensor neg(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor pow(const Tensor& x, double exponent);
+Tensor rsqrt(const Tensor& x);
+Tensor silu(const Tensor& x);
+Tensor gelu(const Tensor& x);  ///< erf or tanh: the same memory
+Tensor relu(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor dropout(const Tensor& x, double p);  ///< training mode; p = 0: x itself
+/// A pointwise result that autograd does not follow (comparisons, cos, sin, masks).
+Tensor pointwise(Op op, std::initializer_list<const Tensor*> operands, DType dtype);
+
+// reduce.cpp
+Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+Tensor sum_all(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
+Tensor mean(const Tensor& x, int dim, bool keepdim);
+Tensor mean_all(const Tensor& x);
+/// Sums a broadcast operand's gradient back to its shape (at::sum_to).
+Tensor sum_to(const Tensor& x, const Shape& sizes);
+/// A reduction without autograd: its result and, while it runs, its staging buffers (Reduce.cuh).
+Tensor reduce(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim, DType dtype);
+
+// matmul.cpp
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);  ///< bias may be null
+Tensor matmul(const Tensor& a, const Tensor& b);
+Tensor mm(const Tensor& a, const Tensor& b);
+Tensor bmm(const Tensor& a, const Tensor& b);
+
+// normalization.cpp
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+// softmax.cpp
+/// softmax over the last dimension, computed and returned in `dtype` (F.softmax(x, dim=-1, dtype=...)).
+Tensor softmax(const Tensor& x, DType dtype);
+/// F.cross_entropy(logits [n, classes], target [n]), mean.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target);
+
+// embedding.cpp
+Tensor embedding(const Tensor& weight, const Tensor& indices);
+
+// convolution.cpp
+/// nn.Conv2d whose kernel does not overlap (patch embedding): stride = kernel, no padding.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride);
+
+// joining.cpp
+Tensor cat(const std::vector<Tensor>& tensors, int dim);
+/// torch.cat(list(x), dim=0): the batch's items end to end; backward stacks their gradients again.
+Tensor cat_unbound(const Tensor& x);
+
+// indexing.cpp
+/// x.masked_scatter(mask, source), mask [.., 1] broadcast over x's last dimension, as many True as source has rows.
+Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
+/// x[row, column] with index tensors of one dimension.
+Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);
+/// F.pad(x, (0, 1), value): one more column.
+Tensor pad_last(const Tensor& x);
+
+// attention.cpp
+enum class AttentionKernel : std::uint8_t { flash, efficient, math, cudnn };
+struct AttentionOptions {
+  bool causal = false;
+  bool enable_gqa = false;
+  double dropout = 0;
+};
+/// F.scaled_dot_product_attention(query [b, heads, s, d], key, value [b, kv_heads, s, d], mask or null).
+Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& mask, const AttentionOptions& options);
+
+/// cuBLAS's scratch memory around one GEMM (CublasHandlePool.cpp): see Behaviours.
+class GemmWorkspace {
+ public:
+  explicit GemmWorkspace(Context& context);
+
+ private:
+  Storage storage_;
+};
+
+// Autocast (ATen/autocast_mode.h): what an operator of each list does to its operands first.
+Tensor autocast_lower(const Tensor& x);    ///< lower_precision_fp list
+Tensor autocast_float32(const Tensor& x);  ///< fp32 list
+
+}  // namespace oometer

@@ -1,0 +1,188 @@
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+constexpr std::int64_t last_pow2(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power * 2 <= n) power *= 2;
+  return power;
+}
+
+/// The scratch memory of a reduction that is split over thread blocks: ATen/native/cuda/Reduce.cuh (2.15),
+/// setReduceConfig, ReduceConfig::global_memory_size and semaphore_size.
+struct Staging {
+  std::int64_t buffer = 0, semaphores = 0;
+};
+
+/// A reduction as TensorIterator sees it, its dimensions merged: `inputs` values to each of `outputs` results.
+struct ReducePlan {
+  std::int64_t inputs = 1, outputs = 1;
+  bool fastest_is_reduced = true;  ///< the reduced dimension is the contiguous one
+  bool fastest_is_contiguous = true;
+  int merged_dims = 1;
+};
+
+Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accumulator_bytes) {
+  constexpr std::int64_t kMaxThreads = 512;         // mnt_wrapper::MAX_NUM_THREADS
+  constexpr std::int64_t kWarp = 32, kMinValues = 16, kMaxValues = 256, kVector = 4;
+  std::int64_t dim0 = plan.fastest_is_reduced ? plan.inputs : plan.outputs;
+  const std::int64_t dim1 = plan.fastest_is_reduced ? plan.outputs : plan.inputs;
+  std::int64_t output_vector = 1;
+  if (plan.fastest_is_contiguous) {
+    if (plan.fastest_is_reduced && dim0 > 128 && plan.merged_dims == 1) {
+      dim0 /= kVector;
+    } else if (!plan.fastest_is_reduced) {
+      output_vector = kVector;
+      while (plan.outputs % output_vector != 0) output_vector /= 2;
+      dim0 /= output_vector;
+    }
+  }
+  const std::int64_t max_threads = kMaxThreads / output_vector;
+  const std::int64_t dim0_pow2 = dim0 < max_threads ? last_pow2(std::max<std::int64_t>(dim0, 1)) : max_threads;
+  const std::int64_t dim1_pow2 = dim1 < max_threads ? last_pow2(std::max<std::int64_t>(dim1, 1)) : max_threads;
+  std::int64_t width = std::min(dim0_pow2, kWarp);
+  const std::int64_t height = std::min(dim1_pow2, max_threads / width);
+  width = std::min(dim0_pow2, max_threads / height);
+
+  std::int64_t step_input = 1, step_output = 1;
+  (plan.fastest_is_reduced ? step_input : step_output) *= width;
+  const auto values_per_thread = [&] { return div_up(plan.inputs, step_input); };
+  const bool block_y_reduces = values_per_thread() >= height * 16 || values_per_thread() >= kMaxValues;
+  (block_y_reduces ? step_input : step_output) *= height;
+  const std::int64_t target_grid = device.sm_count * (max_threads_per_sm(device) / (width * height));
+  const std::int64_t grid = div_up(plan.outputs / output_vector, step_output);
+  if (!block_y_reduces || values_per_thread() < kMaxValues || grid > target_grid) return {};
+  const std::int64_t ctas = std::max(std::min(div_up(target_grid, grid), div_up(values_per_thread(), kMinValues)),
+                                     div_up(values_per_thread(), kMaxValues));
+  if (ctas <= 1) return {};
+  std::int64_t buffer = checked_product(accumulator_bytes * ctas, plan.outputs);
+  if (!plan.fastest_is_reduced) buffer = checked_product(buffer, width * output_vector);
+  return {buffer, 4 * grid};
+}
+
+/// Merges dimensions as TensorIterator::coalesce_dimensions does, for the reductions that occur: a reduced outer part
+/// and a kept inner one, or the other way round.
+ReducePlan plan_of(const Tensor& x, unsigned reduced_mask) {
+  ReducePlan plan;
+  int fastest = -1;
+  std::int64_t fastest_stride = kSizeLimit;
+  int runs = 0;
+  bool previous = false;
+  for (int i = 0; i < x.ndim(); ++i) {
+    const bool reduced = (reduced_mask >> i) & 1U;
+    (reduced ? plan.inputs : plan.outputs) *= x.size(i);
+    if (x.size(i) == 1) continue;
+    if (runs == 0 || reduced != previous) ++runs;
+    previous = reduced;
+    if (x.strides()[i] < fastest_stride) {
+      fastest_stride = x.strides()[i];
+      fastest = i;
+    }
+  }
+  plan.fastest_is_reduced = fastest < 0 || ((reduced_mask >> fastest) & 1U) || plan.outputs == 1;
+  plan.fastest_is_contiguous = fastest_stride <= 1;
+  plan.merged_dims = std::max(runs, 1);
+  return plan;
+}
+
+unsigned mask_of(const Tensor& x, const std::vector<int>& dims) {
+  unsigned mask = 0;
+  for (int dim : dims) mask |= 1U << static_cast<unsigned>(dim < 0 ? dim + x.ndim() : dim);
+  return mask;
+}
+
+Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType dtype) {
+  Shape sizes;
+  for (int i = 0; i < x.ndim(); ++i) {
+    if (!((mask >> i) & 1U))
+      sizes.push_back(x.size(i));
+    else if (keepdim)
+      sizes.push_back(1);
+  }
+  Context& context = x.context();
+  Tensor result = empty(context, op, sizes, dtype);
+  // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
+  if (x.dtype() == DType::boolean) const Tensor as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
+  // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h).
+  const std::int64_t accumulator = std::max<std::int64_t>(element_size(dtype), 4);
+  const Staging scratch = staging(context.device, plan_of(x, mask), accumulator);
+  if (scratch.buffer > 0) {
+    const Workspace buffer(context, op, scratch.buffer);
+    const Workspace semaphores(context, op, scratch.semaphores);
+  }
+  return result;
+}
+
+/// sum's gradient: the incoming one, expanded (sum_backward).
+Tensor expand_reduced(const Tensor& grad, const Shape& sizes, std::int64_t mask, bool keepdim) {
+  if (keepdim || grad.ndim() == sizes.ndim()) return expand(grad, sizes);
+  Tensor kept = grad;
+  for (int i = 0; i < sizes.ndim(); ++i)
+    if ((mask >> i) & 1) kept = unsqueeze(kept, i);
+  return expand(kept, sizes);
+}
+
+void remember(Record& record, const Tensor& x, unsigned mask, bool keepdim) {
+  if (!record) return;
+  record->sizes = x.sizes();
+  record->integers[0] = mask;
+  record->integers[1] = keepdim;
+}
+
+}  // namespace
+
+Tensor reduce(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim, DType dtype) {
+  return reduce_masked(op, x, mask_of(x, dims), keepdim, dtype);
+}
+
+Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
+  const Tensor x = autocast_float32(x_in);
+  Record record(
+      Op::sum, [](Backward& b) { b.give(0, expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0)); }, {&x});
+  const unsigned mask = mask_of(x, dims);
+  remember(record, x, mask, keepdim);
+  return record.output(reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
+}
+
+Tensor sum_all(const Tensor& x) {
+  std::vector<int> dims;
+  for (int i = 0; i < x.ndim(); ++i) dims.push_back(i);
+  return sum(x, dims, false);
+}
+
+namespace {
+
+Tensor mean_masked(const Tensor& x, unsigned mask, bool keepdim) {
+  // mean_backward: the sum's, divided by the count: a new tensor of the input's size.
+  Record record(
+      Op::mean,
+      [](Backward& b) { b.give(0, div_scalar(expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0))); }, {&x});
+  remember(record, x, mask, keepdim);
+  return record.output(reduce_masked(Op::mean, x, mask, keepdim, x.dtype()));
+}
+
+unsigned every_dim(const Tensor& x) { return (1U << static_cast<unsigned>(x.ndim())) - 1; }
+
+}  // namespace
+
+Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean_masked(x, mask_of(x, {dim}), keepdim); }
+
+Tensor mean_all(const Tensor& x) { return mean_masked(x, every_dim(x), false); }
+
+Tensor sum_to(const Tensor& x, const Shape& sizes) {
+  const int leading = x.ndim() - sizes.ndim();
+  unsigned mask = (1U << static_cast<unsigned>(leading)) - 1;
+  for (int i = leading; i < x.ndim(); ++i)
+    if (sizes[i - leading] == 1 && x.size(i) != 1) mask |= 1U << static_cast<unsigned>(i);
+  const Tensor reduced = mask == 0 ? x : reduce_masked(Op::sum, x, mask, true, x.dtype());
+  return leading > 0 ? view(reduced, sizes) : reduced;
+}
+
+}  // namespace oometer

@@ -1,0 +1,70 @@
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+/// ATen/native/cuda/SoftMax.cu, NLLLoss.cu (2.15).
+namespace oometer {
+
+namespace {
+
+// softmax_backward_cuda_out: a product of the gradient's size besides the result.
+void softmax_backward(Backward& b) {
+  const Tensor& result = b.saved(0);
+  Tensor grad_input = empty_like(Op::softmax_backward, b.grad(), b.node.dtype);
+  { const Tensor product = empty_like(Op::softmax_backward, b.grad()); }
+  b.give(0, std::move(grad_input));
+}
+
+Tensor softmax_kernel(const Tensor& x, DType dtype) {
+  Record record(Op::softmax, softmax_backward, {&x});
+  if (record) record->dtype = x.dtype();
+  Tensor result = empty(x.context(), Op::softmax, x.sizes(), dtype);
+  record.save_output(result);
+  return record.output(std::move(result));
+}
+
+Tensor log_softmax(const Tensor& x_in) {
+  const Tensor x = autocast_float32(x_in);
+  Record record(
+      Op::log_softmax,
+      [](Backward& b) {
+        const Tensor& result = b.saved(0);
+        b.give(0, empty_like(Op::log_softmax_backward, result));
+      },
+      {&x});
+  Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());
+  record.save_output(result);
+  return record.output(std::move(result));
+}
+
+Tensor nll_loss(const Tensor& x, const Tensor& target) {
+  Record record(
+      Op::nll_loss_forward,
+      [](Backward& b) {
+        const Tensor self = b.saved(0), labels = b.saved(1), total_weight = b.saved(2);
+        b.give(0, empty_like(Op::nll_loss_backward, self));
+      },
+      {&x});
+  record.save(x);
+  record.save(target);
+  Context& context = x.context();
+  Tensor loss = empty(context, Op::nll_loss_forward, {}, x.dtype());
+  const Tensor total_weight = empty(context, Op::nll_loss_forward, {}, x.dtype());
+  record.save_output(total_weight);
+  return record.output(std::move(loss));
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, DType dtype) {
+  // Halves to float in one kernel; bfloat16 is converted first (SoftMax.cpp, softmax).
+  if (x.dtype() == dtype || (x.dtype() == DType::float16 && dtype == DType::float32)) return softmax_kernel(x, dtype);
+  const Tensor converted = to(x, dtype);
+  return softmax_kernel(converted, dtype);
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target) {
+  const Tensor log_probabilities = log_softmax(logits);
+  return nll_loss(log_probabilities, target);
+}
+
+}  // namespace oometer

@@ -1,0 +1,121 @@
+#include "tensor/context.h"
+
+#include "autograd/node.h"
+
+namespace oometer {
+
+namespace {
+constexpr std::int64_t kAllocatorRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
+
+std::int64_t rounded(std::int64_t bytes) { return (bytes + kAllocatorRounding - 1) / kAllocatorRounding * kAllocatorRounding; }
+}  // namespace
+
+struct Context::Graph {
+  Pool<Node> nodes;
+  std::vector<Node*> dying;  ///< a graph is as deep as the model: nodes go one after another, not by recursion
+  bool draining = false;
+};
+
+Context::Context(const Behaviours& behaviours_, const Device& device_)
+    : behaviours(behaviours_), device(device_), graph_(std::make_unique<Graph>()) {
+  constexpr const char* kOpNames[] = {
+#define OOMETER_OP_NAME(name) #name,
+      OOMETER_OPS(OOMETER_OP_NAME)
+#undef OOMETER_OP_NAME
+  };
+  log.ops.assign(std::begin(kOpNames), std::end(kOpNames));
+  log.events.reserve(1 << 15);
+  log.storages.reserve(1 << 14);
+  log.dims.reserve(1 << 15);
+}
+
+Context::~Context() {
+  autocast.weights.clear();
+  cublas_workspaces.clear();
+}
+
+Pool<Node>& Context::nodes() { return graph_->nodes; }
+
+ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality) {
+  log.modules.push_back({parent, name, index, type, modality});
+  return static_cast<ModuleId>(log.modules.size() - 1);
+}
+
+void Context::begin_phase(PhaseName name, int iteration) {
+  log.phases.push_back({static_cast<std::uint32_t>(log.events.size()), name, static_cast<std::uint8_t>(iteration)});
+}
+
+Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role) {
+  StorageImpl* storage = storages.make();
+  storage->context = this;
+  storage->bytes = bytes;
+  if (bytes == 0 || stopped) return Storage(storage);
+  if (bytes >= kSizeLimit || allocated_ >= kSizeLimit) {
+    log.overflow = true;
+    return Storage(storage);
+  }
+  storage->id = static_cast<StorageId>(log.storages.size());
+  StorageRecord& record = log.storages.emplace_back();
+  record.bytes = bytes;
+  record.alloc_event = static_cast<std::uint32_t>(log.events.size());
+  record.module = module;
+  record.shape = static_cast<std::uint32_t>(log.dims.size());
+  record.ndim = shape.count;
+  record.dtype = dtype;
+  record.role = role;
+  record.recomputed = recomputing;
+  log.dims.insert(log.dims.end(), shape.begin(), shape.end());
+  log.events.push_back({storage->id, module, static_cast<OpId>(op), EventKind::alloc, stream});
+  allocated_ += rounded(bytes);
+  return Storage(storage);
+}
+
+void Context::drop(StorageImpl* storage) {
+  if (storage->id != kNever && !finished_) {
+    log.storages[storage->id].free_event = static_cast<std::uint32_t>(log.events.size());
+    log.events.push_back({storage->id, module, 0, EventKind::free, stream});
+    allocated_ -= rounded(storage->bytes);
+  }
+  storages.drop(storage);
+}
+
+void Context::drop(Node* node) {
+  Graph& graph = *graph_;
+  graph.dying.push_back(node);
+  if (graph.draining) return;
+  graph.draining = true;
+  while (!graph.dying.empty()) {
+    Node* next = graph.dying.back();
+    graph.dying.pop_back();
+    if (TensorImpl* variable = std::exchange(next->variable, nullptr)) {
+      variable->accumulator = nullptr;
+      release(variable);
+    }
+    graph.nodes.drop(next);
+  }
+  graph.draining = false;
+}
+
+void Context::record_stream(const Tensor& tensor, std::uint8_t stream_) {
+  if (tensor->storage->id != kNever)
+    log.events.push_back({tensor->storage->id, module, 0, EventKind::record_stream, stream_});
+}
+
+void Context::empty_cache() { log.events.push_back({kNever, module, 0, EventKind::empty_cache, stream}); }
+
+StorageRecord* Context::record(const Tensor& tensor) {
+  return tensor->storage->id == kNever ? nullptr : &log.storages[tensor->storage->id];
+}
+
+void Context::set_role(const Tensor& tensor, Role role, ModuleId owner) {
+  if (StorageRecord* found = record(tensor)) {
+    found->role = role;
+    found->module = owner;
+  }
+}
+
+void release(Node* node) {
+  if (--node->references == 0) node->context->drop(node);
+}
+
+}  // namespace oometer

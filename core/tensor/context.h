@@ -1,0 +1,149 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/behaviours.h"
+#include "tensor/pool.h"
+#include "tensor/tensor.h"
+#include "trace/log.h"
+
+namespace oometer {
+
+struct CheckpointFrame;
+
+/// The device that operators ask about: some of their scratch memory depends on it.
+struct Device {
+  int major = 8, minor = 0;  ///< compute capability
+  int sm_count = 108;        ///< multiprocessors
+};
+
+/// cudaDeviceProp.maxThreadsPerMultiProcessor (CUDA C programming guide, "Technical specifications per compute
+/// capability"): 1024 on Turing, 1536 on consumer Ampere, Ada and consumer Blackwell, else 2048.
+constexpr std::int64_t max_threads_per_sm(const Device& device) {
+  if (device.major == 7 && device.minor == 5) return 1024;
+  if ((device.major == 8 && device.minor != 0) || device.major == 12) return 1536;
+  return 2048;
+}
+
+/// Hears of gradients as AccumulateGrad's post hooks do: where DDP and ZeRO hang their buckets.
+class GradientListener {
+ public:
+  virtual ~GradientListener() = default;
+  /// `parameter.grad` has just received this backward's gradient.
+  virtual void gradient_ready(const Tensor& parameter) = 0;
+};
+
+/// torch.autocast's state: see train/precision for when it is entered.
+struct Autocast {
+  bool enabled = false;
+  DType dtype = DType::bfloat16;
+  int depth = 0;                ///< the cache is dropped when the outermost region is left
+  std::vector<Tensor> weights;  ///< whose copies are in the cache
+};
+
+/// Everything one simulated process has: its log, its objects, and PyTorch's thread-local state. No globals: several
+/// simulations may run side by side. Must outlive every Tensor made in it.
+class Context {
+ public:
+  Context(const Behaviours& behaviours, const Device& device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Log log;
+  const Behaviours behaviours;
+  const Device device;
+
+  // torch's thread-local state
+  bool grad_mode = true;
+  bool in_backward = false;    ///< the autograd engine runs (on a GPU: in the device's own thread, with its own cuBLAS handle)
+  bool recomputing = false;    ///< inside a checkpointed block's second forward
+  bool stopped = false;        ///< a recomputation has all it needs: nothing more is allocated until it is left
+  CheckpointFrame* frame = nullptr;  ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
+  Autocast autocast;
+  std::uint8_t stream = kDefaultStream;
+  ModuleId module = 0;
+  std::uint64_t sequence_number = 0;
+  GradientListener* gradients = nullptr;
+
+  /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a framework
+  /// that asks (unsplit slack of large blocks is not in it).
+  std::int64_t allocated_bytes() const { return allocated_; }
+
+  ModuleId add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality);
+  void begin_phase(PhaseName name, int iteration);
+
+  Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
+  void record_stream(const Tensor& tensor, std::uint8_t stream);
+  void empty_cache();
+  /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
+  void finish() { stopped = finished_ = true; }
+  StorageRecord* record(const Tensor& tensor);
+  void set_role(const Tensor& tensor, Role role, ModuleId owner);
+
+  // object pools
+  Pool<TensorImpl> tensors;
+  Pool<StorageImpl> storages;
+  Pool<Node>& nodes();
+
+  /// Persistent cuBLAS workspaces of torch <= 2.14, one a handle and stream: [forward, backward thread][stream].
+  std::vector<Storage> cublas_workspaces;
+
+  void drop(StorageImpl* storage);
+  void drop(Node* node);
+
+ private:
+  struct Graph;
+  std::unique_ptr<Graph> graph_;
+  std::int64_t allocated_ = 0;
+  bool finished_ = false;
+};
+
+/// Restores a variable when the scope is left: `with torch.no_grad():` and its kin.
+template <class T>
+class Scoped {
+ public:
+  Scoped(T& variable, T value) : variable_(variable), old_(variable) { variable = value; }
+  ~Scoped() { variable_ = old_; }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  T& variable_;
+  T old_;
+};
+
+struct NoGrad : Scoped<bool> {
+  explicit NoGrad(Context& context) : Scoped(context.grad_mode, false) {}
+};
+
+/// `with torch.autocast("cuda", dtype):`. Leaving the outermost region drops the cached weights.
+class AutocastRegion {
+ public:
+  explicit AutocastRegion(Context& context, bool enabled) : autocast_(context.autocast), outer_(autocast_.enabled), entered_(enabled) {
+    if (!entered_) return;
+    autocast_.enabled = true;
+    ++autocast_.depth;
+  }
+  ~AutocastRegion() {
+    if (!entered_) return;
+    autocast_.enabled = outer_;
+    if (--autocast_.depth > 0) return;
+    for (Tensor& weight : autocast_.weights) weight->autocast_copy.reset();
+    autocast_.weights.clear();
+  }
+  AutocastRegion(const AutocastRegion&) = delete;
+  AutocastRegion& operator=(const AutocastRegion&) = delete;
+
+ private:
+  Autocast& autocast_;
+  bool outer_, entered_;
+};
+
+/// Code of a module's forward runs under its id, so that every event knows where it comes from.
+struct ModuleScope : Scoped<ModuleId> {
+  ModuleScope(Context& context, ModuleId module) : Scoped(context.module, module) {}
+};
+
+}  // namespace oometer

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+namespace oometer {
+
+/// The operators, by PyTorch's names: one line each. The name is what the log, the report and the trace diff show.
+// clang-format off
+#define OOMETER_OPS(X)                                                                                             \
+  X(none) X(empty) X(zeros) X(ones_like) X(arange) X(fill) X(to_copy) X(clone) X(copy) X(add) X(sub) X(mul) X(div) \
+  X(neg) X(exp) X(pow) X(rsqrt) X(sqrt) X(reciprocal) X(cos) X(sin) X(sum) X(mean) X(cat) X(stack) X(slice_backward)        \
+  X(select_backward) X(mm) X(addmm) X(bmm) X(cublas_workspace) X(silu) X(silu_backward) X(gelu) X(gelu_backward)    \
+  X(sigmoid) X(sigmoid_backward) X(tanh) X(tanh_backward) X(relu) X(threshold_backward) X(softmax)                 \
+  X(softmax_backward) X(log_softmax) X(log_softmax_backward) X(nll_loss_forward) X(nll_loss_backward)              \
+  X(native_layer_norm) X(native_layer_norm_backward) X(embedding) X(embedding_dense_backward) X(convolution)       \
+  X(convolution_backward) X(constant_pad_nd) X(eq) X(ne) X(argmax) X(index) X(index_put) X(masked_fill)            \
+  X(masked_scatter) X(masked_select) X(nonzero) X(cumsum) X(where) X(triu) X(native_dropout)                       \
+  X(native_dropout_backward) X(flash_attention) X(flash_attention_backward) X(efficient_attention)                 \
+  X(efficient_attention_backward) X(cudnn_attention) X(cudnn_attention_backward) X(accumulate_grad)                \
+  X(foreach_sqrt) X(foreach_norm) X(foreach_add) X(foreach_mul) X(foreach_lerp) X(foreach_addcdiv) X(zeros_like)   \
+  X(fused_adam) X(parameter) X(buffer) X(input) X(flatten) X(bucket) X(narrow) X(linalg_vector_norm) X(is_finite)  \
+  X(item) X(bernoulli) X(maximum) X(clamp) X(ge) X(le) X(bitwise_and) X(logical_not) X(all) X(abs) X(scale)
+// clang-format on
+
+enum class Op : std::uint16_t {
+#define OOMETER_OP_ENUM(name) name,
+  OOMETER_OPS(OOMETER_OP_ENUM)
+#undef OOMETER_OP_ENUM
+};
+
+}  // namespace oometer

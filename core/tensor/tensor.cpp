@@ -1,0 +1,109 @@
+#include "tensor/tensor.h"
+
+#include <algorithm>
+
+#include "tensor/context.h"
+
+namespace oometer {
+
+void release(StorageImpl* storage) {
+  if (--storage->references == 0) storage->context->drop(storage);
+}
+
+void release(TensorImpl* impl) {
+  if (--impl->references != 0) return;
+  Context& context = *impl->storage->context;
+  StorageImpl* storage = impl->storage;
+  Node* node = impl->grad_fn;
+  context.tensors.drop(impl);  // base, grad and autocast copy go here
+  if (node) release(node);
+  release(storage);
+}
+
+namespace {
+
+Tensor make(Context& context, StorageImpl* storage, const Shape& sizes, const Shape& strides, DType dtype) {
+  TensorImpl* impl = context.tensors.make();
+  retain(storage);
+  impl->storage = storage;
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->dtype = dtype;
+  return Tensor(impl);
+}
+
+/// Dimensions ordered from the largest stride to the smallest.
+std::array<int, Shape::kMaxDims> stride_order(const Shape& sizes, const Shape& strides) {
+  std::array<int, Shape::kMaxDims> order{};
+  for (int i = 0; i < sizes.ndim(); ++i) order[static_cast<unsigned>(i)] = i;
+  std::stable_sort(order.begin(), order.begin() + sizes.ndim(), [&](int a, int b) { return strides[a] > strides[b]; });
+  return order;
+}
+
+}  // namespace
+
+bool Tensor::is_contiguous() const {
+  std::int64_t expected = 1;
+  for (int i = ndim() - 1; i >= 0; --i) {
+    if (size(i) == 1) continue;
+    if (strides()[i] != expected) return false;
+    expected = checked_product(expected, size(i));
+  }
+  return true;
+}
+
+bool Tensor::is_non_overlapping_and_dense() const {
+  if (is_contiguous()) return true;
+  const auto order = stride_order(sizes(), strides());
+  std::int64_t expected = 1;
+  for (int i = ndim() - 1; i >= 0; --i) {
+    const int dim = order[static_cast<unsigned>(i)];
+    if (size(dim) == 1) continue;
+    if (strides()[dim] != expected) return false;
+    expected = checked_product(expected, size(dim));
+  }
+  return true;
+}
+
+Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
+  const std::int64_t bytes = checked_product(numel(sizes), element_size(dtype));
+  const Storage storage = context.allocate(op, bytes, dtype, sizes, role);
+  return make(context, storage.get(), sizes, contiguous_strides(sizes), dtype);
+}
+
+Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype) {
+  Tensor tensor = empty(context, op, sizes, dtype);
+  tensor->strides = strides;
+  return tensor;
+}
+
+Tensor empty_like(Op op, const Tensor& like, DType dtype) {
+  if (like.is_non_overlapping_and_dense()) return empty_strided(like.context(), op, like.sizes(), like.strides(), dtype);
+  // infer_dense_strides: no gaps, the dimensions' order kept.
+  const auto order = stride_order(like.sizes(), like.strides());
+  Shape strides = like.sizes();
+  std::int64_t stride = 1;
+  for (int i = like.ndim() - 1; i >= 0; --i) {
+    const int dim = order[static_cast<unsigned>(i)];
+    strides[dim] = stride;
+    stride = checked_product(stride, like.size(dim));
+  }
+  return empty_strided(like.context(), op, like.sizes(), strides, dtype);
+}
+
+Tensor empty_like(Op op, const Tensor& like) { return empty_like(op, like, like.dtype()); }
+
+Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides) {
+  return make(tensor.context(), tensor->storage, sizes, strides, tensor.dtype());
+}
+
+// A non-differentiable view: unlike the others it does not hold its base
+// (torch/csrc/autograd/VariableTypeUtils.h, as_view).
+Tensor detach(const Tensor& tensor) { return alias(tensor, tensor.sizes(), tensor.strides()); }
+
+Workspace::Workspace(Context& context, Op op, std::int64_t bytes)
+    : storage_(context.allocate(op, bytes, DType::uint8, {bytes}, Role::workspace)) {}
+
+Workspace::~Workspace() = default;
+
+}  // namespace oometer

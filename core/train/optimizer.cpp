@@ -1,0 +1,113 @@
+#include "train/optimizer.h"
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+Tensor state_like(const Tensor& tensor, const Parameter& parameter, Op op) {
+  Tensor state = empty_like(op, tensor);
+  tensor.context().set_role(state, Role::optimizer_state, parameter.module);
+  return state;
+}
+
+}  // namespace
+
+void Optimizer::init_group(Group& group) {
+  if (group.states.size() == group.parameters.size()) return;
+  for (const Parameter& parameter : group.parameters) {
+    const ModuleScope scope(context_, parameter.module);
+    State& state = group.states.emplace_back();
+    if (config_.name == OptimizerName::sgd) {
+      if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, parameter, Op::clone);
+      continue;
+    }
+    // adam.py, _init_group: a step counter on the device only for the fused (or capturable) kernel.
+    if (config_.implementation == OptimizerImplementation::fused)
+      state.step = empty(context_, Op::zeros, {}, DType::float32, Role::optimizer_state);
+    state.first = state_like(parameter.tensor, parameter, Op::zeros_like);
+    state.second = state_like(parameter.tensor, parameter, Op::zeros_like);
+  }
+}
+
+void Optimizer::update(Group& group) {
+  if (config_.name == OptimizerName::sgd || config_.implementation == OptimizerImplementation::fused) return;
+  if (config_.implementation == OptimizerImplementation::foreach_) {
+    // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
+    std::vector<Tensor> roots;
+    roots.reserve(group.states.size());
+    for (std::size_t i = 0; i < group.states.size(); ++i) {
+      const ModuleScope scope(context_, group.parameters[i].module);
+      roots.push_back(empty_like(Op::foreach_sqrt, group.states[i].second));
+    }
+    return;
+  }
+  // _single_tensor_adam: denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps); the last one stays bound.
+  Tensor denominator;
+  for (std::size_t i = 0; i < group.states.size(); ++i) {
+    const ModuleScope scope(context_, group.parameters[i].module);
+    const Tensor root = empty_like(Op::sqrt, group.states[i].second);
+    Tensor quotient = div_scalar(root);
+    const Tensor last = std::exchange(denominator, std::move(quotient));
+  }
+}
+
+void Optimizer::step_group(std::size_t index) {
+  const NoGrad no_grad(context_);
+  init_group(groups_[index]);
+  update(groups_[index]);
+}
+
+void Optimizer::step() {
+  for (std::size_t i = 0; i < groups_.size(); ++i) step_group(i);
+}
+
+void Optimizer::zero_grad() {
+  for (Group& group : groups_)
+    for (Parameter& parameter : group.parameters) parameter.tensor->grad.reset();
+}
+
+std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups) {
+  std::vector<std::vector<Parameter>> result(static_cast<std::size_t>(groups));
+  for (const Parameter& parameter : parameters)
+    if (parameter.tensor->leaf_requires_grad) result[groups == 2 && !parameter.decays ? 1 : 0].push_back(parameter);
+  std::erase_if(result, [](const std::vector<Parameter>& group) { return group.empty(); });
+  return result;
+}
+
+void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) {
+  const NoGrad no_grad(context);
+  std::vector<Tensor> norms;
+  {
+    constexpr std::int64_t kChunk = 65536;  // kChunkSize, ForeachFunctors / MultiTensorApply.cuh
+    std::int64_t count = 0, chunks = 0;
+    for (const Parameter& parameter : parameters)
+      if (const Tensor& grad = parameter.tensor->grad) {
+        ++count;
+        chunks += (grad.numel() + kChunk - 1) / kChunk;
+      }
+    // foreach_tensor_norm_cuda, ForeachReduceOp.cu: where each tensor's chunks begin, and a partial result a chunk.
+    const Tensor offsets = empty(context, Op::foreach_norm, {count + 1}, DType::int64);
+    const Tensor partial = empty(context, Op::foreach_norm, {chunks}, DType::float32);
+    for (const Parameter& parameter : parameters)
+      if (const Tensor& grad = parameter.tensor->grad) norms.push_back(empty(context, Op::foreach_norm, {}, grad.dtype()));
+  }
+  if (norms.empty()) return;
+  Tensor total;
+  {
+    const Tensor stacked = empty(context, Op::stack, {static_cast<std::int64_t>(norms.size())}, norms.front().dtype());
+    total = empty(context, Op::linalg_vector_norm, {}, norms.front().dtype());
+    norms.clear();
+  }
+  // max_norm / (total_norm + 1e-6), clamped to 1
+  Tensor coefficient;
+  {
+    const Tensor padded = add_scalar(total);
+    const Tensor inverse = empty_like(Op::reciprocal, padded);
+    coefficient = mul_scalar(inverse);
+  }
+  const Tensor clamped = empty_like(Op::clamp, coefficient);
+}
+
+}  // namespace oometer

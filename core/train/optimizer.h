@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "nn/module.h"
+#include "tensor/context.h"
+#include "train/config.h"
+
+/// torch.optim, by what it allocates (PyTorch 2.15: torch/optim/adam.py, adamw.py, sgd.py).
+namespace oometer {
+
+/// What one optimizer steps: a parameter (or a flat partition of many), with its gradient.
+class Optimizer {
+ public:
+  Optimizer(Context& context, const OptimizerConfig& config) : context_(context), config_(config) {}
+
+  void add_group(std::vector<Parameter> parameters) { groups_.push_back({std::move(parameters), {}}); }
+  std::size_t group_count() const { return groups_.size(); }
+
+  /// Optimizer.step(): states are born in the first.
+  void step();
+  /// The same for one group (DeepSpeed steps them one by one).
+  void step_group(std::size_t group);
+  /// zero_grad(set_to_none=True)
+  void zero_grad();
+
+ private:
+  struct State {
+    Tensor step, first, second;  ///< exp_avg, exp_avg_sq; or momentum_buffer
+  };
+  struct Group {
+    std::vector<Parameter> parameters;
+    std::vector<State> states;
+  };
+
+  void init_group(Group& group);
+  void update(Group& group);
+
+  Context& context_;
+  OptimizerConfig config_;
+  std::vector<Group> groups_;
+};
+
+/// Trainable parameters in the groups that HF Trainer makes (Trainer.get_decay_parameter_names): with weight decay, and
+/// without (biases and norms); one group holds them all.
+std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups);
+
+/// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach: one scalar a gradient, no copy of any.
+void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters);
+
+}  // namespace oometer

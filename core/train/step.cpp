@@ -1,0 +1,137 @@
+#include "train/step.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+DType weight_dtype(Precision precision) {
+  switch (precision) {
+    case Precision::bf16:
+      return DType::bfloat16;
+    case Precision::fp16:
+      return DType::float16;
+    case Precision::fp32:
+    case Precision::amp_bf16:
+    case Precision::amp_fp16:
+      break;
+  }
+  return DType::float32;
+}
+
+bool uses_autocast(Precision precision) { return precision == Precision::amp_bf16 || precision == Precision::amp_fp16; }
+
+namespace {
+
+/// Whether a module's path ends with the dotted name ("vision_tower", "layers.3").
+bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
+  while (!name.empty()) {
+    if (module == 0) return false;
+    const ModuleRecord& record = log.modules[module];
+    std::string own = record.name;
+    if (record.index >= 0) own += '.' + std::to_string(record.index);
+    const std::string_view view(own);
+    if (name == view) return true;
+    if (name.size() <= view.size() || !name.ends_with(view) || name[name.size() - view.size() - 1] != '.') return false;
+    name.remove_suffix(view.size() + 1);
+    module = record.parent;
+  }
+  return false;
+}
+
+/// For each module whether it or one above it is named.
+std::vector<bool> modules_named(const Log& log, const std::vector<std::string>& names) {
+  std::vector<bool> named(log.modules.size(), false);
+  for (ModuleId module = 1; module < log.modules.size(); ++module)
+    named[module] = named[log.modules[module].parent] ||
+                    std::any_of(names.begin(), names.end(), [&](const std::string& name) { return path_ends_with(log, module, name); });
+  return named;
+}
+
+bool parameter_named(const Log& log, const Parameter& parameter, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& full) {
+    const std::string_view name(full), own(parameter.name);
+    if (name == own) return true;
+    return name.size() > own.size() && name.ends_with(own) && name[name.size() - own.size() - 1] == '.' &&
+           path_ends_with(log, parameter.module, name.substr(0, name.size() - own.size() - 1));
+  });
+}
+
+}  // namespace
+
+void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components) {
+  if (components.freeze.empty() && components.train_only.empty()) return;
+  const std::vector<bool> frozen = modules_named(log, components.freeze), trained = modules_named(log, components.train_only);
+  for (Parameter& parameter : parameters) {
+    if (frozen[parameter.module] || parameter_named(log, parameter, components.freeze)) parameter.tensor->leaf_requires_grad = false;
+    if (!components.train_only.empty() && !trained[parameter.module] && !parameter_named(log, parameter, components.train_only))
+      parameter.tensor->leaf_requires_grad = false;
+  }
+}
+
+void Trainer::initialize() {
+  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  for (std::vector<Parameter>& group : parameter_groups(model_.parameters, training_.optimizer.param_groups)) optimizer_->add_group(std::move(group));
+}
+
+void Trainer::backward(const Tensor& loss, bool) {
+  if (training_.precision != Precision::amp_fp16) return autograd::backward(loss);
+  // GradScaler.scale: its scale and growth tracker are made on first use (torch/amp/grad_scaler.py).
+  if (!grad_scale_) {
+    grad_scale_ = empty(context_, Op::scale, {}, DType::float32, Role::optimizer_state);
+    growth_tracker_ = empty(context_, Op::scale, {}, DType::int32, Role::optimizer_state);
+  }
+  const Tensor scaled = mul(loss, grad_scale_);
+  autograd::backward(scaled);
+}
+
+void Trainer::step() {
+  Tensor found_inf;
+  if (grad_scale_) {
+    // GradScaler.unscale_: in place on the gradients, with a few scalars.
+    found_inf = empty(context_, Op::is_finite, {}, DType::float32);
+    const Tensor as_double = empty(context_, Op::to_copy, {}, DType::float64);
+    const Tensor reciprocal = empty(context_, Op::reciprocal, {}, DType::float64);
+    const Tensor inverse = empty(context_, Op::to_copy, {}, DType::float32);
+  }
+  if (training_.max_grad_norm) clip_grad_norm(context_, model_.parameters);
+  optimizer_->step();
+  optimizer_->zero_grad();
+}
+
+void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training) {
+  apply_components(context.log, model.parameters, training.components);
+  trainer.initialize();
+  model.make_inputs();
+  context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
+  // Every micro-step after the second repeats it: the gradients are there and are added to.
+  const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 2));
+  for (int iteration : {1, 2}) {
+    for (int micro_step = 1; micro_step <= micro_steps; ++micro_step) {
+      context.begin_phase(PhaseName::forward, iteration);
+      Tensor loss;
+      {
+        ModelOutputs outputs;
+        {
+          const AutocastRegion region(context, uses_autocast(training.precision));
+          outputs = model.forward();
+          loss = std::move(outputs.loss);
+          if (!training.loss.empty()) {
+            const Tensor as_float = to(outputs.pooler_output, DType::float32);
+            loss = mean_all(as_float);
+          }
+        }
+        if (micro_steps > 1) loss = div_scalar(loss);
+      }
+      context.begin_phase(PhaseName::backward, iteration);
+      trainer.backward(loss, micro_step == micro_steps);
+    }
+    context.begin_phase(PhaseName::optimizer, iteration);
+    trainer.step();
+  }
+}
+
+}  // namespace oometer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+
+#include "models/model.h"
+#include "tensor/context.h"
+#include "train/config.h"
+#include "train/optimizer.h"
+
+/// One training run: the model built, two iterations as in reality (the optimizer's states are born in the first).
+namespace oometer {
+
+/// What a step does around the model: the place where data-parallel strategies step in. The default is a single process: nothing is added, the optimizer is torch's.
+class Trainer {
+ public:
+  Trainer(Context& context, Model& model, const TrainingConfig& training) : context_(context), model_(model), training_(training) {}
+  virtual ~Trainer() = default;
+
+  /// The model stands on the device; its wrapper and the optimizer are made.
+  virtual void initialize();
+  /// loss.backward(), or the engine's.
+  virtual void backward(const Tensor& loss, bool last_micro_step);
+  /// Clipping, the optimizer's step, zero_grad.
+  virtual void step();
+
+ protected:
+  Context& context_;
+  Model& model_;
+  const TrainingConfig& training_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor grad_scale_, growth_tracker_;  ///< GradScaler's, amp-fp16 only
+};
+
+DType weight_dtype(Precision precision);
+/// The type that autocast computes in; meaningful for the amp precisions.
+bool uses_autocast(Precision precision);
+
+/// Sets requires_grad as the stage says: freeze, or train only, by dotted names at any depth.
+void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components);
+
+/// Runs initialisation and both iterations into the context's log.
+void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training);
+
+}  // namespace oometer
