@@ -5,11 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/event_log.h"
 #include "cli/format.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "job/parse.h"
+#include "job/simulate.h"
 #include "version.h"
 
 namespace oometer::cli {
@@ -66,6 +69,13 @@ int run_presets() {
   return kFits;
 }
 
+int run_log(const JobOptions& options) {
+  const Result<Job> job = parse_job(options.job());
+  if (!job) return bad_input(job.error().pointer, job.error().message);
+  print(event_log(simulate(*job, resolve_behaviours(job->runtime))));
+  return kFits;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Will this training run fit on that GPU, and what holds its memory?", "oometer"};
   app.set_version_flag("--version", std::string(version()));
@@ -83,12 +93,17 @@ int run(int argc, char** argv) {
 
   CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that are known by name");
 
+  CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
+  const JobOptions log_options(*log);
+  log->group("");  // not in the help: a tool's interface
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFits : kBadInput;
   }
   if (presets->parsed()) return run_presets();
+  if (log->parsed()) return run_log(log_options);
   if (check->parsed()) return run_check(check_options, strict);
   return run_estimate(estimate_options, json);
 }

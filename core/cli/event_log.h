@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "trace/log.h"
+
+namespace oometer::cli {
+
+/// The raw log, one JSON object a line, as tools/trace_diff.py reads it.
+std::string event_log(const Log& log);
+
+}  // namespace oometer::cli
