@@ -21,21 +21,21 @@ function nativeReport(job) {
   }
 }
 
-/** Every job of a folder's JSON files, at any depth: the file itself, or its `job`. */
-function jobs(folder) {
-  return readdirSync(new URL(folder, root), { withFileTypes: true }).flatMap((entry) => {
-    const path = `${folder}${entry.name}`;
-    if (entry.isDirectory()) return jobs(`${path}/`);
-    if (!entry.name.endsWith(".json")) return [];
-    const value = JSON.parse(readFileSync(new URL(path, root)));
-    const job = value.job ?? (value.version === 1 && value.model ? value : undefined);
-    return job ? [[path, JSON.stringify(job)]] : [];
-  });
+function cases() {
+  const read = (path) => readFileSync(new URL(path, root), "utf8");
+  const names = (folder, ending) => readdirSync(new URL(folder, root)).filter((name) => name.endsWith(ending));
+  return [
+    ...names("tests/reference/", ".jsonl").flatMap((name) => read(`tests/reference/${name}`).trim().split("\n").map((line) => JSON.parse(line))),
+    ...names("presets/jobs/", ".json").map((name) => ({ name, job: JSON.parse(read(`presets/jobs/${name}`)) })),
+  ];
 }
 
-for (const [path, job] of [...jobs("tests/reference/"), ...jobs("presets/jobs/")]) {
-  test(`the same report: ${path}`, () => assert.equal(oometer.estimate(job), nativeReport(job)));
-}
+test("the same report, of every reference case and example job", () => {
+  for (const { name, job } of cases()) {
+    const text = JSON.stringify(job);
+    assert.equal(oometer.estimate(text), nativeReport(text), name);
+  }
+});
 
 test("the same report, of every model preset", () => {
   for (const { id } of JSON.parse(oometer.presets()).models) {
