@@ -1,7 +1,8 @@
 #include "cuda/caching_allocator.h"
 
 #include <algorithm>
-#include <cstddef>
+#include <bit>
+#include <cstring>
 
 namespace oometer {
 
@@ -22,17 +23,27 @@ constexpr std::int64_t page_size(bool small) {
   return small ? CachingAllocator::kSmallSegment : CachingAllocator::kLargeSegment;
 }
 
+bool lower_address(const CachingAllocator::Block* a, const CachingAllocator::Block* b) {
+  return a->address < b->address;
+}
+
+/// Size and address as one number, so that comparing them is one branch.
+__extension__ typedef unsigned __int128 Key;
+
+Key key(const CachingAllocator::Links& block) {
+  return Key{static_cast<std::uint64_t>(block.size)} << 64 | block.address;
+}
+
+bool smaller(const CachingAllocator::Links& a, const CachingAllocator::Links& b) { return key(a) < key(b); }
+
 }  // namespace
 
 CachingAllocator::CachingAllocator(const AllocatorOptions& options)
     : usable_bytes_(std::min(options.usable_bytes, kMaxBytes)),
       expandable_(options.expandable_segments),
       next_address_(kFirstAddress) {
-  blocks_.reserve(4096);  // enough for most models: a block record is reused when its block is merged into another
-}
-
-std::int64_t CachingAllocator::round_size(std::int64_t bytes) {
-  return bytes < kMinBlock ? kMinBlock : (bytes + kMinBlock - 1) & ~(kMinBlock - 1);
+  wall_.state = State::allocated;
+  add_stream(0);
 }
 
 // get_allocation_size
@@ -42,49 +53,63 @@ std::int64_t CachingAllocator::segment_size(std::int64_t size) {
   return round_up(size, kRoundLarge);
 }
 
-CachingAllocator::BlockId CachingAllocator::malloc(std::int64_t bytes, std::uint8_t stream) {
-  process_events();
+// should_split
+inline bool CachingAllocator::splits(const Block& block, std::int64_t size) const {
+  return block.size - size >= (block.small || expandable_ ? kMinBlock : kSmallSize + 1);
+}
+
+CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8_t stream) {
+  if (!waiting_.empty()) process_events();
   const std::int64_t size = round_size(std::min(bytes, kMaxBytes + 1));
   const bool small = size <= kSmallSize;
-  std::vector<FreeList>& lists = pools_[small];
-  if (stream >= lists.size()) lists.resize(std::size_t{stream} + 1);
+  if (list_index(small, stream) >= lists_.size()) add_stream(stream);
+  FreeList& free_blocks = *lists_[list_index(small, stream)];
 
-  BlockId id = best_fit(lists[stream], size);
-  if (id == kNone) id = grow(size, small, stream);
-  if (id == kNone) {
+  Block* block = best_fit(free_blocks, size);
+  if (block == nullptr) block = grow(size, small, stream);
+  if (block == nullptr) {
     release_cached_blocks();
     ++retries_;
-    id = grow(size, small, stream);
-    if (id == kNone) return kNone;
+    block = grow(size, small, stream);
+    if (block == nullptr) return nullptr;
   }
 
-  // should_split
-  const std::int64_t rest = blocks_[id].size - size;
-  if (small || expandable_ ? rest >= kMinBlock : rest > kSmallSize) insert(split(id, size));
-
-  Block& block = blocks_[id];
-  block.allocated = true;
-  block.requested = bytes;
-  stats_.allocated += block.size;
-  stats_.active += block.size;
-  stats_.requested += bytes;
-  return id;
-}
-
-void CachingAllocator::free(BlockId id) {
-  Block& block = blocks_[id];
-  stats_.allocated -= block.size;
-  if (block.used_elsewhere) {
-    block.freed = true;
-    waiting_.push_back(id);
+  if (splits(*block, size)) {
+    block = split(block, size);
   } else {
-    free_block(id);
+    free_blocks.erase(block);
+  }
+
+  block->state = State::allocated;
+  block->requested = bytes;
+  stats_.allocated += block->size;
+  stats_.active += block->size;
+  stats_.requested += bytes;
+  return block;
+}
+
+std::int64_t CachingAllocator::transient_block(std::int64_t bytes, std::uint8_t stream) {
+  if (!waiting_.empty()) process_events();
+  const std::int64_t size = round_size(std::min(bytes, kMaxBytes + 1));
+  const bool small = size <= kSmallSize;
+  if (list_index(small, stream) >= lists_.size()) return 0;
+  const Block* block = best_fit(*lists_[list_index(small, stream)], size);
+  if (block == nullptr) return 0;
+  return splits(*block, size) ? size : block->size;
+}
+
+void CachingAllocator::free(Block* block) {
+  stats_.allocated -= block->size;
+  if (block->used_elsewhere) {
+    block->state = State::waiting;
+    waiting_.push_back(block);
+  } else {
+    free_block(block);
   }
 }
 
-void CachingAllocator::record_stream(BlockId id, std::uint8_t stream) {
-  Block& block = blocks_[id];
-  if (stream != block.stream) block.used_elsewhere = true;
+void CachingAllocator::record_stream(Block* block, std::uint8_t stream) {
+  if (stream != block->stream) block->used_elsewhere = true;
 }
 
 void CachingAllocator::empty_cache() {
@@ -92,122 +117,224 @@ void CachingAllocator::empty_cache() {
   release_cached_blocks();
 }
 
-// --- free lists -------------------------------------------------------------------------------------------------------
-
-std::vector<CachingAllocator::FreeBlock>::iterator CachingAllocator::find(FreeList& list, const Block& block) {
-  return std::lower_bound(list.mapped.begin(), list.mapped.end(), block, [this](const FreeBlock& a, const Block& b) {
-    return a.size != b.size ? a.size < b.size : blocks_[a.block].address < b.address;
-  });
+std::vector<const CachingAllocator::Block*> CachingAllocator::blocks() const {
+  std::vector<const Block*> blocks;
+  for (const std::unique_ptr<Block[]>& chunk : chunks_) {
+    for (std::size_t i = 0; i < kChunk; ++i) {
+      if (chunk[i].size > 0) blocks.push_back(&chunk[i]);
+    }
+  }
+  std::sort(blocks.begin(), blocks.end(), lower_address);
+  return blocks;
 }
 
-void CachingAllocator::insert(BlockId id) {
-  const Block& block = blocks_[id];
-  FreeList& list = free_list(block);
-  if (block.mapped) {
-    list.mapped.insert(find(list, block), {block.size, id});
+// --- free lists
+// -------------------------------------------------------------------------------------------------------
+
+CachingAllocator::FreeList::FreeList() {
+  for (Links& end : bins_) end = {std::numeric_limits<std::int64_t>::max(), 0, &end, &end};
+}
+
+/// The exponent and the first five bits of the fraction of the size as a floating-point number.
+inline std::uint32_t CachingAllocator::FreeList::bin_of(std::int64_t size) {
+  const auto value = static_cast<double>(size);
+  std::uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  constexpr std::uint64_t kSmallest = std::uint64_t{1023 + 9} << 5;  // 1023: a double's exponent bias; 9: 512 bytes
+  return static_cast<std::uint32_t>((bits >> 47) - kSmallest);
+}
+
+inline CachingAllocator::Block* CachingAllocator::FreeList::first_from(std::uint32_t bin) const {
+  std::size_t word = bin / 64;
+  std::uint64_t bits = used_[word] >> (bin % 64) << (bin % 64);
+  if (bits == 0) {
+    const std::uint64_t words = used_words_ & (~std::uint64_t{1} << word);
+    if (words == 0) return nullptr;
+    word = static_cast<std::size_t>(std::countr_zero(words));
+    bits = used_[word];
+  }
+  return static_cast<Block*>(bins_[word * 64 + static_cast<std::size_t>(std::countr_zero(bits))].larger);
+}
+
+inline CachingAllocator::Block* CachingAllocator::FreeList::lower_bound(std::int64_t size) const {
+  const std::uint32_t bin = bin_of(size);
+  const Links* end = &bins_[bin];
+  Links* block = end->larger;
+  while (block->size < size) block = block->larger;
+  return block != end ? static_cast<Block*>(block) : first_from(bin + 1);
+}
+
+inline CachingAllocator::Block* CachingAllocator::FreeList::after(const Block* block) const {
+  const std::uint32_t bin = block->bin;
+  return block->larger != &bins_[bin] ? static_cast<Block*>(block->larger) : first_from(bin + 1);
+}
+
+inline void CachingAllocator::FreeList::insert(Block* block) {
+  const std::uint32_t bin = bin_of(block->size);
+  Links* const end = &bins_[bin];
+  // Its place is mostly near one of the ends: look from both.
+  Links* above = end->larger;
+  Links* below = end->smaller;
+  while (!smaller(*block, *above)) {
+    above = above->larger;
+    if (smaller(*below, *block)) {
+      above = below->larger;
+      break;
+    }
+    below = below->smaller;
+  }
+  block->bin = static_cast<std::uint16_t>(bin);
+  block->larger = above;
+  block->smaller = above->smaller;
+  above->smaller->larger = block;
+  above->smaller = block;
+  used_[bin / 64] |= std::uint64_t{1} << (bin % 64);
+  used_words_ |= std::uint64_t{1} << (bin / 64);
+}
+
+inline void CachingAllocator::FreeList::erase(Block* block) {
+  block->smaller->larger = block->larger;
+  block->larger->smaller = block->smaller;
+  const std::uint32_t bin = block->bin;
+  const std::uint64_t word = used_[bin / 64] ^ std::uint64_t{bins_[bin].larger == &bins_[bin]} << (bin % 64);
+  used_[bin / 64] = word;
+  used_words_ ^= std::uint64_t{word == 0} << (bin / 64);
+}
+
+void CachingAllocator::add_stream(std::uint8_t stream) {
+  while (lists_.size() <= list_index(true, stream)) lists_.push_back(std::make_unique<FreeList>());
+}
+
+void CachingAllocator::insert_unmapped(Block* block) {
+  std::vector<Block*>& unmapped = list(*block).unmapped;
+  unmapped.insert(std::lower_bound(unmapped.begin(), unmapped.end(), block, lower_address), block);
+}
+
+void CachingAllocator::erase_unmapped(Block* block) {
+  std::vector<Block*>& unmapped = list(*block).unmapped;
+  unmapped.erase(std::find(unmapped.begin(), unmapped.end(), block));
+}
+
+inline void CachingAllocator::insert(Block* block) {
+  if (block->state == State::unmapped) [[unlikely]] {
+    insert_unmapped(block);
   } else {
-    list.unmapped.insert(std::lower_bound(list.unmapped.begin(), list.unmapped.end(), id,
-                                          [this](BlockId a, BlockId b) { return blocks_[a].address < blocks_[b].address; }),
-                         id);
+    list(*block).insert(block);
   }
 }
 
-void CachingAllocator::erase(BlockId id) {
-  const Block& block = blocks_[id];
-  FreeList& list = free_list(block);
-  if (block.mapped) {
-    list.mapped.erase(find(list, block));
+inline void CachingAllocator::erase(Block* block) {
+  if (block->state == State::unmapped) [[unlikely]] {
+    erase_unmapped(block);
   } else {
-    list.unmapped.erase(std::find(list.unmapped.begin(), list.unmapped.end(), id));
+    list(*block).erase(block);
   }
 }
 
-// --- blocks -----------------------------------------------------------------------------------------------------------
+/// Changes a block that is in a list.
+inline void CachingAllocator::resize(Block* block, std::uint64_t address, std::int64_t size) {
+  erase(block);
+  block->address = address;
+  block->size = size;
+  insert(block);
+}
 
-CachingAllocator::BlockId CachingAllocator::new_block(const Block& block) {
-  if (spare_blocks_.empty()) {
-    blocks_.push_back(block);
-    return static_cast<BlockId>(blocks_.size() - 1);
+// --- blocks
+// -----------------------------------------------------------------------------------------------------------
+
+inline CachingAllocator::Block* CachingAllocator::new_block() {
+  if (Block* block = spare_) {
+    spare_ = block->next;
+    return block;
   }
-  const BlockId id = spare_blocks_.back();
-  spare_blocks_.pop_back();
-  blocks_[id] = block;
-  return id;
-}
-
-/// Cuts a block that is in no list; it keeps the front, the result is the rest.
-CachingAllocator::BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
-  Block tail = blocks_[id];
-  tail.address += static_cast<std::uint64_t>(size);
-  tail.size -= size;
-  tail.prev = id;
-  const BlockId rest = new_block(tail);
-  if (tail.next != kNone) blocks_[tail.next].prev = rest;
-  blocks_[id].size = size;
-  blocks_[id].next = rest;
-  return rest;
-}
-
-/// Adds a free neighbour of the same kind to a block that is in no list. try_merge_blocks
-bool CachingAllocator::merge(BlockId id, BlockId other) {
-  if (other == kNone || blocks_[other].allocated || blocks_[other].mapped != blocks_[id].mapped) return false;
-  erase(other);
-  Block& block = blocks_[id];
-  Block& gone = blocks_[other];
-  if (block.prev == other) {
-    block.address = gone.address;
-    block.prev = gone.prev;
-    if (block.prev != kNone) blocks_[block.prev].next = id;
-  } else {
-    block.next = gone.next;
-    if (block.next != kNone) blocks_[block.next].prev = id;
+  if (chunk_used_ == kChunk) {
+    chunks_.push_back(std::make_unique<Block[]>(kChunk));
+    chunk_used_ = 0;
   }
-  block.size += gone.size;
-  gone.size = 0;
-  spare_blocks_.push_back(other);
-  return true;
+  return &chunks_.back()[chunk_used_++];
 }
 
-/// Puts a block that has become free, mapped or unmapped in its list, as one with its free neighbours.
-void CachingAllocator::coalesce(BlockId id) {
-  merge(id, blocks_[id].prev);
-  merge(id, blocks_[id].next);
-  insert(id);
+inline void CachingAllocator::drop(Block* block) {
+  block->size = 0;
+  block->next = spare_;
+  spare_ = block;
 }
 
-void CachingAllocator::free_block(BlockId id) {
-  Block& block = blocks_[id];
-  block.allocated = block.freed = block.used_elsewhere = false;
-  stats_.active -= block.size;
-  stats_.requested -= block.requested;
-  coalesce(id);
+/// Cuts the front off a block in a list, where the rest stays.
+inline CachingAllocator::Block* CachingAllocator::split(Block* block, std::int64_t size) {
+  Block* front = new_block();
+  *front = *block;
+  front->size = size;
+  front->next = block;
+  front->prev->next = front;
+  block->prev = front;
+  resize(block, block->address + static_cast<std::uint64_t>(size), block->size - size);
+  return front;
+}
+
+/// The first `size` bytes of a block in a list, in no list.
+CachingAllocator::Block* CachingAllocator::take_front(Block* block, std::int64_t size) {
+  if (size < block->size) return split(block, size);
+  erase(block);
+  return block;
+}
+
+/// Puts a block that has become free, mapped or unmapped into its list, as one with its neighbours that are free and of
+/// the same kind: try_merge_blocks.
+inline void CachingAllocator::coalesce(Block* block) {
+  Block* const prev = block->prev;
+  Block* const next = block->next;
+  if (prev->state == block->state) {
+    erase(prev);
+    block->address = prev->address;
+    block->size += prev->size;
+    block->prev = prev->prev;
+    block->prev->next = block;
+    drop(prev);
+  }
+  if (next->state == block->state) {
+    erase(next);
+    block->size += next->size;
+    block->next = next->next;
+    block->next->prev = block;
+    drop(next);
+  }
+  insert(block);
+}
+
+inline void CachingAllocator::free_block(Block* block) {
+  stats_.active -= block->size;
+  stats_.requested -= block->requested;
+  block->state = State::free;
+  block->used_elsewhere = false;
+  coalesce(block);
 }
 
 void CachingAllocator::process_events() {
-  for (const BlockId id : waiting_) free_block(id);
+  for (Block* block : waiting_) free_block(block);
   waiting_.clear();
 }
 
-/// get_free_block: takes the smallest free block that is large enough out of its list.
-CachingAllocator::BlockId CachingAllocator::best_fit(FreeList& list, std::int64_t size) {
-  const auto end = list.mapped.end();
-  auto best = std::lower_bound(list.mapped.begin(), end, size,
-                               [](const FreeBlock& a, std::int64_t wanted) { return a.size < wanted; });
-  if (best == end) return kNone;
+/// get_free_block: the smallest free block that is large enough.
+inline CachingAllocator::Block* CachingAllocator::best_fit(const FreeList& free_blocks, std::int64_t size) {
+  Block* best = free_blocks.lower_bound(size);
+  if (best == nullptr) return nullptr;
   if (expandable_) {
     // A block counts as large as it could grow, so that the one at the end of the mapped memory is used last.
-    const auto expandable_size = [this](const FreeBlock& free) {
-      const BlockId next = blocks_[free.block].next;
-      return free.size + (next != kNone && !blocks_[next].mapped ? blocks_[next].size : 0);
+    const auto expandable_size = [](const Block* block) {
+      return block->size + (block->next->state == State::unmapped ? block->next->size : 0);
     };
-    for (auto next = best + 1; next != end && expandable_size(*next) < expandable_size(*best); ++next) best = next;
+    Block* next = free_blocks.after(best);
+    while (next != nullptr && expandable_size(next) < expandable_size(best)) {
+      best = next;
+      next = free_blocks.after(best);
+    }
   }
-  const BlockId id = best->block;
-  list.mapped.erase(best);
-  return id;
+  return best;
 }
 
-// --- device memory ----------------------------------------------------------------------------------------------------
+// --- device memory
+// ----------------------------------------------------------------------------------------------------
 
 bool CachingAllocator::take(std::int64_t size) {
   if (size > usable_bytes_ - stats_.reserved) return false;
@@ -215,118 +342,106 @@ bool CachingAllocator::take(std::int64_t size) {
   return true;
 }
 
-/// A new segment's one block, in no list.
-CachingAllocator::BlockId CachingAllocator::new_segment(std::int64_t size, bool small, std::uint8_t stream, bool mapped) {
-  Block block;
-  block.address = next_address_;
-  block.size = size;
-  block.stream = stream;
-  block.small = small;
-  block.mapped = mapped;
+/// A new segment's one block, in its list.
+CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t size, bool small, std::uint8_t stream,
+                                                       State state) {
+  Block* block = new_block();
+  *block = {};
+  block->address = next_address_;
+  block->size = size;
+  block->stream = stream;
+  block->small = small;
+  block->state = state;
+  block->prev = block->next = &wall_;
   next_address_ += static_cast<std::uint64_t>(size);
-  return new_block(block);
+  insert(block);
+  return block;
 }
 
-/// alloc_block: a block of at least `size` from the device, in no list; kNone if it has not that much.
-CachingAllocator::BlockId CachingAllocator::grow(std::int64_t size, bool small, std::uint8_t stream) {
+/// alloc_block: a free block of at least `size` with the device's memory; null if it has not that much.
+CachingAllocator::Block* CachingAllocator::grow(std::int64_t size, bool small, std::uint8_t stream) {
   if (expandable_) return expand(size, small, stream);
   const std::int64_t bytes = segment_size(size);
-  if (!take(bytes)) return kNone;
-  const BlockId id = new_segment(bytes, small, stream, true);
-  segment_events_.push_back({SegmentEvent::Kind::alloc, stream, blocks_[id].address, bytes});
-  return id;
+  if (!take(bytes)) return nullptr;
+  Block* block = new_segment(bytes, small, stream, State::free);
+  segment_events_.push_back({SegmentEvent::Kind::alloc, stream, block->address, bytes});
+  return block;
 }
 
 /// try_allocate_expandable_block
-CachingAllocator::BlockId CachingAllocator::expand(std::int64_t size, bool small, std::uint8_t stream) {
-  BlockId id = find_expandable(size, small, stream);
-  if (!blocks_[id].mapped) id = map(id, std::min(blocks_[id].size, size));
-  while (id != kNone && blocks_[id].size < size) {
-    const BlockId next = blocks_[id].next;
-    id = map(next, std::min(size - blocks_[id].size, blocks_[next].size));
+CachingAllocator::Block* CachingAllocator::expand(std::int64_t size, bool small, std::uint8_t stream) {
+  Block* block = find_expandable(size, small, stream);
+  if (block->state == State::unmapped) block = map(block, std::min(block->size, size));
+  while (block != nullptr && block->size < size) {
+    block = map(block->next, std::min(size - block->size, block->next->size));
   }
-  if (id != kNone) erase(id);
-  return id;
+  return block;
 }
 
 /// find_expandable_block: the lowest run of free and unmapped blocks that has room, else a new segment.
-CachingAllocator::BlockId CachingAllocator::find_expandable(std::int64_t size, bool small, std::uint8_t stream) {
-  for (const BlockId unmapped : pools_[small][stream].unmapped) {
-    const BlockId before = blocks_[unmapped].prev;
-    const BlockId first = before != kNone && !blocks_[before].allocated ? before : unmapped;
+CachingAllocator::Block* CachingAllocator::find_expandable(std::int64_t size, bool small, std::uint8_t stream) {
+  for (Block* unmapped : lists_[list_index(small, stream)]->unmapped) {
+    Block* const before = unmapped->prev;
+    Block* const first = before->state == State::free ? before : unmapped;
     std::int64_t room = 0;
-    for (BlockId id = first; room < size && id != kNone && !blocks_[id].allocated; id = blocks_[id].next) {
-      room += blocks_[id].size;
+    for (const Block* b = first; room < size && (b->state == State::free || b->state == State::unmapped); b = b->next) {
+      room += b->size;
     }
     if (room >= size) return first;
   }
   const std::int64_t space = round_up(std::max(size, kAddressSpace), kLargeSegment);  // whole pages of either size
-  const BlockId id = new_segment(space, small, stream, false);
-  insert(id);
-  return id;
+  return new_segment(space, small, stream, State::unmapped);
 }
 
-/// map_block: gives memory to the pages of an unmapped block's first `size` bytes. The free block that holds them, in
-/// its list; kNone if the device has not that much.
-CachingAllocator::BlockId CachingAllocator::map(BlockId id, std::int64_t size) {
-  const std::int64_t bytes = round_up(size, page_size(blocks_[id].small));
-  if (!take(bytes)) return kNone;
-  erase(id);
-  if (bytes < blocks_[id].size) insert(split(id, bytes));
-  segment_events_.push_back({SegmentEvent::Kind::map, blocks_[id].stream, blocks_[id].address, bytes});
-  blocks_[id].mapped = true;
-  coalesce(id);
-  return id;
+/// map_block: gives memory to the pages of an unmapped block's first `size` bytes. The free block that holds them; null
+/// if the device has not that much.
+CachingAllocator::Block* CachingAllocator::map(Block* block, std::int64_t size) {
+  const std::int64_t bytes = round_up(size, page_size(block->small));
+  if (!take(bytes)) return nullptr;
+  block = take_front(block, bytes);
+  segment_events_.push_back({SegmentEvent::Kind::map, block->stream, block->address, bytes});
+  block->state = State::free;
+  coalesce(block);
+  return block;
 }
 
 /// unmap_block: gives back the pages that lie whole inside a free block.
-void CachingAllocator::unmap(BlockId id) {
-  const auto page = static_cast<std::uint64_t>(page_size(blocks_[id].small));
-  const std::uint64_t begin = blocks_[id].address;
-  const std::uint64_t end = begin + static_cast<std::uint64_t>(blocks_[id].size);
+void CachingAllocator::unmap(Block* block) {
+  const auto page = static_cast<std::uint64_t>(page_size(block->small));
+  const std::uint64_t begin = block->address;
+  const std::uint64_t end = begin + static_cast<std::uint64_t>(block->size);
   const std::uint64_t first = (begin + page - 1) / page * page;
   const std::uint64_t last = end / page * page;
   if (first >= last) return;
-  erase(id);
-  if (first > begin) {
-    const BlockId front = id;
-    id = split(front, static_cast<std::int64_t>(first - begin));
-    insert(front);
-  }
-  if (last < end) insert(split(id, static_cast<std::int64_t>(last - first)));
-  const std::int64_t bytes = blocks_[id].size;
+  if (first > begin) insert(split(block, static_cast<std::int64_t>(first - begin)));
+  const auto bytes = static_cast<std::int64_t>(last - first);
+  block = take_front(block, bytes);
   stats_.reserved -= bytes;
-  segment_events_.push_back({SegmentEvent::Kind::unmap, blocks_[id].stream, first, bytes});
-  blocks_[id].mapped = false;
-  coalesce(id);
+  segment_events_.push_back({SegmentEvent::Kind::unmap, block->stream, first, bytes});
+  block->state = State::unmapped;
+  coalesce(block);
 }
 
-void CachingAllocator::release_segment(BlockId id) {
-  Block& block = blocks_[id];
-  stats_.reserved -= block.size;
-  segment_events_.push_back({SegmentEvent::Kind::free, block.stream, block.address, block.size});
-  block.size = 0;
-  spare_blocks_.push_back(id);
+void CachingAllocator::release_segment(Block* block) {
+  erase(block);
+  stats_.reserved -= block->size;
+  segment_events_.push_back({SegmentEvent::Kind::free, block->stream, block->address, block->size});
+  drop(block);
 }
 
 /// Gives back every segment that is free as a whole; of expandable segments, every page.
 void CachingAllocator::release_cached_blocks() {
-  for (std::vector<FreeList>& lists : pools_) {
-    for (FreeList& list : lists) {
-      if (expandable_) {
-        std::vector<FreeBlock> cached;
-        cached.swap(list.mapped);
-        list.mapped = cached;  // unmapping changes the list
-        for (const FreeBlock& free : cached) unmap(free.block);
-      } else {
-        const auto whole = [this](const FreeBlock& free) {
-          return blocks_[free.block].prev == kNone && blocks_[free.block].next == kNone;
-        };
-        for (const FreeBlock& free : list.mapped) {
-          if (whole(free)) release_segment(free.block);
-        }
-        list.mapped.erase(std::remove_if(list.mapped.begin(), list.mapped.end(), whole), list.mapped.end());
-      }
+  std::vector<Block*> cached;  // giving back changes the lists
+  for (const std::unique_ptr<FreeList>& list : lists_) {
+    for (Block* block = list->first(); block != nullptr; block = list->after(block)) {
+      cached.push_back(block);
+    }
+  }
+  for (Block* block : cached) {
+    if (expandable_) {
+      unmap(block);
+    } else if (block->prev == &wall_ && block->next == &wall_) {
+      release_segment(block);
     }
   }
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 /// PyTorch's CUDA caching allocator, block by block: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator, of
@@ -31,21 +33,30 @@ struct MemoryStats {
 
 class CachingAllocator {
  public:
-  using BlockId = std::uint32_t;
-  static constexpr BlockId kNone = std::numeric_limits<BlockId>::max();
+  enum class State : std::uint8_t {
+    free,
+    allocated,
+    waiting,   ///< its free was asked for, and waits for other streams
+    unmapped,  ///< address space of an expandable segment, without memory
+  };
 
-  /// A piece of a segment; `prev` and `next` are its neighbours there.
-  struct Block {
+  /// What puts a free block in its place: a size, an address, and the neighbours in a list of blocks in that order.
+  struct Links {
+    std::int64_t size = 0;
     std::uint64_t address = 0;
-    std::int64_t size = 0;       ///< 0: this record is not in use
+    Links* smaller = nullptr;
+    Links* larger = nullptr;
+  };
+
+  /// A piece of a segment. One cache line. Size 0: the record is not in use.
+  struct alignas(64) Block : Links {
+    Block* prev = nullptr;  ///< neighbours in the segment; at its ends a wall, which is never free
+    Block* next = nullptr;
     std::int64_t requested = 0;  ///< of an allocated block
-    BlockId prev = kNone;
-    BlockId next = kNone;
+    std::uint16_t bin = 0;       ///< of a free block
+    State state = State::free;
     std::uint8_t stream = 0;
-    bool small = false;        ///< of the small pool
-    bool allocated = false;    ///< until its free is completed
-    bool freed = false;        ///< its free was asked for, and waits for other streams
-    bool mapped = true;        ///< false: address space of an expandable segment without memory
+    bool small = false;           ///< of the small pool
     bool used_elsewhere = false;  ///< record_stream: another stream uses it too
   };
 
@@ -58,82 +69,119 @@ class CachingAllocator {
   };
 
   explicit CachingAllocator(const AllocatorOptions& options);
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// kNone when the device has no memory left, even after the cached segments went back to it.
-  BlockId malloc(std::int64_t bytes, std::uint8_t stream);
-  void free(BlockId block);
+  /// Null when the device has no memory left, even after the cached segments went back to it.
+  Block* malloc(std::int64_t bytes, std::uint8_t stream);
+  void free(Block* block);
+  /// What malloc and free at once would do: nothing, where a cached block serves (it is split and made whole again).
+  /// The size of the block; 0 where none serves, and malloc has to be called.
+  std::int64_t transient_block(std::int64_t bytes, std::uint8_t stream);
   /// Tensor.record_stream: the free will wait for what `stream` has been given to do. No event's time is simulated:
   /// each is over when the next malloc looks.
-  void record_stream(BlockId block, std::uint8_t stream);
+  void record_stream(Block* block, std::uint8_t stream);
   /// torch.cuda.empty_cache()
   void empty_cache();
 
   const MemoryStats& stats() const { return stats_; }
-  const Block& block(BlockId id) const { return blocks_[id]; }
-  const std::vector<Block>& blocks() const { return blocks_; }
+  /// All blocks, by address.
+  std::vector<const Block*> blocks() const;
+  bool starts_segment(const Block& block) const { return block.prev == &wall_; }
   const std::vector<SegmentEvent>& segment_events() const { return segment_events_; }
   /// num_alloc_retries: how often the cached segments had to go before the device could give more.
   int retries() const { return retries_; }
 
-  /// Each request takes a multiple of this. kMinBlockSize
+  /// Each request takes a multiple of this: kMinBlockSize.
   static constexpr std::int64_t kMinBlock = 512;
-  /// The largest block of the small pool. kSmallSize
+  /// The largest block of the small pool: kSmallSize.
   static constexpr std::int64_t kSmallSize = kMiB;
-  /// A segment, or a page, of the small pool. kSmallBuffer
+  /// A segment, or a page of an expandable one, of the small pool: kSmallBuffer.
   static constexpr std::int64_t kSmallSegment = 2 * kMiB;
-  /// A segment for large requests that are below kMinLargeAlloc, or a page. kLargeBuffer
+  /// The same of the large pool, for requests below kMinLargeAlloc: kLargeBuffer.
   static constexpr std::int64_t kLargeSegment = 20 * kMiB;
-  /// Requests from here on get a segment of their own size. kMinLargeAlloc
+  /// Requests from here on get a segment of their own size, a multiple of kRoundLarge.
   static constexpr std::int64_t kMinLargeAlloc = 10 * kMiB;
-  /// ... rounded up to this. kRoundLarge
   static constexpr std::int64_t kRoundLarge = 2 * kMiB;
 
-  static std::int64_t round_size(std::int64_t bytes);
+  static std::int64_t round_size(std::int64_t bytes) {
+    return bytes < kMinBlock ? kMinBlock : (bytes + kMinBlock - 1) & ~(kMinBlock - 1);
+  }
   /// The segment that a (rounded) request asks the device for.
   static std::int64_t segment_size(std::int64_t size);
 
  private:
-  /// Free blocks of one pool and stream, by size and then address: BlockComparatorSize.
-  struct FreeBlock {
-    std::int64_t size;
-    BlockId block;
-  };
-  struct FreeList {
-    std::vector<FreeBlock> mapped;
-    std::vector<BlockId> unmapped;  ///< by address
+  /// Free blocks of one pool and stream, in the order of BlockComparatorSize: by size, then by address. Sizes are
+  /// binned (32 bins between powers of two); each bin is a sorted ring of blocks, of which few are ever passed on the
+  /// way. What this costs is mispredicted branches, so there is an end to each ring that compares as larger than any
+  /// block.
+  class FreeList {
+   public:
+    FreeList();
+    FreeList(const FreeList&) = delete;
+    FreeList& operator=(const FreeList&) = delete;
+
+    void insert(Block* block);
+    void erase(Block* block);
+    /// The smallest block that holds `size`, the one of the lowest address among equals; null if there is none.
+    Block* lower_bound(std::int64_t size) const;
+    Block* after(const Block* block) const;
+    Block* first() const { return first_from(0); }
+
+    std::vector<Block*> unmapped;  ///< by address
+
+   private:
+    static constexpr std::uint32_t kBins = 52 * 32;  // from 512 to beyond 2^60 bytes
+
+    static std::uint32_t bin_of(std::int64_t size);
+    Block* first_from(std::uint32_t bin) const;
+
+    std::array<Links, kBins> bins_;
+    std::array<std::uint64_t, kBins / 64 + 1> used_{};  // a bit for each bin that is not empty
+    std::uint64_t used_words_ = 0;                      // a bit for each word of these that is not zero
   };
 
-  FreeList& free_list(const Block& block) { return pools_[block.small][block.stream]; }
-  std::vector<FreeBlock>::iterator find(FreeList& list, const Block& block);
-  void insert(BlockId id);
-  void erase(BlockId id);
-  BlockId new_block(const Block& block);
-  BlockId split(BlockId id, std::int64_t size);
-  bool merge(BlockId id, BlockId other);
-  void coalesce(BlockId id);
-  void free_block(BlockId id);
+  static std::size_t list_index(bool small, std::uint8_t stream) { return std::size_t{stream} * 2 + small; }
+  FreeList& list(const Block& block) { return *lists_[list_index(block.small, block.stream)]; }
+  void add_stream(std::uint8_t stream);
+  void insert_unmapped(Block* block);
+  void erase_unmapped(Block* block);
+  void insert(Block* block);
+  void erase(Block* block);
+  void resize(Block* block, std::uint64_t address, std::int64_t size);
+  Block* new_block();
+  void drop(Block* block);
+  Block* split(Block* block, std::int64_t size);
+  Block* take_front(Block* block, std::int64_t size);
+  void coalesce(Block* block);
+  void free_block(Block* block);
   void process_events();
 
-  BlockId best_fit(FreeList& list, std::int64_t size);
-  BlockId grow(std::int64_t size, bool small, std::uint8_t stream);
+  bool splits(const Block& block, std::int64_t size) const;
+  Block* best_fit(const FreeList& free_blocks, std::int64_t size);
+  Block* grow(std::int64_t size, bool small, std::uint8_t stream);
   bool take(std::int64_t size);
-  BlockId new_segment(std::int64_t size, bool small, std::uint8_t stream, bool mapped);
-  BlockId expand(std::int64_t size, bool small, std::uint8_t stream);
-  BlockId find_expandable(std::int64_t size, bool small, std::uint8_t stream);
-  BlockId map(BlockId id, std::int64_t size);
-  void unmap(BlockId id);
-  void release_segment(BlockId id);
+  Block* new_segment(std::int64_t size, bool small, std::uint8_t stream, State state);
+  Block* expand(std::int64_t size, bool small, std::uint8_t stream);
+  Block* find_expandable(std::int64_t size, bool small, std::uint8_t stream);
+  Block* map(Block* block, std::int64_t size);
+  void unmap(Block* block);
+  void release_segment(Block* block);
   void release_cached_blocks();
+
+  static constexpr std::size_t kChunk = 256;
 
   std::int64_t usable_bytes_;
   bool expandable_;
   MemoryStats stats_;
   int retries_ = 0;
   std::uint64_t next_address_;
-  std::vector<Block> blocks_;
-  std::vector<BlockId> spare_blocks_;
-  std::vector<BlockId> waiting_;  ///< frees that wait for other streams
-  std::array<std::vector<FreeList>, 2> pools_;
+  std::vector<std::unique_ptr<Block[]>> chunks_;
+  std::size_t chunk_used_ = kChunk;               // of the last chunk
+  Block* spare_ = nullptr;                        // records not in use, linked by `next`
+  std::vector<Block*> waiting_;                   // frees that wait for other streams
+  std::vector<std::unique_ptr<FreeList>> lists_;  // of stream s: 2s large, 2s + 1 small
+  Block wall_;                                    // beside the ends of every segment
   std::vector<SegmentEvent> segment_events_;
 };
 

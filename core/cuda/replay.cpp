@@ -19,7 +19,7 @@ class Replayer {
   Replayer(const Log& log, const AllocatorOptions& options)
       : log_(log), usable_bytes_(options.usable_bytes), allocator_(options) {
     result_.block_bytes.resize(log.storages.size());
-    blocks_.resize(log.storages.size(), CachingAllocator::kNone);
+    blocks_.resize(log.storages.size());
   }
 
   Replay run() {
@@ -54,34 +54,42 @@ class Replayer {
     std::uint32_t peak_event = begin - 1;  // before the first event: kNever
     for (std::uint32_t i = begin; i < end; ++i) {
       const Event& event = log_.events[i];
-      CachingAllocator::BlockId& block = blocks_[event.storage];
-      switch (event.kind) {
-        case EventKind::alloc: {
-          const std::int64_t bytes = log_.storages[event.storage].bytes;
-          if (bytes == 0) break;  // never reaches the allocator
-          block = allocator_.malloc(bytes, event.stream);
-          if (stats.reserved != reserved_) note_reserved(i);
-          if (block == CachingAllocator::kNone) {
-            fail(i, bytes);
-            end = i;
-            break;
+      if (event.kind == EventKind::alloc) {
+        const std::int64_t bytes = log_.storages[event.storage].bytes;
+        if (bytes == 0) continue;  // never reaches the allocator
+        if (i + 1 < end && log_.events[i + 1].kind == EventKind::free && log_.events[i + 1].storage == event.storage) {
+          // A workspace, mostly.
+          if (const std::int64_t size = allocator_.transient_block(bytes, event.stream)) {
+            result_.block_bytes[event.storage] = size;
+            MemoryStats meanwhile = stats;
+            meanwhile.allocated += size;
+            meanwhile.active += size;
+            meanwhile.requested += bytes;
+            if (meanwhile.allocated > peak.allocated) peak_event = i;
+            raise(peak, meanwhile);
+            ++i;
+            continue;
           }
-          result_.block_bytes[event.storage] = allocator_.block(block).size;
-          if (stats.allocated > peak.allocated) peak_event = i;
-          raise(peak, stats);
+        }
+        CachingAllocator::Block* const block = allocator_.malloc(bytes, event.stream);
+        if (stats.reserved != reserved_) note_reserved(i);
+        if (block == nullptr) {
+          fail(i, bytes);
           break;
         }
-        case EventKind::free:
-          if (block == CachingAllocator::kNone) break;
+        blocks_[event.storage] = block;
+        result_.block_bytes[event.storage] = block->size;
+        if (stats.allocated > peak.allocated) peak_event = i;
+        raise(peak, stats);
+      } else if (event.kind == EventKind::empty_cache) {
+        allocator_.empty_cache();
+        if (stats.reserved != reserved_) note_reserved(i);
+      } else if (CachingAllocator::Block* const block = blocks_[event.storage]) {
+        if (event.kind == EventKind::free) {
           allocator_.free(block);
-          break;
-        case EventKind::record_stream:
-          if (block != CachingAllocator::kNone) allocator_.record_stream(block, event.stream);
-          break;
-        case EventKind::empty_cache:
-          allocator_.empty_cache();
-          if (stats.reserved != reserved_) note_reserved(i);
-          break;
+        } else {
+          allocator_.record_stream(block, event.stream);
+        }
       }
     }
     phase_peak_event_ = peak_event;
@@ -103,7 +111,7 @@ class Replayer {
   const Log& log_;
   std::int64_t usable_bytes_;
   CachingAllocator allocator_;
-  std::vector<CachingAllocator::BlockId> blocks_;  // of each storage
+  std::vector<CachingAllocator::Block*> blocks_;  // of each storage
   std::int64_t reserved_ = 0;
   std::uint32_t phase_peak_event_ = kNever;
   Replay result_;

@@ -11,11 +11,11 @@ namespace oometer {
 
 /// torch.OutOfMemoryError: what was asked, what there was.
 struct OutOfMemory {
-  std::uint32_t event = 0;      ///< of the log; the replay ends here
-  std::int64_t requested = 0;   ///< what the tensor needs
-  std::int64_t segment = 0;     ///< what the device was asked for: "Tried to allocate ..."
-  std::int64_t device_free = 0; ///< what the device had left, after the cached segments went back
-  MemoryStats in_use;           ///< at that moment
+  std::uint32_t event = 0;       ///< of the log; the replay ends here
+  std::int64_t requested = 0;    ///< what the tensor needs
+  std::int64_t segment = 0;      ///< what the device was asked for: "Tried to allocate ..."
+  std::int64_t device_free = 0;  ///< what the device had left, after the cached segments went back
+  MemoryStats in_use;            ///< at that moment
 };
 
 /// The life of a log in the caching allocator.
