@@ -6,11 +6,13 @@ const here = fileURLToPath(new URL('.', import.meta.url));
 
 // The tests live in tests/web; their packages live here.
 export default defineConfig({
-  root: resolve(here, '..'),
   resolve: {
-    alias: Object.fromEntries(
-      ['playwright-core', 'axe-core', 'vitest'].map((name) => [name, resolve(here, 'node_modules', name)]),
-    ),
+    alias: [
+      { find: /^playwright-core$/, replacement: resolve(here, 'node_modules/playwright-core/index.mjs') },
+      { find: /^axe-core$/, replacement: resolve(here, 'node_modules/axe-core/axe.js') },
+      { find: /^vitest$/, replacement: resolve(here, 'node_modules/vitest/dist/index.js') },
+    ],
   },
-  test: { include: ['tests/web/**/*.test.ts'], environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 },
+  server: { fs: { allow: ['..'] } },
+  test: { dir: '../tests/web', environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 },
 });

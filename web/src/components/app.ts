@@ -159,9 +159,6 @@ export class OometerApp extends LitElement {
         min-height: 7.5rem;
         color: var(--text-soft);
       }
-      .stale {
-        opacity: 0.45;
-      }
       footer {
         padding: 1rem 1.25rem;
         border-top: 1px solid var(--line);
@@ -254,6 +251,8 @@ export class OometerApp extends LitElement {
     }
     // Only now is it known which models and GPUs a link may name.
     this.openLink();
+    await this.updateComplete;
+    performance.mark('oometer-first-answer');
   }
 
   private openLink(): void {
@@ -376,7 +375,7 @@ export class OometerApp extends LitElement {
         </section>
         ${
           result
-            ? html`<div class="details ${trouble ? 'stale' : ''}">
+            ? html`<div class="details">
                 <oometer-holders .report=${result.report}></oometer-holders>
                 <oometer-phases .report=${result.report}></oometer-phases>
                 <oometer-tensors .report=${result.report}></oometer-tensors>

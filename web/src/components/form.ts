@@ -282,9 +282,10 @@ export class OometerForm extends LitElement {
   }
 
   private number(key: FieldKey): TemplateResult {
+    const { label, hint } = field(key);
     return html`
-      <div class="field">
-        <label for=${key}>${field(key).label}</label>
+      <div class="field" title=${hint ?? nothing}>
+        <label for=${key}>${label}</label>
         <input
           id=${key}
           data-key=${key}
@@ -299,6 +300,7 @@ export class OometerForm extends LitElement {
             this.set(key, (event.target as HTMLInputElement).value);
           }}
         />
+        ${hint ? html`<p class="hidden" id="${key}-hint">${hint}</p>` : nothing}
       </div>
     `;
   }

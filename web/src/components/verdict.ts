@@ -128,8 +128,10 @@ export class OometerVerdict extends LitElement {
         color: var(--text-soft);
         white-space: nowrap;
       }
-      :host([stale]) .verdict,
-      :host([stale]) .track {
+      :host([stale]) .verdict {
+        --status: var(--text-soft);
+      }
+      :host([stale]) .bar {
         opacity: 0.5;
       }
       @media (max-width: 48rem) {
