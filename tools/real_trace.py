@@ -136,26 +136,52 @@ def memory_events(roots: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
     yield from ((event, path) for _, event, path in sorted(found, key=lambda f: f[0]))
 
 
+def paired(actions: list[dict[str, Any]], profiled: list[tuple[Any, list[Any]]]) -> Iterator[tuple[dict[str, Any], Any, list[Any]]]:
+    """Each action of the allocator with its event in the profile; a dispatch mode hides some of these."""
+    at = 0
+    for action in actions:
+        size = action["size"] if action["action"] == "alloc" else -1
+        if at < len(profiled):
+            event, path = profiled[at]
+            if event.extra_fields.ptr == action["addr"] and (event.extra_fields.alloc_size > 0) == (size > 0):
+                at += 1
+                yield action, event, path
+                continue
+        yield action, None, []
+    if at < len(profiled):
+        raise SystemExit("the profile and the allocator's history are not in the same order")
+
+
 def write(out: Path, profile: Any, history: list[dict[str, Any]], modules: Modules, named: dict[int, str]) -> int:
     """Pairs the profile (labels) with the allocator's history (requested bytes, stream), one to one."""
     actions = [e for e in history if e["action"] in ("alloc", "free_requested")]
     profiled = list(memory_events(profile.profiler.kineto_results.experimental_event_tree()))
-    if len(actions) != len(profiled):
-        raise SystemExit(f"{len(actions)} actions of the allocator but {len(profiled)} in the profile")
+    pairs = list(paired(actions, profiled))
+    if missing := sum(event is None for _, event, _ in pairs):
+        print(f"{missing} of the allocator's {len(actions)} actions are not in the profile: their labels are empty")
     streams = {s: i for i, s in enumerate(sorted({a["stream"] for a in actions}))}
     live: dict[int, dict[str, Any]] = {}
     lines: list[dict[str, Any]] = []
-    for action, (event, path) in zip(actions, profiled, strict=True):
-        size, fields = action["size"], event.extra_fields
-        if fields.ptr != action["addr"] or (fields.alloc_size > 0) != (action["action"] == "alloc"):
-            raise SystemExit("the profile and the allocator's history are not in the same order")
+    primed: set[int] = set()
+    for action, event, path in pairs:
+        size = action["size"]
         labels = context_of(path, modules)
+        if event is None and lines:
+            labels |= {key: lines[-1][key] for key in ("iteration", "phase", "module")}
+        if labels["path"].endswith("nonzero/empty") and size == 4:  # DeviceValues put the count there: not PyTorch's own
+            primed.add(action["addr"])
+            continue
+        if action["addr"] in primed:
+            primed.remove(action["addr"])
+            continue
+        labels["path"] = labels["path"].replace("nonzero/nonzero", "nonzero")
         if frames := [f"{short(f['filename'])}:{f['line']}:{f['name']}" for f in action.get("frames", [])]:
             labels["frame"] = next(iter(interesting(frames)), "")
             labels["frames"] = interesting(frames)[:4]
         if action["action"] == "alloc":
             line = {"event": "alloc", "bytes": size, "storage": len(lines), "stream": streams[action["stream"]], **labels}
-            line["block"] = fields.alloc_size
+            if event is not None:
+                line["block"] = event.extra_fields.alloc_size
             live[action["addr"]] = line
         else:
             made = live.pop(action["addr"])

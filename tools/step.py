@@ -102,6 +102,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if "job" not in document and "model" in document and "class" in document["model"]:
         return document
     job = document.get("job", document)
+    data, model = job.get("data", {}), model_of(job)
     training, parallel = job.get("training", {}), job.get("parallel", {})
     optimizer = training.get("optimizer", {})
     attention = training.get("attention", "sdpa")
@@ -123,13 +124,12 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if stage == "custom":
         keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
-    elif job["model"].get("config", {}).get("model_type") != "llama":
+    elif "vision_config" in model["config"]:
         train |= STAGES[stage]
     if training.get("lora"):
         lora = training["lora"]
         train["lora"] = {"r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora.get("dropout", 0.0)}
         train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "modules_to_save", "also_train") if lora.get(k)}
-    data, model = job.get("data", {}), model_of(job)
     spec: Spec = {
         "name": job["model"].get("name", job["model"].get("preset", "job")),
         "model": model,
