@@ -1,4 +1,5 @@
 // Run from the repository's root (npm run lint does), so that tests/web is in reach.
+import { fileURLToPath } from 'node:url';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
@@ -7,7 +8,10 @@ export default tseslint.config(
     files: ['web/**/*.ts', 'tests/web/**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],
     languageOptions: {
-      parserOptions: { project: ['./web/tsconfig.json'], tsconfigRootDir: `${import.meta.dirname}/..` },
+      parserOptions: {
+        project: ['./web/tsconfig.json'],
+        tsconfigRootDir: fileURLToPath(new URL('..', import.meta.url)),
+      },
     },
     rules: {
       '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true }],

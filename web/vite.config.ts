@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
-import { presetTraits } from './presets.plugin';
+import { preloadCore, presetTraits } from './vite.plugins';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
@@ -15,7 +15,7 @@ export default defineConfig(() => {
   }
   return {
     base: './', // works from any sub-path
-    plugins: [presetTraits()],
+    plugins: [presetTraits(), preloadCore()],
     resolve: { alias: { 'oometer-core': core } },
     server: { fs: { allow: ['..'] } },
     build: {

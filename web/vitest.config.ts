@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { presetTraits } from './presets.plugin';
+import { presetTraits } from './vite.plugins';
 
 export default defineConfig({
   plugins: [presetTraits()],

@@ -6,6 +6,7 @@ import { exact, gibNumber, percent } from '../format/bytes';
 import { FACTORS, sum } from '../format/factors';
 import { peakPlace } from '../format/words';
 import { styles } from '../styles/inline';
+import { breakable } from './breakable';
 import { fill, shared } from '../styles/shared';
 import type { Report } from '../wasm/report';
 
@@ -85,7 +86,7 @@ export class OometerHolders extends LitElement {
       }
       .modules th[scope='row'] {
         max-width: 16rem;
-        overflow-wrap: anywhere;
+        overflow-wrap: break-word;
       }
       .bar {
         display: flex;
@@ -93,7 +94,6 @@ export class OometerHolders extends LitElement {
       }
       .segment {
         flex: none;
-        min-width: 1px;
         box-shadow: inset -1px 0 0 var(--surface);
         forced-color-adjust: none;
       }
@@ -133,6 +133,7 @@ export class OometerHolders extends LitElement {
         transform: rotate(45deg) translateY(-0.15rem);
       }
       .leaf {
+        display: inline-block;
         padding-left: 0.9rem;
       }
       .kind {
@@ -271,7 +272,7 @@ export class OometerHolders extends LitElement {
   }
 
   private name({ module, name, open }: Row): TemplateResult {
-    const label = html`${name === '' ? 'outside the model' : name} <span class="kind">${module.type}</span>`;
+    const label = html`${name === '' ? 'outside the model' : breakable(name)} <span class="kind">${module.type}</span>`;
     if (module.children.length === 0) return html`<span class="leaf">${label}</span>`;
     return html`<button
       class="toggle"

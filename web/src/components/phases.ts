@@ -43,6 +43,9 @@ export class OometerPhases extends LitElement {
       .peak .allocated {
         background: var(--accent);
       }
+      th[scope='row'] {
+        white-space: nowrap;
+      }
       .mark {
         padding: 0.05rem 0.4rem;
         border-radius: 999px;
@@ -53,7 +56,8 @@ export class OometerPhases extends LitElement {
         white-space: nowrap;
       }
       @media (max-width: 40rem) {
-        thead th {
+        thead th,
+        th[scope='row'] {
           white-space: normal;
         }
         td.chart {

@@ -1,6 +1,7 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, size } from '../format/bytes';
 import { shape } from '../format/words';
+import { breakable } from './breakable';
 import { shared } from '../styles/shared';
 import type { LargeTensor, Report } from '../wasm/report';
 
@@ -74,7 +75,7 @@ function row(tensor: LargeTensor): TemplateResult {
       <td class="number" title=${exact(tensor.bytes)}>${size(tensor.bytes)}</td>
       <td class="shape">${shape(tensor.shape)}</td>
       <td>${tensor.dtype}</td>
-      <td class="module"><code>${tensor.module === '' ? '–' : tensor.module}</code></td>
+      <td class="module"><code>${tensor.module === '' ? '–' : breakable(tensor.module)}</code></td>
       <td>${tensor.role}</td>
     </tr>
   `;

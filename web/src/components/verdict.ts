@@ -98,8 +98,8 @@ export class OometerVerdict extends LitElement {
       }
       .segment {
         flex: none;
-        min-width: 1px;
-        box-shadow: inset -2px 0 0 var(--surface);
+        min-width: 2px;
+        box-shadow: inset -1px 0 0 var(--surface);
         forced-color-adjust: none;
       }
       .limit {

@@ -84,7 +84,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'checkpointing',
     label: 'Activation checkpointing',
-    hint: 'Keeps only each block’s input and computes the rest again: much less memory, about a third more time.',
+    hint: 'Much less memory, about a third more time.',
     kind: 'select',
     choices: choices(
       ['none', 'Off'],
@@ -96,7 +96,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'parallel',
     label: 'Data parallelism',
-    hint: 'ZeRO-2 spreads gradients and optimizer states over the GPUs.',
+    hint: 'ZeRO-2 spreads gradients and optimizer states.',
     kind: 'select',
     choices: choices(['none', 'None (one GPU)'], ['zero2', 'DeepSpeed ZeRO-2']),
     pointers: ['/parallel'],
@@ -104,7 +104,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'precision',
     label: 'Precision',
-    hint: 'Of the weights; mixed keeps fp32 weights and computes in 16 bits.',
+    hint: 'Mixed keeps fp32 weights, computes in 16 bits.',
     kind: 'select',
     choices: choices(
       ['bf16', 'bf16'],
@@ -125,7 +125,6 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'impl',
     label: 'Implementation',
-    hint: 'foreach is quick but holds copies during its step.',
     kind: 'select',
     choices: choices(['fused', 'fused'], ['foreach', 'foreach'], ['for-loop', 'for-loop']),
     pointers: ['/training/optimizer/implementation'],
@@ -133,7 +132,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'attention',
     label: 'Attention',
-    hint: 'eager and math keep a score for every pair of tokens.',
+    hint: 'eager and math keep a score per pair of tokens.',
     kind: 'select',
     choices: choices(
       ['sdpa', 'SDPA (PyTorch chooses)'],
@@ -175,7 +174,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'segments',
     label: 'Expandable segments',
-    hint: 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; less is lost to fragmentation.',
+    hint: 'Less is lost to fragmentation.',
     kind: 'select',
     choices: choices(['off', 'Off'], ['on', 'On']),
     pointers: ['/runtime/expandable_segments'],

@@ -103,7 +103,7 @@ export const shared = css`
   code {
     font-family: var(--mono);
     font-size: 0.92em;
-    overflow-wrap: anywhere;
+    overflow-wrap: break-word;
   }
 `;
 

@@ -32,3 +32,25 @@ export function presetTraits(): Plugin {
     },
   };
 }
+
+/** Lets the browser fetch the core while it still reads the page's own script: the first answer waits for both. */
+export function preloadCore(): Plugin {
+  return {
+    name: 'preload-core',
+    transformIndexHtml: {
+      order: 'post',
+      handler: (_html, { bundle }) =>
+        Object.keys(bundle ?? {}).flatMap((file) => {
+          const href = `./${file}`;
+          if (/oometer-[^/]*\.wasm$/.test(file)) {
+            const attrs = { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href };
+            return [{ tag: 'link', injectTo: 'head' as const, attrs }];
+          }
+          if (/oometer-[^/]*\.js$/.test(file)) {
+            return [{ tag: 'link', injectTo: 'head' as const, attrs: { rel: 'modulepreload', crossorigin: '', href } }];
+          }
+          return [];
+        }),
+    },
+  };
+}

@@ -1,0 +1,78 @@
+import { describe, expect, it } from 'vitest';
+import type { Factors } from '../format/factors';
+import type { Module, Report } from '../wasm/report';
+import { factorSegments, limitScale, moduleRows, totalSegments } from './stack';
+
+const none: Factors = {
+  parameters: 0,
+  gradients: 0,
+  optimizer_states: 0,
+  activations: 0,
+  temporaries: 0,
+  buffers_and_inputs: 0,
+  allocator_rounding: 0,
+};
+
+const module = (path: string, parameters: number, children: Module[] = []): Module => ({
+  ...none,
+  path,
+  type: '',
+  modality: '',
+  parameters,
+  children,
+});
+
+function report(total: number, limit: number): Report {
+  return {
+    peak: { allocated: total - 20, reserved: total - 5, outside_allocator: 5, total },
+    breakdown: { ...none, parameters: total - 30, activations: 10 },
+    interval: { of: 'total', low: total - 2, high: total + 2, basis: '' },
+    gpu: { usable_bytes: limit },
+  } as Report;
+}
+
+it('a bar shows what is there, in the order of the factors', () => {
+  const segments = factorSegments({ ...none, activations: 3, parameters: 5 });
+  expect(segments.map(({ key, bytes }) => [key, bytes])).toEqual([
+    ['parameters', 5],
+    ['activations', 3],
+  ]);
+});
+
+it('the bar against the limit sums to the total', () => {
+  const segments = totalSegments(report(100, 120));
+  expect(segments.map(({ key }) => key)).toEqual(['parameters', 'activations', 'cached', 'outside']);
+  expect(segments.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(100);
+});
+
+describe('limitScale', () => {
+  it('is the GPU where the job fits', () => {
+    expect(limitScale(report(50, 200))).toEqual({ whole: 200, limit: 100, low: 24, high: 26 });
+  });
+  it('is the job where it does not', () => {
+    const scale = limitScale(report(300, 200));
+    expect(scale.whole).toBeGreaterThan(302);
+    expect(scale.limit).toBeLessThan(70);
+  });
+});
+
+describe('moduleRows', () => {
+  const layers = [module('lm.layers.0', 30), module('lm.layers.1', 40)];
+  const tree = [module('vision', 10), module('lm', 70, layers), module('unused', 0)];
+
+  it('puts the largest first and leaves out what holds nothing', () => {
+    expect(moduleRows(tree, new Set()).map(({ name }) => name)).toEqual(['lm', 'vision']);
+  });
+  it('opens a module in the order of the model, with short names', () => {
+    const rows = moduleRows(tree, new Set(['lm']));
+    expect(rows.map(({ name, depth, total }) => [name, depth, total])).toEqual([
+      ['lm', 0, 70],
+      ['layers.0', 1, 30],
+      ['layers.1', 1, 40],
+      ['vision', 0, 10],
+    ]);
+  });
+  it('looks through a nameless root', () => {
+    expect(moduleRows([module('', 80, tree)], new Set()).map(({ name }) => name)).toEqual(['lm', 'vision']);
+  });
+});
