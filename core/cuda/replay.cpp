@@ -20,6 +20,7 @@ class Replayer {
       : log_(log), usable_bytes_(options.usable_bytes), allocator_(options) {
     result_.block_bytes.resize(log.storages.size());
     blocks_.resize(log.storages.size());
+    result_.highs.resize((log.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
   }
 
   Replay run() {
@@ -67,6 +68,7 @@ class Replayer {
             meanwhile.requested += bytes;
             if (meanwhile.allocated > peak.allocated) peak_event = i;
             raise(peak, meanwhile);
+            note_high(i, meanwhile.allocated);
             ++i;
             continue;
           }
@@ -81,6 +83,7 @@ class Replayer {
         result_.block_bytes[event.storage] = block->size;
         if (stats.allocated > peak.allocated) peak_event = i;
         raise(peak, stats);
+        note_high(i, stats.allocated);
       } else if (event.kind == EventKind::empty_cache) {
         allocator_.empty_cache();
         if (stats.reserved != reserved_) note_reserved(i);
@@ -94,6 +97,11 @@ class Replayer {
     }
     phase_peak_event_ = peak_event;
     return peak;
+  }
+
+  void note_high(std::uint32_t event, std::int64_t allocated) {
+    Replay::High& high = result_.highs[event / Replay::kRun];
+    if (allocated > high.allocated) high = {event, allocated};
   }
 
   void note_reserved(std::uint32_t event) {

@@ -25,12 +25,20 @@ struct Replay {
     std::int64_t bytes;  ///< from this event on
   };
 
+  /// The highest moment of a run of kRun events; allocated -1 where nothing was allocated in it.
+  struct High {
+    std::uint32_t event;
+    std::int64_t allocated;
+  };
+  static constexpr std::uint32_t kRun = 16;
+
   MemoryStats peak;                       ///< of the iterations (of the whole log, if it marks none)
   std::int64_t peak_reserved = 0;         ///< of the whole log, `init` included
   std::uint32_t peak_event = kNever;      ///< after it, peak.allocated is reached for the first time
   std::vector<MemoryStats> phases;        ///< peaks while each of Log::phases lasts
   std::vector<std::int64_t> block_bytes;  ///< of each storage: rounded, with the slack of a block that was not split
   std::vector<Reserved> reserved;         ///< each change
+  std::vector<High> highs;                ///< of events [0, kRun), [kRun, 2 kRun) ...
   int retries = 0;                        ///< cached segments had to go back before the device could give more
   std::optional<OutOfMemory> out_of_memory;
 };

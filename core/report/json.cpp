@@ -1,0 +1,225 @@
+#include "report/json.h"
+
+#include "report/json_writer.h"
+#include "version.h"
+
+namespace oometer {
+
+namespace {
+
+void write_factors(JsonWriter& json, const Factors& factors) {
+  for (std::size_t i = 0; i < kFactors; ++i) json.member(factor_name(static_cast<Factor>(i)), factors.data()[i]);
+}
+
+void write_moment(JsonWriter& json, const Log& log, const Moment& moment) {
+  const bool known = moment.event < log.events.size();
+  json.member("iteration", moment.iteration);
+  json.member("phase", phase_name(moment.phase));
+  json.member("module", known ? module_path(log, moment.module) : std::string());
+  json.member("op", known && moment.op < log.ops.size() ? log.ops[moment.op] : "");
+}
+
+const char* modality_name(Modality modality) {
+  constexpr const char* kNames[] = {"", "vision", "projector", "language"};
+  return kNames[static_cast<std::size_t>(modality)];
+}
+
+/// The module tree, in the order in which the modules were made.
+class ModuleTree {
+ public:
+  ModuleTree(JsonWriter& json, const Report& report, const Log& log, bool full)
+      : json_(json),
+        report_(report),
+        log_(log),
+        full_(full),
+        first_child_(log.modules.size(), kNone),
+        next_(log.modules.size(), kNone) {
+    for (std::size_t i = log.modules.size(); i-- > 1;) {
+      ModuleId& first = first_child_[log.modules[i].parent];
+      next_[i] = first;
+      first = static_cast<ModuleId>(i);
+    }
+  }
+
+  void write(ModuleId id) {
+    const ModuleRecord& module = log_.modules[id];
+    json_.begin_object();
+    json_.member("path", path_);
+    json_.member("type", module.type);
+    json_.member("modality", modality_name(module.modality));
+    json_.member("parameter_count", report_.parameter_count[id]);
+    write_factors(json_, report_.modules[id]);
+    json_.key("children");
+    json_.begin_array();
+    if (full_ || module.index < 0) {
+      const std::size_t length = path_.size();
+      for (ModuleId child = first_child_[id]; child != kNone; child = next_[child]) {
+        if (length > 0) path_ += '.';
+        path_ += log_.modules[child].name;
+        if (log_.modules[child].index >= 0) path_ += '.' + std::to_string(log_.modules[child].index);
+        write(child);
+        path_.resize(length);
+      }
+    }
+    json_.end_array();
+    json_.end_object();
+  }
+
+ private:
+  static constexpr ModuleId kNone = std::numeric_limits<ModuleId>::max();
+
+  JsonWriter& json_;
+  const Report& report_;
+  const Log& log_;
+  bool full_;
+  std::vector<ModuleId> first_child_, next_;
+  std::string path_;
+};
+
+void write_judgement(JsonWriter& json, const Report& report, const Log& log, const ReportInput& input) {
+  json.member("verdict", verdict_name(report.verdict));
+  json.member("fits", report.fits);
+  json.member("headroom", report.headroom);
+  json.key("peak");
+  json.begin_object();
+  json.member("allocated", report.peak.allocated);
+  json.member("reserved", report.peak.reserved);
+  json.member("outside_allocator", report.outside_allocator);
+  json.member("total", report.total);
+  json.end_object();
+  json.key("interval");
+  json.begin_object();
+  json.member("of", "total");
+  json.member("low", report.low);
+  json.member("high", report.high);
+  json.member("basis", report.basis);
+  json.end_object();
+  json.key("gpu");
+  json.begin_object();
+  json.member("name", input.gpu.id);
+  json.member("usable_bytes", input.gpu.usable_bytes);
+  json.end_object();
+  json.key("out_of_memory");
+  if (report.out_of_memory) {
+    const OutOfMemory& out = *report.out_of_memory;
+    json.begin_object();
+    json.member("requested", out.requested);
+    json.member("tried", out.segment);
+    json.member("free", out.device_free);
+    json.member("allocated", out.in_use.allocated);
+    json.member("reserved", out.in_use.reserved);
+    write_moment(json, log, report.out_of_memory_at);
+    json.end_object();
+  } else {
+    json.null();
+  }
+  json.key("peak_at");
+  json.begin_object();
+  write_moment(json, log, report.peak_at);
+  json.end_object();
+}
+
+void write_phases(JsonWriter& json, const Report& report, const Log& log) {
+  json.key("phases");
+  json.begin_array();
+  for (std::size_t i = 0; i < log.phases.size(); ++i) {
+    json.begin_object();
+    json.member("iteration", log.phases[i].iteration);
+    json.member("name", phase_name(log.phases[i].name));
+    json.member("event", log.phases[i].first_event);
+    json.member("allocated", report.phases[i].allocated);
+    json.member("reserved", report.phases[i].reserved);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_timeline(JsonWriter& json, const Report& report) {
+  json.key("timeline");
+  json.begin_object();
+  json.key("columns");
+  json.begin_array();
+  for (const char* column : {"event", "allocated", "reserved"}) json.value(column);
+  for (std::size_t i = 0; i < kFactors; ++i) json.value(factor_name(static_cast<Factor>(i)));
+  json.end_array();
+  json.key("rows");
+  json.begin_array();
+  for (const TimelineRow& row : report.timeline) {
+    json.begin_array();
+    json.value(std::int64_t{row.event});
+    json.value(row.allocated);
+    json.value(row.reserved);
+    for (const std::int64_t bytes : row.factors) json.value(bytes);
+    json.end_array();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+void write_largest(JsonWriter& json, const Report& report, const Log& log) {
+  json.key("largest");
+  json.begin_array();
+  for (const StorageId id : report.largest) {
+    const StorageRecord& record = log.storages[id];
+    json.begin_object();
+    json.member("bytes", record.bytes);
+    json.key("shape");
+    json.begin_array();
+    for (std::uint32_t i = 0; i < record.ndim; ++i) json.value(log.dims[record.shape + i]);
+    json.end_array();
+    json.member("dtype", dtype_name(record.dtype));
+    json.member("module", module_path(log, record.module));
+    json.member("role", role_text(log, id, report.factors[id]));
+    json.end_object();
+  }
+  json.end_array();
+}
+
+void write_texts(JsonWriter& json, const char* name, const std::vector<std::string>& texts) {
+  json.key(name);
+  json.begin_array();
+  for (const std::string& text : texts) json.value(text);
+  json.end_array();
+}
+
+}  // namespace
+
+std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options) {
+  JsonWriter json;
+  json.begin_object();
+  write_judgement(json, report, log, input);
+  json.key("breakdown");
+  json.begin_object();
+  write_factors(json, report.breakdown);
+  json.end_object();
+  json.key("modules");
+  json.begin_array();
+  if (!log.modules.empty()) ModuleTree(json, report, log, options.full_tree).write(0);
+  json.end_array();
+  write_phases(json, report, log);
+  write_timeline(json, report);
+  write_largest(json, report, log);
+  json.key("model");
+  json.begin_object();
+  json.member("parameters", input.parameters);
+  json.member("trainable", input.trainable);
+  json.end_object();
+  json.key("ranks");
+  json.begin_array();
+  for (const RankPeak& rank : input.ranks) {
+    json.begin_object();
+    json.member("rank", rank.rank);
+    json.member("allocated", rank.allocated);
+    json.member("reserved", rank.reserved);
+    json.end_object();
+  }
+  json.end_array();
+  write_texts(json, "assumptions", input.assumptions);
+  write_texts(json, "unmodelled", input.unmodelled);
+  json.member("events", log.events.size());
+  json.member("version", version());
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace oometer

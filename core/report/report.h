@@ -1,0 +1,131 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda/outside.h"
+#include "cuda/replay.h"
+#include "trace/log.h"
+
+/// What a job's log and its replays say: the paper's Equation 1 (parameters + gradients + optimizer states +
+/// activations, by module) as a view of what is alive at the peak. Everything here is counted, nothing is added.
+namespace oometer {
+
+/// What an allocated byte is for.
+enum class Factor : std::uint8_t {
+  parameters,        ///< gathered ones too
+  gradients,         ///< buckets and flat partitions too
+  optimizer_states,  ///< fp32 master weights, moments, step counters
+  activations,       ///< kept by a forward pass for its backward; recomputed ones and autocast's weights too
+  temporaries,       ///< of operators, libraries and the optimizer
+  buffers_and_inputs,
+  allocator_rounding,  ///< blocks are multiples of 512 bytes, and up to 1 MiB of a large one is not split off
+};
+inline constexpr std::size_t kFactors = 7;
+const char* factor_name(Factor factor);
+
+/// Bytes by factor.
+struct Factors : std::array<std::int64_t, kFactors> {
+  std::int64_t& operator[](Factor factor) {
+    return std::array<std::int64_t, kFactors>::operator[](static_cast<std::size_t>(factor));
+  }
+  std::int64_t operator[](Factor factor) const {
+    return std::array<std::int64_t, kFactors>::operator[](static_cast<std::size_t>(factor));
+  }
+  Factors& operator+=(const Factors& other) {
+    for (std::size_t i = 0; i < kFactors; ++i) data()[i] += other.data()[i];
+    return *this;
+  }
+  std::int64_t sum() const {
+    std::int64_t total = 0;
+    for (const std::int64_t bytes : *this) total += bytes;
+    return total;
+  }
+};
+
+enum class Verdict : std::uint8_t {
+  fits,
+  tight,  ///< it fits, but the interval's upper end does not
+  does_not_fit,
+};
+const char* verdict_name(Verdict verdict);
+
+/// A moment of the log: the state after `event`, which is not of the log if that was before anything happened.
+struct Moment {
+  std::uint32_t event = kNever;
+  int iteration = 0;
+  PhaseName phase = PhaseName::init;
+  ModuleId module = 0;
+  OpId op = 0;
+};
+const char* phase_name(PhaseName phase);
+
+struct TimelineRow {
+  std::uint32_t event = 0;  ///< the state after it
+  std::int64_t allocated = 0;
+  std::int64_t reserved = 0;
+  Factors factors{};
+};
+
+/// One rank's peaks, where ranks differ.
+struct RankPeak {
+  int rank = 0;
+  std::int64_t allocated = 0;
+  std::int64_t reserved = 0;
+};
+
+/// What the log does not know.
+struct ReportInput {
+  Gpu gpu;
+  Outside outside;
+  bool expandable_segments = false;
+  bool source_only = false;  ///< what the job runs was read, never measured
+  std::int64_t parameters = 0;
+  std::int64_t trainable = 0;
+  std::vector<RankPeak> ranks;
+  std::vector<std::string> assumptions;
+  std::vector<std::string> unmodelled;
+};
+
+struct ReportOptions {
+  std::size_t timeline_points = 300;  ///< at most; each is the highest of its share of the events
+  std::size_t largest = 20;
+};
+
+struct Report {
+  Verdict verdict = Verdict::fits;
+  bool fits = true;
+  std::int64_t headroom = 0;  ///< negative: what is missing
+  MemoryStats peak;
+  std::int64_t outside_allocator = 0;
+  std::int64_t total = 0;
+  std::int64_t low = 0;  ///< the total's interval
+  std::int64_t high = 0;
+  std::string basis;
+  Moment peak_at;
+  std::optional<OutOfMemory> out_of_memory;
+  Moment out_of_memory_at;
+  Factors breakdown{};           ///< sums to peak.allocated
+  std::vector<Factors> modules;  ///< by ModuleId, at the peak, with all below it: the root's is the breakdown
+  std::vector<std::int64_t> parameter_count;  ///< by ModuleId, elements, with all below it
+  std::vector<MemoryStats> phases;            ///< of Log::phases
+  std::vector<TimelineRow> timeline;
+  std::vector<StorageId> largest;  ///< alive at the peak, largest first
+  std::vector<Factor> factors;     ///< of every storage
+};
+
+/// What the allocator may take of a GPU: the rest is outside it.
+std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside);
+
+/// `unlimited` is the log's replay without a limit, `limited` the one within allocator_limit().
+Report build_report(const Log& log, const Replay& unlimited, const Replay& limited, const ReportInput& input,
+                    const ReportOptions& options = {});
+
+/// "saved output of silu", "gradient": what a tensor of the log is.
+std::string role_text(const Log& log, StorageId storage, Factor factor);
+
+}  // namespace oometer
