@@ -58,21 +58,24 @@ describe('limitScale', () => {
 
 describe('moduleRows', () => {
   const layers = [module('lm.layers.0', 30), module('lm.layers.1', 40)];
-  const tree = [module('vision', 10), module('lm', 70, layers), module('unused', 0)];
+  const root = module('', 90, [module('vision', 10), module('lm', 75, layers), module('unused', 0)]);
 
-  it('puts the largest first and leaves out what holds nothing', () => {
-    expect(moduleRows(tree, new Set()).map(({ name }) => name)).toEqual(['lm', 'vision']);
-  });
-  it('opens a module in the order of the model, with short names', () => {
-    const rows = moduleRows(tree, new Set(['lm']));
-    expect(rows.map(({ name, depth, total }) => [name, depth, total])).toEqual([
-      ['lm', 0, 70],
-      ['layers.0', 1, 30],
-      ['layers.1', 1, 40],
-      ['vision', 0, 10],
+  it('puts the largest first, leaves out what holds nothing, and ends with what no module holds', () => {
+    expect(moduleRows([root], new Set()).map(({ name, total }) => [name, total])).toEqual([
+      ['lm', 75],
+      ['vision', 10],
+      ['not of one module', 5],
     ]);
   });
-  it('looks through a nameless root', () => {
-    expect(moduleRows([module('', 80, tree)], new Set()).map(({ name }) => name)).toEqual(['lm', 'vision']);
+  it('opens a module in the order of the model, with short names, and sums', () => {
+    const rows = moduleRows([root], new Set(['lm']));
+    expect(rows.map(({ name, depth, total }) => [name, depth, total])).toEqual([
+      ['lm', 0, 75],
+      ['layers.0', 1, 30],
+      ['layers.1', 1, 40],
+      ['itself', 1, 5],
+      ['vision', 0, 10],
+      ['not of one module', 0, 5],
+    ]);
   });
 });

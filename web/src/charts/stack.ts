@@ -64,10 +64,11 @@ export function moduleTotal(module: Module): number {
 
 /** The tree's visible rows, largest first among the top ones; inside a module they keep the model's order. */
 export function moduleRows(modules: readonly Module[], open: ReadonlySet<string>): Row[] {
-  const root = modules.length === 1 ? modules[0] : undefined;
-  const top = root && root.children.length > 0 && root.path === '' ? root.children : modules;
-  const sorted = [...top].sort((a, b) => moduleTotal(b) - moduleTotal(a));
-  return sorted.flatMap((module) => rowsOf(module, '', 0, open));
+  return modules.flatMap((root) => {
+    const top = [...root.children].sort((a, b) => moduleTotal(b) - moduleTotal(a));
+    const rows = top.flatMap((module) => rowsOf(module, '', 0, open));
+    return [...rows, ...remainder(root, 'not of one module', 0)];
+  });
 }
 
 function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet<string>): Row[] {
@@ -77,5 +78,17 @@ function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet
     parent !== '' && module.path.startsWith(parent + '.') ? module.path.slice(parent.length + 1) : module.path;
   const isOpen = module.children.length > 0 && open.has(module.path);
   const row: Row = { module, depth, name, total, open: isOpen };
-  return isOpen ? [row, ...module.children.flatMap((child) => rowsOf(child, module.path, depth + 1, open))] : [row];
+  if (!isOpen) return [row];
+  const children = module.children.flatMap((child) => rowsOf(child, module.path, depth + 1, open));
+  return [row, ...children, ...remainder(module, 'itself', depth + 1)];
+}
+
+/** What a module holds beside its children, so that the rows sum to it. */
+function remainder(module: Module, name: string, depth: number): Row[] {
+  const own: Module = { ...module, path: `${module.path} ${name}`, type: '', children: [] };
+  for (const { key } of FACTORS) {
+    own[key] = module.children.reduce((rest, child) => rest - child[key], module[key]);
+  }
+  const total = moduleTotal(own);
+  return total === 0 ? [] : [{ module: own, depth, name, total, open: false }];
 }

@@ -4,7 +4,7 @@ import { bar } from '../charts/bar';
 import { factorSegments, moduleRows, totalSegments, type Row } from '../charts/stack';
 import { exact, gibNumber, percent } from '../format/bytes';
 import { FACTORS, sum } from '../format/factors';
-import { peakPlace } from '../format/words';
+import { deathPlace, peakPlace } from '../format/words';
 import { styles } from '../styles/inline';
 import { breakable } from './breakable';
 import { fill, shared } from '../styles/shared';
@@ -157,7 +157,7 @@ export class OometerHolders extends LitElement {
     return html`
       <section aria-labelledby="where" class=${this.numbers ? 'numbers' : ''}>
         <h2 id="where">Where it goes</h2>
-        <p>${peakPlace(report)}</p>
+        <p>${peakPlace(report)} ${deathPlace(report) ?? nothing}</p>
         <div class="columns">${this.factors(report)} ${this.modules(report)}</div>
       </section>
     `;
@@ -272,7 +272,7 @@ export class OometerHolders extends LitElement {
   }
 
   private name({ module, name, open }: Row): TemplateResult {
-    const label = html`${name === '' ? 'outside the model' : breakable(name)} <span class="kind">${module.type}</span>`;
+    const label = html`${breakable(name)} <span class="kind">${module.type}</span>`;
     if (module.children.length === 0) return html`<span class="leaf">${label}</span>`;
     return html`<button
       class="toggle"

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Report } from '../wasm/report';
 import { GIB } from './bytes';
-import { peakPlace, phaseName, shape, verdict, withInterval } from './words';
+import { deathPlace, peakPlace, phaseName, shape, verdict, withInterval } from './words';
 
 function report(overrides: Partial<Report>): Report {
   const base: Report = {
@@ -57,9 +57,24 @@ it('names fragmentation where the sum alone would fit', () => {
   const r = report({
     verdict: 'does-not-fit',
     fits: false,
-    out_of_memory: { requested: 2 * GIB, free: 3 * GIB },
+    out_of_memory: {
+      requested: 2 * GIB,
+      tried: 2 * GIB,
+      free: 0.5 * GIB,
+      allocated: 60 * GIB,
+      reserved: 70 * GIB,
+      iteration: 1,
+      phase: 'forward',
+      module: 'lm_head',
+      op: 'mm',
+    },
   });
-  expect(say(r)).toMatch(/^Does not fit: too fragmented: .*; a block of 2.00 GiB is asked for with 3.00 GiB left$/);
+  expect(say(r)).toMatch(/^Does not fit: too fragmented: .* × H100 80GB, but in pieces$/);
+  expect(deathPlace(r)?.replaceAll('\u00a0', ' ')).toBe(
+    'On this GPU it runs out in the forward pass of the first step, in lm_head, when mm allocates: ' +
+      '2.00 GiB asked for, 512 MiB left on the device.',
+  );
+  expect(deathPlace(report({}))).toBeNull();
 });
 
 it('says why a job is tight', () => {

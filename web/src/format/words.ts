@@ -1,6 +1,6 @@
 // The report in sentences.
-import type { Report } from '../wasm/report';
-import { gib, gibNumber } from './bytes';
+import type { Moment, Report } from '../wasm/report';
+import { gib, gibNumber, size } from './bytes';
 
 export interface VerdictWords {
   /** "Fits with 8.1 GiB to spare" */
@@ -30,16 +30,9 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
     return { headline: `Tight, with ${gib(headroom)} to spare`, detail: `${detail}; the upper end does not fit` };
   }
   if (headroom >= 0) {
-    return { headline: 'Does not fit: too fragmented', detail: `${detail}; ${outOfMemory(report)}` };
+    return { headline: 'Does not fit: too fragmented', detail: `${detail}, but in pieces` };
   }
   return { headline: `Does not fit: ${gib(-headroom)} too much`, detail };
-}
-
-function outOfMemory(report: Report): string {
-  const oom = report.out_of_memory;
-  if (oom?.requested === undefined) return 'the free memory lies in pieces';
-  const free = oom.free === undefined ? '' : ` with ${gib(oom.free, 2)} left`;
-  return `a block of ${gib(oom.requested, 2)} is asked for${free}`;
 }
 
 const PHASES: Record<string, string> = {
@@ -56,14 +49,24 @@ export function phaseName(name: string, iteration: number): string {
   return `Step ${iteration}, ${name.replaceAll('_', ' ')}`;
 }
 
-/** Where the peak is, as one would tell a colleague. */
-export function peakPlace(report: Report): string {
-  const { iteration, phase, module, op } = report.peak_at;
+function place({ iteration, phase, module, op }: Moment): string {
   const stage = PHASES[phase] ?? `in the phase “${phase.replaceAll('_', ' ')}”`;
   const step = phase === 'init' ? '' : iteration === 1 ? ' of the first step' : ` of step ${iteration}`;
-  const place = module ? `, in ${module}` : '';
+  const owner = module ? `, in ${module}` : '';
   const operation = op ? `, when ${op} allocates` : '';
-  return `The peak comes ${stage}${step}${place}${operation}.`;
+  return `${stage}${step}${owner}${operation}`;
+}
+
+/** Where the peak is, as one would tell a colleague. */
+export function peakPlace(report: Report): string {
+  return `The peak comes ${place(report.peak_at)}.`;
+}
+
+/** Where a job that does not fit dies; null for one that fits. */
+export function deathPlace(report: Report): string | null {
+  const death = report.out_of_memory;
+  if (!death) return null;
+  return `On this GPU it runs out ${place(death)}: ${size(death.requested)} asked for, ${size(death.free)} left on the device.`;
 }
 
 /** "[8, 2048, 32064] bf16" as people write it: "8 × 2048 × 32064". */

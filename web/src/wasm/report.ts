@@ -3,7 +3,7 @@ import type { Factors } from '../format/factors';
 
 export type Verdict = 'fits' | 'tight' | 'does-not-fit';
 
-/** A module of the model, or what no module owns; its sizes include its children's. */
+/** A module of the model; its sizes include its children's. The tree has one root, of path "". */
 export interface Module extends Factors {
   path: string;
   type: string;
@@ -14,6 +14,8 @@ export interface Module extends Factors {
 export interface Phase {
   iteration: number;
   name: string;
+  /** The first event of the log that belongs to it. */
+  event: number;
   allocated: number;
   reserved: number;
 }
@@ -26,12 +28,22 @@ export interface LargeTensor {
   role: string;
 }
 
-export interface OutOfMemory {
-  requested?: number;
-  free?: number;
-  phase?: string;
-  module?: string;
-  op?: string;
+/** A moment of the run. */
+export interface Moment {
+  iteration: number;
+  phase: string;
+  module: string;
+  op: string;
+}
+
+/** The allocation that fails on the device's limit. */
+export interface OutOfMemory extends Moment {
+  requested: number;
+  /** The segment that was tried to get from the device. */
+  tried: number;
+  free: number;
+  allocated: number;
+  reserved: number;
 }
 
 export interface Report {
@@ -42,7 +54,7 @@ export interface Report {
   interval: { of: string; low: number; high: number; basis: string };
   gpu: { name?: string; usable_bytes: number };
   out_of_memory: OutOfMemory | null;
-  peak_at: { iteration: number; phase: string; module: string; op: string };
+  peak_at: Moment;
   breakdown: Factors;
   modules: Module[];
   phases: Phase[];

@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest';
+import type { Report } from '../wasm/report';
+import { timeline } from './timeline';
+
+const columns = [
+  'event',
+  'allocated',
+  'reserved',
+  'parameters',
+  'gradients',
+  'optimizer_states',
+  'activations',
+  'temporaries',
+  'buffers_and_inputs',
+  'allocator_rounding',
+];
+
+const report = {
+  events: 100,
+  phases: [
+    { iteration: 0, name: 'init', event: 0, allocated: 50, reserved: 60 },
+    { iteration: 1, name: 'forward', event: 25, allocated: 90, reserved: 100 },
+  ],
+  timeline: {
+    columns,
+    rows: [
+      [0, 50, 60, 50, 0, 0, 0, 0, 0, 0],
+      [50, 90, 100, 50, 0, 0, 40, 0, 0, 0],
+    ],
+  },
+} as unknown as Report;
+
+it('stacks the factors as steps and finds the peak', () => {
+  const drawn = timeline(report);
+  expect(drawn?.top).toBe(100);
+  expect(drawn?.peak).toBe(50);
+  expect(drawn?.reserved).toBe('M0.0 80.0L500.0 80.0L500.0 0.0L1000.0 0.0');
+  expect(drawn?.areas.find(({ key }) => key === 'activations')?.path).toBe(
+    'M0.0 100.0L500.0 100.0L500.0 20.0L1000.0 20.0L1000.0 100.0L500.0 100.0L500.0 100.0L0.0 100.0Z',
+  );
+  expect(drawn?.spans.map(({ from, to }) => [from, to])).toEqual([
+    [0, 25],
+    [25, 100],
+  ]);
+});
+
+it('draws nothing where there is nothing to draw', () => {
+  expect(timeline({ ...report, timeline: { columns, rows: [] } })).toBeNull();
+  expect(timeline({ ...report, timeline: { columns: [], rows: [[], []] } })).toBeNull();
+});
