@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PHASES = {"fwd": "forward", "bwd": "backward", "recompute": "backward", "opt": "optimizer", "zero": "zero_grad", "step": "optimizer"}
+PHASES = {"fwd": "forward", "bwd": "backward", "recompute": "backward", "opt": "optimizer", "step": "optimizer"}
+PHASES |= {"zero": "optimizer", "zero_grad": "optimizer", "wrap": "init", "inputs": "init"}  # oometer's log has four
 KEEP_SHORT = 46
 
 
