@@ -40,6 +40,9 @@ export class OometerHolders extends LitElement {
       .numbers .columns {
         grid-template-columns: minmax(0, 1fr);
       }
+      .numbers .columns > table {
+        max-width: 26rem;
+      }
       @media (max-width: 64rem) {
         .columns {
           grid-template-columns: minmax(0, 1fr);
@@ -133,7 +136,7 @@ export class OometerHolders extends LitElement {
         transform: rotate(45deg) translateY(-0.15rem);
       }
       .leaf {
-        display: inline-block;
+        display: block;
         padding-left: 0.9rem;
       }
       .kind {

@@ -68,7 +68,7 @@ export class OometerVerdict extends LitElement {
       }
       h2 {
         margin: 0;
-        font-size: clamp(1.25rem, 0.9rem + 1.4vw, 1.75rem);
+        font-size: clamp(1.125rem, 0.8rem + 1.5vw, 1.75rem);
         line-height: 1.2;
         letter-spacing: -0.015em;
         color: var(--status);
@@ -80,7 +80,7 @@ export class OometerVerdict extends LitElement {
       .track {
         position: relative;
         margin-top: 0.9rem;
-        padding-bottom: 1.4rem;
+        padding-bottom: 1.75rem;
       }
       .room {
         position: absolute;
@@ -122,11 +122,15 @@ export class OometerVerdict extends LitElement {
       }
       .scale {
         position: absolute;
-        top: calc(1.75rem + 0.3rem);
-        right: 0;
+        top: calc(1.75rem + 0.6rem);
+        padding-left: 0.25rem;
         font-size: 0.75rem;
         color: var(--text-soft);
         white-space: nowrap;
+      }
+      .scale.before {
+        padding: 0 0.25rem 0 0;
+        transform: translateX(-100%);
       }
       :host([stale]) .verdict {
         --status: var(--text-soft);
@@ -157,7 +161,7 @@ export class OometerVerdict extends LitElement {
           top: calc(1.1rem + 3px);
         }
         .scale {
-          top: calc(1.1rem + 0.3rem);
+          top: calc(1.1rem + 0.6rem);
         }
       }
     `,
@@ -186,7 +190,9 @@ export class OometerVerdict extends LitElement {
           title="From ${gib(report.interval.low)} to ${gib(report.interval.high)}: ${report.interval.basis}"
           .style=${styles({ left: `${scale.low.toFixed(3)}%`, width: `${(scale.high - scale.low).toFixed(3)}%` })}
         ></div>
-        <div class="scale">limit ${gib(report.gpu.usable_bytes)}</div>
+        <div class="scale ${scale.limit > 60 ? 'before' : ''}" .style=${styles({ left: limit })}>
+          limit ${gib(report.gpu.usable_bytes)}
+        </div>
       </div>
     `;
   }

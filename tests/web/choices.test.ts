@@ -1,0 +1,63 @@
+// What the form offers, asked of the real core: no choice may lead to an error that is not the person's own.
+import { readFileSync } from 'node:fs';
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Oometer } from '../../wasm/oometer';
+import { FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
+import { read } from '../../web/src/state/permalink';
+import { wrap, type Core } from '../../web/src/wasm/wrap';
+
+const built = new URL('../../build/wasm/', import.meta.url);
+const links = new URL('../permalinks/v1.txt', import.meta.url);
+
+let core: Core;
+
+beforeAll(async () => {
+  const { default: create } = (await import(/* @vite-ignore */ new URL('oometer.mjs', built).href)) as {
+    default: (options: { wasmBinary: Uint8Array }) => Promise<Oometer>;
+  };
+  core = wrap(await create({ wasmBinary: readFileSync(new URL('oometer.wasm', built)) }));
+});
+
+function answer(setup: Setup): string {
+  const preset = core.catalogue.models.find(({ id }) => id === setup.model);
+  if (!preset) return `no such model: ${setup.model}`;
+  const result = core.estimate(toJob(setup, preset));
+  return result.ok ? 'answered' : `${result.error.pointer}: ${result.error.message}`;
+}
+
+describe('every choice is answered', () => {
+  // ZeRO has its own ways with precision and optimizers; alone on a GPU each must work.
+  const alone: Setup = { ...START, parallel: 'none', gpus: '1', mbs: '1' };
+
+  for (const field of FIELDS) {
+    if (!field.choices) continue;
+    it(`${field.label} on one GPU`, () => {
+      for (const { value } of field.choices ?? []) {
+        expect(`${value} ${answer({ ...alone, [field.key]: value })}`).toBe(`${value} answered`);
+      }
+    });
+  }
+
+  it('models, with the settings that picking them brings', () => {
+    for (const { id, sequence_length, images } of core.catalogue.models) {
+      const setup = { ...alone, model: id, stage: images ? 'finetune' : 'full', seq: String(sequence_length ?? 1) };
+      expect(`${id} ${answer(setup)}`).toBe(`${id} answered`);
+    }
+  });
+
+  it('GPUs', () => {
+    for (const { id } of core.catalogue.gpus) {
+      expect(`${id} ${answer({ ...START, gpu: id })}`).toBe(`${id} answered`);
+    }
+  });
+});
+
+it('every link that was given out is answered', () => {
+  const known = { model: core.catalogue.models.map(({ id }) => id), gpu: core.catalogue.gpus.map(({ id }) => id) };
+  for (const line of readFileSync(links, 'utf8').split('\n')) {
+    if (!line.startsWith('#v')) continue;
+    const { setup, problems } = read(line.split('\t')[0] ?? '', known);
+    expect(problems).toEqual([]);
+    expect(`${line.slice(0, 60)} ${answer(setup)}`).toBe(`${line.slice(0, 60)} answered`);
+  }
+});

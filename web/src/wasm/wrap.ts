@@ -1,0 +1,33 @@
+// The core's strings as values.
+import type { Oometer } from 'oometer-core/oometer.mjs';
+import type { Job } from '../state/job.generated';
+import { readCatalogue, type Catalogue } from './catalogue';
+import type { JobError, Report } from './report';
+
+export type Answer =
+  { ok: true; report: Report; milliseconds: number } | { ok: false; error: JobError; milliseconds: number };
+
+export interface Core {
+  catalogue: Catalogue;
+  version: string;
+  /** The report as the core wrote it. */
+  raw(job: Job): string;
+  estimate(job: Job): Answer;
+}
+
+export function wrap(module: Oometer): Core {
+  const raw = (job: Job): string => module.estimate(JSON.stringify(job));
+  return {
+    catalogue: readCatalogue(module.presets()),
+    version: module.version(),
+    raw,
+    estimate(job) {
+      const start = performance.now();
+      const answer = JSON.parse(raw(job)) as Report | { error: JobError };
+      const milliseconds = performance.now() - start;
+      return 'error' in answer
+        ? { ok: false, error: answer.error, milliseconds }
+        : { ok: true, report: answer, milliseconds };
+    },
+  };
+}
