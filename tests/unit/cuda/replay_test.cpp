@@ -91,3 +91,34 @@ TEST_CASE("Within a limit above what is reserved nothing changes; below it memor
   CHECK(tight.peak.reserved <= options.usable_bytes);
   CHECK(tight.peak.requested == unlimited.peak.requested);
 }
+
+TEST_CASE("Memory runs out, or is found after all, where PyTorch's does") {
+  // The same run of torch 2.15.0 on devices of these sizes: num_alloc_retries; which alloc failed (0: none), with how
+  // much left on the device; else the second iteration's peak reserved.
+  struct Run {
+    std::int64_t gib;
+    bool expandable_segments;
+    int retries;
+    std::uint32_t failed_event;
+    std::int64_t device_free;
+    std::int64_t reserved;
+  };
+  constexpr Run kRuns[] = {
+      {141, false, 1, 16349, 1723858944, 0}, {138, false, 2, 16346, 606076928, 0}, {136, false, 2, 16317, 138412032, 0},
+      {120, false, 1, 15884, 113246208, 0},  {141, true, 0, 0, 0, 148593704960},   {138, true, 1, 0, 0, 146496552960},
+      {136, true, 2, 16360, 1883242496, 0},  {120, true, 2, 16042, 117440512, 0},
+  };
+  const History history = read_history("pytorch_llava7b_ft_s2048_m8.txt");
+  for (const Run& run : kRuns) {
+    INFO(run.gib << " GiB, expandable " << run.expandable_segments);
+    const Replay result = replay(history.log, {run.gib << 30, run.expandable_segments});
+    CHECK(result.retries == run.retries);
+    REQUIRE(result.out_of_memory.has_value() == (run.failed_event != 0));
+    if (result.out_of_memory) {
+      CHECK(result.out_of_memory->event == run.failed_event);
+      CHECK(result.out_of_memory->device_free == run.device_free);
+    } else {
+      CHECK(result.phases[2].reserved == run.reserved);
+    }
+  }
+}
