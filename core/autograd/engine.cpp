@@ -38,7 +38,10 @@ void accumulate_grad(Backward& b) {
   }
   if (StorageRecord* owner = context.record(leaf); owner && owner->role == Role::parameter)
     context.set_role(variable.grad, Role::gradient, owner->module);
-  if (context.gradients) context.gradients->gradient_ready(leaf);
+  if (context.gradients) {
+    if (context.gradients->post_accumulate) b.grads[0].reset();
+    context.gradients->gradient_ready(leaf);
+  }
 }
 
 /// can_accumulate_inplace, input_buffer.cpp: a gradient that nobody else holds takes the next one in.

@@ -1,5 +1,6 @@
 #include "job/simulate.h"
 
+#include "distributed/trainer.h"
 #include "models/model.h"
 #include "tensor/context.h"
 #include "train/step.h"
@@ -13,7 +14,7 @@ Log simulate(const Job& job, const Behaviours& behaviours) {
                              job.training.components, job.training.loss.empty()};
   {
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
-    const std::unique_ptr<Trainer> trainer = std::make_unique<Trainer>(context, *model, job.training);
+    const std::unique_ptr<Trainer> trainer = make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
     run_training(context, *model, *trainer, job.training);
     context.finish();
   }

@@ -110,8 +110,8 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   Tensor result = empty(context, op, sizes, dtype);
   // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
   if (x.dtype() == DType::boolean) const Tensor as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
-  // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h).
-  const std::int64_t accumulator = std::max<std::int64_t>(element_size(dtype), 4);
+  // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h); a maximum needs no more.
+  const std::int64_t accumulator = op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);
   const Staging scratch = staging(context.device, plan_of(x, mask), accumulator);
   if (scratch.buffer > 0) {
     const Workspace buffer(context, op, scratch.buffer);

@@ -137,6 +137,24 @@ struct Behaviours {
   /// The reduce buckets are allocated at the first gradient hook (setup_buckets, 0.19.8); before at the start of
   /// backward, ahead of the logits' gradient (0.12.6, 0.14.4).
   bool zero_buckets_at_first_gradient = true;
+  /// The gradient hooks are register_post_accumulate_grad_hook's (utils/torch.py, register_grad_hook; 0.19.8), not post
+  /// hooks of the AccumulateGrad nodes, during which the engine still holds the gradient (0.12.6, 0.14.4).
+  bool zero_post_accumulate_hooks = true;
+  /// A parameter whose values are in host memory keeps one float on the device (`torch.empty(1)`, __init__; 0.14.4,
+  /// 0.19.8); in 0.12.6 nothing (move_to_cpu).
+  bool zero_leaves_placeholders = true;
+  /// What the reduction stream works on is told so with record_stream (allreduce_and_copy_with_multiple_ranks; 0.19.8,
+  /// not 0.12.6, 0.14.4).
+  bool zero_records_streams = true;
+  /// The overflow check runs for every precision (check_grad_overflow; 0.19.8), before for fp16 only (0.12.6, 0.14.4).
+  bool zero_checks_overflow_always = true;
+  /// The gradient norm is summed on the host (get_grad_norm_direct: `param_norm.item()`; 0.12.6).
+  bool zero_norm_on_host = false;
+  /// `gradient_clipping` is 1.0 where the configuration has none (runtime/constants.py, GRADIENT_CLIPPING_DEFAULT;
+  /// 0.19.8); before 0, no clipping (0.12.6, 0.14.4).
+  bool deepspeed_clips_by_default = true;
+  /// The engine keeps the mean loss until the step (`self.losses`, engine.py; 0.14.4; not 0.12.6, 0.19.8).
+  bool deepspeed_keeps_losses = false;
 
   // --- the reference tests -------------------------------------------------------------------------------------------
 

@@ -32,6 +32,9 @@ class GradientListener {
   virtual ~GradientListener() = default;
   /// `parameter.grad` has just received this backward's gradient.
   virtual void gradient_ready(const Tensor& parameter) = 0;
+  /// It hangs on register_post_accumulate_grad_hook: AccumulateGrad has let its input go by then. The node's own post
+  /// hooks run while the engine still holds it.
+  bool post_accumulate = false;
 };
 
 /// torch.autocast's state: see train/precision for when it is entered.

@@ -1,0 +1,519 @@
+#include "distributed/zero2.h"
+
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr std::uint8_t kReductionStream = 1;
+constexpr ModuleId kModel = 0;
+
+/// `tensor.data = source.data`, the shape being kept: the old storage goes if nobody else holds it.
+void set_data(const Tensor& tensor, const Storage& source) {
+  retain(source.get());
+  release(std::exchange(tensor->storage, source.get()));
+}
+
+void set_data(const Tensor& tensor, const Tensor& source) { set_data(tensor, Storage(source->storage)); }
+
+/// One element on the device.
+Tensor scalar(Context& context, Op op, DType dtype) { return empty(context, op, {}, dtype); }
+
+/// torch.isfinite(x): (x == x) * (x.abs() != inf).
+Tensor is_finite(const Tensor& x) {
+  const Tensor magnitude = empty_like(Op::abs, x);
+  const Tensor not_infinite = empty_like(Op::ne, x, DType::boolean);
+  const Tensor not_nan = empty_like(Op::eq, x, DType::boolean);
+  return empty_like(Op::mul, x, DType::boolean);
+}
+
+/// torch.isinf(x): x.abs() == inf.
+Tensor is_infinite(const Tensor& x) {
+  const Tensor magnitude = empty_like(Op::abs, x);
+  return empty_like(Op::eq, x, DType::boolean);
+}
+
+}  // namespace
+
+void DeepSpeedZero2::GradientList::release() {
+  // CPython takes a list apart from its end.
+  while (!tensors.empty()) tensors.pop_back();
+  counts.clear();
+}
+
+DeepSpeedZero2::DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
+                               std::int64_t usable_bytes)
+    : Trainer(context, model, training),
+      config_(parallel.deepspeed),
+      world_(parallel.world_size()),
+      usable_bytes_(usable_bytes),
+      wanted_rank_(parallel.rank),
+      dtype_(weight_dtype(training.precision)) {
+  post_accumulate = context.behaviours.zero_post_accumulate_hooks;
+}
+
+DeepSpeedZero2::~DeepSpeedZero2() {
+  if (context_.gradients == this) context_.gradients = nullptr;
+}
+
+std::uint8_t DeepSpeedZero2::reduction_stream() const { return config_.overlap_comm ? kReductionStream : context_.stream; }
+
+// --- initialisation --------------------------------------------------------------------------------------------------
+
+void DeepSpeedZero2::initialize() {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  std::vector<FlatLayout> layouts;
+  for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
+    Group& group = groups_.emplace_back();
+    group.parameters = std::move(parameters);
+    std::vector<std::int64_t> sizes;
+    for (const Parameter& parameter : group.parameters) sizes.push_back(parameter.tensor.numel());
+    group.layout = flat_layout(sizes, world_, config_.round_robin_gradients);
+    layouts.push_back(group.layout);
+  }
+  rank_ = wanted_rank_.value_or(worst_rank(layouts));
+
+  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    Group& group = groups_[i];
+    flatten(group);
+    make_master(group);
+    for (std::size_t j = 0; j < group.parameters.size(); ++j) places_[group.parameters[j].tensor.get()] = {i, j};
+    optimizer_->add_group({{group.master, kModel}});
+  }
+  initialize_optimizer_states();
+  context_.gradients = this;
+}
+
+/// The group's parameters become views of one buffer.
+void DeepSpeedZero2::flatten(Group& group) {
+  const Behaviours& b = context_.behaviours;
+  const FlatLayout& layout = group.layout;
+  if (b.zero_flattens_on_gpu) context_.empty_cache();
+  const std::int64_t flat_bytes = checked_product(layout.padded, element_size(dtype_));
+  if (b.zero_flattens_on_gpu && usable_bytes_ - context_.allocated_bytes() >= flat_bytes) {
+    // align_dense_tensors, then _flatten_dense_tensors: torch.cat, but of one tensor a mere view.
+    Tensor padding;
+    if (layout.padded > layout.numel) padding = empty(context_, Op::zeros, {layout.padded - layout.numel}, dtype_);
+    if (group.parameters.size() == 1 && !padding)
+      group.flat = alias(group.parameters.front().tensor, {layout.padded}, {1});
+    else
+      group.flat = empty(context_, Op::flatten, {layout.padded}, dtype_, Role::parameter);
+  } else {
+    for (const Parameter& parameter : group.parameters) {
+      // `param.data = torch.empty(1).to(device)`, or the host copy itself (0.12.6, move_to_cpu).
+      if (b.zero_leaves_placeholders)
+        set_data(parameter.tensor, empty(context_, Op::to_copy, {1}, DType::float32));
+      else
+        set_data(parameter.tensor, context_.allocate(Op::none, 0, dtype_, {}, Role::parameter));
+    }
+    context_.empty_cache();
+    group.flat = empty(context_, Op::to_copy, {layout.padded}, dtype_, Role::parameter);
+  }
+  // _update_model_bit16_weights
+  for (const Parameter& parameter : group.parameters) set_data(parameter.tensor, group.flat);
+}
+
+/// `partition.detach().clone().to(dtype=torch.float32)`
+void DeepSpeedZero2::make_master(Group& group) {
+  Tensor partition = empty(context_, Op::clone, {group.layout.partition}, dtype_);
+  group.master = to(partition, DType::float32);
+  partition.reset();
+  context_.set_role(group.master, Role::optimizer_state, kModel);
+}
+
+void DeepSpeedZero2::initialize_optimizer_states() {
+  for (Group& group : groups_) {
+    group.master->grad = empty(context_, Op::zeros, {group.layout.partition}, DType::float32);
+    context_.set_role(group.master->grad, Role::gradient, kModel);
+  }
+  if (context_.behaviours.zero_optimizer_states_at_init) optimizer_->step();
+  optimizer_->zero_grad();
+}
+
+// --- backward --------------------------------------------------------------------------------------------------------
+
+void DeepSpeedZero2::backward(const Tensor& loss, bool last_micro_step) {
+  const Behaviours& b = context_.behaviours;
+  if (b.zero_buckets_at_first_gradient) {
+    // DeepSpeedEngine.backward (0.19.8): the loss is divided by the accumulation steps, be it by 1, and scaled.
+    const Tensor divided = div_scalar(loss);
+    const Tensor as_float = to(divided, DType::float32);
+    Tensor scaled = mul_scalar(as_float);
+    autograd::backward(scaled);
+    epilogue(last_micro_step);
+    scaled.reset();
+    return;
+  }
+  {
+    const Tensor mean = mean_all(loss);
+    if (b.deepspeed_keeps_losses) losses_ = losses_ ? pointwise(Op::add, {&losses_, &mean}, mean.dtype()) : detach(mean);
+  }
+  allocate_buckets();
+  {
+    const Tensor as_float = to(loss, DType::float32);
+    const Tensor scaled = mul_scalar(as_float);
+    autograd::backward(scaled);
+  }
+  epilogue(last_micro_step);
+}
+
+/// setup_buckets. With overlap_comm there are two: one fills while the other is reduced.
+void DeepSpeedZero2::allocate_buckets() {
+  bucket_ = 0;
+  if (!config_.contiguous_gradients) return;
+  for (int i = 0; i < (config_.overlap_comm ? 2 : 1); ++i)
+    buckets_.push_back(empty(context_, Op::bucket, {config_.reduce_bucket_size}, dtype_, Role::gradient));
+}
+
+/// reduce_independent_p_g_buckets_and_remove_grads: a gradient is there.
+void DeepSpeedZero2::gradient_ready(const Tensor& tensor) {
+  const auto found = places_.find(tensor.get());
+  if (found == places_.end()) return;
+  const Place place = found->second;
+  const std::int64_t numel = tensor.numel();
+  const ModuleScope scope(context_, kModel);
+  // The flat buffer belongs to the model; the gradient is still its parameter's.
+  context_.set_role(tensor->grad, Role::gradient, parameter(place).module);
+  if (buckets_.empty()) allocate_buckets();
+  if (bucket_elements_ + numel > config_.reduce_bucket_size) {
+    reduce_bucket();
+    if (config_.contiguous_gradients && config_.overlap_comm) bucket_ = 1 - bucket_;
+  }
+  if (config_.contiguous_gradients) {
+    if (numel > config_.reduce_bucket_size)
+      extra_large_ = true;  // stays where it is
+    else
+      set_data(tensor->grad, buckets_[bucket_]);
+  }
+  bucket_elements_ += numel;
+  bucket_places_.push_back(place);
+}
+
+/// average_tensor: the bucket is cut by the ranks that own its parts; the parts are joined, reduced and put back.
+void DeepSpeedZero2::average(const Tensor& bucket) {
+  if (!config_.reduce_scatter) return;  // all-reduced in place
+  const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
+  const bool records = config_.overlap_comm && context_.behaviours.zero_records_streams;
+  std::int64_t slices = 0, numel = 0;
+  bool mine = false;
+  // allreduce_bucket: `flatten` copies, unless there is but one slice (_flatten_dense_tensors: then a view of it).
+  const auto flush = [&] {
+    if (slices == 0) return;
+    if (slices > 1) const Tensor flat = empty(context_, Op::flatten, {numel}, dtype_, Role::gradient);
+    if (records && (slices == 1 || mine)) context_.record_stream(bucket, kReductionStream);
+    slices = numel = 0;
+    mine = false;
+  };
+  // Neighbouring slices of one rank are one.
+  std::int64_t run_rank = -1, run_numel = 0;
+  const auto end_run = [&] {
+    if (run_rank < 0) return;
+    ++slices;
+    numel += run_numel;
+    mine = mine || run_rank == rank_;
+    if (numel > config_.reduce_bucket_size) flush();  // allreduce_and_scatter, numel_per_bucket
+  };
+  for (const Place& place : bucket_places_) {
+    const FlatLayout& layout = groups_[place.group].layout;
+    for (std::int64_t rank = layout.first_rank(place.index); rank <= layout.last_rank(place.index); ++rank) {
+      if (rank != run_rank) {
+        end_run();
+        run_rank = rank;
+        run_numel = 0;
+      }
+      run_numel += layout.share(place.index, rank);
+    }
+  }
+  end_run();
+  flush();
+}
+
+/// copy_grads_in_partition: one buffer takes the gradients of all groups.
+void DeepSpeedZero2::keep_gradient(const Place& place) {
+  if (!grads_in_partition_) {
+    std::int64_t total = 0;
+    for (const Group& group : groups_) total += group.layout.touched(rank_);
+    grads_in_partition_ = empty(context_, Op::bucket, {total}, dtype_, Role::gradient);
+  }
+  set_data(parameter(place).tensor->grad, grads_in_partition_);
+}
+
+/// reduce_ipg_grads
+void DeepSpeedZero2::reduce_bucket() {
+  const Behaviours& b = context_.behaviours;
+  // Local names that hold an extra-large gradient until the function returns: the tensor, and since 0.16 also a view of
+  // its storage, which outlives the move into the partition.
+  Tensor local;
+  if (extra_large_) {
+    const Tensor& gradient = parameter(bucket_places_.front()).tensor->grad;
+    local = b.zero_buckets_at_first_gradient ? detach(gradient) : gradient;
+    average(gradient);
+    extra_large_ = false;
+  } else if (config_.contiguous_gradients) {
+    average(buckets_[bucket_]);
+  } else if (bucket_places_.size() > 1) {
+    // buffered_reduce_fallback: the gradients are joined, reduced and copied back.
+    const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
+    const Tensor flat = empty(context_, Op::flatten, {bucket_elements_}, dtype_, Role::gradient);
+  }
+  const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
+  for (const Place& place : bucket_places_) {
+    if (!groups_[place.group].layout.touches(place.index, rank_))
+      parameter(place).tensor->grad.reset();
+    else if (config_.contiguous_gradients)
+      keep_gradient(place);
+  }
+  bucket_places_.clear();
+  bucket_elements_ = 0;
+}
+
+/// get_all_grad_tensors: zeros stand for what received no gradient.
+std::vector<Tensor> DeepSpeedZero2::partition_gradients(const Group& group) {
+  std::vector<Tensor> gradients;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    if (!group.layout.touches(i, rank_)) continue;
+    const Tensor& parameter = group.parameters[i].tensor;
+    Tensor gradient = parameter->grad;
+    if (!gradient) {
+      gradient = empty_like(Op::zeros_like, parameter, dtype_);
+      context_.set_role(gradient, Role::gradient, group.parameters[i].module);
+    }
+    gradients.push_back(std::move(gradient));
+  }
+  return gradients;
+}
+
+/// get_flat_partition(return_tensor_list=True): views, and zeros for what the partition lacks. In the flat order, which
+/// round-robin changes, only the last can leave a gap.
+DeepSpeedZero2::GradientList DeepSpeedZero2::flat_partition(const Group& group, const std::vector<Tensor>& gradients) {
+  GradientList list;
+  std::int64_t size = 0;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    if (!group.layout.touches(i, rank_)) continue;
+    list.tensors.push_back(gradients[next++]);
+    list.counts.push_back(group.layout.share(i, rank_));
+    size += list.counts.back();
+  }
+  if (size < group.layout.partition) {
+    list.tensors.push_back(empty(context_, Op::zeros, {group.layout.partition - size}, dtype_, Role::gradient));
+    list.counts.push_back(group.layout.partition - size);
+  }
+  return list;
+}
+
+/// independent_gradient_partition_epilogue, then the parameters' gradients are let go.
+void DeepSpeedZero2::epilogue(bool last_micro_step) {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  reduce_bucket();
+  {
+    // From the second micro-step on gradients are added to the first one's; the new ones are a local name.
+    std::vector<Tensor> added;
+    GradientList added_list;
+    for (Group& group : groups_) {
+      if (context_.behaviours.zero_buckets_at_first_gradient) {
+        std::vector<Tensor> gradients = partition_gradients(group);
+        (group.accumulated.empty() ? group.accumulated : added) = std::move(gradients);
+        if (!last_micro_step) continue;
+        group.averaged = flat_partition(group, group.accumulated);
+        group.accumulated.clear();
+      } else {
+        GradientList gradients = flat_partition(group, partition_gradients(group));
+        (group.averaged.tensors.empty() ? group.averaged : added_list) = std::move(gradients);
+      }
+    }
+    while (!buckets_.empty()) buckets_.pop_back();
+    grads_in_partition_.reset();
+    for (Group& group : groups_)
+      for (Parameter& parameter : group.parameters) parameter.tensor->grad.reset();
+  }
+}
+
+// --- step ------------------------------------------------------------------------------------------------------------
+
+/// has_overflow: is any gradient of the partition not finite?
+void DeepSpeedZero2::check_overflow() {
+  const Behaviours& b = context_.behaviours;
+  if (!b.zero_checks_overflow_always && training_.precision != Precision::fp16) return;
+  Tensor count, overflow;
+  if (!b.zero_norm_on_host) count = empty(context_, Op::zeros, {1}, DType::float32);
+  for (const Group& group : groups_) {
+    for (std::size_t i = 0; i < group.averaged.tensors.size(); ++i) {
+      const Tensor gradient = alias(group.averaged.tensors[i], {group.averaged.counts[i]}, {1});
+      if (b.zero_checks_overflow_always) {
+        // utils.py, has_inf_or_nan (0.19.8): isfinite(x.amax()) and isfinite(x.amin())
+        Tensor largest = reduce(Op::maximum, gradient, {0}, false, dtype_);
+        Tensor first = is_finite(largest);
+        largest.reset();
+        Tensor smallest = reduce(Op::maximum, gradient, {0}, false, dtype_);
+        Tensor second = is_finite(smallest);
+        smallest.reset();
+        Tensor both = scalar(context_, Op::bitwise_and, DType::boolean);
+        first.reset();
+        second.reset();
+        const Tensor invalid = scalar(context_, Op::logical_not, DType::boolean);
+        both.reset();
+      } else {
+        // _has_inf_or_nan (0.12.6, 0.14.4) works on a float copy of each gradient.
+        const Tensor as_float = to(gradient, DType::float32);
+        if (b.zero_norm_on_host) {
+          const Tensor total = reduce(Op::sum, as_float, {0}, false, DType::float32);
+          continue;
+        }
+        const Tensor nan = empty_like(Op::ne, as_float, DType::boolean);
+        const Tensor inf = is_infinite(as_float);
+        const Tensor either = empty_like(Op::add, as_float, DType::boolean);
+        const Tensor as_number = empty_like(Op::to_copy, either, DType::float32);
+        const Tensor most = reduce(Op::maximum, as_number, {0}, false, DType::float32);
+      }
+    }
+  }
+  if (!b.zero_norm_on_host) overflow = empty(context_, Op::to_copy, {1}, DType::boolean);
+  count.reset();
+  const Tensor as_byte = empty(context_, Op::to_copy, {1}, DType::uint8);
+  overflow.reset();
+}
+
+/// get_grad_norm_direct: each gradient goes through a float64 copy (get_norm_dtype).
+Tensor DeepSpeedZero2::group_norm(const Group& group) {
+  const Behaviours& b = context_.behaviours;
+  // zip(gradients, params) leaves out the zeros behind the last gradient.
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) count += group.layout.touches(i, rank_) ? 1 : 0;
+  std::vector<Tensor> norms;
+  Tensor last;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Tensor gradient = alias(group.averaged.tensors[i], {group.averaged.counts[i]}, {1});
+    Tensor norm;
+    {
+      const Tensor as_double = to(gradient, DType::float64);
+      norm = reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64);
+    }
+    if (b.zero_norm_on_host)
+      last = std::move(norm);
+    else
+      norms.push_back(std::move(norm));
+  }
+  if (b.zero_norm_on_host) {
+    const Tensor total = empty(context_, Op::to_copy, {1}, DType::float32);
+    return {};
+  }
+
+  Tensor total;
+  if (norms.empty()) {
+    total = scalar(context_, Op::to_copy, DType::float32);
+  } else {
+    Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float64);
+    Tensor squared = empty_like(Op::pow, stacked);
+    stacked.reset();
+    const Tensor sum = reduce(Op::sum, squared, {0}, false, DType::float64);
+    squared.reset();
+    total = scalar(context_, Op::to_copy, DType::float32);
+  }
+  total = scalar(context_, Op::pow, DType::float32);
+
+  // mask_nan_or_inf_with_val_inplace; before 0.16 a new tensor was made of it.
+  Tensor infinite = is_infinite(total);
+  Tensor nan = scalar(context_, Op::ne, DType::boolean);
+  Tensor invalid = scalar(context_, Op::add, DType::boolean);
+  Tensor error = scalar(context_, Op::to_copy, DType::float32);
+  const auto release_masks = [&] {
+    infinite.reset();
+    nan.reset();
+    invalid.reset();
+    error.reset();
+  };
+  if (b.zero_checks_overflow_always) {
+    release_masks();
+  } else {
+    Tensor masked = scalar(context_, Op::mul, DType::float32);
+    Tensor valid = scalar(context_, Op::logical_not, DType::boolean);
+    Tensor kept = scalar(context_, Op::mul, DType::float32);
+    valid.reset();
+    Tensor sum = scalar(context_, Op::add, DType::float32);
+    masked.reset();
+    kept.reset();
+    total = std::move(sum);
+  }
+  while (!norms.empty()) norms.pop_back();
+  release_masks();
+  return total;
+}
+
+/// scaled_global_norm. Null where it is a number on the host.
+Tensor DeepSpeedZero2::global_norm() {
+  const Behaviours& b = context_.behaviours;
+  std::vector<Tensor> norms;
+  for (const Group& group : groups_) norms.push_back(group_norm(group));
+  if (b.zero_norm_on_host) return {};
+  Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float32);
+  if (!b.zero_checks_overflow_always) {
+    Tensor norm = scalar(context_, Op::linalg_vector_norm, DType::float32);
+    stacked.reset();
+    while (!norms.empty()) norms.pop_back();
+    return norm;
+  }
+  // utils.py, combine_grad_norm_groups (0.19.8)
+  Tensor finite = is_finite(stacked);
+  Tensor not_finite = empty_like(Op::logical_not, finite);
+  finite.reset();
+  Tensor negative = empty_like(Op::le, stacked, DType::boolean);
+  Tensor either = empty_like(Op::add, negative);
+  not_finite.reset();
+  negative.reset();
+  const Tensor any = scalar(context_, Op::all, DType::boolean);
+  either.reset();
+  const Tensor combined = scalar(context_, Op::linalg_vector_norm, DType::float32);
+  const Tensor infinity = scalar(context_, Op::fill, DType::float32);
+  return scalar(context_, Op::where, DType::float32);
+}
+
+/// unscale_and_clip_grads: scalars; the gradient itself is scaled in place.
+void DeepSpeedZero2::clip(const Tensor& norm) {
+  if (!norm || (config_.gradient_clipping <= 0 && !context_.behaviours.deepspeed_clips_by_default)) return;
+  const auto next = [&](Op op) { return scalar(context_, op, DType::float32); };
+  Tensor coefficient = next(Op::div);
+  coefficient = next(Op::add);
+  coefficient = next(Op::div);
+  coefficient = next(Op::clamp);
+  const Tensor combined = next(Op::mul);
+  Tensor inverse = next(Op::reciprocal);
+  inverse = next(Op::mul);
+}
+
+void DeepSpeedZero2::step_group(std::size_t index, const Tensor& norm) {
+  Group& group = groups_[index];
+  const std::int64_t partition = group.layout.partition;
+  // flatten: torch.cat, but of one tensor a mere view.
+  Tensor flat = group.averaged.tensors.size() == 1 ? alias(group.averaged.tensors.front(), {partition}, {1})
+                                                   : empty(context_, Op::flatten, {partition}, dtype_, Role::gradient);
+  group.master->grad = to(flat, DType::float32);
+  context_.set_role(group.master->grad, Role::gradient, kModel);
+  flat.reset();
+  group.averaged.release();
+  clip(norm);
+  optimizer_->step_group(index);
+  group.master->grad.reset();
+}
+
+void DeepSpeedZero2::step() {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  check_overflow();
+  Tensor norm = global_norm();
+  Tensor unscaled = norm ? scalar(context_, Op::div, DType::float32) : Tensor();
+  for (std::size_t i = 0; i < groups_.size(); ++i) step_group(i, norm);
+  norm.reset();
+  // The engine keeps the norm until the next step's.
+  global_grad_norm_ = std::move(unscaled);
+  losses_.reset();
+}
+
+}  // namespace oometer

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "distributed/config.h"
+#include "distributed/partition.h"
+#include "train/step.h"
+
+namespace oometer {
+
+/// Training under DeepSpeed ZeRO stage 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6, 0.14.4 and
+/// 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives themselves
+/// work in place: nothing else of them is in PyTorch's allocator.
+class DeepSpeedZero2 final : public Trainer, private GradientListener {
+ public:
+  DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel, std::int64_t usable_bytes);
+  ~DeepSpeedZero2() override;
+
+  void initialize() override;
+  void backward(const Tensor& loss, bool last_micro_step) override;
+  void step() override;
+
+  std::int64_t rank() const { return rank_; }
+
+ private:
+  /// Gradients of this rank's partition, as the list of tensors that `flatten` joins: whole gradients, or the part of
+  /// one at the partition's ends, and zeros behind the last.
+  struct GradientList {
+    std::vector<Tensor> tensors;
+    std::vector<std::int64_t> counts;
+
+    void release();
+  };
+  struct Group {
+    std::vector<Parameter> parameters;
+    FlatLayout layout;
+    Tensor flat;    ///< bit16_groups_flat: the parameters are views of it
+    Tensor master;  ///< single_partition_of_fp32_groups
+    std::vector<Tensor> accumulated;  ///< all_grad_tensors: whole gradients since the last step
+    GradientList averaged;            ///< averaged_gradients
+  };
+  struct Place {
+    std::size_t group, index;
+  };
+
+  void gradient_ready(const Tensor& parameter) override;
+
+  // initialisation
+  void flatten(Group& group);
+  void make_master(Group& group);
+  void initialize_optimizer_states();
+
+  // backward
+  void allocate_buckets();
+  void average(const Tensor& bucket);
+  void reduce_bucket();
+  void keep_gradient(const Place& place);
+  void epilogue(bool last_micro_step);
+  GradientList flat_partition(const Group& group, const std::vector<Tensor>& gradients);
+  std::vector<Tensor> partition_gradients(const Group& group);
+
+  // step
+  void check_overflow();
+  Tensor group_norm(const Group& group);
+  Tensor global_norm();
+  void clip(const Tensor& norm);
+  void step_group(std::size_t index, const Tensor& norm);
+
+  std::uint8_t reduction_stream() const;
+  Parameter& parameter(const Place& place) { return groups_[place.group].parameters[place.index]; }
+
+  const DeepSpeedConfig& config_;
+  std::int64_t world_, usable_bytes_, rank_ = 0;
+  std::optional<std::int64_t> wanted_rank_;
+  DType dtype_;
+  std::vector<Group> groups_;
+  std::unordered_map<const TensorImpl*, Place> places_;
+
+  // the IPG ("independent parallel gradients") bucket
+  std::vector<Tensor> buckets_;
+  std::size_t bucket_ = 0;
+  std::int64_t bucket_elements_ = 0;
+  std::vector<Place> bucket_places_;
+  bool extra_large_ = false;  ///< it holds one gradient larger than itself
+  Tensor grads_in_partition_;
+
+  Tensor losses_, global_grad_norm_;  ///< the engine's
+};
+
+}  // namespace oometer

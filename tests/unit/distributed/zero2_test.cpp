@@ -1,0 +1,120 @@
+#include "distributed/zero2.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <string>
+
+#include "job/parse.h"
+#include "job/simulate.h"
+
+namespace oometer {
+namespace {
+
+/// A Llama of two blocks. `parallel`: the members of the job's object of that name; `more`: of the job.
+Log log_of(const std::string& parallel, const std::string& training = "", const std::string& more = "") {
+  const std::string text =
+      R"({"model": {"config": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+          "intermediate_size": 176, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512}},
+         "data": {"micro_batch_size": 2, "sequence_length": 32},
+         "training": {"precision": "bf16")" +
+      training + R"(}, "parallel": {)" + parallel + "}" + more + "}";
+  const Result<Job> job = parse_job(text);
+  INFO(text);
+  if (!job) FAIL(job.error().pointer << ": " << job.error().message);
+  return simulate(*job, resolve_behaviours(job->runtime));
+}
+
+std::string zero2(std::int64_t world, const std::string& more = "") {
+  return R"("strategy": "deepspeed", "zero_stage": 2, "data": )" + std::to_string(world) + more;
+}
+
+/// Bytes of a role that are alive when an event is about to happen.
+std::int64_t alive(const Log& log, Role role, std::uint32_t event) {
+  std::int64_t bytes = 0;
+  for (const StorageRecord& storage : log.storages)
+    if (storage.role == role && storage.alloc_event < event && storage.free_event >= event) bytes += storage.bytes;
+  return bytes;
+}
+
+std::uint32_t phase_begin(const Log& log, PhaseName name, int iteration) {
+  for (const PhaseMark& phase : log.phases)
+    if (phase.name == name && phase.iteration == iteration) return phase.first_event;
+  FAIL("no such phase");
+  return 0;
+}
+
+constexpr std::int64_t kHidden = 64, kVocabulary = 512, kIntermediate = 176, kLayers = 2;
+/// Without weight decay: two norms a block and the last.
+constexpr std::int64_t kNorms = (2 * kLayers + 1) * kHidden;
+constexpr std::int64_t kMatrices = 2 * kVocabulary * kHidden + kLayers * (4 * kHidden * kHidden + 3 * kHidden * kIntermediate);
+
+std::int64_t padded(std::int64_t numel, std::int64_t world) { return (numel + 2 * world - 1) / (2 * world) * 2 * world; }
+
+TEST_CASE("After initialisation: parameters whole, masters by rank", "[distributed]") {
+  const std::int64_t world = GENERATE(1, 2, 3, 8);
+  const Log log = log_of(zero2(world));
+  const std::uint32_t begin = phase_begin(log, PhaseName::forward, 1);
+  const std::int64_t flat = padded(kMatrices, world) + padded(kNorms, world);
+  CHECK(alive(log, Role::parameter, begin) == 2 * flat);
+  CHECK(alive(log, Role::optimizer_state, begin) == 4 * flat / world);
+  CHECK(alive(log, Role::gradient, begin) == 0);
+}
+
+TEST_CASE("Between steps: 2 P + (4 + 8) P / N, no gradient", "[distributed]") {
+  const std::int64_t world = GENERATE(1, 2, 8);
+  const Log log = log_of(zero2(world));
+  const std::uint32_t begin = phase_begin(log, PhaseName::forward, 2);
+  const std::int64_t flat = padded(kMatrices, world) + padded(kNorms, world);
+  CHECK(alive(log, Role::parameter, begin) == 2 * flat);
+  // The fused kernel keeps a step counter for each of the two groups.
+  CHECK(alive(log, Role::optimizer_state, begin) == 12 * flat / world + 2 * 4);
+  CHECK(alive(log, Role::gradient, begin) == 0);
+}
+
+TEST_CASE("DeepSpeed 0.12.6 makes the moments at initialisation", "[distributed]") {
+  const Log log = log_of(zero2(2), "", R"(, "runtime": {"deepspeed": "0.12.6"})");
+  const std::int64_t flat = padded(kMatrices, 2) + padded(kNorms, 2);
+  CHECK(alive(log, Role::optimizer_state, phase_begin(log, PhaseName::forward, 1)) == 12 * flat / 2 + 2 * 4);
+}
+
+TEST_CASE("A partition's gradients depend on the rank; no rank: the worst", "[distributed]") {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Log log = log_of(zero2(4, ", \"rank\": " + std::to_string(rank)));
+    most = std::max(most, alive(log, Role::gradient, phase_begin(log, PhaseName::optimizer, 1)));
+  }
+  const Log log = log_of(zero2(4));
+  CHECK(alive(log, Role::gradient, phase_begin(log, PhaseName::optimizer, 1)) == most);
+  CHECK(most >= 2 * (padded(kMatrices, 4) + padded(kNorms, 4)) / 4);
+}
+
+TEST_CASE("Every free has its allocation, once; no gradient outlives a step", "[distributed]") {
+  const std::string runtime = GENERATE("", R"(, "runtime": {"deepspeed": "0.14.4"})", R"(, "runtime": {"deepspeed": "0.12.6"})");
+  const std::string training = GENERATE("", R"(, "activation_checkpointing": "reentrant")", R"(, "gradient_accumulation_steps": 4)",
+                                        R"(, "optimizer": {"implementation": "foreach"})");
+  const std::string options = GENERATE("", R"(, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5000}})",
+                                       R"(, "ds_config": {"zero_optimization": {"stage": 2, "contiguous_gradients": false}})");
+  const Log log = log_of(options.empty() ? zero2(2) : R"("strategy": "deepspeed", "data": 2)" + options, training, runtime);
+  std::vector<int> lives(log.storages.size(), 0);
+  for (const Event& event : log.events) {
+    if (event.kind == EventKind::alloc) CHECK(++lives[event.storage] == 1);
+    if (event.kind == EventKind::free) CHECK(--lives[event.storage] == 0);
+  }
+  CHECK(alive(log, Role::gradient, static_cast<std::uint32_t>(log.events.size())) == 0);
+  CHECK(alive(log, Role::gradient, phase_begin(log, PhaseName::forward, 2)) == 0);
+}
+
+TEST_CASE("Reduction works on its own stream where communication overlaps", "[distributed]") {
+  const auto streams = [](const Log& log) {
+    int other = 0;
+    for (const Event& event : log.events)
+      if (event.kind == EventKind::alloc && event.stream != kDefaultStream) ++other;
+    return other;
+  };
+  const std::string start = R"("strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": )";
+  CHECK(streams(log_of(start + "true}}")) > 0);
+  CHECK(streams(log_of(start + "false}}")) == 0);
+}
+
+}  // namespace
+}  // namespace oometer
