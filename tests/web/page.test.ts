@@ -253,6 +253,16 @@ describe('an error', () => {
   });
 });
 
+it('says so in words when the core cannot be loaded', async () => {
+  await page.route('**/*.wasm', (route) => route.abort());
+  await page.goto(site.address);
+  const notice = page.locator('.notice.error');
+  await notice.waitFor();
+  expect(await notice.innerText()).toContain('The calculator could not be loaded');
+  expect(await notice.getByRole('link', { name: 'Try again' }).isVisible()).toBe(true);
+  complaints = []; // the browser's own, of the failed request
+});
+
 describe('everybody', () => {
   const views: [string, View][] = [
     ['light', { width: 1440, height: 900, colorScheme: 'light' }],

@@ -13,11 +13,11 @@ const none: Factors = {
   allocator_rounding: 0,
 };
 
-const module = (path: string, parameters: number, children: Module[] = []): Module => ({
+const module = (path: string, parameters: number, children: Module[] = [], modality = 'language'): Module => ({
   ...none,
   path,
   type: '',
-  modality: '',
+  modality,
   parameters,
   children,
 });
@@ -64,7 +64,15 @@ describe('moduleRows', () => {
     expect(moduleRows([root], new Set()).map(({ name, total }) => [name, total])).toEqual([
       ['lm', 75],
       ['vision', 10],
-      ['not of one module', 5],
+      ['of the whole model', 5],
+    ]);
+  });
+  it('looks through a wrapper around several modalities', () => {
+    const wrapper = module('model', 88, [module('model.vision', 10), module('model.lm', 75)], '');
+    expect(moduleRows([module('', 90, [wrapper])], new Set()).map(({ name, total }) => [name, total])).toEqual([
+      ['model.lm', 75],
+      ['model.vision', 10],
+      ['of the whole model', 5],
     ]);
   });
   it('opens a module in the order of the model, with short names, and sums', () => {
@@ -75,7 +83,7 @@ describe('moduleRows', () => {
       ['layers.1', 1, 40],
       ['itself', 1, 5],
       ['vision', 0, 10],
-      ['not of one module', 0, 5],
+      ['of the whole model', 0, 5],
     ]);
   });
 });

@@ -65,10 +65,17 @@ export function moduleTotal(module: Module): number {
 /** The tree's visible rows, largest first among the top ones; inside a module they keep the model's order. */
 export function moduleRows(modules: readonly Module[], open: ReadonlySet<string>): Row[] {
   return modules.flatMap((root) => {
-    const top = [...root.children].sort((a, b) => moduleTotal(b) - moduleTotal(a));
+    const top = parts(root).sort((a, b) => moduleTotal(b) - moduleTotal(a));
     const rows = top.flatMap((module) => rowsOf(module, '', 0, open));
-    return [...rows, ...remainder(root, 'not of one module', 0)];
+    return [...rows, ...remainder({ ...root, children: top }, 'of the whole model', 0)];
   });
+}
+
+/** What people call the parts of a model: wrappers around several modalities are looked through. */
+function parts(module: Module): Module[] {
+  return module.children.flatMap((child) =>
+    child.modality === '' && child.children.length > 0 ? parts(child) : [child],
+  );
 }
 
 function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet<string>): Row[] {

@@ -246,6 +246,7 @@ export class OometerApp extends LitElement {
   private async start(): Promise<void> {
     try {
       this.core = await loadCore();
+      performance.mark('oometer-core-loaded');
     } catch (error) {
       this.broken = error instanceof Error ? error.message : String(error);
       return;

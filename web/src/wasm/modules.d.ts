@@ -2,8 +2,3 @@ declare module 'virtual:preset-traits' {
   const traits: Record<string, { text: boolean; images: boolean; sequence_length: number | null }>;
   export default traits;
 }
-
-declare module 'oometer-core/oometer.wasm?url' {
-  const address: string;
-  export default address;
-}
