@@ -259,7 +259,7 @@ it('says so in words when the core cannot be loaded', async () => {
   const notice = page.locator('.notice.error');
   await notice.waitFor();
   expect(await notice.innerText()).toContain('The calculator could not be loaded');
-  expect(await notice.getByRole('link', { name: 'Try again' }).isVisible()).toBe(true);
+  expect(await notice.getByRole('button', { name: 'Try again' }).isVisible()).toBe(true);
   complaints = []; // the browser's own, of the failed request
 });
 

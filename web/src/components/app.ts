@@ -399,7 +399,14 @@ export class OometerApp extends LitElement {
           ? html`<div class="notice error">
               <p>
                 The calculator could not be loaded (${this.broken}). It needs a browser with WebAssembly, and the file
-                oometer.wasm beside this page. <a href="">Try again</a>
+                oometer.wasm beside this page.
+                <button
+                  @click=${() => {
+                    location.reload();
+                  }}
+                >
+                  Try again
+                </button>
               </p>
             </div>`
           : nothing

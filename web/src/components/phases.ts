@@ -47,6 +47,7 @@ export class OometerPhases extends LitElement {
         top: 0;
         bottom: 0;
         overflow: hidden;
+        container-type: inline-size;
         border-left: 1px dashed var(--line-strong);
         font-size: 0.75rem;
         color: var(--text-soft);
@@ -57,9 +58,12 @@ export class OometerPhases extends LitElement {
       .span span {
         display: block;
         padding-left: 0.3rem;
-        overflow: hidden;
         white-space: nowrap;
-        text-overflow: ellipsis;
+      }
+      @container (max-width: 6rem) {
+        .span span {
+          visibility: hidden;
+        }
       }
       .pin {
         position: absolute;
