@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-/// How ZeRO cuts a parameter group into one partition a rank (DeepSpeed 0.12.6 - 0.19.8, runtime/zero/stage_1_and_2.py).
+/// How ZeRO cuts a parameter group into one partition a rank (DeepSpeed 0.12.6 - 0.19.8,
+/// runtime/zero/stage_1_and_2.py).
 namespace oometer {
 
 /// A group's parameters end to end, padded, in equal parts. Everything is counted in elements.
@@ -18,7 +19,9 @@ struct FlatLayout {
   /// Ranks whose partitions the parameter lies in.
   std::int64_t first_rank(std::size_t index) const { return offsets[index] / partition; }
   std::int64_t last_rank(std::size_t index) const { return (offsets[index] + sizes[index] - 1) / partition; }
-  bool touches(std::size_t index, std::int64_t rank) const { return first_rank(index) <= rank && rank <= last_rank(index); }
+  bool touches(std::size_t index, std::int64_t rank) const {
+    return first_rank(index) <= rank && rank <= last_rank(index);
+  }
   /// How many of a parameter's elements lie in the rank's partition.
   std::int64_t share(std::size_t index, std::int64_t rank) const;
   /// Elements of all parameters that touch the rank's partition, each counted whole: what the gradients of the
@@ -29,8 +32,8 @@ struct FlatLayout {
 /// `round_robin`: parameters are dealt out to the ranks in turn (`round_robin_gradients`, _round_robin_reorder).
 FlatLayout flat_layout(const std::vector<std::int64_t>& sizes, std::int64_t world, bool round_robin = false);
 
-/// The rank whose partitions' gradients take most; the first of equals. The flat parameters, the masters and the moments
-/// are as large on every rank.
+/// The rank whose partitions' gradients take most; the first of equals. The flat parameters, the masters and the
+/// moments are as large on every rank.
 std::int64_t worst_rank(const std::vector<FlatLayout>& groups);
 
 }  // namespace oometer

@@ -4,8 +4,8 @@
 
 namespace oometer {
 
-std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
-                                      std::int64_t usable_bytes) {
+std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training,
+                                      const ParallelConfig& parallel, std::int64_t usable_bytes) {
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZero2>(context, model, training, parallel, usable_bytes);
   return std::make_unique<Trainer>(context, model, training);

@@ -7,9 +7,9 @@
 
 namespace oometer {
 
-/// The trainer that a parallel configuration asks for. `usable_bytes` is what the device gives to this process: DeepSpeed
-/// asks for it at initialisation. Strategies that are not modelled yet were refused by the job's validation.
-std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
-                                      std::int64_t usable_bytes);
+/// The trainer that a parallel configuration asks for. `usable_bytes` is what the device gives to this process:
+/// DeepSpeed asks for it at initialisation. Strategies that are not modelled yet were refused by the job's validation.
+std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training,
+                                      const ParallelConfig& parallel, std::int64_t usable_bytes);
 
 }  // namespace oometer

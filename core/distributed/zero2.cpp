@@ -45,8 +45,8 @@ void DeepSpeedZero2::GradientList::release() {
   counts.clear();
 }
 
-DeepSpeedZero2::DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
-                               std::int64_t usable_bytes)
+DeepSpeedZero2::DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training,
+                               const ParallelConfig& parallel, std::int64_t usable_bytes)
     : Trainer(context, model, training),
       config_(parallel.deepspeed),
       world_(parallel.world_size()),
@@ -60,7 +60,9 @@ DeepSpeedZero2::~DeepSpeedZero2() {
   if (context_.gradients == this) context_.gradients = nullptr;
 }
 
-std::uint8_t DeepSpeedZero2::reduction_stream() const { return config_.overlap_comm ? kReductionStream : context_.stream; }
+std::uint8_t DeepSpeedZero2::reduction_stream() const {
+  return config_.overlap_comm ? kReductionStream : context_.stream;
+}
 
 // --- initialisation --------------------------------------------------------------------------------------------------
 
@@ -150,13 +152,20 @@ void DeepSpeedZero2::backward(const Tensor& loss, bool last_micro_step) {
     scaled.reset();
     return;
   }
-  {
-    const Tensor mean = mean_all(loss);
-    if (b.deepspeed_keeps_losses) losses_ = losses_ ? pointwise(Op::add, {&losses_, &mean}, mean.dtype()) : detach(mean);
+  // _scale_loss_by_gas
+  Tensor own = loss;
+  if (training_.gradient_accumulation_steps > 1) {
+    const Tensor as_float = to(loss, DType::float32);
+    own = div_scalar(as_float);
   }
+  Tensor mean = mean_all(own);
+  if (b.deepspeed_keeps_losses)  // the mean is a local name of engine.backward until it returns
+    losses_ = losses_ ? pointwise(Op::add, {&losses_, &mean}, mean.dtype()) : detach(mean);
+  else
+    mean.reset();
   allocate_buckets();
   {
-    const Tensor as_float = to(loss, DType::float32);
+    const Tensor as_float = to(own, DType::float32);
     const Tensor scaled = mul_scalar(as_float);
     autograd::backward(scaled);
   }
@@ -257,20 +266,33 @@ void DeepSpeedZero2::reduce_bucket() {
     extra_large_ = false;
   } else if (config_.contiguous_gradients) {
     average(buckets_[bucket_]);
-  } else if (bucket_places_.size() > 1) {
+  } else if (!bucket_places_.empty()) {
     // buffered_reduce_fallback: the gradients are joined, reduced and copied back.
-    const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
-    const Tensor flat = empty(context_, Op::flatten, {bucket_elements_}, dtype_, Role::gradient);
+    clear_reduced();
+    if (bucket_places_.size() > 1) {
+      const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
+      const Tensor flat = empty(context_, Op::flatten, {bucket_elements_}, dtype_, Role::gradient);
+    }
   }
   const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
   for (const Place& place : bucket_places_) {
-    if (!groups_[place.group].layout.touches(place.index, rank_))
-      parameter(place).tensor->grad.reset();
-    else if (config_.contiguous_gradients)
+    if (!groups_[place.group].layout.touches(place.index, rank_)) {
+      // What a side stream may still read is let go at the next reduction.
+      if (config_.overlap_comm && !config_.contiguous_gradients)
+        reduced_.push_back(place);
+      else
+        parameter(place).tensor->grad.reset();
+    } else if (config_.contiguous_gradients)
       keep_gradient(place);
   }
   bucket_places_.clear();
   bucket_elements_ = 0;
+}
+
+/// _clear_previous_reduced_grads: gradients of other ranks' partitions.
+void DeepSpeedZero2::clear_reduced() {
+  for (const Place& place : reduced_) parameter(place).tensor->grad.reset();
+  reduced_.clear();
 }
 
 /// get_all_grad_tensors: zeros stand for what received no gradient.
@@ -313,6 +335,7 @@ void DeepSpeedZero2::epilogue(bool last_micro_step) {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
   reduce_bucket();
+  clear_reduced();
   {
     // From the second micro-step on gradients are added to the first one's; the new ones are a local name.
     std::vector<Tensor> added;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -10,17 +11,19 @@
 
 namespace oometer {
 
-/// Training under DeepSpeed ZeRO stage 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6, 0.14.4 and
-/// 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives themselves
-/// work in place: nothing else of them is in PyTorch's allocator.
+/// Training under DeepSpeed ZeRO stage 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6, 0.14.4
+/// and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives
+/// themselves work in place: nothing else of them is in PyTorch's allocator.
 class DeepSpeedZero2 final : public Trainer, private GradientListener {
  public:
-  DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel, std::int64_t usable_bytes);
+  DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
+                 std::int64_t usable_bytes);
   ~DeepSpeedZero2() override;
 
   void initialize() override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  bool divides_loss() const override { return false; }
 
   std::int64_t rank() const { return rank_; }
 
@@ -36,8 +39,8 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   struct Group {
     std::vector<Parameter> parameters;
     FlatLayout layout;
-    Tensor flat;    ///< bit16_groups_flat: the parameters are views of it
-    Tensor master;  ///< single_partition_of_fp32_groups
+    Tensor flat;                      ///< bit16_groups_flat: the parameters are views of it
+    Tensor master;                    ///< single_partition_of_fp32_groups
     std::vector<Tensor> accumulated;  ///< all_grad_tensors: whole gradients since the last step
     GradientList averaged;            ///< averaged_gradients
   };
@@ -56,6 +59,7 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   void allocate_buckets();
   void average(const Tensor& bucket);
   void reduce_bucket();
+  void clear_reduced();
   void keep_gradient(const Place& place);
   void epilogue(bool last_micro_step);
   GradientList flat_partition(const Group& group, const std::vector<Tensor>& gradients);
@@ -83,7 +87,8 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   std::size_t bucket_ = 0;
   std::int64_t bucket_elements_ = 0;
   std::vector<Place> bucket_places_;
-  bool extra_large_ = false;  ///< it holds one gradient larger than itself
+  std::vector<Place> reduced_;  ///< previous_reduced_grads
+  bool extra_large_ = false;    ///< it holds one gradient larger than itself
   Tensor grads_in_partition_;
 
   Tensor losses_, global_grad_norm_;  ///< the engine's

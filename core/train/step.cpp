@@ -124,7 +124,7 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
             loss = mean_all(as_float);
           }
         }
-        if (micro_steps > 1) loss = div_scalar(loss);
+        if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
       }
       context.begin_phase(PhaseName::backward, iteration);
       trainer.backward(loss, micro_step == micro_steps);

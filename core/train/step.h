@@ -20,6 +20,8 @@ class Trainer {
   virtual void initialize();
   /// loss.backward(), or the engine's.
   virtual void backward(const Tensor& loss, bool last_micro_step);
+  /// The training loop divides the loss by the accumulation steps; otherwise `backward` does.
+  virtual bool divides_loss() const { return true; }
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
 

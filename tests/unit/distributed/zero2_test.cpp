@@ -46,9 +46,12 @@ std::uint32_t phase_begin(const Log& log, PhaseName name, int iteration) {
 constexpr std::int64_t kHidden = 64, kVocabulary = 512, kIntermediate = 176, kLayers = 2;
 /// Without weight decay: two norms a block and the last.
 constexpr std::int64_t kNorms = (2 * kLayers + 1) * kHidden;
-constexpr std::int64_t kMatrices = 2 * kVocabulary * kHidden + kLayers * (4 * kHidden * kHidden + 3 * kHidden * kIntermediate);
+constexpr std::int64_t kMatrices =
+    2 * kVocabulary * kHidden + kLayers * (4 * kHidden * kHidden + 3 * kHidden * kIntermediate);
 
-std::int64_t padded(std::int64_t numel, std::int64_t world) { return (numel + 2 * world - 1) / (2 * world) * 2 * world; }
+std::int64_t padded(std::int64_t numel, std::int64_t world) {
+  return (numel + 2 * world - 1) / (2 * world) * 2 * world;
+}
 
 TEST_CASE("After initialisation: parameters whole, masters by rank", "[distributed]") {
   const std::int64_t world = GENERATE(1, 2, 3, 8);
@@ -89,12 +92,16 @@ TEST_CASE("A partition's gradients depend on the rank; no rank: the worst", "[di
 }
 
 TEST_CASE("Every free has its allocation, once; no gradient outlives a step", "[distributed]") {
-  const std::string runtime = GENERATE("", R"(, "runtime": {"deepspeed": "0.14.4"})", R"(, "runtime": {"deepspeed": "0.12.6"})");
-  const std::string training = GENERATE("", R"(, "activation_checkpointing": "reentrant")", R"(, "gradient_accumulation_steps": 4)",
-                                        R"(, "optimizer": {"implementation": "foreach"})");
-  const std::string options = GENERATE("", R"(, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5000}})",
-                                       R"(, "ds_config": {"zero_optimization": {"stage": 2, "contiguous_gradients": false}})");
-  const Log log = log_of(options.empty() ? zero2(2) : R"("strategy": "deepspeed", "data": 2)" + options, training, runtime);
+  const std::string runtime =
+      GENERATE("", R"(, "runtime": {"deepspeed": "0.14.4"})", R"(, "runtime": {"deepspeed": "0.12.6"})");
+  const std::string training =
+      GENERATE("", R"(, "activation_checkpointing": "reentrant")", R"(, "gradient_accumulation_steps": 4)",
+               R"(, "optimizer": {"implementation": "foreach"})");
+  const std::string options = GENERATE(
+      "", R"(, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5000}})",
+      R"(, "ds_config": {"zero_optimization": {"stage": 2, "contiguous_gradients": false}})");
+  const Log log =
+      log_of(options.empty() ? zero2(2) : R"("strategy": "deepspeed", "data": 2)" + options, training, runtime);
   std::vector<int> lives(log.storages.size(), 0);
   for (const Event& event : log.events) {
     if (event.kind == EventKind::alloc) CHECK(++lives[event.storage] == 1);
@@ -111,7 +118,8 @@ TEST_CASE("Reduction works on its own stream where communication overlaps", "[di
       if (event.kind == EventKind::alloc && event.stream != kDefaultStream) ++other;
     return other;
   };
-  const std::string start = R"("strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": )";
+  const std::string start =
+      R"("strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": {"stage": 2, "overlap_comm": )";
   CHECK(streams(log_of(start + "true}}")) > 0);
   CHECK(streams(log_of(start + "false}}")) == 0);
 }
