@@ -15,7 +15,7 @@ constexpr std::int64_t cub_scan_bytes(std::int64_t count) { return round_up(16 *
 inline constexpr std::int64_t kCubReduceBytes = 4607;
 
 /// DeviceSelect over `count` flags: an 8-byte descriptor a tile.
-constexpr std::int64_t cub_select_bytes(std::int64_t count) { return round_up(8 * ((count + 2559) / 2560 + 32), 256) + 511; }
+constexpr std::int64_t cub_select_bytes(std::int64_t count) { return round_up(8 * ((count + 2303) / 2304 + 32), 256) + 511; }
 
 /// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
 constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {

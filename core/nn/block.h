@@ -16,4 +16,11 @@ Tensor run_block(const CheckpointingConfig& checkpointing, std::size_t index, co
   return checkpoint(mode, hidden_states, std::forward<Forward>(forward));
 }
 
+/// enable_input_require_grads (transformers 5.23, modeling_utils.py): checkpointing makes what the input embeddings give
+/// want gradients, so that they reach trained weights behind frozen ones.
+inline void require_input_grad(const CheckpointingConfig& checkpointing, Tensor& embeddings) {
+  if (checkpointing.mode == CheckpointMode::none || !embeddings.context().behaviours.checkpointing_requires_input_grads) return;
+  if (!embeddings.requires_grad()) embeddings->leaf_requires_grad = true;
+}
+
 }  // namespace oometer

@@ -14,7 +14,6 @@ Tensor masked_select(const Tensor& grad, std::int64_t selected) {
   Tensor indices;
   {
     const Tensor mask = empty(context, Op::nonzero, grad.sizes(), DType::boolean);
-    { const Workspace count(context, Op::nonzero, 4); }
     const Workspace count(context, Op::nonzero, 4);
     { const Workspace sum(context, Op::nonzero, kCubReduceBytes); }
     indices = empty(context, Op::nonzero, {grad.ndim(), selected}, DType::int64);
@@ -29,7 +28,6 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
   Record record(
       Op::masked_scatter,
       [](Backward& b) {
-        const Tensor& saved_mask = b.saved(0);
         if (b.wants(0)) b.give(0, empty_like(Op::masked_fill, b.grad()));
         if (b.wants(1)) b.give(1, view(masked_select(b.grad(), numel(b.node.sizes)), b.node.sizes));
       },
@@ -51,7 +49,6 @@ Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
   Record record(
       Op::index,
       [](Backward& b) {
-        const Tensor row_indices = b.saved(0), column_indices = b.saved(1);
         b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype()));
       },
       {&x});

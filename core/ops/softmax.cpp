@@ -8,7 +8,6 @@ namespace {
 
 // softmax_backward_cuda_out: a product of the gradient's size besides the result.
 void softmax_backward(Backward& b) {
-  const Tensor& result = b.saved(0);
   Tensor grad_input = empty_like(Op::softmax_backward, b.grad(), b.node.dtype);
   { const Tensor product = empty_like(Op::softmax_backward, b.grad()); }
   b.give(0, std::move(grad_input));
@@ -40,8 +39,7 @@ Tensor nll_loss(const Tensor& x, const Tensor& target) {
   Record record(
       Op::nll_loss_forward,
       [](Backward& b) {
-        const Tensor self = b.saved(0), labels = b.saved(1), total_weight = b.saved(2);
-        b.give(0, empty_like(Op::nll_loss_backward, self));
+        b.give(0, empty_like(Op::nll_loss_backward, b.saved(0)));
       },
       {&x});
   record.save(x);

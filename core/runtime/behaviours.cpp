@@ -61,11 +61,13 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.allocator_tie_break = runtime.torch >= torch(9) ? TieBreak::segment_counter : TieBreak::address;
   b.expandable_segments = runtime.expandable_segments && runtime.torch >= torch(1);
   b.checkpoint_early_stop = runtime.torch >= torch(1);
+  b.efficient_attention_takes_gqa = runtime.torch >= torch(14);
   b.sdpa_prefers_cudnn = runtime.cudnn && runtime.torch >= torch(9);
   b.cudnn = runtime.cudnn;
 
   b.checkpoint_reentrant_by_default = hf < Version{5, 0, 0};
   b.checkpoint_passes_keywords = hf >= Version{5, 0, 0};
+  b.checkpointing_requires_input_grads = original || hf >= Version{5, 0, 0};
   b.logits_float_in_model = hf < Version{4, 45, 0};
   b.loss_shift = hf >= Version{4, 51, 3} ? LossShift::pad_labels : LossShift::shift_logits_copy;
   b.captures_all_hidden_states = original || hf < Version{5, 0, 0};

@@ -15,10 +15,12 @@ Tensor state_like(const Tensor& tensor, const Parameter& parameter, Op op) {
 }  // namespace
 
 void Optimizer::init_group(Group& group) {
-  if (group.states.size() == group.parameters.size()) return;
-  for (const Parameter& parameter : group.parameters) {
+  group.states.resize(group.parameters.size());
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const Parameter& parameter = group.parameters[i];
+    State& state = group.states[i];
+    if (state.first || !parameter.tensor->grad) continue;
     const ModuleScope scope(context_, parameter.module);
-    State& state = group.states.emplace_back();
     if (config_.name == OptimizerName::sgd) {
       if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, parameter, Op::clone);
       continue;
@@ -38,6 +40,7 @@ void Optimizer::update(Group& group) {
     std::vector<Tensor> roots;
     roots.reserve(group.states.size());
     for (std::size_t i = 0; i < group.states.size(); ++i) {
+      if (!group.parameters[i].tensor->grad) continue;
       const ModuleScope scope(context_, group.parameters[i].module);
       roots.push_back(empty_like(Op::foreach_sqrt, group.states[i].second));
     }
@@ -46,6 +49,7 @@ void Optimizer::update(Group& group) {
   // _single_tensor_adam: denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps); the last one stays bound.
   Tensor denominator;
   for (std::size_t i = 0; i < group.states.size(); ++i) {
+    if (!group.parameters[i].tensor->grad) continue;
     const ModuleScope scope(context_, group.parameters[i].module);
     const Tensor root = empty_like(Op::sqrt, group.states[i].second);
     Tensor quotient = div_scalar(root);

@@ -94,7 +94,7 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
   capture(0, hidden_states);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const ClipEncoderLayer& layer = layers[i];
-    hidden_states = run_block(checkpointing, i, hidden_states, [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
+    hidden_states = run_block(checkpointing, first_block + i, hidden_states, [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
     capture(i + 1, hidden_states);
   }
   return hidden_states;
@@ -112,6 +112,7 @@ Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
   const std::int64_t batch = pixel_values.size(0), width = class_embedding.size(0);
   const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
   Tensor patch_embeds = patch_embedding(pixels);
+  require_input_grad(checkpointing, patch_embeds);
   patch_embeds = transpose(reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);
   const Tensor class_embeds = expand(class_embedding, {batch, 1, width});
   const Tensor embeddings = cat({class_embeds, patch_embeds}, 1);
@@ -155,7 +156,8 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   {
     const ModuleScope inner(context, embeddings);
     const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
-    const Tensor inputs_embeds = token_embedding(input_ids);
+    Tensor inputs_embeds = token_embedding(input_ids);
+    require_input_grad(encoder.checkpointing, inputs_embeds);
     const Tensor position_embeds = position_embedding(positions);
     hidden_states = add(inputs_embeds, position_embeds);
   }
@@ -228,6 +230,8 @@ class ClipModel : public Model {
     const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPModel", Modality::none), Modality::none, options.dtype};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ = ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);
+    vision_model_.encoder.first_block = text_model_.encoder.layers.size();
+    vision_model_.embeddings.checkpointing = options.checkpointing;
     visual_projection_ = Linear(builder.child("visual_projection", "Linear", Modality::projector), config.vision.hidden_size, config.projection_dim, false);
     text_projection_ = Linear(builder.child("text_projection", "Linear", Modality::projector), config.text.hidden_size, config.projection_dim, false);
     logit_scale_ = builder.parameter("logit_scale", {});

@@ -58,6 +58,7 @@ struct ClipEncoder {
 
   std::vector<ClipEncoderLayer> layers;
   CheckpointingConfig checkpointing;
+  std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
   ModuleId module = 0;
 };
 
@@ -70,6 +71,7 @@ struct ClipVisionEmbeddings {
   Conv2d patch_embedding;
   Embedding position_embedding;
   Tensor position_ids;
+  CheckpointingConfig checkpointing;  ///< where the whole model's main input is text: see require_input_grad
   ModuleId module = 0;
 };
 

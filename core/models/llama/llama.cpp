@@ -145,6 +145,12 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
   rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
 }
 
+Tensor LlamaModel::embed(const Tensor& input_ids) const {
+  Tensor inputs_embeds = embed_tokens(input_ids);
+  require_input_grad(checkpointing, inputs_embeds);
+  return inputs_embeds;
+}
+
 Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
@@ -157,7 +163,7 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
   const PositionEmbeddings positions = rotary_emb(hidden_states, position_ids);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LlamaDecoderLayer& layer = layers[i];
-    hidden_states = run_block(checkpointing, i, hidden_states, [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
+    hidden_states = run_block(checkpointing, first_block + i, hidden_states, [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
   }
   return norm(hidden_states);
 }
@@ -199,7 +205,7 @@ class LlamaForCausalLM : public Model {
     Tensor hidden_states;
     {
       const ModuleScope scope(context_, model_.module);
-      hidden_states = model_(model_.embed_tokens(input_ids_));
+      hidden_states = model_(model_.embed(input_ids_));
     }
     const Tensor logits = lm_head_(hidden_states);
     outputs.loss = causal_lm_loss(logits, labels_);

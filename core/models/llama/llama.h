@@ -67,12 +67,15 @@ struct LlamaModel {
   LlamaModel() = default;
   LlamaModel(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
   Tensor operator()(const Tensor& inputs_embeds) const;
+  /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
+  Tensor embed(const Tensor& input_ids) const;
 
   Embedding embed_tokens;
   std::vector<LlamaDecoderLayer> layers;
   LlamaRMSNorm norm;
   LlamaRotaryEmbedding rotary_emb;
   CheckpointingConfig checkpointing;
+  std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
   bool eager = false;
   ModuleId module = 0;
 };

@@ -42,6 +42,8 @@ class Llava : public Model {
     vision_tower_ = ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
     projector_ = LlavaMultiModalProjector(model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
     language_model_ = LlamaModel(model.child("language_model", "LlamaModel", Modality::language), config.text, options);
+    vision_tower_.embeddings.checkpointing = options.checkpointing;
+    language_model_.first_block = vision_tower_.encoder.layers.size();
     lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) {
       lm_head_.weight = language_model_.embed_tokens.weight;
@@ -105,11 +107,12 @@ class Llava : public Model {
   // LlavaModel.forward
   Tensor model_forward(ModelOutputs& outputs) const {
     const ModuleScope scope(context_, model_);
-    Tensor inputs_embeds = language_model_.embed_tokens(input_ids_);
+    Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
     if (pixel_values_) {
       image = image_features();
-      const Tensor features = cat_unbound(image.pooler_output);
+      Tensor features = cat_unbound(image.pooler_output);
+      features = to(features, inputs_embeds.dtype());
       const Tensor mask = placeholder_mask();
       inputs_embeds = masked_scatter(inputs_embeds, mask, features);
       outputs.others.push_back(features);
