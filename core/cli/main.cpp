@@ -2,6 +2,7 @@
 // word.
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -72,7 +73,18 @@ int run_presets() {
 int run_log(const JobOptions& options) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
-  print(event_log(simulate(*job, resolve_behaviours(job->runtime))));
+  print(event_log(simulate(*job, resolve_behaviours(job->runtime)).log));
+  return kFits;
+}
+
+int run_trace(const JobOptions& options, const std::string& file) {
+  const Result<std::string> snapshot = estimate_snapshot(options.job());
+  if (!snapshot) return bad_input(snapshot.error().pointer, snapshot.error().message);
+  std::ofstream out(file, std::ios::binary);
+  out << *snapshot;
+  out.close();
+  if (!out) return bad_input("", "cannot write " + file);
+  std::printf("%s: open it at https://pytorch.org/memory_viz or with python -m torch.cuda._memory_viz\n", file.c_str());
   return kFits;
 }
 
@@ -93,6 +105,11 @@ int run(int argc, char** argv) {
 
   CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that are known by name");
 
+  CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot that PyTorch's memory viewer opens");
+  const JobOptions trace_options(*trace);
+  std::string snapshot_file = "snapshot.pickle";
+  trace->add_option("-o,--output", snapshot_file, "the file to write")->capture_default_str();
+
   CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   log->group("");  // not in the help: a tool's interface
@@ -103,6 +120,7 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kFits : kBadInput;
   }
   if (presets->parsed()) return run_presets();
+  if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (log->parsed()) return run_log(log_options);
   if (check->parsed()) return run_check(check_options, strict);
   return run_estimate(estimate_options, json);

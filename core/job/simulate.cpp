@@ -7,18 +7,25 @@
 
 namespace oometer {
 
-Log simulate(const Job& job, const Behaviours& behaviours) {
+Simulation simulate(const Job& job, const Behaviours& behaviours) {
+  Simulation simulation;
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
   context.begin_phase(PhaseName::init, 0);
   const ModelOptions options{weight_dtype(job.training.precision), job.training.attention, job.training.checkpointing,
                              job.training.components, job.training.loss.empty()};
   {
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
+    apply_components(context.log, model->parameters, job.training.components);
+    for (const Parameter& parameter : model->parameters) {
+      simulation.parameters += parameter.tensor.numel();
+      if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
+    }
     const std::unique_ptr<Trainer> trainer = make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
     run_training(context, *model, *trainer, job.training);
     context.finish();
   }
-  return std::move(context.log);
+  simulation.log = std::move(context.log);
+  return simulation;
 }
 
 }  // namespace oometer

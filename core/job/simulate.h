@@ -1,12 +1,21 @@
 #pragma once
 
+#include <cstdint>
+
 #include "job/job.h"
 #include "trace/log.h"
 
 namespace oometer {
 
-/// Executes a job: the model is built and trained for two iterations on tensors without numbers. The log is all that
-/// comes of it. `behaviours` is the job's runtime, resolved (the reference tests change a flag of it).
-Log simulate(const Job& job, const Behaviours& behaviours);
+/// What running a job leaves.
+struct Simulation {
+  Log log;
+  std::int64_t parameters = 0;  ///< elements, as `sum(p.numel() for p in model.parameters())`
+  std::int64_t trainable = 0;   ///< of those, the ones that require gradients
+};
+
+/// Executes a job: the model is built and trained for two iterations on tensors without numbers. `behaviours` is the
+/// job's runtime, resolved (the reference tests change a flag of it).
+Simulation simulate(const Job& job, const Behaviours& behaviours);
 
 }  // namespace oometer

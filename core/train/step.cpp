@@ -103,7 +103,6 @@ void Trainer::step() {
 }
 
 void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training) {
-  apply_components(context.log, model.parameters, training.components);
   trainer.initialize();
   model.make_inputs();
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;

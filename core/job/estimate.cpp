@@ -1,0 +1,73 @@
+#include "job/estimate.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cuda/replay.h"
+#include "job/parse.h"
+#include "report/json.h"
+#include "report/snapshot.h"
+
+namespace oometer {
+
+namespace {
+
+ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {
+  ReportInput input;
+  input.gpu = job.gpu;
+  input.outside = outside_allocator(job.gpu, behaviours, job.parallel.world_size());
+  input.expandable_segments = behaviours.expandable_segments;
+  input.source_only = job.runtime.framework == Framework::llava;
+  input.parameters = simulation.parameters;
+  input.trainable = simulation.trainable;
+  input.assumptions = job.assumptions;
+  input.unmodelled = job.unmodelled;
+  for (std::string& caveat : runtime_caveats(job.runtime)) input.assumptions.push_back(std::move(caveat));
+  if (behaviours.cudnn && model_traits(job.model.config).takes_images && job.data.images() > 0)
+    input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
+  return input;
+}
+
+}  // namespace
+
+Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
+  const Behaviours behaviours = resolve_behaviours(job.runtime);
+  Estimate result;
+  result.simulation = simulate(job, behaviours);
+  const Log& log = result.simulation.log;
+  if (log.overflow)
+    return Error{"out-of-range", "", "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
+  if (result.simulation.trainable == 0)
+    return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
+  result.input = report_input(job, behaviours, result.simulation);
+  AllocatorOptions allocator;
+  allocator.expandable_segments = behaviours.expandable_segments;
+  const Replay unlimited = replay(log, allocator);
+  allocator.usable_bytes = allocator_limit(job.gpu, result.input.outside);
+  result.report = build_report(log, unlimited, replay_within(log, allocator, unlimited), result.input, options);
+  return result;
+}
+
+std::string error_json(const Error& error) {
+  const nlohmann::ordered_json json{{"error", {{"code", error.code}, {"pointer", error.pointer}, {"message", error.message}}}};
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string estimate_json(std::string_view text, const EstimateOptions& options) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return error_json(job.error());
+  const Result<Estimate> result = estimate(*job, options.report);
+  if (!result) return error_json(result.error());
+  return to_json(result->report, result->simulation.log, result->input, {options.full_tree});
+}
+
+Result<std::string> estimate_snapshot(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return job.error();
+  Result<Estimate> result = estimate(*job);
+  if (!result) return result.error();
+  AllocatorOptions allocator;
+  allocator.expandable_segments = result->input.expandable_segments;
+  return memory_snapshot(result->simulation.log, allocator);
+}
+
+}  // namespace oometer

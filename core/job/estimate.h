@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "job/job.h"
+#include "job/simulate.h"
+#include "report/report.h"
+#include "result.h"
+
+/// The whole way from a job to its report.
+namespace oometer {
+
+/// A report and the run it is of.
+struct Estimate {
+  Simulation simulation;
+  ReportInput input;
+  Report report;
+};
+
+/// Runs a job, without a limit and within its GPU's. Nothing is kept between calls. An error where sizes do not fit
+/// 63 bits, or nothing is trained.
+Result<Estimate> estimate(const Job& job, const ReportOptions& options = {});
+
+struct EstimateOptions {
+  ReportOptions report;
+  bool full_tree = false;  ///< every module, not only those down to the layers
+};
+
+/// The report of a job given as JSON (version 1), as JSON; or {"error": {"code", "pointer", "message"}}. Takes any
+/// bytes and never throws.
+std::string estimate_json(std::string_view job, const EstimateOptions& options = {});
+
+/// {"error": {...}}
+std::string error_json(const Error& error);
+
+/// The job's memory snapshot, as torch.cuda.memory._dump_snapshot writes it (a pickle).
+Result<std::string> estimate_snapshot(std::string_view job);
+
+}  // namespace oometer
