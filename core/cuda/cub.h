@@ -18,7 +18,9 @@ inline constexpr std::int64_t kCubReduceBytes = 4607;
 constexpr std::int64_t cub_select_bytes(std::int64_t count) { return round_up(8 * ((count + 2303) / 2304 + 32), 256) + 511; }
 
 /// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
+/// Few pairs are sorted in one block, which needs nothing.
 constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
+  if (count <= 1024) return 1;
   return 2 * round_up(8 * count, 256) + 4607 + 1024 * ((count + 3583) / 3584);
 }
 

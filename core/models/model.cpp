@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <algorithm>
+
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
@@ -16,7 +18,10 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     std::unique_ptr<Model> operator()(const ClipVisionConfig& c) const { return build_clip_vision(context, c, data, options); }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
   };
-  return std::visit(Build{context, data, options}, config);
+  std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);
+  // As named_parameters() has them: a module's own before its children's, whatever was made first.
+  std::stable_sort(model->parameters.begin(), model->parameters.end(), [](const Parameter& a, const Parameter& b) { return a.module < b.module; });
+  return model;
 }
 
 }  // namespace oometer

@@ -12,7 +12,10 @@ namespace {
 Tensor masked_select(const Tensor& grad, std::int64_t selected) {
   Context& context = grad.context();
   Tensor indices;
-  {
+  if (context.behaviours.dispatch_mode) {
+    // The stand-in for a kernel that counts: what the recorded cases ran instead.
+    indices = empty(context, Op::nonzero, {grad.ndim(), selected}, DType::int64);
+  } else {
     const Tensor mask = empty(context, Op::nonzero, grad.sizes(), DType::boolean);
     const Workspace count(context, Op::nonzero, 4);
     { const Workspace sum(context, Op::nonzero, kCubReduceBytes); }
@@ -45,11 +48,24 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
 }
 
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
-  // index_backward: zeros of the whole input, then index_put_ with accumulation.
+  // index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel).
   Record record(
       Op::index,
       [](Backward& b) {
-        b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype()));
+        Context& context = b.context;
+        const Shape count{b.saved(0).numel()};
+        const auto indices = [&](Op op) { return empty(context, op, count, DType::int64); };
+        Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+        Tensor linear;
+        for (int dimension : {0, 1}) {
+          (void)dimension;
+          const Tensor wrapped = indices(Op::index_put);
+          const Tensor strided = indices(Op::mul);
+          if (!linear) linear = strided;
+        }
+        const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
+        { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count[0])); }
+        b.give(0, std::move(zeros));
       },
       {&x});
   record.save(rows);

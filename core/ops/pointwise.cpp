@@ -170,13 +170,13 @@ Tensor div(const Tensor& a, const Tensor& b) {
       Op::div,
       [](Backward& call) {
         const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.saved(1);
-        if (call.wants(0)) call.give(0, div(call.grad(), other));
         if (call.wants(1)) {
-          const Tensor negative = neg(call.grad());
           const Tensor ratio = div(self, other);
           const Tensor inner = div(ratio, other);
+          const Tensor negative = neg(call.grad());
           call.give(1, mul(negative, inner));
         }
+        if (call.wants(0)) call.give(0, div(call.grad(), other));
       },
       {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();

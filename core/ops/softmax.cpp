@@ -31,6 +31,7 @@ Tensor log_softmax(const Tensor& x_in) {
       },
       {&x});
   Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());
+  if (!x.is_contiguous()) const Tensor copy = empty(x.context(), Op::clone, x.sizes(), x.dtype());
   record.save_output(result);
   return record.output(std::move(result));
 }
