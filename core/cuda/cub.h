@@ -11,11 +11,15 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) { ret
 /// DeviceScan over `count` items of 8 bytes: one 16-byte descriptor a tile of 128 x 7 items and 32 of padding, aligned.
 constexpr std::int64_t cub_scan_bytes(std::int64_t count) { return round_up(16 * ((count + 895) / 896 + 32), 256) + 511; }
 
-/// DeviceReduce: one partial result a block of a grid that fills the device.
-inline constexpr std::int64_t kCubReduceBytes = 4607;
+/// DeviceReduce to a 4-byte sum: a partial result for each block of the largest grid (two blocks a multiprocessor, five
+/// times over).
+constexpr std::int64_t cub_reduce_bytes(std::int64_t sm_count) { return round_up(4 * 10 * sm_count, 256) + 255; }
 
-/// DeviceSelect over `count` flags: an 8-byte descriptor a tile.
-constexpr std::int64_t cub_select_bytes(std::int64_t count) { return round_up(8 * ((count + 2303) / 2304 + 32), 256) + 511; }
+/// DeviceSelect over `count` flags: an 8-byte descriptor a tile, whose size is tuned to the architecture.
+constexpr std::int64_t cub_select_bytes(std::int64_t count, int compute_capability_major) {
+  const std::int64_t tile = compute_capability_major >= 9 ? 4096 : 2304;
+  return round_up(8 * ((count + tile - 1) / tile + 32), 256) + 511;
+}
 
 /// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
 /// Few pairs are sorted in one block, which needs nothing.

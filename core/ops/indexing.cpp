@@ -18,9 +18,9 @@ Tensor masked_select(const Tensor& grad, std::int64_t selected) {
   } else {
     const Tensor mask = empty(context, Op::nonzero, grad.sizes(), DType::boolean);
     const Workspace count(context, Op::nonzero, 4);
-    { const Workspace sum(context, Op::nonzero, kCubReduceBytes); }
+    { const Workspace sum(context, Op::nonzero, cub_reduce_bytes(context.device.sm_count)); }
     indices = empty(context, Op::nonzero, {grad.ndim(), selected}, DType::int64);
-    const Workspace select(context, Op::nonzero, cub_select_bytes(grad.numel()));
+    const Workspace select(context, Op::nonzero, cub_select_bytes(grad.numel(), context.device.major));
   }
   return empty(context, Op::masked_select, {selected}, grad.dtype());
 }

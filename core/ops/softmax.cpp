@@ -21,8 +21,8 @@ Tensor softmax_kernel(const Tensor& x, DType dtype) {
   return record.output(std::move(result));
 }
 
-Tensor log_softmax(const Tensor& x_in) {
-  const Tensor x = autocast_float32(x_in);
+// Under autocast it keeps its input's type: F.cross_entropy names that type (Loss.cpp, cross_entropy_loss).
+Tensor log_softmax(const Tensor& x) {
   Record record(
       Op::log_softmax,
       [](Backward& b) {
@@ -36,7 +36,8 @@ Tensor log_softmax(const Tensor& x_in) {
   return record.output(std::move(result));
 }
 
-Tensor nll_loss(const Tensor& x, const Tensor& target) {
+Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
+  const Tensor x = autocast_float32(x_in);
   Record record(
       Op::nll_loss_forward,
       [](Backward& b) {
