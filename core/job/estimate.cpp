@@ -20,7 +20,13 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
   input.assumptions = job.assumptions;
+  input.assumptions.emplace_back("two iterations of one shape are run; a long run with changing lengths can fragment memory further");
+  input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
+  if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
+    input.assumptions.emplace_back("autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
   input.unmodelled = job.unmodelled;
+  input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
+  input.unmodelled.emplace_back("torch.compile");
   for (std::string& caveat : runtime_caveats(job.runtime)) input.assumptions.push_back(std::move(caveat));
   if (behaviours.cudnn && model_traits(job.model.config).takes_images && job.data.images() > 0)
     input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
