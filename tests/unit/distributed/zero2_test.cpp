@@ -21,7 +21,7 @@ Log log_of(const std::string& parallel, const std::string& training = "", const 
   const Result<Job> job = parse_job(text);
   INFO(text);
   if (!job) FAIL(job.error().pointer << ": " << job.error().message);
-  return simulate(*job, resolve_behaviours(job->runtime));
+  return simulate(*job, resolve_behaviours(job->runtime)).log;
 }
 
 std::string zero2(std::int64_t world, const std::string& more = "") {
