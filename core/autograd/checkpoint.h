@@ -6,6 +6,7 @@
 #include "autograd/node.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
+#include "tensor/tensor_list.h"
 
 /// Activation checkpointing, after torch/utils/checkpoint.py (2.15). Recomputation is the same forward again.
 namespace oometer {
@@ -23,7 +24,7 @@ struct CheckpointFrame {
   std::uint32_t recomputed_count = 0;
   bool recomputing = false;
   bool recomputed = false;
-  std::vector<Tensor> tensors;   ///< back from recomputation, dropped one by one as nodes take them
+  TensorList tensors;            ///< back from recomputation, dropped one by one as nodes take them
 
   Tensor unpack(std::uint32_t index);
 };

@@ -41,7 +41,7 @@ Tensor is_infinite(const Tensor& x) {
 
 void DeepSpeedZero2::GradientList::release() {
   // CPython takes a list apart from its end.
-  while (!tensors.empty()) tensors.pop_back();
+  tensors.clear();
   counts.clear();
 }
 
@@ -117,6 +117,7 @@ void DeepSpeedZero2::flatten(Group& group) {
     context_.empty_cache();
     group.flat = empty(context_, Op::to_copy, {layout.padded}, dtype_, Role::parameter);
   }
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) context_.share(group.flat, group.parameters[i].module, layout.sizes[i]);
   // _update_model_bit16_weights
   for (const Parameter& parameter : group.parameters) set_data(parameter.tensor, group.flat);
 }
@@ -127,6 +128,8 @@ void DeepSpeedZero2::make_master(Group& group) {
   group.master = to(partition, DType::float32);
   partition.reset();
   context_.set_role(group.master, Role::optimizer_state, kModel);
+  for (std::size_t i = 0; i < group.parameters.size(); ++i)
+    context_.share(group.master, group.parameters[i].module, group.layout.share(i, rank_));
 }
 
 void DeepSpeedZero2::initialize_optimizer_states() {
@@ -296,8 +299,8 @@ void DeepSpeedZero2::clear_reduced() {
 }
 
 /// get_all_grad_tensors: zeros stand for what received no gradient.
-std::vector<Tensor> DeepSpeedZero2::partition_gradients(const Group& group) {
-  std::vector<Tensor> gradients;
+TensorList DeepSpeedZero2::partition_gradients(const Group& group) {
+  TensorList gradients;
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     if (!group.layout.touches(i, rank_)) continue;
     const Tensor& parameter = group.parameters[i].tensor;
@@ -313,7 +316,7 @@ std::vector<Tensor> DeepSpeedZero2::partition_gradients(const Group& group) {
 
 /// get_flat_partition(return_tensor_list=True): views, and zeros for what the partition lacks. In the flat order, which
 /// round-robin changes, only the last can leave a gap.
-DeepSpeedZero2::GradientList DeepSpeedZero2::flat_partition(const Group& group, const std::vector<Tensor>& gradients) {
+DeepSpeedZero2::GradientList DeepSpeedZero2::flat_partition(const Group& group, const TensorList& gradients) {
   GradientList list;
   std::int64_t size = 0;
   std::size_t next = 0;
@@ -338,11 +341,11 @@ void DeepSpeedZero2::epilogue(bool last_micro_step) {
   clear_reduced();
   {
     // From the second micro-step on gradients are added to the first one's; the new ones are a local name.
-    std::vector<Tensor> added;
+    TensorList added;
     GradientList added_list;
     for (Group& group : groups_) {
       if (context_.behaviours.zero_buckets_at_first_gradient) {
-        std::vector<Tensor> gradients = partition_gradients(group);
+        TensorList gradients = partition_gradients(group);
         (group.accumulated.empty() ? group.accumulated : added) = std::move(gradients);
         if (!last_micro_step) continue;
         group.averaged = flat_partition(group, group.accumulated);
@@ -352,7 +355,7 @@ void DeepSpeedZero2::epilogue(bool last_micro_step) {
         (group.averaged.tensors.empty() ? group.averaged : added_list) = std::move(gradients);
       }
     }
-    while (!buckets_.empty()) buckets_.pop_back();
+    buckets_.clear();
     grads_in_partition_.reset();
     for (Group& group : groups_)
       for (Parameter& parameter : group.parameters) parameter.tensor->grad.reset();
@@ -410,7 +413,7 @@ Tensor DeepSpeedZero2::group_norm(const Group& group) {
   // zip(gradients, params) leaves out the zeros behind the last gradient.
   std::size_t count = 0;
   for (std::size_t i = 0; i < group.parameters.size(); ++i) count += group.layout.touches(i, rank_) ? 1 : 0;
-  std::vector<Tensor> norms;
+  TensorList norms;
   Tensor last;
   for (std::size_t i = 0; i < count; ++i) {
     const Tensor gradient = alias(group.averaged.tensors[i], {group.averaged.counts[i]}, {1});
@@ -465,7 +468,7 @@ Tensor DeepSpeedZero2::group_norm(const Group& group) {
     kept.reset();
     total = std::move(sum);
   }
-  while (!norms.empty()) norms.pop_back();
+  norms.clear();
   release_masks();
   return total;
 }
@@ -473,14 +476,14 @@ Tensor DeepSpeedZero2::group_norm(const Group& group) {
 /// scaled_global_norm. Null where it is a number on the host.
 Tensor DeepSpeedZero2::global_norm() {
   const Behaviours& b = context_.behaviours;
-  std::vector<Tensor> norms;
+  TensorList norms;
   for (const Group& group : groups_) norms.push_back(group_norm(group));
   if (b.zero_norm_on_host) return {};
   Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float32);
   if (!b.zero_checks_overflow_always) {
     Tensor norm = scalar(context_, Op::linalg_vector_norm, DType::float32);
     stacked.reset();
-    while (!norms.empty()) norms.pop_back();
+    norms.clear();
     return norm;
   }
   // utils.py, combine_grad_norm_groups (0.19.8)

@@ -7,6 +7,7 @@
 
 #include "distributed/config.h"
 #include "distributed/partition.h"
+#include "tensor/tensor_list.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -31,7 +32,7 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   /// Gradients of this rank's partition, as the list of tensors that `flatten` joins: whole gradients, or the part of
   /// one at the partition's ends, and zeros behind the last.
   struct GradientList {
-    std::vector<Tensor> tensors;
+    TensorList tensors;
     std::vector<std::int64_t> counts;
 
     void release();
@@ -41,7 +42,7 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
     FlatLayout layout;
     Tensor flat;                      ///< bit16_groups_flat: the parameters are views of it
     Tensor master;                    ///< single_partition_of_fp32_groups
-    std::vector<Tensor> accumulated;  ///< all_grad_tensors: whole gradients since the last step
+    TensorList accumulated;           ///< all_grad_tensors: whole gradients since the last step
     GradientList averaged;            ///< averaged_gradients
   };
   struct Place {
@@ -62,8 +63,8 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   void clear_reduced();
   void keep_gradient(const Place& place);
   void epilogue(bool last_micro_step);
-  GradientList flat_partition(const Group& group, const std::vector<Tensor>& gradients);
-  std::vector<Tensor> partition_gradients(const Group& group);
+  GradientList flat_partition(const Group& group, const TensorList& gradients);
+  TensorList partition_gradients(const Group& group);
 
   // step
   void check_overflow();
@@ -83,7 +84,7 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   std::unordered_map<const TensorImpl*, Place> places_;
 
   // the IPG ("independent parallel gradients") bucket
-  std::vector<Tensor> buckets_;
+  TensorList buckets_;
   std::size_t bucket_ = 0;
   std::int64_t bucket_elements_ = 0;
   std::vector<Place> bucket_places_;

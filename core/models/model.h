@@ -7,6 +7,7 @@
 #include "models/registry.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "tensor/tensor_list.h"
 #include "train/config.h"
 
 namespace oometer {
@@ -15,7 +16,7 @@ namespace oometer {
 struct ModelOutputs {
   Tensor loss;
   Tensor pooler_output;
-  std::vector<Tensor> others;  ///< logits, hidden states: alive as long as the outputs are
+  TensorList others;  ///< logits, hidden states: alive as long as the outputs are
 };
 
 /// How a model is run, beside its own config.

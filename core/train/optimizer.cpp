@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include "ops/ops.h"
+#include "tensor/tensor_list.h"
 
 namespace oometer {
 
@@ -9,6 +10,7 @@ namespace {
 Tensor state_like(const Tensor& tensor, const Parameter& parameter, Op op) {
   Tensor state = empty_like(op, tensor);
   tensor.context().set_role(state, Role::optimizer_state, parameter.module);
+  tensor.context().share_like(state, tensor);
   return state;
 }
 
@@ -37,7 +39,7 @@ void Optimizer::update(Group& group) {
   if (config_.name == OptimizerName::sgd || config_.implementation == OptimizerImplementation::fused) return;
   if (config_.implementation == OptimizerImplementation::foreach_) {
     // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
-    std::vector<Tensor> roots;
+    TensorList roots;
     roots.reserve(group.states.size());
     for (std::size_t i = 0; i < group.states.size(); ++i) {
       if (!group.parameters[i].tensor->grad) continue;
@@ -82,7 +84,7 @@ std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter
 
 void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) {
   const NoGrad no_grad(context);
-  std::vector<Tensor> norms;
+  TensorList norms;
   {
     constexpr std::int64_t kChunk = 65536;  // kChunkSize, ForeachFunctors / MultiTensorApply.cuh
     std::int64_t count = 0, chunks = 0;

@@ -83,7 +83,7 @@ ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, 
 }
 
 Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
-                               std::vector<Tensor>& captured) const {
+                               TensorList& captured) const {
   const ModuleScope scope(inputs_embeds.context(), module);
   captured.resize(wanted.size());
   const auto capture = [&](std::size_t index, const Tensor& hidden_states) {
@@ -162,7 +162,7 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
     hidden_states = add(inputs_embeds, position_embeds);
   }
   const Tensor attention_mask = create_causal_mask(hidden_states, {}, eager);
-  std::vector<Tensor> none;
+  TensorList none;
   ClipVisionOutput output;
   output.last_hidden_state = encoder(hidden_states, attention_mask, {}, none);
   output.last_hidden_state = final_layer_norm(output.last_hidden_state);

@@ -54,7 +54,7 @@ struct ClipEncoder {
   ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers, const CheckpointingConfig& checkpointing);
   /// `captured`: for each wanted index of [input, layer 1, ..., layer N] its hidden state.
   Tensor operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
-                    std::vector<Tensor>& captured) const;
+                    TensorList& captured) const;
 
   std::vector<ClipEncoderLayer> layers;
   CheckpointingConfig checkpointing;
@@ -77,7 +77,7 @@ struct ClipVisionEmbeddings {
 
 struct ClipVisionOutput {
   Tensor last_hidden_state, pooler_output;
-  std::vector<Tensor> hidden_states;  ///< those asked for
+  TensorList hidden_states;  ///< those asked for
 };
 
 struct ClipVisionModel {

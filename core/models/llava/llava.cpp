@@ -85,7 +85,7 @@ class Llava : public Model {
     };
     Tensor selected;
     if (config_.vision_feature_layer_is_list) {
-      std::vector<Tensor> pool;
+      TensorList pool;
       for (const Tensor& hidden_states : image_outputs.hidden_states) pool.push_back(select(hidden_states));
       selected = cat(pool, -1);
     } else {
