@@ -237,6 +237,15 @@ Report build_report(const Log& log, const Replay& unlimited, const Replay& limit
       largest.offer(id);
     }
   }
+  for (const Share& share : log.shares) {
+    const StorageRecord& record = log.storages[share.storage];
+    if (record.alloc_event > unlimited.peak_event || unlimited.peak_event >= record.free_event) continue;
+    if (unlimited.block_bytes[share.storage] == 0) continue;
+    const Factor factor = report.factors[share.storage];
+    const std::int64_t bytes = share.elements * element_size(record.dtype);
+    report.modules[record.module][factor] -= bytes;
+    report.modules[share.module][factor] += bytes;
+  }
   add_to_parents(log, report.modules);
   add_to_parents(log, report.parameter_count);
   report.breakdown = report.modules[0];

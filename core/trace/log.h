@@ -83,6 +83,13 @@ struct PhaseMark {
   std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2
 };
 
+/// A part of a storage that holds many modules' elements (a flat buffer): to whom it belongs.
+struct Share {
+  StorageId storage = 0;
+  ModuleId module = 0;
+  std::int64_t elements = 0;
+};
+
 struct Log {
   std::vector<Event> events;
   std::vector<StorageRecord> storages;
@@ -90,6 +97,7 @@ struct Log {
   std::vector<ModuleRecord> modules;
   std::vector<const char*> ops;  ///< OpId -> static name ("mm", "_softmax")
   std::vector<PhaseMark> phases;
+  std::vector<Share> shares;  ///< a storage's stand together; what they leave is its record's module's
   bool overflow = false;  ///< some size did not fit 63 bits: the log is not to be believed
 };
 
