@@ -114,6 +114,17 @@ void Context::set_role(const Tensor& tensor, Role role, ModuleId owner) {
   }
 }
 
+void Context::share(const Tensor& tensor, ModuleId owner, std::int64_t elements) {
+  if (record(tensor) && elements > 0) log.shares.push_back({tensor->storage->id, owner, elements});
+}
+
+void Context::share_like(const Tensor& tensor, const Tensor& like) {
+  if (log.shares.empty() || !record(tensor)) return;
+  const std::size_t count = log.shares.size();
+  for (std::size_t i = 0; i < count; ++i)
+    if (const Share part = log.shares[i]; part.storage == like->storage->id) share(tensor, part.module, part.elements);
+}
+
 void release(Node* node) {
   if (--node->references == 0) node->context->drop(node);
 }
