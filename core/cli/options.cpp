@@ -5,6 +5,7 @@
 #include <iostream>
 #include <iterator>
 #include <stdexcept>
+#include <string_view>
 
 namespace oometer::cli {
 
@@ -96,6 +97,13 @@ void put(Json& job, const Json::json_pointer& pointer, Json value) {
   job[pointer] = std::move(value);
 }
 
+/// An option for a model or a GPU takes the place of the file's, however that one is given.
+void make_room(Json& job, std::string_view option) {
+  if (option == "--preset") job.erase("model");
+  if (option == "--gpu") job.erase("gpu");
+  if (option == "--usable-bytes" && job.contains("gpu") && job["gpu"].is_object()) job["gpu"].erase("name");
+}
+
 }  // namespace
 
 JobOptions::JobOptions(CLI::App& command) {
@@ -117,6 +125,9 @@ std::string JobOptions::job() const {
     if (!any && config_file_.empty()) return text;
     job = parse(text);
     if (!job.is_object()) return text;  // the core says what is wrong with it
+  }
+  for (const Given& given : given_) {
+    if (given.option->count() > 0) make_room(job, given.key->option);
   }
   if (!config_file_.empty()) {
     Json config = parse(read(config_file_));
