@@ -11,9 +11,16 @@ target_compile_options(
 )
 
 if(EMSCRIPTEN)
-  # Exceptions and link-time optimisation must be chosen the same way when compiling and when linking.
-  target_compile_options(oometer-flags INTERFACE -flto -fwasm-exceptions)
-  target_link_options(oometer-flags INTERFACE -flto -fwasm-exceptions)
+  # What a browser loads has to be small. Nothing in the core throws or asks for a type at run time; link-time
+  # optimisation must be chosen the same way when compiling and when linking.
+  target_compile_options(
+    oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti -DEMSCRIPTEN_HAS_UNBOUND_TYPE_NAMES=0
+  )
+  target_link_options(oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti)
+  # These run once a job: they are optimised for size, what runs for every operator or event for speed.
+  file(GLOB once_a_job CONFIGURE_DEPENDS core/config/*.cpp core/job/*.cpp core/models/*/config.cpp
+       core/models/registry.cpp core/runtime/*.cpp core/cuda/outside.cpp)
+  set_source_files_properties(${once_a_job} PROPERTIES COMPILE_OPTIONS -Os)
 endif()
 
 if(OOMETER_FUZZ)

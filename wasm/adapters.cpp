@@ -2,35 +2,45 @@
 
 #include <emscripten/heap.h>
 
-#include <nlohmann/json.hpp>
-
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "report/json_writer.h"
 #include "version.h"
 
 namespace oometer::wasm {
 
-using Json = nlohmann::ordered_json;
-
 std::string estimate(const std::string& job) { return estimate_json(job); }
 
 std::string presets() {
-  Json models = Json::array();
+  JsonWriter json;
+  json.begin_object();
+  json.key("models");
+  json.begin_array();
   for (const ModelPreset& model : model_presets()) {
-    models.push_back({{"id", model.id}, {"title", model.title}, {"description", model.description}});
+    json.begin_object();
+    json.member("id", model.id);
+    json.member("title", model.title);
+    json.member("description", model.description);
+    json.end_object();
   }
-  Json gpus = Json::array();
+  json.end_array();
+  json.key("gpus");
+  json.begin_array();
   constexpr const char* kBasis[] = {"measured", "derived", "nominal"};
   for (const Gpu& gpu : gpu_catalogue()) {
-    gpus.push_back({{"id", gpu.id},
-                    {"name", gpu.name},
-                    {"vendor", gpu.vendor == Vendor::nvidia ? "nvidia" : "amd"},
-                    {"architecture", gpu.architecture},
-                    {"usable_bytes", gpu.usable_bytes},
-                    {"basis", kBasis[static_cast<std::size_t>(gpu.basis)]},
-                    {"calibrated", gpu.calibrated}});
+    json.begin_object();
+    json.member("id", gpu.id);
+    json.member("name", gpu.name);
+    json.member("vendor", gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
+    json.member("architecture", gpu.architecture);
+    json.member("usable_bytes", gpu.usable_bytes);
+    json.member("basis", kBasis[static_cast<std::size_t>(gpu.basis)]);
+    json.member("calibrated", gpu.calibrated);
+    json.end_object();
   }
-  return Json{{"models", std::move(models)}, {"gpus", std::move(gpus)}}.dump();
+  json.end_array();
+  json.end_object();
+  return json.take();
 }
 
 std::string version_text() { return std::string(version()); }

@@ -1,10 +1,9 @@
 #include "job/estimate.h"
 
-#include <nlohmann/json.hpp>
-
 #include "cuda/replay.h"
 #include "job/parse.h"
 #include "report/json.h"
+#include "report/json_writer.h"
 #include "report/snapshot.h"
 
 namespace oometer {
@@ -54,8 +53,16 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
 }
 
 std::string error_json(const Error& error) {
-  const nlohmann::ordered_json json{{"error", {{"code", error.code}, {"pointer", error.pointer}, {"message", error.message}}}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  JsonWriter json;
+  json.begin_object();
+  json.key("error");
+  json.begin_object();
+  json.member("code", error.code);
+  json.member("pointer", error.pointer);
+  json.member("message", error.message);
+  json.end_object();
+  json.end_object();
+  return json.take();
 }
 
 std::string estimate_json(std::string_view text, const EstimateOptions& options) {
