@@ -51,43 +51,35 @@ class Replayer {
   /// Plays events [begin, end); the peaks meanwhile, what was in use before it included.
   MemoryStats play(std::uint32_t begin, std::uint32_t end) {
     const MemoryStats& stats = allocator_.stats();
-    MemoryStats peak = stats;
-    std::uint32_t peak_event = begin - 1;  // before the first event: kNever
+    const Event* const events = log_.events.data();
+    Peak peak{stats, begin - 1};  // before the first event: kNever
     for (std::uint32_t i = begin; i < end; ++i) {
-      const Event& event = log_.events[i];
+      const Event event = events[i];
+      CachingAllocator::Block*& block = blocks_[event.storage];
       if (event.kind == EventKind::alloc) {
         const std::int64_t bytes = log_.storages[event.storage].bytes;
         if (bytes == 0) continue;  // never reaches the allocator
-        if (i + 1 < end && log_.events[i + 1].kind == EventKind::free && log_.events[i + 1].storage == event.storage) {
+        if (i + 1 < end && events[i + 1].storage == event.storage && events[i + 1].kind == EventKind::free) {
           // A workspace, mostly.
           if (const std::int64_t size = allocator_.transient_block(bytes, event.stream)) {
             result_.block_bytes[event.storage] = size;
-            MemoryStats meanwhile = stats;
-            meanwhile.allocated += size;
-            meanwhile.active += size;
-            meanwhile.requested += bytes;
-            if (meanwhile.allocated > peak.allocated) peak_event = i;
-            raise(peak, meanwhile);
-            note_high(i, meanwhile.allocated);
+            note(peak, i, {stats.allocated + size, stats.reserved, stats.requested + bytes, stats.active + size});
             ++i;
             continue;
           }
         }
-        CachingAllocator::Block* const block = allocator_.malloc(bytes, event.stream);
+        block = allocator_.malloc(bytes, event.stream);
         if (stats.reserved != reserved_) note_reserved(i);
         if (block == nullptr) {
           fail(i, bytes);
           break;
         }
-        blocks_[event.storage] = block;
         result_.block_bytes[event.storage] = block->size;
-        if (stats.allocated > peak.allocated) peak_event = i;
-        raise(peak, stats);
-        note_high(i, stats.allocated);
+        note(peak, i, stats);
       } else if (event.kind == EventKind::empty_cache) {
         allocator_.empty_cache();
         if (stats.reserved != reserved_) note_reserved(i);
-      } else if (CachingAllocator::Block* const block = blocks_[event.storage]) {
+      } else if (block != nullptr) {
         if (event.kind == EventKind::free) {
           allocator_.free(block);
         } else {
@@ -95,13 +87,24 @@ class Replayer {
         }
       }
     }
-    phase_peak_event_ = peak_event;
-    return peak;
+    phase_peak_event_ = peak.event;
+    return peak.stats;
   }
 
-  void note_high(std::uint32_t event, std::int64_t allocated) {
+  struct Peak {
+    MemoryStats stats;
+    std::uint32_t event;  // after it, the peak of stats.allocated was reached
+  };
+
+  /// After an alloc. Whether it makes a new peak cannot be predicted: what is stored is chosen, without a branch.
+  void note(Peak& peak, std::uint32_t event, const MemoryStats& stats) {
+    const std::int64_t allocated = stats.allocated;
+    peak.event = allocated > peak.stats.allocated ? event : peak.event;
+    raise(peak.stats, stats);
     Replay::High& high = result_.highs[event / Replay::kRun];
-    if (allocated > high.allocated) high = {event, allocated};
+    const Replay::High old = high;
+    high.event = allocated > old.allocated ? event : old.event;
+    high.allocated = std::max(old.allocated, allocated);
   }
 
   void note_reserved(std::uint32_t event) {
