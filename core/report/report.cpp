@@ -65,6 +65,7 @@ class Timeline {
   void add(const StorageRecord& record, Factor factor, std::int64_t slack) {
     const std::size_t from = first_row(record.alloc_event);
     const std::size_t until = record.free_event == kNever ? chosen_.size() : first_row(record.free_event);
+    if (from == until) return;  // no state saw it: most live shorter
     changes_[from][factor] += record.bytes;
     changes_[from][Factor::allocator_rounding] += slack;
     changes_[until][factor] -= record.bytes;
