@@ -150,9 +150,10 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   Record record(
       Op::mul,
       [](Backward& call) {
+        // Generated code takes its inputs by name, "other" before "self": which of two equally large results goes first.
         const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.wants(0) ? call.saved(1) : Tensor();
-        if (call.wants(0)) call.give(0, mul(call.grad(), other));
         if (call.wants(1)) call.give(1, mul(call.grad(), self));
+        if (call.wants(0)) call.give(0, mul(call.grad(), other));
       },
       {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();
