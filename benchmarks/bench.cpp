@@ -1,5 +1,6 @@
 // How long one whole answer takes natively: the job's text in, the report's text out, nothing kept between calls.
-// Prints a JSON object, name -> median milliseconds; benchmarks/bench.mjs sets it beside WebAssembly and the promises.
+// Prints a JSON object, name -> median milliseconds, and the parts of the first; benchmarks/bench.mjs sets them beside
+// WebAssembly and the promises.
 #include <malloc.h>
 
 #include <algorithm>
@@ -10,23 +11,46 @@
 #include <string>
 #include <vector>
 
+#include "cuda/replay.h"
 #include "job/estimate.h"
+#include "job/parse.h"
+#include "job/simulate.h"
+#include "report/json.h"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The median of some two seconds of calls.
-double median_ms(const std::string& job) {
+/// The median of `seconds` of calls.
+template <typename Call>
+double median_ms(int seconds, const Call& call) {
   std::vector<double> times;
-  const Clock::time_point end = Clock::now() + std::chrono::seconds(2);
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(seconds);
   while (times.size() < 5 || Clock::now() < end) {
     const Clock::time_point start = Clock::now();
-    const std::string report = oometer::estimate_json(job);
+    const auto result = call();
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   }
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+/// Where the time of one answer goes.
+nlohmann::ordered_json parts_of(const std::string& text) {
+  const oometer::Job job = *oometer::parse_job(text);
+  const oometer::Behaviours behaviours = oometer::resolve_behaviours(job.runtime);
+  const oometer::Estimate answer = *oometer::estimate(job);
+  const oometer::Log& log = answer.simulation.log;
+  oometer::AllocatorOptions options;
+  options.expandable_segments = behaviours.expandable_segments;
+  const oometer::Replay unlimited = oometer::replay(log, options);
+  return {
+      {"parse", median_ms(1, [&] { return oometer::parse_job(text); })},
+      {"simulate", median_ms(1, [&] { return oometer::simulate(job, behaviours); })},
+      {"replay", median_ms(1, [&] { return oometer::replay(log, options); })},
+      {"report", median_ms(1, [&] { return oometer::build_report(log, unlimited, unlimited, answer.input); })},
+      {"JSON", median_ms(1, [&] { return oometer::to_json(answer.report, log, answer.input); })},
+  };
 }
 
 }  // namespace
@@ -41,6 +65,7 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   nlohmann::ordered_json medians;
+  nlohmann::ordered_json parts;
   std::ifstream file(argv[1]);
   for (const auto& entry : nlohmann::json::parse(file)) {
     const std::string job = entry.at("job").dump();
@@ -48,7 +73,8 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%s: %s\n", entry.at("name").get<std::string>().c_str(), report.c_str());
       return 1;
     }
-    medians[entry.at("name").get<std::string>()] = median_ms(job);
+    medians[entry.at("name").get<std::string>()] = median_ms(2, [&] { return oometer::estimate_json(job); });
+    if (parts.empty()) parts = parts_of(job);
   }
-  std::puts(medians.dump().c_str());
+  std::puts(nlohmann::ordered_json{{"medians", medians}, {"parts", parts}}.dump().c_str());
 }

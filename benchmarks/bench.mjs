@@ -32,7 +32,7 @@ const wasmBinary = readFileSync(file("build/wasm/oometer.wasm"));
 const glue = readFileSync(file("build/wasm/oometer.mjs"));
 const { default: create } = await import(file("build/wasm/oometer.mjs"));
 
-const native = JSON.parse(
+const { medians: native, parts } = JSON.parse(
   execFileSync(file("build/native/benchmarks/oometer-bench").pathname, [file("benchmarks/jobs.json").pathname]),
 );
 const oometer = await create({ wasmBinary });
@@ -46,6 +46,15 @@ for (const { name, job, limit_ms: limits = {} } of jobs) {
   console.log(`  native       ${native[name].toFixed(3).padStart(8)}${judge(native[name], limits.native)}`);
   console.log(`  WebAssembly  ${wasm.toFixed(3).padStart(8)}${judge(wasm, limits.wasm)}`);
 }
+console.log(`\nParts of the first, native: ${Object.entries(parts).map(([part, ms]) => `${part} ${ms.toFixed(3)}`).join(", ")}`);
+
+// Time must grow with the layers and no faster: what a layer more costs, between each depth and the next.
+const depths = jobs.filter((entry) => entry.layers);
+const grown = depths.slice(1).map(({ name, layers }, i) => {
+  const cost = (native[name] - native[depths[i].name]) / (layers - depths[i].layers);
+  return `${depths[i].layers} to ${layers} ${(1000 * cost).toFixed(1)}`;
+});
+console.log(`Microseconds for a layer more: ${grown.join(", ")}`);
 
 const { seconds, source } = fakeTensor();
 const ratio = (2 * seconds * 1000) / native[jobs[0].name];
