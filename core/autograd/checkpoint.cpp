@@ -20,7 +20,8 @@ Tensor CheckpointFrame::unpack(std::uint32_t index) {
       const Tensor input = argument;  // unpack_hook's `args`
       const AutocastRegion region(*context, autocast);
       function(input);
-      // Everything that the region's code still held has gone by now, as when _StopRecomputationError unwinds its frames.
+      // Everything that the region's code still held has gone by now, as when _StopRecomputationError unwinds its
+      // frames.
     }
     context->stopped = false;
     recomputing = false;
@@ -42,7 +43,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   }
   if (!record) return result;
   record.save(argument);
-  record->custom = [function = std::move(function), module = context.module, autocast = context.autocast.enabled](Backward& b) {
+  record->custom = [function = std::move(function), module = context.module,
+                    autocast = context.autocast.enabled](Backward& b) {
     Tensor detached = detach(b.saved(0));
     detached->leaf_requires_grad = true;
     Tensor output;

@@ -17,22 +17,22 @@ struct CheckpointFrame {
   std::uint32_t references = 0;
   Context* context = nullptr;
   std::function<Tensor(const Tensor&)> function;
-  Tensor argument;               ///< _NoopSaveInputs holds it
+  Tensor argument;  ///< _NoopSaveInputs holds it
   bool autocast = false;
   ModuleId module = 0;
-  std::uint32_t packed = 0;      ///< tensors that forward saved
+  std::uint32_t packed = 0;  ///< tensors that forward saved
   std::uint32_t recomputed_count = 0;
   bool recomputing = false;
   bool recomputed = false;
-  TensorList tensors;            ///< back from recomputation, dropped one by one as nodes take them
+  TensorList tensors;  ///< back from recomputation, dropped one by one as nodes take them
 
   Tensor unpack(std::uint32_t index);
 };
 
 enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };
 
-/// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long as
-/// the region does, as a Python closure's variables do.
+/// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long
+/// as the region does, as a Python closure's variables do.
 Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function);
 
 }  // namespace oometer

@@ -106,7 +106,8 @@ class GraphTask {
   void receive(const Edge& edge, Tensor gradient) {
     if (!gradient) return;
     Node& node = *edge.function;
-    if (node.gradients.size() <= edge.input_nr) node.gradients.resize(std::max<unsigned>(node.outputs, edge.input_nr + 1));
+    if (node.gradients.size() <= edge.input_nr)
+      node.gradients.resize(std::max<unsigned>(node.outputs, edge.input_nr + 1));
     Tensor& held = node.gradients[edge.input_nr];
     if (!held)
       held = std::move(gradient);

@@ -76,12 +76,12 @@ struct Node {
   static constexpr int kMaxSaved = 8;
   SavedVariable saved[kMaxSaved];
   SmallVector<Edge, 3> edges;
-  Shape sizes;              ///< usually the forward input's, for the gradient's own
+  Shape sizes;  ///< usually the forward input's, for the gradient's own
   Shape strides;
   std::int64_t integers[3] = {0, 0, 0};
   DType dtype = DType::float32;
-  TensorImpl* variable = nullptr;                ///< AccumulateGrad: its leaf (owned reference)
-  std::function<void(Backward&)> custom;         ///< a Python autograd.Function's backward
+  TensorImpl* variable = nullptr;         ///< AccumulateGrad: its leaf (owned reference)
+  std::function<void(Backward&)> custom;  ///< a Python autograd.Function's backward
 
   // What forward outputs look like: the engine reduces and casts gradients to the *inputs'* metadata, which it finds
   // here in the next node (input_metadata).
@@ -97,8 +97,8 @@ struct Node {
 inline void retain(Node* node) { ++node->references; }
 
 /// Records one operator while it runs: makes the node if any input wants a gradient (and grad mode is on), saves what
-/// backward needs, ties the outputs. Saves come before the outputs are allocated, as in PyTorch's generated code, except
-/// those of outputs.
+/// backward needs, ties the outputs. Saves come before the outputs are allocated, as in PyTorch's generated code,
+/// except those of outputs.
 class Record {
  public:
   Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs);

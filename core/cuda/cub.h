@@ -6,10 +6,14 @@
 /// Found by fitting the sizes that PyTorch 2.15 asks its allocator for.
 namespace oometer {
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 /// DeviceScan over `count` items of 8 bytes: one 16-byte descriptor a tile of 128 x 7 items and 32 of padding, aligned.
-constexpr std::int64_t cub_scan_bytes(std::int64_t count) { return round_up(16 * ((count + 895) / 896 + 32), 256) + 511; }
+constexpr std::int64_t cub_scan_bytes(std::int64_t count) {
+  return round_up(16 * ((count + 895) / 896 + 32), 256) + 511;
+}
 
 /// DeviceReduce to a 4-byte sum: a partial result for each block of the largest grid (two blocks a multiprocessor, five
 /// times over).

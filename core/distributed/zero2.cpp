@@ -117,7 +117,8 @@ void DeepSpeedZero2::flatten(Group& group) {
     context_.empty_cache();
     group.flat = empty(context_, Op::to_copy, {layout.padded}, dtype_, Role::parameter);
   }
-  for (std::size_t i = 0; i < group.parameters.size(); ++i) context_.share(group.flat, group.parameters[i].module, layout.sizes[i]);
+  for (std::size_t i = 0; i < group.parameters.size(); ++i)
+    context_.share(group.flat, group.parameters[i].module, layout.sizes[i]);
   // _update_model_bit16_weights
   for (const Parameter& parameter : group.parameters) set_data(parameter.tensor, group.flat);
 }

@@ -40,10 +40,10 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   struct Group {
     std::vector<Parameter> parameters;
     FlatLayout layout;
-    Tensor flat;                      ///< bit16_groups_flat: the parameters are views of it
-    Tensor master;                    ///< single_partition_of_fp32_groups
-    TensorList accumulated;           ///< all_grad_tensors: whole gradients since the last step
-    GradientList averaged;            ///< averaged_gradients
+    Tensor flat;             ///< bit16_groups_flat: the parameters are views of it
+    Tensor master;           ///< single_partition_of_fp32_groups
+    TensorList accumulated;  ///< all_grad_tensors: whole gradients since the last step
+    GradientList averaged;   ///< averaged_gradients
   };
   struct Place {
     std::size_t group, index;

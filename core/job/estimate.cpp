@@ -19,10 +19,12 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
   input.assumptions = job.assumptions;
-  input.assumptions.emplace_back("two iterations of one shape are run; a long run with changing lengths can fragment memory further");
+  input.assumptions.emplace_back(
+      "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
   input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
-    input.assumptions.emplace_back("autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
+    input.assumptions.emplace_back(
+        "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
   input.unmodelled = job.unmodelled;
   input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
@@ -40,7 +42,8 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.simulation = simulate(job, behaviours);
   const Log& log = result.simulation.log;
   if (log.overflow)
-    return Error{"out-of-range", "", "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
+    return Error{"out-of-range", "",
+                 "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
   result.input = report_input(job, behaviours, result.simulation);

@@ -20,7 +20,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours) {
       simulation.parameters += parameter.tensor.numel();
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
     }
-    const std::unique_ptr<Trainer> trainer = make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
+    const std::unique_ptr<Trainer> trainer =
+        make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
     run_training(context, *model, *trainer, job.training);
     context.finish();
   }

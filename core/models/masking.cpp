@@ -20,7 +20,8 @@ void find_packed_sequences(Context& context, std::int64_t batch, std::int64_t le
     const Tensor breaks = empty(context, Op::ne, {batch, length}, DType::boolean);
     sequence_mask = empty(context, Op::cumsum, {batch, length}, DType::int64);
     const Tensor as_integers = empty(context, Op::cumsum, {batch, length}, DType::int64);
-    if (batch == 1) const Workspace scan(context, Op::cumsum, cub_scan_bytes(length));  // one row: CUB's device-wide scan
+    if (batch == 1)
+      const Workspace scan(context, Op::cumsum, cub_scan_bytes(length));  // one row: CUB's device-wide scan
   }
   const Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
   const Tensor all = empty(context, Op::all, {}, DType::boolean);

@@ -8,19 +8,23 @@
 
 namespace oometer {
 
-std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data, const ModelOptions& options) {
+std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data,
+                                   const ModelOptions& options) {
   struct Build {
     Context& context;
     const DataConfig& data;
     const ModelOptions& options;
     std::unique_ptr<Model> operator()(const LlamaConfig& c) const { return build_llama(context, c, data, options); }
     std::unique_ptr<Model> operator()(const ClipConfig& c) const { return build_clip(context, c, data, options); }
-    std::unique_ptr<Model> operator()(const ClipVisionConfig& c) const { return build_clip_vision(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const ClipVisionConfig& c) const {
+      return build_clip_vision(context, c, data, options);
+    }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
   };
   std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);
   // As named_parameters() has them: a module's own before its children's, whatever was made first.
-  std::stable_sort(model->parameters.begin(), model->parameters.end(), [](const Parameter& a, const Parameter& b) { return a.module < b.module; });
+  std::stable_sort(model->parameters.begin(), model->parameters.end(),
+                   [](const Parameter& a, const Parameter& b) { return a.module < b.module; });
   return model;
 }
 

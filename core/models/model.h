@@ -40,6 +40,7 @@ class Model {
 };
 
 /// Builds the class that a config stands for, on the device.
-std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data, const ModelOptions& options);
+std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, const DataConfig& data,
+                                   const ModelOptions& options);
 
 }  // namespace oometer

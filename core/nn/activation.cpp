@@ -13,7 +13,8 @@ Tensor quick_gelu(const Tensor& x) {
   return mul(x, gate);
 }
 
-// NewGELUActivation: 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 * torch.pow(input, 3.0))))
+// NewGELUActivation: 0.5 * input * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (input + 0.044715 *
+// torch.pow(input, 3.0))))
 Tensor gelu_new(const Tensor& x) {
   const Tensor half = mul_scalar(x);
   Tensor inner = pow(x, 3);

@@ -13,7 +13,8 @@ Tensor repeat_kv(const Tensor& x, std::int64_t heads) {
 }
 
 // eager_attention_forward, modeling_llama.py and modeling_clip.py
-AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                       const Tensor& mask) {
   const Tensor key_states = repeat_kv(key, query.size(1)), value_states = repeat_kv(value, query.size(1));
   Tensor weights = matmul(query, transpose(key_states, 2, 3));
   weights = mul_scalar(weights);
@@ -48,24 +49,27 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
   const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
   const std::int64_t head_dim = query.size(3);
   const bool gqa = query.size(1) != key.size(1);
-  if (context.behaviours.cudnn && context.behaviours.sdpa_prefers_cudnn && device.major >= 9 && device.major <= 10 && is_half(dtype) && head_dim <= 128 &&
-      head_dim % 8 == 0 && !mask)
+  if (context.behaviours.cudnn && context.behaviours.sdpa_prefers_cudnn && device.major >= 9 && device.major <= 10 &&
+      is_half(dtype) && head_dim <= 128 && head_dim % 8 == 0 && !mask)
     return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
   if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && !mask) return AttentionKernel::flash;
   // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions.
-  if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8)) return AttentionKernel::efficient;
+  if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8))
+    return AttentionKernel::efficient;
   return AttentionKernel::math;
 }
 
 }  // namespace
 
-AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask) {
+AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key,
+                                   const Tensor& value, const Tensor& mask) {
   if (call.kind == AttentionKind::eager) return eager(call, query, key, value, mask);
   // sdpa_attention_forward, integrations/sdpa_attention.py
   const bool gqa = query.size(1) != key.size(1);
   const AttentionOptions options{call.causal && query.size(2) > 1 && !mask, gqa, call.dropout};
-  const Tensor output = scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
+  const Tensor output =
+      scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
   return {contiguous(transpose(output, 1, 2)), {}};
 }
 

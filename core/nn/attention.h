@@ -19,6 +19,7 @@ struct AttentionOutputs {
 };
 
 /// query [b, heads, s, d], key and value [b, kv_heads, s, d]; mask [.., s, s] or null.
-AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask);
+AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key,
+                                   const Tensor& value, const Tensor& mask);
 
 }  // namespace oometer

@@ -10,16 +10,20 @@ namespace oometer {
 /// One block of a stack (GradientCheckpointingLayer, transformers 5.23, modeling_layers.py): run as it is, or under
 /// torch.utils.checkpoint. `forward` takes the hidden states; what else it needs it captures, as the partial does.
 template <class Forward>
-Tensor run_block(const CheckpointingConfig& checkpointing, std::size_t index, const Tensor& hidden_states, Forward&& forward) {
-  if (checkpointing.mode == CheckpointMode::none || index % static_cast<std::size_t>(checkpointing.every) != 0) return forward(hidden_states);
-  const Checkpointing mode = checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant : Checkpointing::non_reentrant;
+Tensor run_block(const CheckpointingConfig& checkpointing, std::size_t index, const Tensor& hidden_states,
+                 Forward&& forward) {
+  if (checkpointing.mode == CheckpointMode::none || index % static_cast<std::size_t>(checkpointing.every) != 0)
+    return forward(hidden_states);
+  const Checkpointing mode =
+      checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant : Checkpointing::non_reentrant;
   return checkpoint(mode, hidden_states, std::forward<Forward>(forward));
 }
 
-/// enable_input_require_grads (transformers 5.23, modeling_utils.py): checkpointing makes what the input embeddings give
-/// want gradients, so that they reach trained weights behind frozen ones.
+/// enable_input_require_grads (transformers 5.23, modeling_utils.py): checkpointing makes what the input embeddings
+/// give want gradients, so that they reach trained weights behind frozen ones.
 inline void require_input_grad(const CheckpointingConfig& checkpointing, Tensor& embeddings) {
-  if (checkpointing.mode == CheckpointMode::none || !embeddings.context().behaviours.checkpointing_requires_input_grads) return;
+  if (checkpointing.mode == CheckpointMode::none || !embeddings.context().behaviours.checkpointing_requires_input_grads)
+    return;
   if (!embeddings.requires_grad()) embeddings->leaf_requires_grad = true;
 }
 

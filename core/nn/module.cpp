@@ -30,7 +30,8 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   return empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer);
 }
 
-Linear::Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool with_bias) : module(builder.module) {
+Linear::Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool with_bias)
+    : module(builder.module) {
   weight = builder.parameter("weight", {out_features, in_features});
   if (with_bias) bias = builder.parameter("bias", {out_features});
 }
@@ -61,7 +62,8 @@ Tensor LayerNorm::operator()(const Tensor& x) const {
   return layer_norm(x, weight, bias);
 }
 
-Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel, bool with_bias)
+Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel,
+               bool with_bias)
     : module(builder.module) {
   weight = builder.parameter("weight", {out_channels, in_channels, kernel, kernel});
   if (with_bias) bias = builder.parameter("bias", {out_channels});

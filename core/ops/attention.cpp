@@ -49,7 +49,8 @@ std::int64_t flash_splits(const Device& device, const Tensor& query, const Tenso
     best = std::max(best, efficiency[static_cast<unsigned>(n)]);
   }
   for (int n = 1; n <= max_splits; ++n)
-    if (eligible(n) && static_cast<double>(efficiency[static_cast<unsigned>(n)]) >= 0.85 * static_cast<double>(best)) return n;
+    if (eligible(n) && static_cast<double>(efficiency[static_cast<unsigned>(n)]) >= 0.85 * static_cast<double>(best))
+      return n;
   return 1;
 }
 
@@ -67,7 +68,8 @@ void flash_backward(Backward& b) {
   Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
   {
     const Tensor softmax_d = empty(context, op, {batch, heads, rounded}, DType::float32);
-    const Tensor dq_accumulator = empty(context, op, {batch, rounded, heads, rounded_head_dim(head_dim)}, DType::float32);
+    const Tensor dq_accumulator =
+        empty(context, op, {batch, rounded, heads, rounded_head_dim(head_dim)}, DType::float32);
     Tensor dk_expanded, dv_expanded;
     if (heads != kv_heads) {
       dk_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
@@ -80,7 +82,8 @@ void flash_backward(Backward& b) {
 }
 
 // mha_fwd
-Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const AttentionOptions& options) {
+Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in,
+                       const AttentionOptions& options) {
   constexpr Op op = Op::flash_attention;
   const Tensor query = pad_head_dim(query_in), key = pad_head_dim(key_in), value = pad_head_dim(value_in);
   Record record(op, flash_backward, {&query, &key, &value});
@@ -111,9 +114,9 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   return head_dim == query_in.size(3) ? result : slice(result, 3, 0, query_in.size(3));
 }
 
-/// Scratch memory of the kernel in bytes (mem_eff_attention/kernel_backward.h, workspace_size): where dQ is summed up over
-/// key blocks, in float32, with a lock a block; heads too wide for registers also sum dK and dV there, in half precision.
-/// Sizes confirmed for heads of 32 to 256 in bfloat16 and float32.
+/// Scratch memory of the kernel in bytes (mem_eff_attention/kernel_backward.h, workspace_size): where dQ is summed up
+/// over key blocks, in float32, with a lock a block; heads too wide for registers also sum dK and dV there, in half
+/// precision. Sizes confirmed for heads of 32 to 256 in bfloat16 and float32.
 std::int64_t efficient_backward_workspace(const Tensor& query, const Tensor& key) {
   const std::int64_t head_dim = query.size(3);
   const bool half = is_half(query.dtype());
@@ -169,7 +172,8 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   const std::int64_t rows = record ? round_up(query.size(2), 32) : 0;
   const Tensor logsumexp = empty(context, op, {query.size(0), query.size(1), rows}, DType::float32);
   // Heads too wide for registers: the output is summed up in float32.
-  if (is_half(query.dtype()) && query.size(3) > 128) const Tensor sums = empty(context, op, query.sizes(), DType::float32);
+  if (is_half(query.dtype()) && query.size(3) > 128)
+    const Tensor sums = empty(context, op, query.sizes(), DType::float32);
   record.save_output(output);
   record.save_output(logsumexp);
   record.save_output(seed);
@@ -225,7 +229,8 @@ Tensor repeat_heads(const Tensor& x, std::int64_t heads) {
 Tensor safe_softmax(const Tensor& scores) {
   Tensor result = softmax(scores, scores.dtype());
   const Tensor masked = empty(scores.context(), Op::eq, scores.sizes(), DType::boolean);
-  const Tensor masked_rows = empty(scores.context(), Op::all, {scores.size(0), scores.size(1), scores.size(2), 1}, DType::boolean);
+  const Tensor masked_rows =
+      empty(scores.context(), Op::all, {scores.size(0), scores.size(1), scores.size(2), 1}, DType::boolean);
   const Tensor zero = empty(scores.context(), Op::empty, {}, scores.dtype());
   return result;
 }
@@ -243,10 +248,12 @@ Tensor causal_bias(Context& context, std::int64_t queries, std::int64_t keys, DT
 }
 
 // _scaled_dot_product_attention_math: halves are computed in float32.
-Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& mask_in, const AttentionOptions& options) {
+Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& mask_in,
+                      const AttentionOptions& options) {
   const DType origin = query_in.dtype();
   Context& context = query_in.context();
-  const Tensor query_acc = to(query_in, DType::float32), key_acc = to(key_in, DType::float32), value_acc = to(value_in, DType::float32);
+  const Tensor query_acc = to(query_in, DType::float32), key_acc = to(key_in, DType::float32),
+               value_acc = to(value_in, DType::float32);
   const Tensor query = mul_scalar(query_acc);
   const Tensor mask = options.causal ? causal_bias(context, query.size(2), key_acc.size(2), DType::float32) : mask_in;
   const Tensor key = options.enable_gqa ? repeat_heads(key_acc, query.size(1)) : key_acc;
@@ -266,8 +273,8 @@ Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& mask,
-                                    const AttentionOptions& options) {
+Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_in, const Tensor& key_in,
+                                    const Tensor& value_in, const Tensor& mask, const AttentionOptions& options) {
   const Tensor value = autocast_lower(value_in), key = autocast_lower(key_in), query = autocast_lower(query_in);
   switch (kernel) {
     case AttentionKernel::flash:

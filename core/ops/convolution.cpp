@@ -20,7 +20,8 @@ void convolution_backward(Backward& b) {
   const Tensor x = b.saved(0), weight = b.saved(1);
   Context& context = b.context;
   const Tensor& grad = b.grad();
-  const Tensor grad_output = grad.is_contiguous() ? grad : empty(context, Op::convolution_backward, grad.sizes(), grad.dtype());
+  const Tensor grad_output =
+      grad.is_contiguous() ? grad : empty(context, Op::convolution_backward, grad.sizes(), grad.dtype());
   Tensor grad_input = b.wants(0) ? empty_like(Op::convolution_backward, x) : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::convolution_backward, weight) : Tensor();
   if (!context.behaviours.cudnn) {
@@ -40,7 +41,8 @@ Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   record.save(x);
   record.save(weight);
   Context& context = x.context();
-  const Shape sizes{x.size(0), weight.size(0), (x.size(2) - weight.size(2)) / stride + 1, (x.size(3) - weight.size(3)) / stride + 1};
+  const Shape sizes{x.size(0), weight.size(0), (x.size(2) - weight.size(2)) / stride + 1,
+                    (x.size(3) - weight.size(3)) / stride + 1};
   Tensor result = empty(context, Op::convolution, sizes, x.dtype());
   if (!context.behaviours.cudnn) {
     const Tensor columns = columns_of(x, sizes[2] * sizes[3], weight.sizes());

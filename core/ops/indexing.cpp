@@ -28,13 +28,12 @@ Tensor masked_select(const Tensor& grad, std::int64_t selected) {
 }  // namespace
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
-  Record record(
-      Op::masked_scatter,
-      [](Backward& b) {
-        if (b.wants(0)) b.give(0, empty_like(Op::masked_fill, b.grad()));
-        if (b.wants(1)) b.give(1, view(masked_select(b.grad(), numel(b.node.sizes)), b.node.sizes));
-      },
-      {&x, &source});
+  Record record(Op::masked_scatter,
+                [](Backward& b) {
+                  if (b.wants(0)) b.give(0, empty_like(Op::masked_fill, b.grad()));
+                  if (b.wants(1)) b.give(1, view(masked_select(b.grad(), numel(b.node.sizes)), b.node.sizes));
+                },
+                {&x, &source});
   record.save(mask);
   if (record) record->sizes = source.sizes();
   Context& context = x.context();
@@ -49,25 +48,25 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
 
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
   // index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel).
-  Record record(
-      Op::index,
-      [](Backward& b) {
-        Context& context = b.context;
-        const Shape count{b.saved(0).numel()};
-        const auto indices = [&](Op op) { return empty(context, op, count, DType::int64); };
-        Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
-        Tensor linear;
-        for (int dimension : {0, 1}) {
-          (void)dimension;
-          const Tensor wrapped = indices(Op::index_put);
-          const Tensor strided = indices(Op::mul);
-          if (!linear) linear = strided;
-        }
-        const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
-        { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count[0])); }
-        b.give(0, std::move(zeros));
-      },
-      {&x});
+  Record record(Op::index,
+                [](Backward& b) {
+                  Context& context = b.context;
+                  const Shape count{b.saved(0).numel()};
+                  const auto indices = [&](Op op) { return empty(context, op, count, DType::int64); };
+                  Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+                  Tensor linear;
+                  for (int dimension : {0, 1}) {
+                    (void)dimension;
+                    const Tensor wrapped = indices(Op::index_put);
+                    const Tensor strided = indices(Op::mul);
+                    if (!linear) linear = strided;
+                  }
+                  const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put),
+                               range = indices(Op::arange);
+                  { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count[0])); }
+                  b.give(0, std::move(zeros));
+                },
+                {&x});
   record.save(rows);
   record.save(columns);
   if (record) record->sizes = x.sizes();

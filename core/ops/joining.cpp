@@ -22,7 +22,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
 
 Tensor cat_unbound(const Tensor& x) {
   // UnbindBackward0 stacks the narrow views that CatBackward0 gives.
-  Record record(Op::stack, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.grad().dtype())); }, {&x});
+  Record record(Op::stack, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.grad().dtype())); },
+                {&x});
   if (record) record->sizes = x.sizes();
   Shape sizes;
   sizes.push_back(checked_product(x.size(0), x.size(1)));

@@ -9,7 +9,8 @@ namespace {
 /// cuBLAS takes a matrix whose rows or columns are contiguous; anything else is copied for the call
 /// (ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas and prepare_batch_matrix_for_cublas).
 Tensor gemm_operand(Op op, const Tensor& x) {
-  const std::int64_t rows = x.size(-2), columns = x.size(-1), row_stride = x.strides()[-2], column_stride = x.strides()[-1];
+  const std::int64_t rows = x.size(-2), columns = x.size(-1), row_stride = x.strides()[-2],
+                     column_stride = x.strides()[-1];
   const auto leads = [](std::int64_t stride, std::int64_t length) { return stride >= (length > 1 ? length : 1); };
   if ((column_stride == 1 || columns == 1) && leads(row_stride, columns)) return x;
   if ((row_stride == 1 || rows == 1) && leads(column_stride, rows)) return x;
@@ -28,10 +29,12 @@ bool is_column_major(const Shape& sizes, const Shape& strides) { return strides[
 
 /// mm_mat1_grad, mm_mat2_grad (FunctionsManual.cpp): the gradient comes in the operand's own memory order.
 Tensor mat1_gradient(const Tensor& grad, const Tensor& mat2, const Shape& sizes, const Shape& strides) {
-  return is_column_major(sizes, strides) ? transpose(mm(mat2, transpose(grad, 0, 1)), 0, 1) : mm(grad, transpose(mat2, 0, 1));
+  return is_column_major(sizes, strides) ? transpose(mm(mat2, transpose(grad, 0, 1)), 0, 1)
+                                         : mm(grad, transpose(mat2, 0, 1));
 }
 Tensor mat2_gradient(const Tensor& grad, const Tensor& mat1, const Shape& sizes, const Shape& strides) {
-  return is_column_major(sizes, strides) ? transpose(mm(transpose(grad, 0, 1), mat1), 0, 1) : mm(transpose(mat1, 0, 1), grad);
+  return is_column_major(sizes, strides) ? transpose(mm(transpose(grad, 0, 1), mat1), 0, 1)
+                                         : mm(transpose(mat1, 0, 1), grad);
 }
 
 /// The layouts that a mm node remembers of its operands: sizes of [m, k] and [k, n] and whether each is column-major.
@@ -55,18 +58,18 @@ void give_mat1(Backward& b, unsigned first) {
 void give_mat2(Backward& b, unsigned first) {
   const Shape& s = b.node.sizes;
   if (b.wants(first + 1))
-    b.give(first + 1, mat2_gradient(b.grad(), b.saved(0), {s[1], s[2]}, strides_of(s[1], s[2], b.node.integers[1] != 0)));
+    b.give(first + 1,
+           mat2_gradient(b.grad(), b.saved(0), {s[1], s[2]}, strides_of(s[1], s[2], b.node.integers[1] != 0)));
 }
 
 Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
-  Record record(
-      Op::addmm,
-      [](Backward& b) {
-        give_mat1(b, 1);
-        give_mat2(b, 1);
-        if (b.wants(0)) b.give(0, b.grad());
-      },
-      {&bias, &mat1, &mat2});
+  Record record(Op::addmm,
+                [](Backward& b) {
+                  give_mat1(b, 1);
+                  give_mat2(b, 1);
+                  if (b.wants(0)) b.give(0, b.grad());
+                },
+                {&bias, &mat1, &mat2});
   remember_layouts(record, mat1, mat2);
   record.wants(2) ? record.save(mat1) : record.skip();
   record.wants(1) ? record.save(mat2) : record.skip();
@@ -118,13 +121,12 @@ GemmWorkspace::GemmWorkspace(Context& context) {
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {
-  Record record(
-      Op::mm,
-      [](Backward& call) {
-        give_mat2(call, 0);
-        give_mat1(call, 0);
-      },
-      {&a, &b});
+  Record record(Op::mm,
+                [](Backward& call) {
+                  give_mat2(call, 0);
+                  give_mat1(call, 0);
+                },
+                {&a, &b});
   remember_layouts(record, a, b);
   record.wants(1) ? record.save(a) : record.skip();
   record.wants(0) ? record.save(b) : record.skip();
@@ -132,14 +134,14 @@ Tensor mm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  Record record(
-      Op::bmm,
-      [](Backward& call) {
-        const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), mat2 = call.wants(0) ? call.saved(1) : Tensor();
-        if (call.wants(1)) call.give(1, bmm(transpose(self, 1, 2), call.grad()));
-        if (call.wants(0)) call.give(0, bmm(call.grad(), transpose(mat2, 1, 2)));
-      },
-      {&a, &b});
+  Record record(Op::bmm,
+                [](Backward& call) {
+                  const Tensor self = call.wants(1) ? call.saved(0) : Tensor(),
+                               mat2 = call.wants(0) ? call.saved(1) : Tensor();
+                  if (call.wants(1)) call.give(1, bmm(transpose(self, 1, 2), call.grad()));
+                  if (call.wants(0)) call.give(0, bmm(call.grad(), transpose(mat2, 1, 2)));
+                },
+                {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();
   record.wants(0) ? record.save(b) : record.skip();
   return record.output(gemm(Op::bmm, a, b, {a.size(0), a.size(1), b.size(2)}));

@@ -6,7 +6,9 @@ namespace oometer {
 
 namespace {
 
-Tensor contiguous_copy(Op op, const Tensor& x) { return x.is_contiguous() ? x : empty(x.context(), op, x.sizes(), x.dtype()); }
+Tensor contiguous_copy(Op op, const Tensor& x) {
+  return x.is_contiguous() ? x : empty(x.context(), op, x.sizes(), x.dtype());
+}
 
 void layer_norm_backward(Backward& b) {
   const Tensor input = b.saved(0), mean = b.saved(1), rstd = b.saved(2), weight = b.saved(3);

@@ -64,7 +64,9 @@ Tensor result_of(Op op, const Tensor& a, const Tensor& b, DType dtype) {
 
 Tensor result_of(Op op, const Tensor& a, const Tensor& b) {
   // A tensor without dimensions does not promote one with (c10/core/ScalarType.h, result_type).
-  const DType dtype = b.ndim() == 0 && a.ndim() > 0 ? a.dtype() : a.ndim() == 0 && b.ndim() > 0 ? b.dtype() : promote(a.dtype(), b.dtype());
+  const DType dtype = b.ndim() == 0 && a.ndim() > 0   ? a.dtype()
+                      : a.ndim() == 0 && b.ndim() > 0 ? b.dtype()
+                                                      : promote(a.dtype(), b.dtype());
   return result_of(op, a, b, dtype);
 }
 
@@ -147,15 +149,16 @@ Tensor add_bias_(Tensor output, const Tensor& bias) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  Record record(
-      Op::mul,
-      [](Backward& call) {
-        // Generated code takes its inputs by name, "other" before "self": which of two equally large results goes first.
-        const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.wants(0) ? call.saved(1) : Tensor();
-        if (call.wants(1)) call.give(1, mul(call.grad(), self));
-        if (call.wants(0)) call.give(0, mul(call.grad(), other));
-      },
-      {&a, &b});
+  Record record(Op::mul,
+                [](Backward& call) {
+                  // Generated code takes its inputs by name, "other" before "self": which of two equally large results
+                  // goes first.
+                  const Tensor self = call.wants(1) ? call.saved(0) : Tensor(),
+                               other = call.wants(0) ? call.saved(1) : Tensor();
+                  if (call.wants(1)) call.give(1, mul(call.grad(), self));
+                  if (call.wants(0)) call.give(0, mul(call.grad(), other));
+                },
+                {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();
   record.wants(0) ? record.save(b) : record.skip();
   return record.output(result_of(Op::mul, a, b));
@@ -167,19 +170,18 @@ Tensor neg(const Tensor& x) { return scaled(Op::neg, x); }
 
 Tensor div(const Tensor& a, const Tensor& b) {
   // div_tensor_self_backward: grad / other; div_tensor_other_backward: -grad * ((self / other) / other).
-  Record record(
-      Op::div,
-      [](Backward& call) {
-        const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.saved(1);
-        if (call.wants(1)) {
-          const Tensor ratio = div(self, other);
-          const Tensor inner = div(ratio, other);
-          const Tensor negative = neg(call.grad());
-          call.give(1, mul(negative, inner));
-        }
-        if (call.wants(0)) call.give(0, div(call.grad(), other));
-      },
-      {&a, &b});
+  Record record(Op::div,
+                [](Backward& call) {
+                  const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.saved(1);
+                  if (call.wants(1)) {
+                    const Tensor ratio = div(self, other);
+                    const Tensor inner = div(ratio, other);
+                    const Tensor negative = neg(call.grad());
+                    call.give(1, mul(negative, inner));
+                  }
+                  if (call.wants(0)) call.give(0, div(call.grad(), other));
+                },
+                {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();
   record.save(b);
   return record.output(result_of(Op::div, a, b));
@@ -196,15 +198,14 @@ Tensor exp(const Tensor& x_in) {
 Tensor pow(const Tensor& x_in, double exponent) {
   const Tensor x = autocast_float32(x_in);
   // pow_backward, FunctionsManual.cpp: grad * (exponent * self.pow(exponent - 1)); all three are there at the end.
-  Record record(
-      Op::pow,
-      [](Backward& b) {
-        const Tensor& self = b.saved(0);
-        const Tensor power = empty_like(Op::pow, self);
-        const Tensor scaled_power = mul_scalar(power);
-        b.give(0, mul(b.grad(), scaled_power));
-      },
-      {&x});
+  Record record(Op::pow,
+                [](Backward& b) {
+                  const Tensor& self = b.saved(0);
+                  const Tensor power = empty_like(Op::pow, self);
+                  const Tensor scaled_power = mul_scalar(power);
+                  b.give(0, mul(b.grad(), scaled_power));
+                },
+                {&x});
   (void)exponent;
   record.save(x);
   return record.output(empty_like(Op::pow, x));
@@ -213,15 +214,14 @@ Tensor pow(const Tensor& x_in, double exponent) {
 Tensor rsqrt(const Tensor& x_in) {
   const Tensor x = autocast_float32(x_in);
   // -0.5 * grad * result.pow(3)
-  Record record(
-      Op::rsqrt,
-      [](Backward& b) {
-        const Tensor& result = b.saved(0);
-        const Tensor half = mul_scalar(b.grad());
-        const Tensor cube = empty_like(Op::pow, result);
-        b.give(0, mul(half, cube));
-      },
-      {&x});
+  Record record(Op::rsqrt,
+                [](Backward& b) {
+                  const Tensor& result = b.saved(0);
+                  const Tensor half = mul_scalar(b.grad());
+                  const Tensor cube = empty_like(Op::pow, result);
+                  b.give(0, mul(half, cube));
+                },
+                {&x});
   Tensor result = empty_like(Op::rsqrt, x);
   record.save_output(result);
   return record.output(std::move(result));

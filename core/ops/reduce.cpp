@@ -30,7 +30,7 @@ struct ReducePlan {
 };
 
 Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accumulator_bytes) {
-  constexpr std::int64_t kMaxThreads = 512;         // mnt_wrapper::MAX_NUM_THREADS
+  constexpr std::int64_t kMaxThreads = 512;  // mnt_wrapper::MAX_NUM_THREADS
   constexpr std::int64_t kWarp = 32, kMinValues = 16, kMaxValues = 256, kVector = 4;
   std::int64_t dim0 = plan.fastest_is_reduced ? plan.inputs : plan.outputs;
   const std::int64_t dim1 = plan.fastest_is_reduced ? plan.outputs : plan.inputs;
@@ -111,7 +111,8 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
   if (x.dtype() == DType::boolean) const Tensor as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
   // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h); a maximum needs no more.
-  const std::int64_t accumulator = op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);
+  const std::int64_t accumulator =
+      op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);
   const Staging scratch = staging(context.device, plan_of(x, mask), accumulator);
   if (scratch.buffer > 0) {
     const Workspace buffer(context, op, scratch.buffer);
@@ -144,11 +145,15 @@ Tensor reduce(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim
 
 Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
   const Tensor x = autocast_float32(x_in);
-  Record record(
-      Op::sum, [](Backward& b) { b.give(0, expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0)); }, {&x});
+  Record record(Op::sum,
+                [](Backward& b) {
+                  b.give(0, expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0));
+                },
+                {&x});
   const unsigned mask = mask_of(x, dims);
   remember(record, x, mask, keepdim);
-  return record.output(reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
+  return record.output(
+      reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
 }
 
 Tensor sum_all(const Tensor& x) {
@@ -163,7 +168,10 @@ Tensor mean_masked(const Tensor& x, unsigned mask, bool keepdim) {
   // mean_backward: the sum's, divided by the count: a new tensor of the input's size.
   Record record(
       Op::mean,
-      [](Backward& b) { b.give(0, div_scalar(expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0))); }, {&x});
+      [](Backward& b) {
+        b.give(0, div_scalar(expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0)));
+      },
+      {&x});
   remember(record, x, mask, keepdim);
   return record.output(reduce_masked(Op::mean, x, mask, keepdim, x.dtype()));
 }

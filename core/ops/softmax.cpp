@@ -23,13 +23,12 @@ Tensor softmax_kernel(const Tensor& x, DType dtype) {
 
 // Under autocast it keeps its input's type: F.cross_entropy names that type (Loss.cpp, cross_entropy_loss).
 Tensor log_softmax(const Tensor& x) {
-  Record record(
-      Op::log_softmax,
-      [](Backward& b) {
-        const Tensor& result = b.saved(0);
-        b.give(0, empty_like(Op::log_softmax_backward, result));
-      },
-      {&x});
+  Record record(Op::log_softmax,
+                [](Backward& b) {
+                  const Tensor& result = b.saved(0);
+                  b.give(0, empty_like(Op::log_softmax_backward, result));
+                },
+                {&x});
   Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());
   if (!x.is_contiguous()) const Tensor copy = empty(x.context(), Op::clone, x.sizes(), x.dtype());
   record.save_output(result);
@@ -38,12 +37,8 @@ Tensor log_softmax(const Tensor& x) {
 
 Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   const Tensor x = autocast_float32(x_in);
-  Record record(
-      Op::nll_loss_forward,
-      [](Backward& b) {
-        b.give(0, empty_like(Op::nll_loss_backward, b.saved(0)));
-      },
-      {&x});
+  Record record(Op::nll_loss_forward, [](Backward& b) { b.give(0, empty_like(Op::nll_loss_backward, b.saved(0))); },
+                {&x});
   record.save(x);
   record.save(target);
   Context& context = x.context();

@@ -51,7 +51,9 @@ Tensor zeros_like_shape(Backward& b, Op op) { return empty(b.context, op, b.node
 
 }  // namespace
 
-Tensor view(const Tensor& x, const Shape& sizes) { return reshaping_view(x, sizes, view_strides(x, sizes).value_or(contiguous_strides(sizes))); }
+Tensor view(const Tensor& x, const Shape& sizes) {
+  return reshaping_view(x, sizes, view_strides(x, sizes).value_or(contiguous_strides(sizes)));
+}
 
 Tensor reshape(const Tensor& x, const Shape& sizes) {
   if (const auto strides = view_strides(x, sizes)) return reshaping_view(x, sizes, *strides);
@@ -65,9 +67,12 @@ Tensor unsafe_view(Tensor x, const Shape& sizes) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
-  Record record(Op::none,
-                [](Backward& b) { b.give(0, transpose(b.grad(), static_cast<int>(b.node.integers[0]), static_cast<int>(b.node.integers[1]))); },
-                {&x});
+  Record record(
+      Op::none,
+      [](Backward& b) {
+        b.give(0, transpose(b.grad(), static_cast<int>(b.node.integers[0]), static_cast<int>(b.node.integers[1])));
+      },
+      {&x});
   if (record) {
     record->integers[0] = dim0;
     record->integers[1] = dim1;

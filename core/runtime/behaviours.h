@@ -113,8 +113,9 @@ struct Behaviours {
   /// Blocks take everything but hidden_states as keywords, which a checkpoint keeps by reference (5.x,
   /// modeling_layers.py, GradientCheckpointingLayer); before everything went positionally.
   bool checkpoint_passes_keywords = true;
-  /// Turning checkpointing on makes the input embeddings' outputs require gradients (5.x, _activation_checkpointing_enable;
-  /// the original LLaVA code calls enable_input_require_grads itself; 4.x only with PEFT).
+  /// Turning checkpointing on makes the input embeddings' outputs require gradients (5.x,
+  /// _activation_checkpointing_enable; the original LLaVA code calls enable_input_require_grads itself; 4.x only with
+  /// PEFT).
   bool checkpointing_requires_input_grads = true;
   LossShift loss_shift = LossShift::pad_labels;
   /// The model itself turns the logits to fp32 and returns those (LlamaForCausalLM.forward, `logits.float()`; up to

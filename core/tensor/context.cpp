@@ -7,7 +7,9 @@ namespace oometer {
 namespace {
 constexpr std::int64_t kAllocatorRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
 
-std::int64_t rounded(std::int64_t bytes) { return (bytes + kAllocatorRounding - 1) / kAllocatorRounding * kAllocatorRounding; }
+std::int64_t rounded(std::int64_t bytes) {
+  return (bytes + kAllocatorRounding - 1) / kAllocatorRounding * kAllocatorRounding;
+}
 }  // namespace
 
 struct Context::Graph {
@@ -36,7 +38,8 @@ Context::~Context() {
 
 Pool<Node>& Context::nodes() { return graph_->nodes; }
 
-ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality) {
+ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t index, const char* type,
+                             Modality modality) {
   log.modules.push_back({parent, name, index, type, modality});
   return static_cast<ModuleId>(log.modules.size() - 1);
 }

@@ -60,9 +60,10 @@ class Context {
 
   // torch's thread-local state
   bool grad_mode = true;
-  bool in_backward = false;    ///< the autograd engine runs (on a GPU: in the device's own thread, with its own cuBLAS handle)
-  bool recomputing = false;    ///< inside a checkpointed block's second forward
-  bool stopped = false;        ///< a recomputation has all it needs: nothing more is allocated until it is left
+  bool in_backward =
+      false;  ///< the autograd engine runs (on a GPU: in the device's own thread, with its own cuBLAS handle)
+  bool recomputing = false;          ///< inside a checkpointed block's second forward
+  bool stopped = false;              ///< a recomputation has all it needs: nothing more is allocated until it is left
   CheckpointFrame* frame = nullptr;  ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
   Autocast autocast;
   std::uint8_t stream = kDefaultStream;
@@ -70,8 +71,8 @@ class Context {
   std::uint64_t sequence_number = 0;
   GradientListener* gradients = nullptr;
 
-  /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a framework
-  /// that asks (unsplit slack of large blocks is not in it).
+  /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a
+  /// framework that asks (unsplit slack of large blocks is not in it).
   std::int64_t allocated_bytes() const { return allocated_; }
 
   ModuleId add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality);
@@ -128,7 +129,8 @@ struct NoGrad : Scoped<bool> {
 /// `with torch.autocast("cuda", dtype):`. Leaving the outermost region drops the cached weights.
 class AutocastRegion {
  public:
-  explicit AutocastRegion(Context& context, bool enabled) : autocast_(context.autocast), outer_(autocast_.enabled), entered_(enabled) {
+  explicit AutocastRegion(Context& context, bool enabled)
+      : autocast_(context.autocast), outer_(autocast_.enabled), entered_(enabled) {
     if (!entered_) return;
     autocast_.enabled = true;
     ++autocast_.depth;

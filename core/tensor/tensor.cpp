@@ -78,7 +78,8 @@ Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& s
 }
 
 Tensor empty_like(Op op, const Tensor& like, DType dtype) {
-  if (like.is_non_overlapping_and_dense()) return empty_strided(like.context(), op, like.sizes(), like.strides(), dtype);
+  if (like.is_non_overlapping_and_dense())
+    return empty_strided(like.context(), op, like.sizes(), like.strides(), dtype);
   // infer_dense_strides: no gaps, the dimensions' order kept.
   const auto order = stride_order(like.sizes(), like.strides());
   Shape strides = like.sizes();

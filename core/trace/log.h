@@ -55,8 +55,8 @@ struct StorageRecord {
   std::int64_t bytes = 0;
   std::uint32_t alloc_event = 0;
   std::uint32_t free_event = kNever;  ///< kNever: alive at the end of the log
-  ModuleId module = 0;                ///< owner: the module whose code made it, or whose parameter, gradient or state it is
-  std::uint32_t shape = 0;            ///< index of its first dimension in Log::dims
+  ModuleId module = 0;      ///< owner: the module whose code made it, or whose parameter, gradient or state it is
+  std::uint32_t shape = 0;  ///< index of its first dimension in Log::dims
   std::uint8_t ndim = 0;
   DType dtype = DType::float32;
   Role role = Role::tensor;
@@ -70,9 +70,9 @@ enum class Modality : std::uint8_t { none, vision, projector, language };
 /// Module 0 is the model itself (loss and merging happen there).
 struct ModuleRecord {
   ModuleId parent = 0;
-  const char* name = "";   ///< static text: "layers", "q_proj"
-  std::int32_t index = -1; ///< position in a ModuleList ("layers.3"), -1 for none
-  const char* type = "";   ///< class name in Hugging Face or torch.nn: "LlamaMLP"
+  const char* name = "";    ///< static text: "layers", "q_proj"
+  std::int32_t index = -1;  ///< position in a ModuleList ("layers.3"), -1 for none
+  const char* type = "";    ///< class name in Hugging Face or torch.nn: "LlamaMLP"
   Modality modality = Modality::none;
 };
 
@@ -98,7 +98,7 @@ struct Log {
   std::vector<const char*> ops;  ///< OpId -> static name ("mm", "_softmax")
   std::vector<PhaseMark> phases;
   std::vector<Share> shares;  ///< a storage's stand together; what they leave is its record's module's
-  bool overflow = false;  ///< some size did not fit 63 bits: the log is not to be believed
+  bool overflow = false;      ///< some size did not fit 63 bits: the log is not to be believed
 };
 
 /// "language_model.layers.0.mlp" of a module; "" for the model itself.

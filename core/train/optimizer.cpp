@@ -97,7 +97,8 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) 
     const Tensor offsets = empty(context, Op::foreach_norm, {count + 1}, DType::int64);
     const Tensor partial = empty(context, Op::foreach_norm, {chunks}, DType::float32);
     for (const Parameter& parameter : parameters)
-      if (const Tensor& grad = parameter.tensor->grad) norms.push_back(empty(context, Op::foreach_norm, {}, grad.dtype()));
+      if (const Tensor& grad = parameter.tensor->grad)
+        norms.push_back(empty(context, Op::foreach_norm, {}, grad.dtype()));
   }
   if (norms.empty()) return;
   Tensor total;

@@ -47,7 +47,8 @@ std::vector<bool> modules_named(const Log& log, const std::vector<std::string>& 
   std::vector<bool> named(log.modules.size(), false);
   for (ModuleId module = 1; module < log.modules.size(); ++module)
     named[module] = named[log.modules[module].parent] ||
-                    std::any_of(names.begin(), names.end(), [&](const std::string& name) { return path_ends_with(log, module, name); });
+                    std::any_of(names.begin(), names.end(),
+                                [&](const std::string& name) { return path_ends_with(log, module, name); });
   return named;
 }
 
@@ -64,17 +65,21 @@ bool parameter_named(const Log& log, const Parameter& parameter, const std::vect
 
 void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components) {
   if (components.freeze.empty() && components.train_only.empty()) return;
-  const std::vector<bool> frozen = modules_named(log, components.freeze), trained = modules_named(log, components.train_only);
+  const std::vector<bool> frozen = modules_named(log, components.freeze),
+                          trained = modules_named(log, components.train_only);
   for (Parameter& parameter : parameters) {
-    if (frozen[parameter.module] || parameter_named(log, parameter, components.freeze)) parameter.tensor->leaf_requires_grad = false;
-    if (!components.train_only.empty() && !trained[parameter.module] && !parameter_named(log, parameter, components.train_only))
+    if (frozen[parameter.module] || parameter_named(log, parameter, components.freeze))
+      parameter.tensor->leaf_requires_grad = false;
+    if (!components.train_only.empty() && !trained[parameter.module] &&
+        !parameter_named(log, parameter, components.train_only))
       parameter.tensor->leaf_requires_grad = false;
   }
 }
 
 void Trainer::initialize() {
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
-  for (std::vector<Parameter>& group : parameter_groups(model_.parameters, training_.optimizer.param_groups)) optimizer_->add_group(std::move(group));
+  for (std::vector<Parameter>& group : parameter_groups(model_.parameters, training_.optimizer.param_groups))
+    optimizer_->add_group(std::move(group));
 }
 
 void Trainer::backward(const Tensor& loss, bool) {

@@ -10,10 +10,12 @@
 /// One training run: the model built, two iterations as in reality (the optimizer's states are born in the first).
 namespace oometer {
 
-/// What a step does around the model: the place where data-parallel strategies step in. The default is a single process: nothing is added, the optimizer is torch's.
+/// What a step does around the model: the place where data-parallel strategies step in. The default is a single
+/// process: nothing is added, the optimizer is torch's.
 class Trainer {
  public:
-  Trainer(Context& context, Model& model, const TrainingConfig& training) : context_(context), model_(model), training_(training) {}
+  Trainer(Context& context, Model& model, const TrainingConfig& training)
+      : context_(context), model_(model), training_(training) {}
   virtual ~Trainer() = default;
 
   /// The model stands on the device; its wrapper and the optimizer are made.

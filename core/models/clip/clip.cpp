@@ -10,12 +10,17 @@ namespace oometer {
 namespace {
 
 Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
-  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1, 2);
+  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
+                   2);
 }
 
 template <class Config>
 ClipLayerConfig layer_config(const Config& config, AttentionKind attention, bool causal) {
-  return {config.hidden_size, config.intermediate_size, config.num_attention_heads, config.hidden_act, {attention, causal, config.attention_dropout}};
+  return {config.hidden_size,
+          config.intermediate_size,
+          config.num_attention_heads,
+          config.hidden_act,
+          {attention, causal, config.attention_dropout}};
 }
 
 }  // namespace
@@ -76,14 +81,16 @@ Tensor ClipEncoderLayer::operator()(const Tensor& hidden_in, const Tensor& atten
   return add(residual, hidden_states);
 }
 
-ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers, const CheckpointingConfig& checkpointing_)
+ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers,
+                         const CheckpointingConfig& checkpointing_)
     : checkpointing(checkpointing_), module(builder.module) {
   layers.reserve(static_cast<std::size_t>(num_hidden_layers));
-  for (std::int32_t i = 0; i < num_hidden_layers; ++i) layers.emplace_back(builder.child("layers", "CLIPEncoderLayer", i), config);
+  for (std::int32_t i = 0; i < num_hidden_layers; ++i)
+    layers.emplace_back(builder.child("layers", "CLIPEncoderLayer", i), config);
 }
 
-Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
-                               TensorList& captured) const {
+Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask,
+                               const std::vector<std::int64_t>& wanted, TensorList& captured) const {
   const ModuleScope scope(inputs_embeds.context(), module);
   captured.resize(wanted.size());
   const auto capture = [&](std::size_t index, const Tensor& hidden_states) {
@@ -94,7 +101,8 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
   capture(0, hidden_states);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const ClipEncoderLayer& layer = layers[i];
-    hidden_states = run_block(checkpointing, first_block + i, hidden_states, [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
+    hidden_states = run_block(checkpointing, first_block + i, hidden_states,
+                              [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
     capture(i + 1, hidden_states);
   }
   return hidden_states;
@@ -102,7 +110,8 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
 
 ClipVisionEmbeddings::ClipVisionEmbeddings(const Builder& builder, const ClipVisionConfig& config)
     : class_embedding(builder.parameter("class_embedding", {config.hidden_size})),
-      patch_embedding(builder.child("patch_embedding", "Conv2d"), config.num_channels, config.hidden_size, config.patch_size, false),
+      patch_embedding(builder.child("patch_embedding", "Conv2d"), config.num_channels, config.hidden_size,
+                      config.patch_size, false),
       position_embedding(builder.child("position_embedding", "Embedding"), config.num_positions(), config.hidden_size),
       position_ids(builder.buffer({1, config.num_positions()}, DType::int64)),
       module(builder.module) {}
@@ -113,7 +122,8 @@ Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
   const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
   Tensor patch_embeds = patch_embedding(pixels);
   require_input_grad(checkpointing, patch_embeds);
-  patch_embeds = transpose(reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);
+  patch_embeds = transpose(
+      reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);
   const Tensor class_embeds = expand(class_embedding, {batch, 1, width});
   const Tensor embeddings = cat({class_embeds, patch_embeds}, 1);
   const Tensor positions = position_embedding(position_ids);
@@ -123,11 +133,13 @@ Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
 ClipVisionModel::ClipVisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options)
     : embeddings(builder.child("embeddings", "CLIPVisionEmbeddings"), config),
       pre_layrnorm(builder.child("pre_layrnorm", "LayerNorm"), config.hidden_size),
-      encoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, false), config.num_hidden_layers, options.checkpointing),
+      encoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, false),
+              config.num_hidden_layers, options.checkpointing),
       post_layernorm(builder.child("post_layernorm", "LayerNorm"), config.hidden_size),
       module(builder.module) {}
 
-ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values, const std::vector<std::int64_t>& wanted) const {
+ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values,
+                                             const std::vector<std::int64_t>& wanted) const {
   const ModuleScope scope(pixel_values.context(), module);
   ClipVisionOutput output;
   Tensor hidden_states = embeddings(pixel_values);
@@ -139,13 +151,17 @@ ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values, const s
 }
 
 ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options)
-    : pools_by_argmax(config.eos_token_id == 2), eager(options.attention == AttentionKind::eager), module(builder.module) {
+    : pools_by_argmax(config.eos_token_id == 2),
+      eager(options.attention == AttentionKind::eager),
+      module(builder.module) {
   const Builder inner = builder.child("embeddings", "CLIPTextEmbeddings");
   embeddings = inner.module;
   token_embedding = Embedding(inner.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size);
-  position_embedding = Embedding(inner.child("position_embedding", "Embedding"), config.max_position_embeddings, config.hidden_size);
+  position_embedding =
+      Embedding(inner.child("position_embedding", "Embedding"), config.max_position_embeddings, config.hidden_size);
   position_ids = inner.buffer({1, config.max_position_embeddings}, DType::int64);
-  encoder = ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, true), config.num_hidden_layers, options.checkpointing);
+  encoder = ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, true),
+                        config.num_hidden_layers, options.checkpointing);
   final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), config.hidden_size);
 }
 
@@ -190,7 +206,8 @@ class ClipVisionOnly : public Model {
  public:
   ClipVisionOnly(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision), Modality::vision, options.dtype};
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
+                          Modality::vision, options.dtype};
     model_ = ClipVisionModel(builder, config, options);
   }
 
@@ -227,13 +244,17 @@ class ClipModel : public Model {
  public:
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPModel", Modality::none), Modality::none, options.dtype};
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPModel", Modality::none),
+                          Modality::none, options.dtype};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
-    vision_model_ = ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);
+    vision_model_ =
+        ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);
     vision_model_.encoder.first_block = text_model_.encoder.layers.size();
     vision_model_.embeddings.checkpointing = options.checkpointing;
-    visual_projection_ = Linear(builder.child("visual_projection", "Linear", Modality::projector), config.vision.hidden_size, config.projection_dim, false);
-    text_projection_ = Linear(builder.child("text_projection", "Linear", Modality::projector), config.text.hidden_size, config.projection_dim, false);
+    visual_projection_ = Linear(builder.child("visual_projection", "Linear", Modality::projector),
+                                config.vision.hidden_size, config.projection_dim, false);
+    text_projection_ = Linear(builder.child("text_projection", "Linear", Modality::projector), config.text.hidden_size,
+                              config.projection_dim, false);
     logit_scale_ = builder.parameter("logit_scale", {});
   }
 
@@ -261,7 +282,10 @@ class ClipModel : public Model {
       const Tensor both = add(caption_loss, image_loss);
       loss = div_scalar(both);
     }
-    return {loss, {}, {logits_per_image, logits_per_text, text_embeds, image_embeds, text.last_hidden_state, text.pooler_output, vision.last_hidden_state, vision.pooler_output}};
+    return {loss,
+            {},
+            {logits_per_image, logits_per_text, text_embeds, image_embeds, text.last_hidden_state, text.pooler_output,
+             vision.last_hidden_state, vision.pooler_output}};
   }
 
  private:
@@ -277,11 +301,13 @@ class ClipModel : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options) {
+std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data,
+                                  const ModelOptions& options) {
   return std::make_unique<ClipModel>(context, config, data, options);
 }
 
-std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options) {
+std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data,
+                                         const ModelOptions& options) {
   return std::make_unique<ClipVisionOnly>(context, config, data, options);
 }
 

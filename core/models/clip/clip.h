@@ -51,7 +51,8 @@ struct ClipEncoderLayer {
 
 struct ClipEncoder {
   ClipEncoder() = default;
-  ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers, const CheckpointingConfig& checkpointing);
+  ClipEncoder(const Builder& builder, const ClipLayerConfig& config, std::int64_t num_hidden_layers,
+              const CheckpointingConfig& checkpointing);
   /// `captured`: for each wanted index of [input, layer 1, ..., layer N] its hidden state.
   Tensor operator()(const Tensor& inputs_embeds, const Tensor& attention_mask, const std::vector<std::int64_t>& wanted,
                     TensorList& captured) const;
@@ -106,7 +107,9 @@ struct ClipTextModel {
   ModuleId module = 0, embeddings = 0;
 };
 
-std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options);
-std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options);
+std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data,
+                                  const ModelOptions& options);
+std::unique_ptr<Model> build_clip_vision(Context& context, const ClipVisionConfig& config, const DataConfig& data,
+                                         const ModelOptions& options);
 
 }  // namespace oometer

@@ -62,7 +62,8 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
 }
 
 Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
-  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1, 2);
+  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
+                   2);
 }
 
 }  // namespace
@@ -86,15 +87,20 @@ Tensor LlamaMLP::operator()(const Tensor& x) const {
 }
 
 LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
-    : q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.num_attention_heads * config.head_dim, config.attention_bias),
-      k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim, config.attention_bias),
-      v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim, config.attention_bias),
-      o_proj(builder.child("o_proj", "Linear"), config.num_attention_heads * config.head_dim, config.hidden_size, config.attention_bias),
+    : q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.num_attention_heads * config.head_dim,
+             config.attention_bias),
+      k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim,
+             config.attention_bias),
+      v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim,
+             config.attention_bias),
+      o_proj(builder.child("o_proj", "Linear"), config.num_attention_heads * config.head_dim, config.hidden_size,
+             config.attention_bias),
       head_dim(config.head_dim),
       call{attention, true, config.attention_dropout},
       module(builder.module) {}
 
-AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions, const Tensor& attention_mask) const {
+AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                                            const Tensor& attention_mask) const {
   const ModuleScope scope(hidden_states.context(), module);
   Tensor query_states = heads_of(q_proj(hidden_states), head_dim);
   Tensor key_states = heads_of(k_proj(hidden_states), head_dim);
@@ -120,7 +126,8 @@ LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& 
       post_attention_layernorm(builder.child("post_attention_layernorm", "LlamaRMSNorm"), config.hidden_size),
       module(builder.module) {}
 
-Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions, const Tensor& attention_mask) const {
+Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
+                                     const Tensor& attention_mask) const {
   const ModuleScope scope(hidden_in.context(), module);
   Tensor residual = hidden_in;
   Tensor hidden_states = input_layernorm(hidden_in);
@@ -163,7 +170,9 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
   const PositionEmbeddings positions = rotary_emb(hidden_states, position_ids);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LlamaDecoderLayer& layer = layers[i];
-    hidden_states = run_block(checkpointing, first_block + i, hidden_states, [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
+    hidden_states = run_block(
+        checkpointing, first_block + i, hidden_states,
+        [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
   }
   return norm(hidden_states);
 }
@@ -184,7 +193,8 @@ class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language), Modality::language, options.dtype};
+    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language),
+                          Modality::language, options.dtype};
     model_ = LlamaModel(builder.child("model", "LlamaModel"), config, options);
     const Builder head = builder.child("lm_head", "Linear");
     lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
@@ -223,7 +233,8 @@ class LlamaForCausalLM : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options) {
+std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
+                                   const ModelOptions& options) {
   return std::make_unique<LlamaForCausalLM>(context, config, data, options);
 }
 

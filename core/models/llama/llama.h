@@ -44,7 +44,8 @@ struct LlamaMLP {
 struct LlamaAttention {
   LlamaAttention() = default;
   LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention);
-  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions, const Tensor& attention_mask) const;
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
   std::int64_t head_dim = 0;
@@ -55,7 +56,8 @@ struct LlamaAttention {
 struct LlamaDecoderLayer {
   LlamaDecoderLayer() = default;
   LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, AttentionKind attention);
-  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions, const Tensor& attention_mask) const;
+  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const;
 
   LlamaAttention self_attn;
   LlamaMLP mlp;
@@ -83,6 +85,7 @@ struct LlamaModel {
 /// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);
 
-std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options);
+std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
+                                   const ModelOptions& options);
 
 }  // namespace oometer

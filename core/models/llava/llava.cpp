@@ -14,8 +14,10 @@ namespace {
 struct LlavaMultiModalProjector {
   LlavaMultiModalProjector() = default;
   LlavaMultiModalProjector(const Builder& builder, const LlavaConfig& config)
-      : linear_1(builder.child("linear_1", "Linear"), config.projector_input_size(), config.text.hidden_size, config.projector_bias),
-        linear_2(builder.child("linear_2", "Linear"), config.text.hidden_size, config.text.hidden_size, config.projector_bias),
+      : linear_1(builder.child("linear_1", "Linear"), config.projector_input_size(), config.text.hidden_size,
+                 config.projector_bias),
+        linear_2(builder.child("linear_2", "Linear"), config.text.hidden_size, config.text.hidden_size,
+                 config.projector_bias),
         act(config.projector_hidden_act),
         module(builder.module) {}
 
@@ -36,21 +38,27 @@ class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{&context, &parameters, context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none), Modality::none, options.dtype};
+    const Builder root{&context, &parameters,
+                       context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none), Modality::none,
+                       options.dtype};
     const Builder model = root.child("model", "LlavaModel");
     model_ = model.module;
-    vision_tower_ = ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
-    projector_ = LlavaMultiModalProjector(model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
+    vision_tower_ =
+        ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
+    projector_ = LlavaMultiModalProjector(
+        model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
     language_model_ = LlamaModel(model.child("language_model", "LlamaModel", Modality::language), config.text, options);
     vision_tower_.embeddings.checkpointing = options.checkpointing;
     language_model_.first_block = vision_tower_.encoder.layers.size();
-    lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size, config.text.vocab_size, false);
+    lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
+                      config.text.vocab_size, false);
     if (config.tie_word_embeddings) {
       lm_head_.weight = language_model_.embed_tokens.weight;
       parameters.pop_back();
     }
     const std::vector<std::string>& no_grad = options.components.no_grad;
-    tower_without_grad_ = std::any_of(no_grad.begin(), no_grad.end(), [](const std::string& name) { return name.ends_with("vision_tower"); });
+    tower_without_grad_ = std::any_of(no_grad.begin(), no_grad.end(),
+                                      [](const std::string& name) { return name.ends_with("vision_tower"); });
   }
 
   void make_inputs() override {
@@ -58,7 +66,9 @@ class Llava : public Model {
     input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     if (data_.images() > 0)
-      pixel_values_ = empty(context_, Op::input, {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width}, dtype_, Role::input);
+      pixel_values_ = empty(context_, Op::input,
+                            {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
+                            dtype_, Role::input);
   }
 
   ModelOutputs forward() override {
@@ -135,7 +145,8 @@ class Llava : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options) {
+std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data,
+                                   const ModelOptions& options) {
   return std::make_unique<Llava>(context, config, data, options);
 }
 

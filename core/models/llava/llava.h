@@ -8,6 +8,7 @@
 namespace oometer {
 
 /// LlavaForConditionalGeneration of transformers 5.23 (models/llava/modeling_llava.py).
-std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options);
+std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data,
+                                   const ModelOptions& options);
 
 }  // namespace oometer
