@@ -43,7 +43,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   }
   if (!record) return result;
   record.save(argument);
-  record->custom = [function = std::move(function), module = context.module,
+  auto recompute = [function = std::move(function), module = context.module,
                     autocast = context.autocast.enabled](Backward& b) {
     Tensor detached = detach(b.saved(0));
     detached->leaf_requires_grad = true;
@@ -58,6 +58,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
     autograd::backward(output, b.grad());
     b.give(0, detached->grad);
   };
+  record->custom = std::make_unique<std::function<void(Backward&)>>(std::move(recompute));
   return record.output(std::move(result));
 }
 

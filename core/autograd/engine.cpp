@@ -135,21 +135,22 @@ class GraphTask {
     {
       const ModuleScope scope(context_, node.module);
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
-      for (int i = 0; i < node.saved_count; ++i)
-        if (SavedVariable& slot = node.saved[i]; slot.frame) slot.tensor = slot.frame->unpack(slot.index);
+      for (unsigned i = 0; node.promised >> i != 0; ++i)
+        if (node.promised >> i & 1U) node.saved[i] = node.frame->unpack(node.packed[i]);
       call.grads = std::move(node.gradients);
       node.gradients = {};
       if (call.grads.size() < node.outputs) call.grads.resize(node.outputs);
       if (node.custom)
-        node.custom(call);
+        (*node.custom)(call);
       else
         node.function(call);
       // What was unpacked are locals of the backward function; what was held as it is goes with release_variables.
-      for (int i = 0; i < node.saved_count; ++i)
-        if (node.saved[i].frame) node.saved[i].tensor.reset();
+      for (unsigned i = 0; node.promised >> i != 0; ++i)
+        if (node.promised >> i & 1U) node.saved[i].reset();
       validate(node, call);
       call.grads.clear();
-      for (int i = 0; i < node.saved_count; ++i) node.saved[i] = {};
+      for (int i = 0; i < node.saved_count; ++i) node.saved[i].reset();
+      node.frame.reset();
     }
     node.seen = false;
     const ModuleScope scope(context_, node.module);

@@ -46,7 +46,7 @@ void Record::add_edge(const Tensor& input) {
 
 void Record::save(const Tensor& tensor) {
   if (!node_) return;
-  SavedVariable& slot = node_->saved[node_->saved_count++];
+  const unsigned slot = node_->saved_count++;
   Context& context = *node_->context;
   if (context.stopped) return;
   if (StorageRecord* record = context.record(tensor)) record->saved = true;
@@ -56,12 +56,13 @@ void Record::save(const Tensor& tensor) {
       frame->tensors.push_back(detach(tensor));
       if (++frame->recomputed_count == frame->packed) context.stopped = true;
     } else {
-      slot.frame = Handle<CheckpointFrame>(frame);
-      slot.index = frame->packed++;
+      node_->frame = Handle<CheckpointFrame>(frame);
+      node_->promised = static_cast<std::uint8_t>(node_->promised | 1U << slot);
+      node_->packed[slot] = frame->packed++;
     }
     return;
   }
-  slot.tensor = tensor;
+  node_->saved[slot] = tensor;
 }
 
 void Record::save_output(const Tensor& tensor) {
@@ -77,8 +78,7 @@ Tensor Record::output(Tensor tensor) {
   tensor->grad_fn = node_.get();
   retain(node_.get());
   tensor->output_nr = node_->outputs++;
-  node_->output_sizes.push_back(tensor.sizes());
-  node_->output_dtypes.push_back(tensor.dtype());
+  node_->metadata.push_back({tensor.sizes(), tensor.dtype()});
   return tensor;
 }
 

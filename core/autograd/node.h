@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tensor/context.h"
@@ -27,71 +28,74 @@ struct Edge {
 template <class T, unsigned N>
 class SmallVector {
  public:
-  T& operator[](unsigned i) { return i < N ? inline_[i] : more_[i - N]; }
-  const T& operator[](unsigned i) const { return i < N ? inline_[i] : more_[i - N]; }
+  T& operator[](unsigned i) { return i < N ? inline_[i] : (*more_)[i - N]; }
+  const T& operator[](unsigned i) const { return i < N ? inline_[i] : (*more_)[i - N]; }
   unsigned size() const { return size_; }
   void push_back(T value) {
-    if (size_ < N)
-      inline_[size_] = std::move(value);
-    else
-      more_.push_back(std::move(value));
-    ++size_;
+    const unsigned last = size_;
+    resize(last + 1);
+    (*this)[last] = std::move(value);
   }
   void resize(unsigned size) {
-    if (size > N) more_.resize(size - N);
+    if (size > N) {
+      if (!more_) more_ = std::make_unique<std::vector<T>>();
+      more_->resize(size - N);
+    }
     size_ = size;
   }
+  /// Lets all elements go, the first one first.
   void clear() {
     for (unsigned i = 0; i < size_ && i < N; ++i) inline_[i] = T();
-    more_.clear();
+    // One by one: in which order a vector destroys its elements, standard libraries do not agree.
+    if (more_)
+      for (T& element : *more_) element = T();
+    more_.reset();
     size_ = 0;
   }
 
  private:
   T inline_[N];
-  std::vector<T> more_;
+  std::unique_ptr<std::vector<T>> more_;
   unsigned size_ = 0;
 };
 
-/// A tensor held for backward (SavedVariable): the tensor itself, or, inside a non-reentrant checkpoint, a promise that
-/// the block's recomputation makes good.
-struct SavedVariable {
-  Tensor tensor;
-  Handle<CheckpointFrame> frame;
-  std::uint32_t index = 0;
+/// How an output looked: the engine reduces and casts its gradient to that (input_metadata).
+struct OutputMetadata {
+  Shape sizes;
+  DType dtype = DType::float32;
 };
 
-/// One recorded operator. `function` is what its backward allocates; `sizes`, `integers` are what it remembers besides
-/// tensors.
+/// One recorded operator. `function` is what its backward allocates; `sizes`, `integers`, `dtype` are what it remembers
+/// besides tensors. There are thousands at once, so what few nodes need is behind a pointer.
 struct Node {
   std::uint32_t references = 0;
   Op op = Op::none;
   std::uint8_t outputs = 1;  ///< of the forward operator: gradients that come in
   std::uint8_t saved_count = 0;
   ModuleId module = 0;
+  DType dtype = DType::float32;
+  bool seen = false;          ///< the engine's, while a backward runs
+  std::uint8_t promised = 0;  ///< a bit a slot: its tensor comes back by recomputation of `frame`
   std::uint64_t sequence_number = 0;
   Context* context = nullptr;
   BackwardFunction function = nullptr;
 
+  /// Tensors held for backward (SavedVariable), or, inside a non-reentrant checkpoint, promises that the block's
+  /// recomputation makes good: numbers of what its forward packed.
   static constexpr int kMaxSaved = 8;
-  SavedVariable saved[kMaxSaved];
+  Tensor saved[kMaxSaved];
+  Handle<CheckpointFrame> frame;
+  std::uint32_t packed[kMaxSaved];
+
   SmallVector<Edge, 3> edges;
   Shape sizes;  ///< usually the forward input's, for the gradient's own
-  Shape strides;
-  std::int64_t integers[3] = {0, 0, 0};
-  DType dtype = DType::float32;
-  TensorImpl* variable = nullptr;         ///< AccumulateGrad: its leaf (owned reference)
-  std::function<void(Backward&)> custom;  ///< a Python autograd.Function's backward
+  std::int64_t integers[2] = {0, 0};
+  TensorImpl* variable = nullptr;                          ///< AccumulateGrad: its leaf (owned reference)
+  std::unique_ptr<std::function<void(Backward&)>> custom;  ///< a Python autograd.Function's backward
+  SmallVector<OutputMetadata, 1> metadata;                 ///< of each output
 
-  // What forward outputs look like: the engine reduces and casts gradients to the *inputs'* metadata, which it finds
-  // here in the next node (input_metadata).
-  SmallVector<Shape, 1> output_sizes;
-  SmallVector<DType, 1> output_dtypes;
-
-  // The engine's state while a backward runs.
-  int dependencies = 0;
-  bool seen = false;
-  SmallVector<Tensor, 1> gradients;
+  int dependencies = 0;              ///< the engine's: gradients that are still to come
+  SmallVector<Tensor, 1> gradients;  ///< the engine's: those that are in
 };
 
 inline void retain(Node* node) { ++node->references; }
@@ -138,17 +142,17 @@ class Backward {
   /// The incoming gradient of output i; null where nothing flowed.
   const Tensor& grad(unsigned i = 0) const { return grads[i]; }
   /// A saved tensor.
-  const Tensor& saved(unsigned i) const { return node.saved[i].tensor; }
+  const Tensor& saved(unsigned i) const { return node.saved[i]; }
   /// Whether input i's gradient is wanted.
   bool wants(unsigned i) const { return static_cast<bool>(node.edges[i].function); }
   /// The shape and type that input i had: its gradient's.
   const Shape& input_sizes(unsigned i) const {
     const Edge& edge = node.edges[i];
-    return edge.function->variable ? edge.function->variable->sizes : edge.function->output_sizes[edge.input_nr];
+    return edge.function->variable ? edge.function->variable->sizes : edge.function->metadata[edge.input_nr].sizes;
   }
   DType input_dtype(unsigned i) const {
     const Edge& edge = node.edges[i];
-    return edge.function->variable ? edge.function->variable->dtype : edge.function->output_dtypes[edge.input_nr];
+    return edge.function->variable ? edge.function->variable->dtype : edge.function->metadata[edge.input_nr].dtype;
   }
   void give(unsigned i, Tensor gradient) { results[i] = std::move(gradient); }
 

@@ -3,11 +3,10 @@
 #include "distributed/trainer.h"
 #include "models/model.h"
 #include "tensor/context.h"
-#include "train/step.h"
 
 namespace oometer {
 
-Simulation simulate(const Job& job, const Behaviours& behaviours) {
+Simulation simulate(const Job& job, const Behaviours& behaviours, SecondIteration second) {
   Simulation simulation;
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
   context.begin_phase(PhaseName::init, 0);
@@ -22,7 +21,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours) {
     }
     const std::unique_ptr<Trainer> trainer =
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
-    run_training(context, *model, *trainer, job.training);
+    run_training(context, *model, *trainer, job.training, second);
     context.finish();
   }
   simulation.log = std::move(context.log);

@@ -4,6 +4,7 @@
 
 #include "job/job.h"
 #include "trace/log.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -16,6 +17,7 @@ struct Simulation {
 
 /// Executes a job: the model is built and trained for two iterations on tensors without numbers. `behaviours` is the
 /// job's runtime, resolved (the reference tests change a flag of it).
-Simulation simulate(const Job& job, const Behaviours& behaviours);
+Simulation simulate(const Job& job, const Behaviours& behaviours,
+                    SecondIteration second = SecondIteration::repeat_if_same);
 
 }  // namespace oometer

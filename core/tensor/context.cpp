@@ -67,9 +67,18 @@ Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& s
   record.dtype = dtype;
   record.role = role;
   record.recomputed = recomputing;
-  log.dims.insert(log.dims.end(), shape.begin(), shape.end());
+  for (std::int64_t dim : shape) log.dims.push_back(dim);
   log.events.push_back({storage->id, module, static_cast<OpId>(op), EventKind::alloc, stream});
   allocated_ += rounded(bytes);
+  return Storage(storage);
+}
+
+Storage Context::resume(StorageId id) {
+  StorageImpl* storage = storages.make();
+  storage->context = this;
+  storage->bytes = log.storages[id].bytes;
+  storage->id = id;
+  allocated_ += rounded(storage->bytes);
   return Storage(storage);
 }
 

@@ -79,6 +79,8 @@ class Context {
   void begin_phase(PhaseName name, int iteration);
 
   Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
+  /// A handle to a storage that the log has alive, written there by other means than `allocate`.
+  Storage resume(StorageId id);
   void record_stream(const Tensor& tensor, std::uint8_t stream);
   void empty_cache();
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.

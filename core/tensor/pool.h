@@ -15,9 +15,11 @@ class Pool {
  public:
   template <class... Args>
   T* make(Args&&... args) {
-    if (free_ == nullptr) grow();
     Slot* slot = free_;
-    free_ = slot->next;
+    if (slot != nullptr)
+      free_ = slot->next;
+    else
+      slot = fresh();
     return new (slot->bytes) T(std::forward<Args>(args)...);
   }
 
@@ -34,18 +36,21 @@ class Pool {
     alignas(T) std::byte bytes[sizeof(T)];
   };
 
-  void grow() {
-    constexpr std::size_t kChunk = 512;
-    chunks_.push_back(std::make_unique<Slot[]>(kChunk));
-    Slot* chunk = chunks_.back().get();
-    for (std::size_t i = kChunk; i-- > 0;) {
-      chunk[i].next = free_;
-      free_ = &chunk[i];
+  /// A place that was never used. Chunks are neither cleared nor threaded beforehand: memory that is not needed stays
+  /// untouched.
+  Slot* fresh() {
+    constexpr std::size_t kChunk = 32768 / sizeof(Slot);
+    if (next_ == end_) {
+      chunks_.push_back(std::unique_ptr<Slot[]>(new Slot[kChunk]));
+      next_ = chunks_.back().get();
+      end_ = next_ + kChunk;
     }
+    return next_++;
   }
 
   std::vector<std::unique_ptr<Slot[]>> chunks_;
   Slot* free_ = nullptr;
+  Slot *next_ = nullptr, *end_ = nullptr;  ///< what is left of the last chunk
 };
 
 /// The one owning handle: counts references in the object itself (plain integers: a simulation has one thread).

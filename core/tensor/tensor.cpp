@@ -102,6 +102,10 @@ Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides) {
 // (torch/csrc/autograd/VariableTypeUtils.h, as_view).
 Tensor detach(const Tensor& tensor) { return alias(tensor, tensor.sizes(), tensor.strides()); }
 
+Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype) {
+  return make(*storage->context, storage.get(), sizes, strides, dtype);
+}
+
 Workspace::Workspace(Context& context, Op op, std::int64_t bytes)
     : storage_(context.allocate(op, bytes, DType::uint8, {bytes}, Role::workspace)) {}
 

@@ -99,6 +99,8 @@ Tensor empty_like(Op op, const Tensor& like, DType dtype);
 /// Another tensor on the same storage, with no autograd history: `detach()`, and the raw material of views.
 Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides);
 Tensor detach(const Tensor& tensor);
+/// A tensor on a storage that is there.
+Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype);
 
 /// An allocation inside an operator or a library, gone when the object goes.
 class Workspace {

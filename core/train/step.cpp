@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "train/repetition.h"
 
 namespace oometer {
 
@@ -107,31 +108,53 @@ void Trainer::step() {
   optimizer_->zero_grad();
 }
 
-void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training) {
+namespace {
+
+std::vector<Tensor*> gradients_of(const Model& model) {
+  std::vector<Tensor*> gradients;
+  gradients.reserve(model.parameters.size());
+  for (const Parameter& parameter : model.parameters) gradients.push_back(&parameter.tensor->grad);
+  return gradients;
+}
+
+void run_micro_step(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training, int iteration,
+                    int micro_step, int micro_steps) {
+  context.begin_phase(PhaseName::forward, iteration);
+  Tensor loss;
+  {
+    ModelOutputs outputs;
+    {
+      const AutocastRegion region(context, uses_autocast(training.precision));
+      outputs = model.forward();
+      loss = std::move(outputs.loss);
+      if (!training.loss.empty()) {
+        const Tensor as_float = to(outputs.pooler_output, DType::float32);
+        loss = mean_all(as_float);
+      }
+    }
+    if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
+  }
+  context.begin_phase(PhaseName::backward, iteration);
+  trainer.backward(loss, micro_step == micro_steps);
+}
+
+}  // namespace
+
+void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training,
+                  SecondIteration second) {
   trainer.initialize();
   model.make_inputs();
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
   // Every micro-step after the second repeats it: the gradients are there and are added to.
   const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 2));
+  Repetition micro_steps_again(context);
   for (int iteration : {1, 2}) {
-    for (int micro_step = 1; micro_step <= micro_steps; ++micro_step) {
-      context.begin_phase(PhaseName::forward, iteration);
-      Tensor loss;
-      {
-        ModelOutputs outputs;
-        {
-          const AutocastRegion region(context, uses_autocast(training.precision));
-          outputs = model.forward();
-          loss = std::move(outputs.loss);
-          if (!training.loss.empty()) {
-            const Tensor as_float = to(outputs.pooler_output, DType::float32);
-            loss = mean_all(as_float);
-          }
-        }
-        if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
-      }
-      context.begin_phase(PhaseName::backward, iteration);
-      trainer.backward(loss, micro_step == micro_steps);
+    if (iteration == 1 || !micro_steps_again.repeat()) {
+      for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
+        run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
+      // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
+      if (iteration == 1 && !context.gradients && second == SecondIteration::repeat_if_same)
+        micro_steps_again.finish(gradients_of(model));
     }
     context.begin_phase(PhaseName::optimizer, iteration);
     trainer.step();

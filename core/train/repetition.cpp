@@ -1,0 +1,77 @@
+#include "train/repetition.h"
+
+namespace oometer {
+
+Repetition::Repetition(Context& context)
+    : context_(context),
+      first_event_(static_cast<std::uint32_t>(context.log.events.size())),
+      last_event_(first_event_),
+      first_storage_(static_cast<StorageId>(context.log.storages.size())),
+      last_storage_(first_storage_),
+      first_phase_(context.log.phases.size()),
+      last_phase_(first_phase_),
+      shares_(context.log.shares.size()) {}
+
+void Repetition::finish(const std::vector<Tensor*>& gradients) {
+  const Log& log = context_.log;
+  last_event_ = static_cast<std::uint32_t>(log.events.size());
+  last_storage_ = static_cast<StorageId>(log.storages.size());
+  last_phase_ = log.phases.size();
+  repeatable_ = !log.overflow && log.shares.size() == shares_ && find_left(gradients);
+}
+
+bool Repetition::find_left(const std::vector<Tensor*>& gradients) {
+  const Log& log = context_.log;
+  for (std::uint32_t i = first_event_; i < last_event_; ++i)
+    if (log.events[i].kind == EventKind::free && !is_own(log.events[i].storage)) return false;
+  std::size_t alive = 0;
+  for (StorageId id = first_storage_; id < last_storage_; ++id) alive += log.storages[id].free_event == kNever;
+  std::vector<bool> accounted(last_storage_ - first_storage_, false);
+  for (Tensor* handle : gradients) {
+    const Tensor& gradient = *handle;
+    if (!gradient) continue;
+    const StorageId id = gradient->storage->id;
+    // Gradients that are views, or that were there before, are not made anew by what `repeat` knows.
+    if (!is_own(id) || gradient->base || gradient->grad_fn) return false;
+    if (!accounted[id - first_storage_]) --alive;
+    accounted[id - first_storage_] = true;
+    left_.push_back({handle, id, gradient.sizes(), gradient.strides(), gradient.dtype()});
+  }
+  return alive == 0;
+}
+
+bool Repetition::repeat() {
+  if (!repeatable_) return false;
+  for (const Left& left : left_)
+    if (*left.handle) return false;
+  Log& log = context_.log;
+  const auto events = static_cast<std::uint32_t>(log.events.size()) - first_event_;
+  const StorageId storages = static_cast<StorageId>(log.storages.size()) - first_storage_;
+
+  const std::uint8_t iteration = static_cast<std::uint8_t>(log.phases[first_phase_].iteration + 1);
+  for (std::size_t i = first_phase_; i < last_phase_; ++i) {
+    const PhaseMark mark = log.phases[i];
+    log.phases.push_back({mark.first_event + events, mark.name, iteration});
+  }
+  log.events.resize(log.events.size() + (last_event_ - first_event_));
+  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
+    Event& event = log.events[i + events] = log.events[i];
+    if (is_own(event.storage)) event.storage += storages;
+  }
+  log.storages.resize(log.storages.size() + (last_storage_ - first_storage_));
+  for (StorageId id = first_storage_; id < last_storage_; ++id) {
+    StorageRecord& record = log.storages[id + storages] = log.storages[id];  // the same place in Log::dims
+    record.alloc_event += events;
+    record.free_event = record.free_event < last_event_ ? record.free_event + events : kNever;
+  }
+
+  std::vector<Storage> again(last_storage_ - first_storage_);
+  for (const Left& left : left_) {
+    Storage& storage = again[left.storage - first_storage_];
+    if (!storage) storage = context_.resume(left.storage + storages);
+    *left.handle = on_storage(storage, left.sizes, left.strides, left.dtype);
+  }
+  return true;
+}
+
+}  // namespace oometer
