@@ -27,8 +27,21 @@ Tensor LlamaRMSNorm::operator()(const Tensor& hidden_in) const {
 }
 
 LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaConfig& config) : module(builder.module) {
-  inv_freq = builder.buffer({config.head_dim / 2}, DType::float32);
-  original_inv_freq = builder.buffer({config.head_dim / 2}, DType::float32);
+  // compute_default_rope_parameters: 1.0 / (base ** (torch.arange(0, dim, 2).float() / dim))
+  Context& context = *builder.context;
+  const ModuleScope scope(context, module);
+  const Shape sizes{config.head_dim / 2};
+  Tensor exponents = empty(context, Op::arange, sizes, DType::float32);
+  exponents = div_scalar(exponents);
+  Tensor powers = empty_like(Op::pow, exponents);
+  { const Tensor base = empty(context, Op::empty, {}, DType::float64); }
+  exponents.reset();
+  {
+    const Tensor inverse = empty_like(Op::reciprocal, powers);
+    inv_freq = builder.buffer(sizes, DType::float32);
+  }
+  powers.reset();
+  original_inv_freq = builder.buffer(sizes, DType::float32);
 }
 
 PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tensor& position_ids) const {
