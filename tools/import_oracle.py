@@ -1,9 +1,10 @@
 """Makes tests/reference/ from the oracle's cases and from traces of real PyTorch.
 
-    import_oracle.py --oracle DIR [--traces DIR]
+    import_oracle.py --oracle DIR [--traces DIR] [--peaks DIR]
 
 Writes single_gpu.jsonl, zero2.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the traces
-(NAME.spec.json with NAME.peaks.json, as real_trace.py and zero_trace.py write them). tests/reference/README.md has the fields.
+(NAME.spec.json with NAME.peaks.json, as real_trace.py and zero_trace.py write them). --peaks: the oracle's cases as
+real_trace.py --peaks measures them (NAME.json), which go into single_gpu.jsonl. tests/reference/README.md has the fields.
 """
 
 from __future__ import annotations
@@ -32,7 +33,24 @@ def job_of(spec: dict[str, Any], oracle: Path) -> dict[str, Any]:
     return job(spec)
 
 
-def single_gpu(oracle: Path) -> Iterator[dict[str, Any]]:
+def by_phase(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows that real_trace.py writes, by iteration and phase."""
+    out: dict[str, Any] = {"init": {}, "iterations": []}
+    for row in rows:
+        phase, number = row["phase"], row["iteration"]
+        numbers = only(row, "end_allocated", "end_reserved")
+        if number == 0:
+            out["init"][phase] = numbers
+            continue
+        if len(out["iterations"]) < number:
+            out["iterations"].append({"phases": {}})
+        out["iterations"][number - 1]["phases"][phase] = numbers
+    for iteration in out["iterations"]:
+        iteration |= {k: max(p[k] for p in iteration["phases"].values()) for k in STATISTICS}
+    return out
+
+
+def single_gpu(oracle: Path, peaks: Path | None) -> Iterator[dict[str, Any]]:
     for path in sorted((oracle / "cases").glob("*.json")):
         case = json.loads(path.read_text())
         if not path.stem.startswith(FAMILIES) or "lora" in case["spec"]["train"]:
@@ -49,6 +67,8 @@ def single_gpu(oracle: Path) -> Iterator[dict[str, Any]]:
         truth["breakdown"] = [row["breakdown"] for row in fake["iterations"]]
         truth["peak_op"] = [row["peak_op"] for row in fake["iterations"]]
         truth |= {"parameters": fake["n_params"], "trainable": fake["n_trainable"]}
+        if peaks and (peaks / path.name).exists():
+            truth["real"] = by_phase(json.loads((peaks / path.name).read_text()))
         yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
 
 
@@ -79,18 +99,7 @@ def real(traces: Path, oracle: Path, distributed: bool) -> Iterator[dict[str, An
         job = job_of(spec, oracle)
         if name.endswith("_sm90"):
             job["gpu"] = {"name": "h100-80gb"}
-        truth: dict[str, Any] = {"backend": "ghost", "mode": False, "init": {}, "iterations": []}
-        for row in json.loads(path.read_text()):
-            phase, number = row["phase"], row["iteration"]
-            numbers = only(row, "end_allocated", "end_reserved")
-            if number == 0:
-                truth["init"][phase] = numbers
-                continue
-            if len(truth["iterations"]) < number:
-                truth["iterations"].append({"phases": {}})
-            truth["iterations"][number - 1]["phases"][phase] = numbers
-        for iteration in truth["iterations"]:
-            iteration |= {k: max(p[k] for p in iteration["phases"].values()) for k in STATISTICS}
+        truth = {"backend": "ghost", "mode": False} | by_phase(json.loads(path.read_text()))
         yield {"name": name, "job": job, "truth": truth}
 
 
@@ -128,9 +137,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--oracle", type=Path, required=True)
     arguments.add_argument("--traces", type=Path)
+    arguments.add_argument("--peaks", type=Path)
     given = arguments.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle))
+    write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle, given.peaks))
     write_lines(OUT / "zero2.jsonl", zero2(given.oracle))
     entries = [json.dumps(layer, separators=(",", ":")) for layer in layers(given.oracle)]
     (OUT / "layers.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")

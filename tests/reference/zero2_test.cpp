@@ -1,0 +1,72 @@
+#include "cases.h"
+
+/// LLaVA-1.5 7B under DeepSpeed ZeRO-2, rank by rank; recorded under a dispatch mode, which gives no other peaks here.
+namespace oometer {
+namespace {
+
+TEST_CASE("Each rank of ZeRO-2 peaks as recorded", "[reference]") {
+  std::vector<double> allocated, reserved;
+  for (const ReferenceCase& c : read_cases("zero2.jsonl", Groups::as_the_job_says)) {
+    if (c.truth.contains("out_of_memory") || c.truth["retries"] != 0) continue;
+    INFO(c.name);
+    Behaviours behaviours = resolve_behaviours(c.job.runtime);
+    behaviours.dispatch_mode = true;
+    const Run r = run(c.job, behaviours);
+    CHECK(r.simulation.parameters == c.truth["parameters"]);
+    CHECK(r.simulation.trainable == c.truth["trainable"]);
+    for (int iteration : {1, 2}) {
+      const nlohmann::json& truth = c.truth["iterations"][static_cast<unsigned>(iteration - 1)];
+      const MemoryStats peak = iteration_peak(r.simulation.log, r.replay, iteration);
+      CAPTURE(iteration, peak.allocated, truth["allocated"], peak.reserved, truth["reserved"]);
+      allocated.push_back(error_of(peak.allocated, truth["allocated"]));
+      reserved.push_back(error_of(peak.reserved, truth["reserved"]));
+      CHECK(allocated.back() <= 0.001);
+      CHECK(reserved.back() <= 0.001);
+      for (const PhaseName phase : kStepPhases) {
+        CAPTURE(phase_name(phase));
+        const MemoryStats of_phase = phase_peak(r.simulation.log, r.replay, iteration, phase);
+        CHECK(error_of(of_phase.allocated, truth["phases"][phase_name(phase)]["allocated"]) <= 0.001);
+      }
+    }
+  }
+  CHECK(allocated.size() >= 2 * 60);
+  CHECK(median(allocated) <= 0.0001);
+  CHECK(median(reserved) <= 0.0001);
+}
+
+/// "12.59 GiB" of "Tried to allocate 12.59 GiB."
+std::string tried(const std::string& message) {
+  const std::string start = "Tried to allocate ";
+  const std::size_t begin = message.find(start) + start.size();
+  return message.substr(begin, message.find("iB", begin) + 2 - begin);
+}
+
+std::string gibibytes(std::int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f GiB", static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30));
+  return text;
+}
+
+TEST_CASE("ZeRO-2 within a limit ends as it really did", "[reference]") {
+  int out_of_memory = 0, saved_by_retry = 0, fitting = 0;
+  for (const ReferenceCase& c : read_cases("zero2.jsonl", Groups::as_the_job_says)) {
+    if (!c.name.starts_with("A5_")) continue;
+    INFO(c.name);
+    const Result<Estimate> estimate = oometer::estimate(c.job);
+    REQUIRE(estimate);
+    CHECK(estimate->report.fits == !c.truth.contains("out_of_memory"));
+    if (c.truth.contains("out_of_memory")) {
+      ++out_of_memory;
+      REQUIRE(estimate->report.out_of_memory);
+      CHECK(gibibytes(estimate->report.out_of_memory->segment) == tried(c.truth["out_of_memory"]));
+    } else {
+      ++(c.truth["retries"] == 0 ? fitting : saved_by_retry);
+    }
+  }
+  CHECK(out_of_memory == 5);
+  CHECK(saved_by_retry == 1);
+  CHECK(fitting == 4);
+}
+
+}  // namespace
+}  // namespace oometer
