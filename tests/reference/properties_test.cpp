@@ -1,0 +1,169 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "cases.h"
+#include "job/presets.h"
+#include "jobs.h"
+
+/// What holds of every job, whatever its numbers.
+namespace oometer {
+namespace {
+
+/// The jobs of presets/, and tiny ones with every option that changes the order of things.
+std::vector<Job> jobs() {
+  std::vector<Job> result;
+  for (const PresetFile& file : preset_files())
+    if (file.folder == "jobs") result.push_back(job_of(std::string(file.text)));
+  CHECK(result.size() >= 7);
+  for (
+      const char* training :
+      {R"("precision": "bf16")", R"("precision": "fp32", "attention": "eager")",
+       R"("precision": "amp-bf16", "activation_checkpointing": "non-reentrant")",
+       R"("precision": "amp-fp16", "activation_checkpointing": "reentrant", "max_grad_norm": 1.0)",
+       R"("optimizer": {"implementation": "for-loop"}, "attention": "sdpa-math")",
+       R"("optimizer": {"name": "sgd", "momentum": 0.9, "implementation": "foreach"}, "gradient_accumulation_steps": 4)"}) {
+    result.push_back(job_of(tiny_llama(training)));
+    result.push_back(job_of(tiny_llava(training)));
+    result.push_back(job_of(tiny_llava(std::string(training) + R"(, "stage": "pretrain")")));
+  }
+  return result;
+}
+
+bool same(const Log& a, const Log& b) {
+  const auto equal = [](const auto& x, const auto& y) {
+    return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin());
+  };
+  const auto events = [](const Event& x, const Event& y) {
+    return x.storage == y.storage && x.module == y.module && x.op == y.op && x.kind == y.kind && x.stream == y.stream;
+  };
+  const auto storages = [](const StorageRecord& x, const StorageRecord& y) {
+    return x.bytes == y.bytes && x.alloc_event == y.alloc_event && x.free_event == y.free_event &&
+           x.module == y.module && x.role == y.role && x.saved == y.saved && x.recomputed == y.recomputed;
+  };
+  return equal(a.dims, b.dims) &&
+         std::equal(a.events.begin(), a.events.end(), b.events.begin(), b.events.end(), events) &&
+         std::equal(a.storages.begin(), a.storages.end(), b.storages.begin(), b.storages.end(), storages);
+}
+
+TEST_CASE("Each storage is allocated once and freed at most once, and nothing of a step stays", "[property]") {
+  for (const Job& job : jobs()) {
+    INFO(to_json(job));
+    const Log log = simulate(job, resolve_behaviours(job.runtime)).log;
+    std::vector<int> state(log.storages.size(), 0);
+    bool ordered = true;
+    for (std::uint32_t e = 0; e < log.events.size(); ++e) {
+      const Event& event = log.events[e];
+      if (event.kind == EventKind::alloc)
+        ordered = ordered && state[event.storage]++ == 0 && log.storages[event.storage].alloc_event == e;
+      else if (event.kind == EventKind::free)
+        ordered = ordered && state[event.storage]++ == 1 && log.storages[event.storage].free_event == e;
+      else if (event.kind == EventKind::record_stream)
+        ordered = ordered && state[event.storage] == 1;
+    }
+    CHECK(ordered);
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      if (state[i] == 2) continue;
+      const StorageRecord& storage = log.storages[i];
+      CAPTURE(module_path(log, storage.module), log.ops[log.events[storage.alloc_event].op], storage.bytes);
+      const bool persists = storage.role == Role::parameter || storage.role == Role::buffer ||
+                            storage.role == Role::input || storage.role == Role::optimizer_state;
+      // Before torch 2.15 cuBLAS keeps its workspaces; DeepSpeed keeps scalars: its last norm, an overflow flag.
+      const bool kept_by_library = storage.role == Role::workspace && job.runtime.torch < Version{2, 15, 0};
+      const bool scalar_of_deepspeed = job.parallel.strategy == Strategy::deepspeed && storage.bytes <= 8;
+      CHECK((persists || kept_by_library || scalar_of_deepspeed));
+    }
+  }
+}
+
+TEST_CASE("What is alive after the first iteration is alive after the second", "[property]") {
+  for (const Job& job : jobs()) {
+    INFO(to_json(job));
+    const Log log = simulate(job, resolve_behaviours(job.runtime)).log;
+    std::uint32_t second = kNever;
+    for (const PhaseMark& mark : log.phases)
+      if (mark.iteration == 2) second = std::min(second, mark.first_event);
+    std::int64_t after_first = 0, after_second = 0;
+    for (const StorageRecord& s : log.storages) {
+      if (s.alloc_event < second && s.free_event >= second) after_first += s.bytes;
+      if (s.free_event == kNever) after_second += s.bytes;
+    }
+    CHECK(after_first == after_second);
+  }
+}
+
+TEST_CASE("Breakdown and modules sum to the peak to the byte", "[property]") {
+  for (const Job& job : jobs()) {
+    INFO(to_json(job));
+    const Result<Estimate> estimate = oometer::estimate(job);
+    REQUIRE(estimate);
+    const Report& report = estimate->report;
+    CHECK(report.breakdown.sum() == report.peak.allocated);
+    CHECK(report.modules[0] == report.breakdown);
+    CHECK(report.parameter_count[0] == estimate->simulation.parameters);
+    CHECK(report.peak.reserved >= report.peak.allocated);
+    CHECK(report.total == report.peak.reserved + report.outside_allocator);
+  }
+}
+
+TEST_CASE("A job written as JSON and read again is the same job with the same run", "[property]") {
+  for (const Job& job : jobs()) {
+    const std::string text = to_json(job);
+    INFO(text);
+    const Job again = job_of(text);
+    CHECK(again == job);
+    CHECK(to_json(again) == text);
+    CHECK(same(simulate(job, resolve_behaviours(job.runtime)).log,
+               simulate(again, resolve_behaviours(again.runtime)).log));
+  }
+}
+
+TEST_CASE("A run does not depend on what ran before it", "[property]") {
+  const Job a = job_of(tiny_llama()), b = job_of(tiny_llava(R"("precision": "amp-bf16")"));
+  const Behaviours behaviours = resolve_behaviours(a.runtime);
+  const Log first = simulate(a, behaviours).log, other = simulate(b, behaviours).log;
+  CHECK(same(first, simulate(a, behaviours).log));
+  CHECK(same(other, simulate(b, behaviours).log));
+  CHECK_FALSE(same(first, other));
+}
+
+std::int64_t peak_of(const std::string& text) {
+  const Job job = job_of(text);
+  return run(job).replay.peak.requested;
+}
+
+TEST_CASE("More samples never need less", "[property]") {
+  const std::string training = GENERATE(as<std::string>(), R"("precision": "bf16")", R"("attention": "eager")",
+                                        R"("attention": "sdpa-math")", R"("activation_checkpointing": "non-reentrant")",
+                                        R"("precision": "amp-bf16", "activation_checkpointing": "reentrant")");
+  std::int64_t before = 0;
+  for (int samples = 1; samples <= 12; ++samples) {
+    const std::string data = "\"micro_batch_size\": " + std::to_string(samples) + ", \"sequence_length\": 64";
+    const std::int64_t peak = peak_of(tiny_llava(training, "", data));
+    CAPTURE(training, samples);
+    CHECK(peak >= before);
+    before = peak;
+  }
+}
+
+TEST_CASE("Longer sequences never need less", "[property]") {
+  const std::string training = GENERATE(as<std::string>(), R"("precision": "bf16")", R"("attention": "eager")",
+                                        R"("activation_checkpointing": "non-reentrant")");
+  std::int64_t before = 0;
+  // Flash attention's split over keys comes and goes with the length, so steps are large.
+  for (int length = 256; length <= 4096; length *= 2) {
+    const std::string data = "\"micro_batch_size\": 2, \"sequence_length\": " + std::to_string(length);
+    const std::int64_t peak = peak_of(tiny_llama(training, "", data));
+    CAPTURE(training, length);
+    CHECK(peak >= before);
+    before = peak;
+  }
+}
+
+TEST_CASE("Training less never needs more", "[property]") {
+  const auto peak = [](const std::string& stage) { return peak_of(tiny_llava("\"stage\": \"" + stage + '"')); };
+  CHECK(peak("pretrain") <= peak("finetune"));
+  CHECK(peak("finetune") <= peak("full"));
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,116 @@
+#include "autograd/checkpoint.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "process.h"
+
+namespace oometer {
+namespace {
+
+constexpr DType kFp32 = DType::float32;
+
+/// A region of three operators, of which the last saves nothing of its result.
+Tensor region(const Tensor& x) {
+  Tensor y = silu(x);
+  y = gelu(y);
+  return add(x, y);
+}
+
+struct Result {
+  std::int64_t kept = 0;        ///< alive between forward and backward
+  std::int64_t recomputed = 0;  ///< bytes made while running again
+  std::vector<std::string> again;
+};
+
+Result run(Checkpointing mode) {
+  Process p;
+  const Tensor x = p.input({256}, kFp32, true);
+  const Tensor first = silu(x);
+  Tensor y = checkpoint(mode, first, region);
+  const Tensor loss = sum_all(y);
+  y.reset();
+  Result result;
+  result.kept = p.alive(Role::tensor);
+  autograd::backward(loss);
+  CHECK(x->grad);
+  for (const StorageRecord& storage : p.log().storages)
+    if (storage.recomputed) {
+      result.recomputed += storage.bytes;
+      result.again.emplace_back(p.log().ops[p.log().events[storage.alloc_event].op]);
+    }
+  return result;
+}
+
+TEST_CASE("A checkpointed region keeps its input alone", "[autograd]") {
+  // Without: the region's input, and silu's result; the loss.
+  CHECK(run(Checkpointing::none).kept == 2 * 1024 + 4);
+  CHECK(run(Checkpointing::non_reentrant).kept == 1024 + 4);
+  CHECK(run(Checkpointing::reentrant).kept == 1024 + 4);
+}
+
+TEST_CASE("Running again stops at the last tensor wanted, unless it is reentrant", "[autograd]") {
+  CHECK(run(Checkpointing::none).recomputed == 0);
+  // gelu's input is the last that anything saved: gelu and add are not run.
+  CHECK(run(Checkpointing::non_reentrant).again == std::vector<std::string>{"silu"});
+  const Result reentrant = run(Checkpointing::reentrant);
+  REQUIRE(reentrant.again.size() >= 3);
+  CHECK(reentrant.again[0] == "silu");
+  CHECK(reentrant.again[1] == "gelu");
+  CHECK(reentrant.again[2] == "add");
+}
+
+TEST_CASE("Under no_grad a checkpoint is its function", "[autograd]") {
+  const auto mode = GENERATE(Checkpointing::non_reentrant, Checkpointing::reentrant);
+  Process p;
+  const Tensor x = p.input({256}, kFp32, true);
+  const NoGrad no_grad(p.context);
+  const Tensor y = checkpoint(mode, x, region);
+  CHECK_FALSE(y.requires_grad());
+  CHECK(p.alive(Role::tensor) == 1024);
+}
+
+TEST_CASE("A reentrant region whose input wants no gradient gives none to its weights", "[autograd]") {
+  Process p;
+  const Linear fc(p.builder(kFp32), 256, 256, false);
+  const Tensor x = p.input({4, 256}, kFp32);
+  CHECK_FALSE(checkpoint(Checkpointing::reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
+  CHECK(checkpoint(Checkpointing::non_reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
+}
+
+TEST_CASE("Autocast is as it was when a region runs again", "[autograd]") {
+  const auto mode = GENERATE(Checkpointing::non_reentrant, Checkpointing::reentrant);
+  Process p;
+  const Linear fc(p.builder(kFp32), 256, 256, false);
+  const Tensor x = p.input({4, 256}, kFp32, true);
+  Tensor loss;
+  {
+    const AutocastRegion autocast(p.context, true);
+    const Tensor y = checkpoint(mode, x, [&](const Tensor& t) { return silu(fc(t)); });
+    CHECK(y.dtype() == DType::bfloat16);
+    loss = sum_all(y);
+  }
+  autograd::backward(loss);
+  bool low_precision = false;
+  for (const StorageRecord& storage : p.log().storages)
+    low_precision = low_precision || (storage.recomputed && storage.dtype == DType::bfloat16);
+  CHECK(low_precision);
+  CHECK(p.alive(Role::tensor) == x->grad.nbytes() + loss.nbytes());
+}
+
+TEST_CASE("Nothing of a checkpoint outlives its backward", "[autograd]") {
+  const auto mode = GENERATE(Checkpointing::none, Checkpointing::non_reentrant, Checkpointing::reentrant);
+  Process p;
+  const Tensor x = p.input({256}, kFp32, true);
+  {
+    Tensor y = silu(x);
+    for (int i = 0; i < 5; ++i) y = checkpoint(mode, y, region);
+    const Tensor loss = sum_all(y);
+    y.reset();
+    autograd::backward(loss);
+  }
+  CHECK(p.alive(Role::tensor) == x->grad.nbytes());
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "jobs.h"
+
+namespace oometer {
+namespace {
+
+TEST_CASE("Every preset has as many parameters as the published model", "[models]") {
+  struct Row {
+    const char* preset;
+    std::int64_t parameters;
+  };
+  const Row row = GENERATE(Row{"llava-1.5-7b", 7'063'427'072}, Row{"llava-1.5-13b", 13'351'494'656},
+                           Row{"vicuna-7b-v1.5", 6'738'415'616}, Row{"vicuna-13b-v1.5", 13'015'864'320},
+                           Row{"llama-2-7b", 6'738'415'616}, Row{"llama-3-8b", 8'030'261'248},
+                           Row{"clip-vit-l-14", 427'616'513}, Row{"clip-vit-l-14-336", 427'944'193});
+  const Simulation s = simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})");
+  CAPTURE(row.preset);
+  CHECK(s.parameters == row.parameters);
+  CHECK(s.trainable == row.parameters);
+}
+
+TEST_CASE("LLaVA's stages train what the paper says", "[models]") {
+  const auto trainable = [](const std::string& stage) {
+    return simulation_of(R"({"model": {"preset": "llava-1.5-7b"}, "training": {"stage": ")" + stage + R"("}})")
+        .trainable;
+  };
+  constexpr std::int64_t kProjector = 1024 * 4096 + 4096 + 4096 * 4096 + 4096, kTower = 303'507'456;
+  CHECK(trainable("pretrain") == kProjector);
+  CHECK(trainable("finetune") == 7'063'427'072 - kTower);
+  CHECK(trainable("full") == 7'063'427'072);
+}
+
+TEST_CASE("Tied embeddings are one parameter", "[models]") {
+  const auto parameters = [](const std::string& tie) {
+    return simulation_of(
+               R"({"model": {"config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 176, "vocab_size": 512,
+                  "num_hidden_layers": 2, "num_attention_heads": 4, "tie_word_embeddings": )" +
+               tie + "}}}")
+        .parameters;
+  };
+  CHECK(parameters("false") - parameters("true") == 512 * 64);
+}
+
+TEST_CASE("Modules carry Hugging Face's names", "[models]") {
+  const Log log = run_log(tiny_llava());
+  std::vector<std::string> paths;
+  for (ModuleId i = 0; i < log.modules.size(); ++i) paths.push_back(module_path(log, i));
+  for (const char* path : {"model.vision_tower.encoder.layers.2.self_attn.q_proj", "model.vision_tower.pre_layrnorm",
+                           "model.multi_modal_projector.linear_1", "model.language_model.layers.1.mlp.down_proj",
+                           "model.language_model.embed_tokens", "lm_head"}) {
+    CAPTURE(path);
+    CHECK(std::find(paths.begin(), paths.end(), path) != paths.end());
+  }
+}
+
+TEST_CASE("Samples without images leave the tower alone", "[models]") {
+  const Log log = run_log(tiny_llava(R"("precision": "bf16")", "",
+                                     R"("micro_batch_size": 2, "sequence_length": 64, "images_per_sample": 0)"));
+  const auto first = log.phases[1].first_event;
+  for (std::size_t e = first; e < log.events.size(); ++e) {
+    const Event& event = log.events[e];
+    if (event.kind == EventKind::alloc)
+      CHECK(module_path(log, log.storages[event.storage].module).find("vision_tower") == std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace oometer

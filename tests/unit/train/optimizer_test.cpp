@@ -1,0 +1,123 @@
+#include "train/optimizer.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "process.h"
+
+namespace oometer {
+namespace {
+
+using Events = std::vector<std::int64_t>;
+
+/// Two weights of 1,000 and 3,000 fp32 elements with gradients, and an optimizer of them.
+struct Training {
+  Process p;
+  std::vector<Parameter> parameters;
+  Optimizer optimizer;
+
+  explicit Training(const OptimizerConfig& config) : optimizer(p.context, config) {
+    for (std::int64_t size : {1000, 3000}) {
+      const Builder b = p.builder(DType::float32);
+      b.parameter("weight", {size});
+    }
+    parameters = p.parameters;
+    optimizer.add_group(parameters);
+    give_gradients();
+  }
+
+  void give_gradients() {
+    for (Parameter& parameter : parameters)
+      parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::float32, Role::gradient);
+  }
+
+  Events step() {
+    p.mark();
+    optimizer.step();
+    return p.events();
+  }
+};
+
+constexpr std::int64_t kA = 4000, kB = 12000;
+
+TEST_CASE("AdamW's moments are born in the first step", "[train]") {
+  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
+  // moments by parameter; then the roots of all second moments at once, in a list, which Python empties from its end
+  CHECK(t.step() == Events{kA, kA, kB, kB, kA, kB, -kB, -kA});
+  CHECK(t.step() == Events{kA, kB, -kB, -kA});
+  CHECK(t.p.alive(Role::optimizer_state) == 2 * (kA + kB));
+}
+
+TEST_CASE("The fused kernel keeps its step counters on the device and needs nothing else", "[train]") {
+  Training t({OptimizerName::adamw, OptimizerImplementation::fused, 0, 1});
+  CHECK(t.step() == Events{4, kA, kA, 4, kB, kB});
+  CHECK(t.step().empty());
+}
+
+TEST_CASE("The for-loop needs two tensors of one parameter at a time, the last one's stay until the next", "[train]") {
+  Training t({OptimizerName::adam, OptimizerImplementation::for_loop, 0, 1});
+  t.step();
+  CHECK(t.step() == Events{kA, kA, -kA, kB, kB, -kA, -kB, -kB});
+}
+
+TEST_CASE("SGD has a state only with momentum", "[train]") {
+  Training plain({OptimizerName::sgd, OptimizerImplementation::foreach_, 0, 1});
+  CHECK(plain.step().empty());
+  Training momentum({OptimizerName::sgd, OptimizerImplementation::foreach_, 0.9, 1});
+  CHECK(momentum.step() == Events{kA, kB});
+  CHECK(momentum.step().empty());
+}
+
+TEST_CASE("A parameter without a gradient gets no state and no temporary", "[train]") {
+  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
+  t.parameters[1].tensor->grad.reset();
+  CHECK(t.step() == Events{kA, kA, kA, -kA});
+}
+
+TEST_CASE("Groups are stepped one after another: the temporaries are one group's", "[train]") {
+  Process p;
+  const Tensor a = p.parameter({1000}, DType::float32), b = p.parameter({3000}, DType::float32);
+  Optimizer optimizer(p.context, {});
+  optimizer.add_group({p.parameters[0]});
+  optimizer.add_group({p.parameters[1]});
+  CHECK(optimizer.group_count() == 2);
+}
+
+TEST_CASE("zero_grad lets the gradients go", "[train]") {
+  Training t({});
+  CHECK(t.p.alive(Role::gradient) == kA + kB);
+  t.optimizer.zero_grad();
+  CHECK(t.p.alive(Role::gradient) == 0);
+}
+
+TEST_CASE("Two groups: with and without weight decay; empty ones are left out", "[train]") {
+  Process p;
+  const Linear fc(p.builder(), 8, 8, true);
+  const LayerNorm norm(p.builder(), 8);
+  auto groups = parameter_groups(p.parameters, 2);
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].size() == 1);
+  CHECK(groups[1].size() == 3);
+  CHECK(parameter_groups(p.parameters, 1).size() == 1);
+  fc.weight->leaf_requires_grad = false;
+  groups = parameter_groups(p.parameters, 2);
+  REQUIRE(groups.size() == 1);
+  CHECK(groups[0].size() == 3);
+}
+
+TEST_CASE("Clipping allocates partial norms, a norm a gradient, and a few scalars", "[train]") {
+  Training t({});
+  t.parameters[1].tensor->grad = empty(t.p.context, Op::mm, {200'000}, DType::float32, Role::gradient);
+  t.p.mark();
+  clip_grad_norm(t.p.context, t.parameters);
+  const Events events = t.p.events();
+  // chunk offsets, partial results (1 + 4 chunks of 65536), two norms; then the stack and its norm
+  REQUIRE(events.size() >= 8);
+  CHECK(Events(events.begin(), events.begin() + 4) == Events{8 * 3, 4 * 5, 4, 4});
+  std::int64_t balance = 0;
+  for (const std::int64_t bytes : events) balance += bytes;
+  CHECK(balance == 0);
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,94 @@
+#include "train/step.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
+#include "jobs.h"
+
+namespace oometer {
+namespace {
+
+std::vector<std::string> phases(const Log& log) {
+  std::vector<std::string> names;
+  for (const PhaseMark& mark : log.phases)
+    names.push_back(std::string(phase_name(mark.name)) + std::to_string(int{mark.iteration}));
+  return names;
+}
+
+int allocations_by(const Log& log, const std::string& op) {
+  int count = 0;
+  for (const Event& event : log.events)
+    if (event.kind == EventKind::alloc && log.ops[event.op] == op) ++count;
+  return count;
+}
+
+TEST_CASE("A run is init and two iterations of three phases", "[train]") {
+  CHECK(phases(run_log(tiny_llama())) == std::vector<std::string>{"init0", "forward1", "backward1", "optimizer1",
+                                                                  "forward2", "backward2", "optimizer2"});
+}
+
+TEST_CASE("Accumulation runs two micro-steps for any number of them, the gradients stay between", "[train]") {
+  const Log two = run_log(tiny_llama(R"("gradient_accumulation_steps": 2)"));
+  const Log many = run_log(tiny_llama(R"("gradient_accumulation_steps": 64)"));
+  CHECK(phases(two).size() == 1 + 2 * 5);
+  CHECK(two.events.size() == many.events.size());
+  std::int64_t gradients = 0;
+  const std::uint32_t second = two.phases[3].first_event;
+  CHECK(two.phases[3].name == PhaseName::forward);
+  for (const StorageRecord& s : two.storages)
+    if (s.role == Role::gradient && s.alloc_event < second && s.free_event >= second) gradients += s.bytes;
+  CHECK(gradients == 2 * simulation_of(tiny_llama()).trainable);
+}
+
+TEST_CASE("Weights, gradients and moments take what the precision says", "[train]") {
+  struct Row {
+    const char* precision;
+    std::int64_t weight;
+  };
+  const Row row = GENERATE(Row{"fp32", 4}, Row{"bf16", 2}, Row{"fp16", 2}, Row{"amp-bf16", 4}, Row{"amp-fp16", 4});
+  const std::string training =
+      std::string(R"("optimizer": {"implementation": "foreach"}, "precision": ")") + row.precision + '"';
+  const Simulation s = simulation_of(tiny_llama(training));
+  CAPTURE(row.precision);
+  CHECK(alive_at(s.log, Role::parameter, PhaseName::forward, 1) == row.weight * s.parameters);
+  CHECK(alive_at(s.log, Role::gradient, PhaseName::optimizer, 1) == row.weight * s.parameters);
+  const std::int64_t scaler = std::string(row.precision) == "amp-fp16" ? 8 : 0;  // scale and growth tracker
+  CHECK(alive_at(s.log, Role::optimizer_state, PhaseName::forward, 2) == 2 * row.weight * s.parameters + scaler);
+}
+
+TEST_CASE("No gradient outlives its step", "[train]") {
+  const Log log = run_log(tiny_llama());
+  CHECK(alive_at(log, Role::gradient, PhaseName::forward, 2) == 0);
+}
+
+TEST_CASE("The gradient scaler is for fp16 under autocast alone", "[train]") {
+  CHECK(allocations_by(run_log(tiny_llama(R"("precision": "amp-fp16")")), "scale") == 2);
+  CHECK(allocations_by(run_log(tiny_llama(R"("precision": "amp-bf16")")), "scale") == 0);
+  CHECK(allocations_by(run_log(tiny_llama(R"("precision": "fp16")")), "scale") == 0);
+}
+
+TEST_CASE("Gradients are clipped if a norm is given", "[train]") {
+  CHECK(allocations_by(run_log(tiny_llama()), "foreach_norm") == 0);
+  CHECK(allocations_by(run_log(tiny_llama(R"("max_grad_norm": 1.0)")), "foreach_norm") > 0);
+}
+
+TEST_CASE("Checkpointing keeps less and runs blocks again", "[train]") {
+  const auto kept = [](const std::string& mode) {
+    return alive_at(run_log(tiny_llama(R"("activation_checkpointing": ")" + mode + '"')), Role::tensor,
+                    PhaseName::backward, 1);
+  };
+  CHECK(kept("non-reentrant") < kept("none"));
+  CHECK(kept("reentrant") <= kept("non-reentrant"));
+  const auto recomputed = [](const std::string& mode) {
+    std::int64_t bytes = 0;
+    for (const StorageRecord& s : run_log(tiny_llama(R"("activation_checkpointing": ")" + mode + '"')).storages)
+      if (s.recomputed) bytes += s.bytes;
+    return bytes;
+  };
+  CHECK(recomputed("none") == 0);
+  CHECK(recomputed("non-reentrant") > 0);
+  CHECK(recomputed("reentrant") > recomputed("non-reentrant"));
+}
+
+}  // namespace
+}  // namespace oometer
