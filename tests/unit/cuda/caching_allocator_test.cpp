@@ -10,7 +10,6 @@ namespace {
 using Block = CachingAllocator::Block;
 using State = CachingAllocator::State;
 
-constexpr std::int64_t kKiB = 1024;
 
 AllocatorOptions expandable() {
   AllocatorOptions options;
