@@ -76,7 +76,7 @@ TEST_CASE("Everything sums to the peak to the byte") {
 TEST_CASE("The timeline loses no peak and each of its rows is a state of the log") {
   for (unsigned seed = 0; seed < 10; ++seed) {
     const Case c = make_case(seed);
-    for (const std::size_t points : {1, 7, 50, 2000}) {
+    for (const std::size_t points : {1U, 7U, 50U, 2000U}) {
       ReportOptions options;
       options.timeline_points = points;
       const Report report = build_report(c.log, c.replay, c.replay, c.input, options);
