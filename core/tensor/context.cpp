@@ -26,7 +26,10 @@ Context::Context(const Behaviours& behaviours_, const Device& device_)
 #undef OOMETER_OP_NAME
   };
   log.ops.assign(std::begin(kOpNames), std::end(kOpNames));
-  log.events.reserve(1 << 15);
+  // Far more than most runs need. What is not touched costs nothing; but a C library that has seen a block of this size
+  // go keeps as much memory for the next run instead of giving it back to the system (glibc: mallopt(3),
+  // M_TRIM_THRESHOLD), and fetching it again page by page took longer than the run itself.
+  log.events.reserve(1 << 18);
   log.storages.reserve(1 << 14);
   log.dims.reserve(1 << 15);
 }
