@@ -6,9 +6,10 @@
 
 namespace oometer {
 
-Simulation simulate(const Job& job, const Behaviours& behaviours, SecondIteration second) {
+Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
   Simulation simulation;
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
+  context.repeats = repeats;
   context.begin_phase(PhaseName::init, 0);
   const ModelOptions options{weight_dtype(job.training.precision), job.training.attention, job.training.checkpointing,
                              job.training.components, job.training.loss.empty()};
@@ -21,9 +22,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, SecondIteratio
     }
     const std::unique_ptr<Trainer> trainer =
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
-    run_training(context, *model, *trainer, job.training, second);
+    run_training(context, *model, *trainer, job.training);
     context.finish();
   }
+  if (context.repetition_failed) return simulate(job, behaviours, false);
   simulation.log = std::move(context.log);
   return simulation;
 }

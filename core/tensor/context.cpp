@@ -4,14 +4,6 @@
 
 namespace oometer {
 
-namespace {
-constexpr std::int64_t kAllocatorRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
-
-std::int64_t rounded(std::int64_t bytes) {
-  return (bytes + kAllocatorRounding - 1) / kAllocatorRounding * kAllocatorRounding;
-}
-}  // namespace
-
 struct Context::Graph {
   Pool<Node> nodes;
   std::vector<Node*> dying;  ///< a graph is as deep as the model: nodes go one after another, not by recursion
@@ -72,7 +64,7 @@ Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& s
   record.recomputed = recomputing;
   for (std::int64_t dim : shape) log.dims.push_back(dim);
   log.events.push_back({storage->id, module, static_cast<OpId>(op), EventKind::alloc, stream});
-  allocated_ += rounded(bytes);
+  count(bytes);
   return Storage(storage);
 }
 
@@ -81,7 +73,6 @@ Storage Context::resume(StorageId id) {
   storage->context = this;
   storage->bytes = log.storages[id].bytes;
   storage->id = id;
-  allocated_ += rounded(storage->bytes);
   return Storage(storage);
 }
 
@@ -89,7 +80,7 @@ void Context::drop(StorageImpl* storage) {
   if (storage->id != kNever && !finished_) {
     log.storages[storage->id].free_event = static_cast<std::uint32_t>(log.events.size());
     log.events.push_back({storage->id, module, 0, EventKind::free, stream});
-    allocated_ -= rounded(storage->bytes);
+    count(-storage->bytes);
   }
   storages.drop(storage);
 }

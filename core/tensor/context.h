@@ -71,6 +71,9 @@ class Context {
   std::uint64_t sequence_number = 0;
   GradientListener* gradients = nullptr;
 
+  bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, BlockStack
+  bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
+
   /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a
   /// framework that asks (unsplit slack of large blocks is not in it).
   std::int64_t allocated_bytes() const { return allocated_; }
@@ -79,7 +82,11 @@ class Context {
   void begin_phase(PhaseName name, int iteration);
 
   Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
-  /// A handle to a storage that the log has alive, written there by other means than `allocate`.
+  /// Writes events [first, last) once more: allocs of new storages like those of the first time, and the rest about
+  /// `storage(id)`, all by `module(id)`.
+  template <class OfStorage, class OfModule>
+  void repeat(std::uint32_t first, std::uint32_t last, const OfStorage& storage, const OfModule& module);
+  /// A handle to a storage that the log has alive, written there by `repeat`.
   Storage resume(StorageId id);
   void record_stream(const Tensor& tensor, std::uint8_t stream);
   void empty_cache();
@@ -104,11 +111,47 @@ class Context {
   void drop(Node* node);
 
  private:
+  /// Bytes that have come, or gone.
+  void count(std::int64_t bytes) {
+    if (log.overflow) return;
+    constexpr std::int64_t kRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
+    const std::int64_t size = ((bytes < 0 ? -bytes : bytes) + kRounding - 1) / kRounding * kRounding;
+    allocated_ += bytes < 0 ? -size : size;
+    if (allocated_ >= kSizeLimit) log.overflow = true;
+  }
+
   struct Graph;
   std::unique_ptr<Graph> graph_;
   std::int64_t allocated_ = 0;
   bool finished_ = false;
 };
+
+template <class OfStorage, class OfModule>
+void Context::repeat(std::uint32_t first, std::uint32_t last, const OfStorage& storage, const OfModule& module_of) {
+  auto at = static_cast<std::uint32_t>(log.events.size());
+  log.events.resize(log.events.size() + (last - first));
+  for (std::uint32_t i = first; i < last; ++i, ++at) {
+    Event event = log.events[i];
+    event.module = module_of(event.module);
+    if (event.kind == EventKind::alloc) {
+      log.storages.push_back(log.storages[event.storage]);  // the same place in Log::dims
+      StorageRecord& record = log.storages.back();
+      record.module = module_of(record.module);
+      record.alloc_event = at;
+      record.free_event = kNever;
+      event.storage = static_cast<StorageId>(log.storages.size() - 1);
+      count(record.bytes);
+    } else {
+      event.storage = storage(event.storage);
+      if (event.kind == EventKind::free) {
+        StorageRecord& record = log.storages[event.storage];
+        record.free_event = at;
+        count(-record.bytes);
+      }
+    }
+    log.events[at] = event;
+  }
+}
 
 /// Restores a variable when the scope is left: `with torch.no_grad():` and its kin.
 template <class T>

@@ -53,17 +53,8 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
-  log.events.resize(log.events.size() + (last_event_ - first_event_));
-  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
-    Event& event = log.events[i + events] = log.events[i];
-    if (is_own(event.storage)) event.storage += storages;
-  }
-  log.storages.resize(log.storages.size() + (last_storage_ - first_storage_));
-  for (StorageId id = first_storage_; id < last_storage_; ++id) {
-    StorageRecord& record = log.storages[id + storages] = log.storages[id];  // the same place in Log::dims
-    record.alloc_event += events;
-    record.free_event = record.free_event < last_event_ ? record.free_event + events : kNever;
-  }
+  context_.repeat(
+      first_event_, last_event_, [&](StorageId id) { return id + storages; }, [](ModuleId module) { return module; });
 
   std::vector<Storage> again(last_storage_ - first_storage_);
   for (const Left& left : left_) {

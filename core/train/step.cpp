@@ -140,8 +140,7 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
 
 }  // namespace
 
-void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training,
-                  SecondIteration second) {
+void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training) {
   trainer.initialize();
   model.make_inputs();
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
@@ -153,7 +152,7 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
       // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
-      if (iteration == 1 && !context.gradients && second == SecondIteration::repeat_if_same)
+      if (iteration == 1 && !context.gradients && context.repeats)
         micro_steps_again.finish(gradients_of(model));
     }
     context.begin_phase(PhaseName::optimizer, iteration);

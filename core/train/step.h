@@ -42,12 +42,7 @@ bool uses_autocast(Precision precision);
 /// Sets requires_grad as the stage says: freeze, or train only, by dotted names at any depth.
 void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components);
 
-/// Whether the second iteration's forward and backward may be written as the first's once more (see Repetition).
-/// `execute` is what that is tested against.
-enum class SecondIteration : std::uint8_t { repeat_if_same, execute };
-
 /// Runs initialisation and both iterations into the context's log.
-void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training,
-                  SecondIteration second = SecondIteration::repeat_if_same);
+void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training);
 
 }  // namespace oometer

@@ -85,25 +85,32 @@ ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, 
                          const CheckpointingConfig& checkpointing_)
     : checkpointing(checkpointing_), module(builder.module) {
   layers.reserve(static_cast<std::size_t>(num_hidden_layers));
-  for (std::int32_t i = 0; i < num_hidden_layers; ++i)
+  blocks = BlockStack(builder);
+  for (std::int32_t i = 0; i < num_hidden_layers; ++i) {
     layers.emplace_back(builder.child("layers", "CLIPEncoderLayer", i), config);
+    blocks.add_block(builder);
+  }
 }
 
 Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask,
                                const std::vector<std::int64_t>& wanted, TensorList& captured) const {
   const ModuleScope scope(inputs_embeds.context(), module);
   captured.resize(wanted.size());
-  const auto capture = [&](std::size_t index, const Tensor& hidden_states) {
-    for (std::size_t k = 0; k < wanted.size(); ++k)
-      if (wanted[k] == static_cast<std::int64_t>(index)) captured[k] = hidden_states;
+  const auto run = [&](std::size_t i, const Tensor& x) {
+    return run_block(checkpointing, first_block + i, x, [&layer = layers[i], attention_mask](const Tensor& hidden) {
+      return layer(hidden, attention_mask);
+    });
   };
   Tensor hidden_states = inputs_embeds;
-  capture(0, hidden_states);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const ClipEncoderLayer& layer = layers[i];
-    hidden_states = run_block(checkpointing, first_block + i, hidden_states,
-                              [&layer, attention_mask](const Tensor& x) { return layer(x, attention_mask); });
-    capture(i + 1, hidden_states);
+  std::size_t begin = 0;
+  for (std::size_t index = 0; index <= layers.size(); ++index) {
+    const bool last = index == layers.size();
+    const auto index_is_wanted = [&](std::int64_t want) { return want == static_cast<std::int64_t>(index); };
+    if (!last && std::none_of(wanted.begin(), wanted.end(), index_is_wanted)) continue;
+    hidden_states = blocks.run(begin, index, std::move(hidden_states), checkpointing, run);
+    for (std::size_t k = 0; k < wanted.size(); ++k)
+      if (index_is_wanted(wanted[k])) captured[k] = hidden_states;
+    begin = index;
   }
   return hidden_states;
 }

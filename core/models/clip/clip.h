@@ -4,6 +4,7 @@
 
 #include "models/clip/config.h"
 #include "models/model.h"
+#include "nn/block_stack.h"
 #include "nn/module.h"
 
 /// transformers 5.23, models/clip/modeling_clip.py. Names and order of steps are that file's.
@@ -58,6 +59,7 @@ struct ClipEncoder {
                     TensorList& captured) const;
 
   std::vector<ClipEncoderLayer> layers;
+  BlockStack blocks;
   CheckpointingConfig checkpointing;
   std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
   ModuleId module = 0;

@@ -159,8 +159,11 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
       eager(options.attention == AttentionKind::eager),
       module(builder.module) {
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
-  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i)
+  blocks = BlockStack(builder);
+  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.emplace_back(builder.child("layers", "LlamaDecoderLayer", i), config, options.attention);
+    blocks.add_block(builder);
+  }
   norm = LlamaRMSNorm(builder.child("norm", "LlamaRMSNorm"), config.hidden_size);
   rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
 }
@@ -181,12 +184,13 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
   const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids, eager);
   Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
   const PositionEmbeddings positions = rotary_emb(hidden_states, position_ids);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LlamaDecoderLayer& layer = layers[i];
-    hidden_states = run_block(
-        checkpointing, first_block + i, hidden_states,
-        [&layer, positions, causal_mask, position_ids](const Tensor& x) { return layer(x, positions, causal_mask); });
-  }
+  hidden_states =
+      blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, [&](std::size_t i, const Tensor& x) {
+        return run_block(checkpointing, first_block + i, x,
+                         [&layer = layers[i], positions, causal_mask, position_ids](const Tensor& hidden) {
+                           return layer(hidden, positions, causal_mask);
+                         });
+      });
   return norm(hidden_states);
 }
 

@@ -4,6 +4,7 @@
 
 #include "models/llama/config.h"
 #include "models/model.h"
+#include "nn/block_stack.h"
 #include "nn/module.h"
 
 /// transformers 5.23, models/llama/modeling_llama.py. Names and order of steps are that file's.
@@ -74,6 +75,7 @@ struct LlamaModel {
 
   Embedding embed_tokens;
   std::vector<LlamaDecoderLayer> layers;
+  BlockStack blocks;
   LlamaRMSNorm norm;
   LlamaRotaryEmbedding rotary_emb;
   CheckpointingConfig checkpointing;

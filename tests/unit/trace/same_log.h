@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "trace/log.h"
+
+namespace oometer {
+
+inline bool same(const Event& a, const Event& b) {
+  return a.storage == b.storage && a.module == b.module && a.op == b.op && a.kind == b.kind && a.stream == b.stream;
+}
+
+inline bool same(const PhaseMark& a, const PhaseMark& b) {
+  return a.first_event == b.first_event && a.name == b.name && a.iteration == b.iteration;
+}
+
+inline bool same(const Log& log_a, const StorageRecord& a, const Log& log_b, const StorageRecord& b) {
+  return a.bytes == b.bytes && a.alloc_event == b.alloc_event && a.free_event == b.free_event && a.module == b.module &&
+         a.dtype == b.dtype && a.role == b.role && a.saved == b.saved && a.recomputed == b.recomputed &&
+         std::equal(log_a.dims.begin() + a.shape, log_a.dims.begin() + a.shape + a.ndim, log_b.dims.begin() + b.shape,
+                    log_b.dims.begin() + b.shape + b.ndim);
+}
+
+/// The first event or storage that differs, in words; "" where there is none.
+inline std::string difference(const Log& a, const Log& b) {
+  if (a.events.size() != b.events.size() || a.storages.size() != b.storages.size() ||
+      a.phases.size() != b.phases.size())
+    return "sizes";
+  for (std::size_t i = 0; i < a.events.size(); ++i)
+    if (!same(a.events[i], b.events[i])) return "event " + std::to_string(i);
+  for (std::size_t i = 0; i < a.storages.size(); ++i)
+    if (!same(a, a.storages[i], b, b.storages[i])) return "storage " + std::to_string(i);
+  for (std::size_t i = 0; i < a.phases.size(); ++i)
+    if (!same(a.phases[i], b.phases[i])) return "phase " + std::to_string(i);
+  return "";
+}
+
+}  // namespace oometer
