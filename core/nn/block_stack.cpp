@@ -8,9 +8,6 @@ namespace oometer {
 
 namespace {
 
-/// Blocks that are executed at each end: the outermost has neighbours that are no blocks, the next two are compared.
-constexpr std::size_t kExecuted = 3;
-
 /// What a block can tell of its input.
 struct Looks {
   explicit Looks(const Tensor& x)
@@ -39,7 +36,7 @@ void BlockStack::add_block(const Builder& builder) {
 class BlockStack::Run : public std::enable_shared_from_this<Run> {
  public:
   Run(const BlockStack& stack, Context& context, std::size_t begin, std::size_t end)
-      : stack_(stack), context_(context), begin_(begin), end_(end), forward_(end + 1) {}
+      : stack_(stack), context_(context), first_(begin + 1), last_(end - 2), forward_(end + 1, {kNever, kNever}) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   /// The graph goes. Where backward has not come by, what the blocks have saved goes with it, which nobody wrote.
@@ -54,170 +51,169 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
       x = block(i, x);
       forward_[i + 1] = mark();
     };
-    const std::size_t second = begin_ + 1, third = begin_ + 2, first_after = end_ - kExecuted;
-    execute(begin_);
-    execute(second);
-    const Looks input_of_third(x);
-    x = with_mark(std::move(x), &Run::enter_third);
-    execute(third);
-    const bool repeats = Looks(x) == input_of_third && is_sole(x) &&
-                         cached_weights == context_.autocast.weights.size() && shares == context_.log.shares.size() &&
-                         is_own(third, x->storage->id) && forward_is_same(third, second);
+    execute(first_ - 1);
+    const Looks input(x);
+    const StorageId input_id = x->storage->id;
+    x = with_hook(std::move(x), &Run::leave_first);
+    execute(first_);
+    const bool repeats = Looks(x) == input && is_sole(x) && cached_weights == context_.autocast.weights.size() &&
+                         shares == context_.log.shares.size() && forward_of(first_).has(x->storage->id) &&
+                         is_about_itself(forward_of(first_), first_);
     if (!repeats) {
-      for (std::size_t i = third + 1; i < end_; ++i) execute(i);
+      for (std::size_t i = first_ + 1; i < last_ + 2; ++i) execute(i);
       return x;
     }
-    x = repeat_forward(std::move(x));
-    for (std::size_t i = first_after; i < end_; ++i) {
-      if (i > first_after) x = with_mark(std::move(x), i == end_ - 1 ? &Run::enter_last_but_one : &Run::enter_template);
-      execute(i);
-    }
-    if (!forward_is_same(first_after, third)) context_.repetition_failed = true;
+    x = repeat_forward(std::move(x), context_.log.storages[input_id].saved);
+    execute(last_);
+    x = with_hook(std::move(x), &Run::enter_last);
+    execute(last_ + 1);
+    if (!is_same(forward_of(last_), last_, forward_of(first_), first_)) fail();
     return x;
   }
 
  private:
   using Hook = void (Run::*)(Backward&);
 
+  /// What a block did: its part of the log.
+  struct Part {
+    bool has(StorageId id) const { return id >= begin.storage && id < end.storage; }
+    StorageId storages() const { return end.storage - begin.storage; }
+    std::uint32_t events() const { return end.event - begin.event; }
+
+    Mark begin, end;
+  };
+
   Mark mark() const {
     return {static_cast<std::uint32_t>(context_.log.events.size()),
             static_cast<StorageId>(context_.log.storages.size())};
   }
+  Part forward_of(std::size_t block) const { return {forward_[block], forward_[block + 1]}; }
 
-  // --- what belongs to which block ---
-
-  std::int64_t modules_between(std::size_t from, std::size_t to) const {
-    return std::int64_t{stack_.starts_[to].module} - stack_.starts_[from].module;
-  }
   ModuleId module_of(std::size_t from, std::size_t to, ModuleId module) const {
-    const bool inside = module >= stack_.starts_[from].module && module < stack_.starts_[from + 1].module;
-    return inside ? static_cast<ModuleId>(module + modules_between(from, to)) : module;
-  }
-  bool is_own(std::size_t block, StorageId id) const {
-    return id >= forward_[block].storage && id < forward_[block + 1].storage;
+    const std::vector<Start>& starts = stack_.starts_;
+    const bool inside = module >= starts[from].module && module < starts[from + 1].module;
+    return inside ? module - starts[from].module + starts[to].module : module;
   }
 
-  /// What block `from`'s events say of a storage of its own forward or the block's before, said of block `to`'s.
-  bool is_near(const Mark& begin, const Mark& end, StorageId id) const {
-    const StorageId count = end.storage - begin.storage;
-    return id + count >= begin.storage && id < end.storage;
+  // --- what a block's events are about: storages of its own or of its neighbour that ran just before, in forward or in
+  // --- this part; told by their distance from where that began
+
+  bool is_in_backward(StorageId id) const { return id >= forward_.back().storage; }
+
+  const Mark& begin_for(StorageId id, const Part& part, std::size_t block) const {
+    return is_in_backward(id) ? part.begin : forward_[block];
   }
 
-  // --- whether two blocks do the same ---
-
-  bool forward_is_same(std::size_t a, std::size_t b) const {
-    const auto same_storage = [&](StorageId x, StorageId y) {
-      return is_near(forward_[a], forward_[a + 1], x) && x - forward_[a].storage == y - forward_[b].storage;
-    };
-    return is_same(a, forward_[a], forward_[a + 1], b, forward_[b], forward_[b + 1], same_storage);
-  }
-
-  bool backward_is_same(std::size_t a, const Mark& a_begin, const Mark& a_end, std::size_t b, const Mark& b_begin,
-                        const Mark& b_end) const {
-    const auto same_storage = [&](StorageId x, StorageId y) {
-      if (x >= forward_[end_].storage)  // of a backward: this block's, or the one's after it
-        return is_near(a_begin, a_end, x) && x - a_begin.storage == y - b_begin.storage;
-      return is_near(forward_[a], forward_[a + 1], x) && x - forward_[a].storage == y - forward_[b].storage;
-    };
-    return is_same(a, a_begin, a_end, b, b_begin, b_end, same_storage);
-  }
-
-  template <class SameStorage>
-  bool is_same(std::size_t a, const Mark& a_begin, const Mark& a_end, std::size_t b, const Mark& b_begin,
-               const Mark& b_end, const SameStorage& same_storage) const {
-    if (a_end.event - a_begin.event != b_end.event - b_begin.event) return false;
-    if (a_end.storage - a_begin.storage != b_end.storage - b_begin.storage) return false;
+  bool is_about_itself(const Part& part, std::size_t block) const {
     const Log& log = context_.log;
-    for (std::uint32_t i = 0; i < a_end.event - a_begin.event; ++i) {
-      const Event &x = log.events[a_begin.event + i], &y = log.events[b_begin.event + i];
-      if (x.kind != y.kind || x.op != y.op || x.stream != y.stream || module_of(b, a, y.module) != x.module)
+    const Part forward = forward_of(block);
+    for (std::uint32_t i = part.begin.event; i < part.end.event; ++i) {
+      const StorageId id = log.events[i].storage;
+      if (log.events[i].kind == EventKind::empty_cache) return false;
+      const StorageId near = (is_in_backward(id) ? part : forward).storages();
+      const StorageId begin = begin_for(id, part, block).storage;
+      if (id + near < begin || id >= begin + near) return false;
+    }
+    return true;
+  }
+
+  /// Whether two blocks did the same.
+  bool is_same(const Part& a, std::size_t block_a, const Part& b, std::size_t block_b) const {
+    if (a.events() != b.events() || a.storages() != b.storages()) return false;
+    const Log& log = context_.log;
+    for (std::uint32_t i = 0; i < a.events(); ++i) {
+      const Event &x = log.events[a.begin.event + i], &y = log.events[b.begin.event + i];
+      if (x.kind != y.kind || x.op != y.op || x.stream != y.stream) return false;
+      if (x.module != module_of(block_b, block_a, y.module)) return false;
+      if (x.storage - begin_for(x.storage, a, block_a).storage != y.storage - begin_for(y.storage, b, block_b).storage)
         return false;
-      if (x.kind == EventKind::empty_cache || !same_storage(x.storage, y.storage)) return false;
-      if (x.kind == EventKind::alloc && !same_record(a, log.storages[x.storage], b, log.storages[y.storage]))
+      if (x.kind != EventKind::alloc) continue;
+      const StorageRecord &of_x = log.storages[x.storage], &of_y = log.storages[y.storage];
+      if (of_x.bytes != of_y.bytes || of_x.ndim != of_y.ndim || of_x.dtype != of_y.dtype || of_x.role != of_y.role ||
+          of_x.recomputed != of_y.recomputed || of_x.module != module_of(block_b, block_a, of_y.module) ||
+          !std::equal(log.dims.begin() + of_x.shape, log.dims.begin() + of_x.shape + of_x.ndim,
+                      log.dims.begin() + of_y.shape))
         return false;
     }
     return true;
   }
 
-  bool same_record(std::size_t a, const StorageRecord& x, std::size_t b, const StorageRecord& y) const {
-    if (x.bytes != y.bytes || x.ndim != y.ndim || x.dtype != y.dtype || x.role != y.role ||
-        x.recomputed != y.recomputed)
-      return false;
-    for (unsigned i = 0; i < x.ndim; ++i)
-      if (context_.log.dims[x.shape + i] != context_.log.dims[y.shape + i]) return false;
-    return module_of(b, a, y.module) == x.module;
-  }
-
   // --- once more ---
 
-  Tensor repeat_forward(Tensor x) {
-    const std::size_t from = begin_ + kExecuted - 1, last = end_ - kExecuted;
-    const StorageId stride = forward_[from + 1].storage - forward_[from].storage;
-    for (std::size_t i = from + 1; i < last; ++i) {
+  Tensor repeat_forward(Tensor x, bool input_is_saved) {
+    const Part part = forward_of(first_);
+    const StorageId output = x->storage->id - part.begin.storage;
+    for (std::size_t i = first_ + 1; i < last_; ++i) {
       context_.repeat(
-          forward_[from].event, forward_[from + 1].event,
-          [&](StorageId id) { return id - forward_[from].storage + forward_[i].storage; },
-          [&](ModuleId module) { return module_of(from, i, module); });
+          part.begin.event, part.end.event, [&](StorageId id) { return id - part.begin.storage + forward_[i].storage; },
+          [&](ModuleId module) { return module_of(first_, i, module); });
       forward_[i + 1] = mark();
+      copy_saved(stack_.parameters_of(first_), stack_.parameters_of(i));
     }
-    for (std::size_t i = from; i < last; ++i) copy_saved(from - 1, i);  // whose output has been taken by now
-    const StorageId output = x->storage->id + static_cast<StorageId>(last - 1 - from) * stride;
-    Tensor result = on_storage(context_.resume(output), x.sizes(), x.strides(), x.dtype());
-    if (!x.requires_grad()) {
-      x->storage->id = kNever;  // the log has let it go
-      return result;
+    // Whether backward holds a block's output, the block after it decides.
+    for (std::size_t i = first_; i + 1 < last_; ++i)
+      context_.log.storages[forward_[i].storage + output].saved = input_is_saved;
+    Tensor result =
+        on_storage(context_.resume(forward_[last_ - 1].storage + output), x.sizes(), x.strides(), x.dtype());
+    if (x.requires_grad()) {
+      result = hook(result, x, &Run::repeat_backward);
+      waits_for_backward_ = true;
     }
-    result = hook(result, x, &Run::repeat_backward);
-    waits_for_backward_ = true;
-    x->storage->id = kNever;
+    x->storage->id = kNever;  // the log has let it go
     return result;
   }
 
   void repeat_backward(Backward& b) {
     waits_for_backward_ = false;
-    const Mark now = mark();
-    const std::size_t from = end_ - kExecuted;  // the block whose backward has just ended
     const Tensor gradient = std::move(b.grads[0]);
     const StorageId incoming = gradient->storage->id;
-    const bool passed_on = incoming == gradient_of_template_;  // accumulated into, all the way
-    if (!passed_on && incoming - now.storage != gradient_of_template_ - template_.storage) return fail();
-    if (!is_sole(gradient) || !backward_is_same(from, template_, now, from + 1, last_but_one_, template_))
-      return fail();
-    for (std::size_t i = from; i-- > begin_ + kExecuted;) {
+    const bool passed_on = incoming == gradient_of_last_;  // accumulated into, all the way
+    last_backward_.end = mark();
+    const Part part = last_backward_;
+    const StorageId output = incoming - part.end.storage;
+    if (!is_sole(gradient) || !is_about_itself(part, last_)) return fail();
+    if (!passed_on && output != gradient_of_last_ - part.begin.storage) return fail();
+    for (std::size_t i = last_; --i > first_;) {
       const Mark begin = mark();
       context_.repeat(
-          template_.event, now.event,
+          part.begin.event, part.end.event,
           [&](StorageId id) {
-            return id >= forward_[end_].storage ? id - template_.storage + begin.storage
-                                                : id - forward_[from].storage + forward_[i].storage;
+            return id - begin_for(id, part, last_).storage + (is_in_backward(id) ? begin : forward_[i]).storage;
           },
-          [&](ModuleId module) { return module_of(from, i, module); });
-      for (std::size_t k = 0; k < stack_.parameters_of(from).size(); ++k) {
-        const Tensor& like = stack_.parameters_of(from)[k]->grad;
-        if (!like || like->storage->id < template_.storage || like->storage->id >= now.storage) continue;
-        stack_.parameters_of(i)[k]->grad =
-            on_storage(context_.resume(like->storage->id - template_.storage + begin.storage), like.sizes(),
-                       like.strides(), like.dtype());
-      }
-      copy_saved(from, i);
+          [&](ModuleId module) { return module_of(last_, i, module); });
+      give_gradients(part, begin, stack_.parameters_of(i));
+      copy_saved_in_forward(i);
     }
-    copy_saved(from, begin_ + kExecuted - 1);
-    template_end_ = now;
+    copy_saved_in_forward(first_);
     end_of_repetition_ = mark();
     if (passed_on) return b.give(0, gradient);
-    const StorageId left = incoming - now.storage + end_of_repetition_.storage;
-    b.give(0, on_storage(context_.resume(left), gradient.sizes(), gradient.strides(), gradient.dtype()));
+    b.give(0, on_storage(context_.resume(output + end_of_repetition_.storage), gradient.sizes(), gradient.strides(),
+                         gradient.dtype()));
     gradient->storage->id = kNever;
   }
 
-  /// Whether backward holds a storage is known only when all who save it have run.
-  void copy_saved(std::size_t from, std::size_t to) {
+  /// The gradients that the last block's parameters have got in `part`, which begins at `begin` this time.
+  void give_gradients(const Part& part, const Mark& begin, std::span<const Tensor> parameters) {
+    const std::span<const Tensor> like = stack_.parameters_of(last_);
+    for (std::size_t k = 0; k < like.size(); ++k) {
+      const Tensor& gradient = like[k]->grad;
+      if (!gradient || !part.has(gradient->storage->id)) continue;
+      const StorageId id = gradient->storage->id - part.begin.storage + begin.storage;
+      parameters[k]->grad = on_storage(context_.resume(id), gradient.sizes(), gradient.strides(), gradient.dtype());
+    }
+  }
+
+  void copy_saved(std::span<const Tensor> from, std::span<const Tensor> to) {
+    for (std::size_t k = 0; k < from.size(); ++k)
+      if (const StorageRecord* record = context_.record(from[k])) context_.record(to[k])->saved = record->saved;
+  }
+
+  /// Recomputation saves what the forward did not.
+  void copy_saved_in_forward(std::size_t to) {
     std::vector<StorageRecord>& storages = context_.log.storages;
-    for (StorageId k = 0; k < forward_[from + 1].storage - forward_[from].storage; ++k)
-      storages[forward_[to].storage + k].saved = storages[forward_[from].storage + k].saved;
-    for (std::size_t k = 0; k < stack_.parameters_of(from).size(); ++k)
-      if (const StorageRecord* record = context_.record(stack_.parameters_of(from)[k]))
-        context_.record(stack_.parameters_of(to)[k])->saved = record->saved;
+    for (StorageId k = 0; k < forward_of(last_).storages(); ++k)
+      storages[forward_[to].storage + k].saved = storages[forward_[last_].storage + k].saved;
+    copy_saved(stack_.parameters_of(last_), stack_.parameters_of(to));
   }
 
   // --- hooks of backward ---
@@ -231,23 +227,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
     return record.output(output);
   }
 
-  Tensor with_mark(Tensor x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
+  Tensor with_hook(Tensor x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
 
-  /// Backward has come to the output of the second block: the third one's is over.
-  void enter_third(Backward& b) {
-    if (end_of_repetition_.event != 0) {
-      const std::size_t third = begin_ + kExecuted - 1, from = end_ - kExecuted;
-      if (!backward_is_same(third, end_of_repetition_, mark(), from, template_, template_end_)) return fail();
-    }
+  void enter_last(Backward& b) {
+    last_backward_.begin = mark();
+    gradient_of_last_ = b.grad()->storage->id;
     b.give(0, std::move(b.grads[0]));
   }
-  void enter_last_but_one(Backward& b) {
-    last_but_one_ = mark();
-    b.give(0, std::move(b.grads[0]));
-  }
-  void enter_template(Backward& b) {
-    template_ = mark();
-    gradient_of_template_ = b.grad()->storage->id;
+  void leave_first(Backward& b) {
+    const bool repeated = end_of_repetition_.event != 0;
+    if (repeated && !is_same({end_of_repetition_, mark()}, first_, last_backward_, last_)) fail();
     b.give(0, std::move(b.grads[0]));
   }
 
@@ -255,12 +244,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
 
   const BlockStack& stack_;
   Context& context_;
-  std::size_t begin_, end_;
-  std::vector<Mark> forward_;         ///< where each block's forward begins, and where the last one's ends
-  Mark last_but_one_{};               ///< where backward of the last block but one begins
-  Mark template_{}, template_end_{};  ///< backward of the block that is repeated
+  std::size_t first_, last_;   ///< whose forward is repeated, whose backward; what is between is not executed
+  std::vector<Mark> forward_;  ///< where each block's forward begins, and where the last one's ends
+  Part last_backward_{};
   Mark end_of_repetition_{};
-  StorageId gradient_of_template_ = kNever;
+  StorageId gradient_of_last_ = kNever;  ///< that comes into it
   bool waits_for_backward_ = false;
 };
 
@@ -275,7 +263,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                       [](const Tensor& x, const Tensor& y) { return Looks(x) == Looks(y); });
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
-  bool repeats = alike && context.repeats && !context.frame && !context.recomputing && end - begin > 2 * kExecuted;
+  bool repeats = alike && context.repeats && !context.frame && !context.recomputing && end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats) {
     const std::span<const Tensor> parameters = parameters_of(begin);

@@ -11,11 +11,10 @@
 
 namespace oometer {
 
-/// Equal blocks that run one on another's output (a ModuleList of decoder layers). All of them do the same: same events
-/// about other storages and modules. So the first three and the last three are executed, and where those prove to do
-/// the same, what is between is written into the log as once more the same instead of being executed: forward after
-/// the second and third block, backward after the third and second from the end. Should backward turn out not to be
-/// the same, Context::repetition_failed says that the run has to be executed in full.
+/// Equal blocks that run one on another's output (a ModuleList of decoder layers). All of them do the same: the same
+/// events about other storages and modules. So two are executed at each end, and those between are written into the log
+/// as the second one's forward and the last but one's backward once more. Those two are compared with one another in
+/// both; should they not have done the same, Context::repetition_failed says that the run has to be executed in full.
 class BlockStack {
  public:
   BlockStack() = default;

@@ -111,12 +111,12 @@ class Context {
   void drop(Node* node);
 
  private:
-  /// Bytes that have come, or gone.
-  void count(std::int64_t bytes) {
-    if (log.overflow) return;
+  static std::int64_t rounded(std::int64_t bytes) {
     constexpr std::int64_t kRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
-    const std::int64_t size = ((bytes < 0 ? -bytes : bytes) + kRounding - 1) / kRounding * kRounding;
-    allocated_ += bytes < 0 ? -size : size;
+    return (bytes + kRounding - 1) & ~(kRounding - 1);
+  }
+  void count_bytes(std::int64_t change) {
+    allocated_ += change;
     if (allocated_ >= kSizeLimit) log.overflow = true;
   }
 
@@ -129,28 +129,34 @@ class Context {
 template <class OfStorage, class OfModule>
 void Context::repeat(std::uint32_t first, std::uint32_t last, const OfStorage& storage, const OfModule& module_of) {
   auto at = static_cast<std::uint32_t>(log.events.size());
-  log.events.resize(log.events.size() + (last - first));
+  auto born = static_cast<StorageId>(log.storages.size());
+  const std::uint32_t count = last - first;
+  log.events.resize(log.events.size() + count);
+  log.storages.resize(log.storages.size() + count);  // as many as there are allocs; what is too much goes again
+  Event* const events = log.events.data();
+  StorageRecord* const storages_ = log.storages.data();
+  std::int64_t change = 0;
   for (std::uint32_t i = first; i < last; ++i, ++at) {
-    Event event = log.events[i];
+    Event event = events[i];
     event.module = module_of(event.module);
     if (event.kind == EventKind::alloc) {
-      log.storages.push_back(log.storages[event.storage]);  // the same place in Log::dims
-      StorageRecord& record = log.storages.back();
+      StorageRecord& record = storages_[born] = storages_[event.storage];  // the same place in Log::dims
       record.module = module_of(record.module);
       record.alloc_event = at;
       record.free_event = kNever;
-      event.storage = static_cast<StorageId>(log.storages.size() - 1);
-      count(record.bytes);
+      event.storage = born++;
+      change += rounded(record.bytes);
     } else {
       event.storage = storage(event.storage);
       if (event.kind == EventKind::free) {
-        StorageRecord& record = log.storages[event.storage];
-        record.free_event = at;
-        count(-record.bytes);
+        storages_[event.storage].free_event = at;
+        change -= rounded(storages_[event.storage].bytes);
       }
     }
-    log.events[at] = event;
+    events[at] = event;
   }
+  log.storages.resize(born);
+  count_bytes(change);
 }
 
 /// Restores a variable when the scope is left: `with torch.no_grad():` and its kin.
