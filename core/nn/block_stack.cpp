@@ -24,6 +24,82 @@ bool is_sole(const Tensor& x) { return x->references == 1 && x->storage->referen
 
 }  // namespace
 
+/// What a block did: its part of the log.
+struct BlockStack::Part {
+  bool has(StorageId id) const { return id >= begin.storage && id < end.storage; }
+  StorageId storages() const { return end.storage - begin.storage; }
+  std::uint32_t events() const { return end.event - begin.event; }
+
+  Mark begin, end;
+};
+
+/// The part at the end of the log, written again and again: each time the same steps further, so that writing needs no
+/// decisions.
+class BlockStack::Stencil {
+ public:
+  /// `storage_step`, `module_step`: how far the next block's storage or module is from this one (modulo 2^32).
+  template <class StorageStep, class ModuleStep>
+  Stencil(Context& context, const Part& part, const StorageStep& storage_step, const ModuleStep& module_step)
+      : context_(context), last_(part) {
+    const Log& log = context.log;
+    steps_.reserve(part.events());
+    records_.reserve(part.storages());
+    for (std::uint32_t i = 0; i < part.events(); ++i) {
+      const Event& event = log.events[part.begin.event + i];
+      const StorageRecord& record = log.storages[event.storage];
+      steps_.push_back({storage_step(event.storage), module_step(event.module)});
+      if (event.kind == EventKind::alloc) {
+        records_.push_back({module_step(record.module), record.free_event < part.end.event});
+        change_ += Context::rounded(record.bytes);
+      } else if (event.kind == EventKind::free) {
+        if (!part.has(event.storage)) frees_.push_back(i);
+        change_ -= Context::rounded(record.bytes);
+      }
+    }
+  }
+
+  void repeat() {
+    Log& log = context_.log;
+    const std::uint32_t events = last_.events();
+    const StorageId storages = last_.storages();
+    log.events.resize(log.events.size() + events);
+    const Event* from = &log.events[last_.begin.event];
+    Event* to = &log.events[last_.end.event];
+    for (std::uint32_t i = 0; i < events; ++i) {
+      to[i] = from[i];
+      to[i].storage += steps_[i].storage;
+      to[i].module += steps_[i].module;
+    }
+    log.storages.resize(log.storages.size() + storages);
+    for (StorageId k = 0; k < storages; ++k) {
+      StorageRecord& record = log.storages[last_.end.storage + k] = log.storages[last_.begin.storage + k];
+      record.module += records_[k].module;
+      record.alloc_event += events;  // the same place in Log::dims
+      record.free_event = records_[k].is_freed ? record.free_event + events : kNever;
+    }
+    for (const std::uint32_t i : frees_) log.storages[to[i].storage].free_event = last_.end.event + i;
+    last_ = {last_.end, {last_.end.event + events, last_.end.storage + storages}};
+    context_.change_allocated(change_);
+  }
+
+ private:
+  struct Step {
+    StorageId storage;
+    ModuleId module;
+  };
+  struct RecordStep {
+    ModuleId module;
+    bool is_freed;  ///< by the block itself
+  };
+
+  Context& context_;
+  Part last_;
+  std::vector<Step> steps_;           ///< of each event
+  std::vector<RecordStep> records_;   ///< of each storage born
+  std::vector<std::uint32_t> frees_;  ///< the events that free others
+  std::int64_t change_ = 0;           ///< of the bytes alive
+};
+
 BlockStack::BlockStack(const Builder& builder)
     : taken_(builder.parameters->size()), starts_{{static_cast<ModuleId>(builder.context->log.modules.size()), 0}} {}
 
@@ -73,15 +149,6 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
 
  private:
   using Hook = void (Run::*)(Backward&);
-
-  /// What a block did: its part of the log.
-  struct Part {
-    bool has(StorageId id) const { return id >= begin.storage && id < end.storage; }
-    StorageId storages() const { return end.storage - begin.storage; }
-    std::uint32_t events() const { return end.event - begin.event; }
-
-    Mark begin, end;
-  };
 
   Mark mark() const {
     return {static_cast<std::uint32_t>(context_.log.events.size()),
@@ -143,10 +210,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
   Tensor repeat_forward(Tensor x, bool input_is_saved) {
     const Part part = forward_of(first_);
     const StorageId output = x->storage->id - part.begin.storage;
+    Stencil stencil(
+        context_, part, [&](StorageId) { return part.storages(); },
+        [&](ModuleId module) { return module_of(first_, first_ + 1, module) - module; });
     for (std::size_t i = first_ + 1; i < last_; ++i) {
-      context_.repeat(
-          part.begin.event, part.end.event, [&](StorageId id) { return id - part.begin.storage + forward_[i].storage; },
-          [&](ModuleId module) { return module_of(first_, i, module); });
+      stencil.repeat();
       forward_[i + 1] = mark();
       copy_saved(stack_.parameters_of(first_), stack_.parameters_of(i));
     }
@@ -173,14 +241,13 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
     const StorageId output = incoming - part.end.storage;
     if (!is_sole(gradient) || !is_about_itself(part, last_)) return fail();
     if (!passed_on && output != gradient_of_last_ - part.begin.storage) return fail();
+    Stencil stencil(
+        context_, part,
+        [&](StorageId id) { return is_in_backward(id) ? part.storages() : 0 - forward_of(last_).storages(); },
+        [&](ModuleId module) { return module_of(last_, last_ - 1, module) - module; });
     for (std::size_t i = last_; --i > first_;) {
       const Mark begin = mark();
-      context_.repeat(
-          part.begin.event, part.end.event,
-          [&](StorageId id) {
-            return id - begin_for(id, part, last_).storage + (is_in_backward(id) ? begin : forward_[i]).storage;
-          },
-          [&](ModuleId module) { return module_of(last_, i, module); });
+      stencil.repeat();
       give_gradients(part, begin, stack_.parameters_of(i));
       copy_saved_in_forward(i);
     }

@@ -44,6 +44,8 @@ class BlockStack {
     std::uint32_t event;
     StorageId storage;
   };
+  struct Part;
+  class Stencil;
   class Run;
 
   std::size_t taken_ = 0;           ///< of the builder's parameters

@@ -64,7 +64,7 @@ Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& s
   record.recomputed = recomputing;
   for (std::int64_t dim : shape) log.dims.push_back(dim);
   log.events.push_back({storage->id, module, static_cast<OpId>(op), EventKind::alloc, stream});
-  count_bytes(rounded(bytes));
+  change_allocated(rounded(bytes));
   return Storage(storage);
 }
 
@@ -80,7 +80,7 @@ void Context::drop(StorageImpl* storage) {
   if (storage->id != kNever && !finished_) {
     log.storages[storage->id].free_event = static_cast<std::uint32_t>(log.events.size());
     log.events.push_back({storage->id, module, 0, EventKind::free, stream});
-    count_bytes(-rounded(storage->bytes));
+    change_allocated(-rounded(storage->bytes));
   }
   storages.drop(storage);
 }

@@ -82,12 +82,17 @@ class Context {
   void begin_phase(PhaseName name, int iteration);
 
   Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
-  /// Writes events [first, last) once more: allocs of new storages like those of the first time, and the rest about
-  /// `storage(id)`, all by `module(id)`.
-  template <class OfStorage, class OfModule>
-  void repeat(std::uint32_t first, std::uint32_t last, const OfStorage& storage, const OfModule& module);
-  /// A handle to a storage that the log has alive, written there by `repeat`.
+  /// A handle to a storage that the log has alive, written there by other means than `allocate`.
   Storage resume(StorageId id);
+  /// By how much the bytes alive have changed by what was written so; each storage rounded as `rounded` does.
+  void change_allocated(std::int64_t bytes) {
+    allocated_ += bytes;
+    if (allocated_ >= kSizeLimit) log.overflow = true;
+  }
+  static std::int64_t rounded(std::int64_t bytes) {
+    constexpr std::int64_t kRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
+    return (bytes + kRounding - 1) & ~(kRounding - 1);
+  }
   void record_stream(const Tensor& tensor, std::uint8_t stream);
   void empty_cache();
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
@@ -111,53 +116,11 @@ class Context {
   void drop(Node* node);
 
  private:
-  static std::int64_t rounded(std::int64_t bytes) {
-    constexpr std::int64_t kRounding = 512;  // kMinBlockSize, c10/core/AllocatorConfig.h (2.15)
-    return (bytes + kRounding - 1) & ~(kRounding - 1);
-  }
-  void count_bytes(std::int64_t change) {
-    allocated_ += change;
-    if (allocated_ >= kSizeLimit) log.overflow = true;
-  }
-
   struct Graph;
   std::unique_ptr<Graph> graph_;
   std::int64_t allocated_ = 0;
   bool finished_ = false;
 };
-
-template <class OfStorage, class OfModule>
-void Context::repeat(std::uint32_t first, std::uint32_t last, const OfStorage& storage, const OfModule& module_of) {
-  auto at = static_cast<std::uint32_t>(log.events.size());
-  auto born = static_cast<StorageId>(log.storages.size());
-  const std::uint32_t count = last - first;
-  log.events.resize(log.events.size() + count);
-  log.storages.resize(log.storages.size() + count);  // as many as there are allocs; what is too much goes again
-  Event* const events = log.events.data();
-  StorageRecord* const storages_ = log.storages.data();
-  std::int64_t change = 0;
-  for (std::uint32_t i = first; i < last; ++i, ++at) {
-    Event event = events[i];
-    event.module = module_of(event.module);
-    if (event.kind == EventKind::alloc) {
-      StorageRecord& record = storages_[born] = storages_[event.storage];  // the same place in Log::dims
-      record.module = module_of(record.module);
-      record.alloc_event = at;
-      record.free_event = kNever;
-      event.storage = born++;
-      change += rounded(record.bytes);
-    } else {
-      event.storage = storage(event.storage);
-      if (event.kind == EventKind::free) {
-        storages_[event.storage].free_event = at;
-        change -= rounded(storages_[event.storage].bytes);
-      }
-    }
-    events[at] = event;
-  }
-  log.storages.resize(born);
-  count_bytes(change);
-}
 
 /// Restores a variable when the scope is left: `with torch.no_grad():` and its kin.
 template <class T>

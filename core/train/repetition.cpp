@@ -22,8 +22,8 @@ void Repetition::finish(const std::vector<Tensor*>& gradients) {
 
 bool Repetition::find_left(const std::vector<Tensor*>& gradients) {
   const Log& log = context_.log;
-  for (std::uint32_t i = first_event_; i < last_event_; ++i)
-    if (log.events[i].kind == EventKind::free && !is_own(log.events[i].storage)) return false;
+  for (StorageId id = 0; id < first_storage_; ++id)
+    if (const std::uint32_t freed = log.storages[id].free_event; freed != kNever && freed >= first_event_) return false;
   std::size_t alive = 0;
   for (StorageId id = first_storage_; id < last_storage_; ++id) alive += log.storages[id].free_event == kNever;
   std::vector<bool> accounted(last_storage_ - first_storage_, false);
@@ -53,8 +53,21 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
-  context_.repeat(
-      first_event_, last_event_, [&](StorageId id) { return id + storages; }, [](ModuleId module) { return module; });
+  log.events.resize(log.events.size() + (last_event_ - first_event_));
+  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
+    Event& event = log.events[i + events] = log.events[i];
+    event.storage += is_own(event.storage) ? storages : 0;
+  }
+  log.storages.resize(log.storages.size() + (last_storage_ - first_storage_));
+  std::int64_t left_bytes = 0;
+  for (StorageId id = first_storage_; id < last_storage_; ++id) {
+    StorageRecord& record = log.storages[id + storages] = log.storages[id];  // the same place in Log::dims
+    const bool stays = record.free_event >= last_event_;
+    record.alloc_event += events;
+    record.free_event = stays ? kNever : record.free_event + events;
+    left_bytes += stays ? Context::rounded(record.bytes) : 0;
+  }
+  context_.change_allocated(left_bytes);
 
   std::vector<Storage> again(last_storage_ - first_storage_);
   for (const Left& left : left_) {
