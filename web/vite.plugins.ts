@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Plugin } from 'vite';
-import { traits } from './src/state/traits';
+import { traits } from './src/state/model';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const folder = resolve(here, '../presets/models');

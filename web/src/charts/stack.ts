@@ -90,12 +90,24 @@ function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet
   return [row, ...children, ...remainder(module, 'itself', depth + 1)];
 }
 
-/** What a module holds beside its children, so that the rows sum to it. */
-function remainder(module: Module, name: string, depth: number): Row[] {
-  const own: Module = { ...module, path: `${module.path} ${name}`, type: '', children: [] };
+/** What a module holds beside its children, so that they sum to it. */
+export function ownPart(module: Module): Module {
+  const own: Module = { ...module, type: '', children: [] };
   for (const { key } of FACTORS) {
     own[key] = module.children.reduce((rest, child) => rest - child[key], module[key]);
   }
+  return own;
+}
+
+function remainder(module: Module, name: string, depth: number): Row[] {
+  const own = { ...ownPart(module), path: `${module.path} ${name}` };
   const total = moduleTotal(own);
   return total === 0 ? [] : [{ module: own, depth, name, total, open: false }];
+}
+
+/** The layers of a model: modules that the report does not divide, and what those that it divides hold themselves. */
+export function layers(modules: readonly Module[]): Module[] {
+  return modules
+    .flatMap((module) => (module.children.length === 0 ? [module] : [...layers(module.children), ownPart(module)]))
+    .filter((module) => moduleTotal(module) > 0);
 }

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Report } from '../wasm/report';
-import { timeline } from './timeline';
+import { momentAt, timeline } from './timeline';
 
 const columns = [
   'event',
@@ -42,6 +42,20 @@ it('stacks the factors as steps and finds the peak', () => {
     [0, 25],
     [25, 100],
   ]);
+});
+
+it('tells what was held at a moment', () => {
+  const drawn = timeline(report);
+  if (!drawn) throw new Error('nothing drawn');
+  expect(momentAt(drawn, 10)).toMatchObject({ event: 0, allocated: 50, phase: { name: 'init' } });
+  expect(momentAt(drawn, 50)).toMatchObject({
+    event: 50,
+    reserved: 100,
+    phase: { name: 'forward' },
+    from: 50,
+    to: 100,
+  });
+  expect(momentAt(drawn, 100)?.factors).toContainEqual({ key: 'activations', bytes: 40 });
 });
 
 it('draws nothing where there is nothing to draw', () => {

@@ -10,6 +10,18 @@ export interface Area {
   path: string;
 }
 
+/** A stretch of the run, with its highest point. */
+export interface Moment {
+  /** In percent of the width. */
+  from: number;
+  to: number;
+  event: number;
+  phase: Phase | undefined;
+  allocated: number;
+  reserved: number;
+  factors: { key: FactorKey; bytes: number }[];
+}
+
 export interface PhaseSpan {
   phase: Phase;
   /** In percent of the width. */
@@ -24,6 +36,7 @@ export interface Timeline {
   spans: PhaseSpan[];
   /** Where the peak is, in percent of the width. */
   peak: number;
+  moments: Moment[];
   /** The bytes that the full height stands for. */
   top: number;
 }
@@ -60,7 +73,20 @@ export function timeline(report: Report): Timeline | null {
 
   const highest = rows.reduce((best, row) => (value(row, at.allocated) > value(best, at.allocated) ? row : best));
   const percent = (event: number): number => (100 * event) / last;
+  const moments = rows.map((row, i): Moment => {
+    const event = value(row, at.event);
+    return {
+      from: (starts[i] ?? 0) / (WIDTH / 100),
+      to: (ends[i] ?? WIDTH) / (WIDTH / 100),
+      event,
+      phase: report.phases.findLast((phase) => phase.event <= event) ?? report.phases[0],
+      allocated: value(row, at.allocated),
+      reserved: value(row, at.reserved),
+      factors: factors.map(({ key, index }) => ({ key, bytes: value(row, index) })),
+    };
+  });
   return {
+    moments,
     areas,
     reserved: `M${outline.join('L')}`,
     spans: report.phases.map((phase, i) => ({
@@ -79,4 +105,9 @@ function steps(starts: readonly number[], ends: readonly number[], levels: reado
     const y = level.toFixed(1);
     return [`${(starts[i] ?? 0).toFixed(1)} ${y}`, `${(ends[i] ?? 0).toFixed(1)} ${y}`];
   });
+}
+
+/** The moment at a place of the width, in percent. */
+export function momentAt(drawn: Timeline, percent: number): Moment | undefined {
+  return drawn.moments.find(({ to }) => percent < to) ?? drawn.moments.at(-1);
 }

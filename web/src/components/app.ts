@@ -1,17 +1,29 @@
-import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { verdict } from '../format/words';
-import { change, fieldAt, field, START, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { alternatives, effectKey, type Alternative, type Effects } from '../state/effects';
+import { change, field, START, type FieldKey, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
-import { read, write } from '../state/permalink';
+import { Library } from '../state/library';
+import type { OwnModel } from '../state/model';
+import { MOST_PINS, read, write } from '../state/permalink';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
+import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
 import { loadCore } from '../wasm/core';
+import { IdleQueue } from '../wasm/idle';
 import type { Core } from '../wasm/wrap';
-import type { JobError, Report } from '../wasm/report';
+import { appStyles } from './app-styles';
+import type { Column } from './compare';
 import type { OometerForm, Setting } from './form';
+import { notices } from './notices';
+import type { OometerOwnModel } from './own-model';
+import './compare';
+import './copy';
 import './form';
 import './holders';
+import './own-model';
 import './phases';
+import './share';
 import './tensors';
 import './trust';
 import './verdict';
@@ -21,206 +33,70 @@ const ADDRESS_DELAY = 250;
 /** A screen reader is told of the result once the fingers rest. */
 const ANNOUNCE_DELAY = 500;
 
-/** An answer, with what it answers. */
-interface Result {
-  report: Report;
-  milliseconds: number;
-  gpu: string;
-  count: number;
-}
-
-interface Trouble {
-  /** The field it belongs to, or null where no field shows it. */
-  key: FieldKey | null;
-  message: string;
-}
+const NO_EFFECTS: Effects = new Map();
 
 /** The whole page: settings on the left, the answer on the right, the setup in the address. */
 export class OometerApp extends LitElement {
   static override properties = {
     setup: { state: true },
+    pins: { state: true },
     core: { state: true },
     result: { state: true },
+    detailed: { state: true },
+    effects: { state: true },
     trouble: { state: true },
     problems: { state: true },
     broken: { state: true },
     theme: { state: true },
     said: { state: true },
-    copied: { state: true },
+    dropping: { state: true },
   };
   declare private setup: Setup;
+  declare private pins: Setup[];
   declare private core: Core | null;
+  /** The latest answer; `detailed` follows a frame later with the pictures, which must not hold an edit up. */
   declare private result: Result | null;
+  declare private detailed: Result | null;
+  /** What other choices would do to the answer `base`. */
+  declare private effects: { base: Result; by: Effects } | null;
   declare private trouble: Trouble | null;
   declare private problems: string[];
   declare private broken: string;
   declare private theme: Theme;
   declare private said: string;
-  declare private copied: string;
+  declare private dropping: boolean;
+  private library = new Library([]);
+  private readonly idle = new IdleQueue();
+  private readonly pinned = new Map<string, Result | Trouble>();
+  /** Lists that were opened: what each of their entries would do is worth knowing, too. */
+  private opened = new Set<FieldKey>();
   private addressTimer = 0;
   private announceTimer = 0;
+  private frame = 0;
+  private opening = 0;
 
   constructor() {
     super();
     const link = read(location.hash);
     this.setup = link.setup;
-    this.problems = link.problems;
+    this.pins = [];
+    this.problems = [];
     this.core = null;
     this.result = null;
+    this.detailed = null;
+    this.effects = null;
     this.trouble = null;
     this.broken = '';
     this.theme = loadTheme();
     this.said = '';
-    this.copied = '';
+    this.dropping = false;
   }
 
-  static override styles = [
-    shared,
-    css`
-      header {
-        display: flex;
-        flex-wrap: wrap;
-        align-items: center;
-        gap: 0.25rem 1rem;
-        padding: 0.6rem 1.25rem;
-        border-bottom: 1px solid var(--line);
-      }
-      h1 {
-        margin: 0;
-        font-size: 1.0625rem;
-        letter-spacing: -0.01em;
-      }
-      header p {
-        flex: 1;
-        margin: 0;
-        color: var(--text-soft);
-        font-size: 0.875rem;
-      }
-      nav {
-        display: flex;
-        gap: 0.5rem;
-      }
-      main {
-        display: grid;
-        grid-template-columns: 21rem minmax(0, 1fr);
-        grid-template-rows: auto 1fr;
-        background: linear-gradient(to right, var(--surface-raised) 21rem, transparent 21rem);
-      }
-      .setup {
-        grid-area: 1 / 1 / 3 / 2;
-        position: sticky;
-        top: 0;
-        align-self: start;
-        max-height: 100vh;
-        overflow-y: auto;
-        padding: 1.1rem 1.25rem 1.5rem;
-        border-right: 1px solid var(--line);
-        background: var(--surface-raised);
-      }
-      .answer {
-        grid-area: 1 / 2;
-        z-index: 1;
-        padding: 1.1rem 2rem 0.5rem;
-        background: var(--surface);
-      }
-      .details {
-        grid-area: 2 / 2;
-        display: grid;
-        grid-template-columns: minmax(0, 1fr);
-        align-content: start;
-        gap: 2.25rem;
-        min-width: 0;
-        max-width: 78rem;
-        padding: 1rem 2rem 3rem;
-      }
-      oometer-verdict {
-        max-width: 74rem;
-      }
-      .notice {
-        max-width: 74rem;
-        margin-bottom: 0.9rem;
-        padding: 0.6rem 0.9rem;
-        border-left: 4px solid var(--tight);
-        border-radius: 2px;
-        background: var(--tight-soft);
-        font-size: 0.9rem;
-      }
-      .notice.error {
-        border-color: var(--over);
-        background: var(--over-soft);
-      }
-      .notice > :last-child {
-        margin-bottom: 0;
-      }
-      .notice ul {
-        margin: 0.25rem 0 0.5rem;
-        padding-left: 1.2rem;
-      }
-      .waiting {
-        min-height: 7.5rem;
-        color: var(--text-soft);
-      }
-      footer {
-        padding: 1rem 1.25rem;
-        border-top: 1px solid var(--line);
-        color: var(--text-soft);
-        font-size: 0.8125rem;
-      }
-      @media (min-height: 38rem) {
-        .answer {
-          position: sticky;
-          top: 0;
-          border-bottom: 1px solid var(--line);
-        }
-      }
-      @media (max-width: 60rem) {
-        header {
-          padding: 0.5rem 1rem;
-        }
-        header p {
-          order: 3;
-          flex-basis: 100%;
-        }
-        h1 {
-          flex: 1;
-        }
-        main {
-          display: block;
-          background: none;
-        }
-        .answer {
-          padding: 0.75rem 1rem 0.25rem;
-        }
-        .setup {
-          position: static;
-          max-height: none;
-          padding: 1rem;
-          border: 0;
-          border-bottom: 1px solid var(--line);
-        }
-        .details {
-          padding: 1.25rem 1rem 2rem;
-        }
-      }
-      @media print {
-        nav,
-        .setup {
-          display: none;
-        }
-        main {
-          display: block;
-        }
-        .answer {
-          position: static;
-        }
-      }
-    `,
-  ];
+  static override styles = [shared, appStyles];
 
-  /** The job that the settings stand for; null until the core is there. */
+  /** The job that the settings stand for; null where they stand for none. */
   get job(): Job | null {
-    const preset = this.core?.catalogue.models.find(({ id }) => id === this.setup.model);
-    return preset ? toJob(this.setup, preset) : null;
+    return this.trouble ? null : (this.result?.job ?? null);
   }
 
   /** The core's whole answer to it, as the core wrote it. */
@@ -232,15 +108,14 @@ export class OometerApp extends LitElement {
   override connectedCallback(): void {
     super.connectedCallback();
     applyTheme(this.theme);
-    addEventListener('hashchange', this.followAddress);
-    addEventListener('popstate', this.followAddress);
+    for (const [name, listener] of this.listeners) addEventListener(name, listener as EventListener);
     void this.start();
   }
 
   override disconnectedCallback(): void {
     super.disconnectedCallback();
-    removeEventListener('hashchange', this.followAddress);
-    removeEventListener('popstate', this.followAddress);
+    for (const [name, listener] of this.listeners) removeEventListener(name, listener as EventListener);
+    this.idle.stop();
   }
 
   private async start(): Promise<void> {
@@ -251,72 +126,91 @@ export class OometerApp extends LitElement {
       this.broken = error instanceof Error ? error.message : String(error);
       return;
     }
+    this.library = new Library(this.core.catalogue.models);
     // Only now is it known which models and GPUs a link may name.
-    this.openLink();
+    await this.openLink();
     await this.updateComplete;
     performance.mark('oometer-first-answer');
+    this.dispatchEvent(new CustomEvent('ready'));
   }
 
-  private openLink(): void {
+  private async openLink(): Promise<void> {
     const catalogue = this.core?.catalogue;
-    const link = read(location.hash, {
-      ...(catalogue ? { model: catalogue.models.map(({ id }) => id), gpu: catalogue.gpus.map(({ id }) => id) } : {}),
-    });
+    if (!catalogue) return;
+    const turn = ++this.opening;
+    const known = { model: catalogue.models.map(({ id }) => id), gpu: catalogue.gpus.map(({ id }) => id) };
+    const link = await this.library.open(read(location.hash, known));
+    if (turn !== this.opening) return; // the address has changed meanwhile
     this.setup = link.setup;
+    this.pins = link.pins;
     this.problems = link.problems;
     this.compute();
   }
 
   private readonly followAddress = (): void => {
-    if (location.hash !== write(this.setup)) this.openLink();
+    if (location.hash !== write(this.setup, this.pins)) void this.openLink();
   };
 
   private setting({ key, value }: Setting): void {
-    this.setup = change(this.setup, key, value, this.core?.catalogue.models ?? []);
+    // A new model is a step that the browser's back button should undo; a typed digit is not.
+    this.show(change(this.setup, key, value, this.library.presets), this.pins, key === 'model');
+  }
+
+  /** Another setup, or other pins, in the page and in its address. */
+  private show(setup: Setup, pins: Setup[], step: boolean): void {
+    this.opening++;
+    this.setup = setup;
+    this.pins = pins;
     this.problems = [];
     this.compute();
     clearTimeout(this.addressTimer);
-    // A new model is a step that the browser's back button should undo; a typed digit is not.
-    if (key === 'model') history.pushState(null, '', this.address());
-    else
-      this.addressTimer = window.setTimeout(() => {
-        this.writeAddress();
-      }, ADDRESS_DELAY);
+    if (step) history.pushState(null, '', this.address());
+    else this.addressTimer = window.setTimeout(this.writeAddress, ADDRESS_DELAY);
   }
 
   private address(): string {
-    return location.pathname + location.search + write(this.setup);
+    return location.pathname + location.search + write(this.setup, this.pins);
   }
 
-  private writeAddress(): void {
+  private readonly writeAddress = (): void => {
     clearTimeout(this.addressTimer);
     history.replaceState(null, '', this.address());
-  }
+  };
 
   private compute(): void {
-    const { core, setup } = this;
+    const { core } = this;
     if (!core) return;
-    const preset = core.catalogue.models.find(({ id }) => id === setup.model);
-    const gpu = core.catalogue.gpus.find(({ id }) => id === setup.gpu);
-    if (!preset || !gpu) return;
-    const illegible = unreadable(setup, preset);
-    if (illegible) {
-      this.trouble = { key: illegible.field.key, message: illegible.message };
-    } else {
-      const answer = core.estimate(toJob(setup, preset));
-      if (answer.ok) {
-        this.trouble = null;
-        this.result = {
-          report: answer.report,
-          milliseconds: answer.milliseconds,
-          gpu: gpu.name,
-          count: Number(setup.gpus),
-        };
-      } else {
-        this.trouble = trouble(answer.error);
-      }
+    const answer = ask(core, this.setup, this.library.find);
+    this.trouble = isTrouble(answer) ? answer : null;
+    if (!isTrouble(answer)) {
+      this.result = answer;
+      cancelAnimationFrame(this.frame);
+      if (this.detailed) this.frame = requestAnimationFrame(() => (this.detailed = answer));
+      else this.detailed = answer;
+      this.explore(core, answer);
     }
     this.announce();
+  }
+
+  /** Finds out, when there is time, what every other choice would do. */
+  private explore(core: Core, base: Result): void {
+    const { models, gpus } = core.catalogue;
+    const every: Partial<Record<FieldKey, string[]>> = {
+      model: models.map(({ id }) => id),
+      gpu: gpus.map(({ id }) => id),
+    };
+    const listed = [...this.opened].flatMap((key): Alternative[] =>
+      (every[key] ?? []).map((value) => ({ key, value })),
+    );
+    const by = new Map<string, { total: number; verdict: Result['report']['verdict'] } | null>();
+    const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
+      const answer = ask(core, change(base.setup, key, value, models), this.library.find);
+      by.set(
+        effectKey(key, value),
+        isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict },
+      );
+    });
+    this.idle.run(steps, () => (this.effects = { base, by: new Map(by) }));
   }
 
   /** The answer or the error, as one sentence. */
@@ -326,7 +220,7 @@ export class OometerApp extends LitElement {
       return key === null ? message : `${field(key).label}: ${message}`;
     }
     if (!this.result) return '';
-    const words = verdict(this.result.report, this.result.gpu, this.result.count);
+    const words = verdict(this.result.report, this.result.gpu.name, this.result.count);
     return `${words.headline}: ${words.detail}`;
   }
 
@@ -335,30 +229,38 @@ export class OometerApp extends LitElement {
     this.announceTimer = window.setTimeout(() => {
       this.said = this.sentence();
       if (this.result && !this.trouble) {
-        document.title = `${verdict(this.result.report, this.result.gpu, this.result.count).headline} – oometer`;
+        document.title = `${verdict(this.result.report, this.result.gpu.name, this.result.count).headline} – oometer`;
       }
     }, ANNOUNCE_DELAY);
   }
 
   override render(): TemplateResult {
-    const { result, trouble } = this;
+    const { result, detailed, trouble } = this;
     return html`
       <header>
         <h1>oometer</h1>
         <p>Will this training run fit on that GPU?</p>
         <nav aria-label="Page">
-          <button @click=${this.copyLink}>${this.copied || 'Copy link'}</button>
+          <a href="./method.html">How it is calculated</a>
+          <oometer-copy label="Copy link" .text=${this.link}></oometer-copy>
           <button @click=${this.switchTheme}>Theme: ${this.theme}</button>
         </nav>
       </header>
-      <main>
+      <main class=${this.dropping ? 'dropping' : ''}>
         <div class="answer">
-          ${this.notices()}
+          ${notices({
+            broken: this.broken,
+            problems: this.problems,
+            trouble,
+            answered: result !== null,
+            onReveal: (key) => this.renderRoot.querySelector<OometerForm>('oometer-form')?.reveal(key),
+            onStartAgain: this.startAgain,
+          })}
           ${
             result
               ? html`<oometer-verdict
                   .report=${result.report}
-                  .gpu=${result.gpu}
+                  .gpu=${result.gpu.name}
                   .count=${result.count}
                   .stale=${trouble !== null}
                 ></oometer-verdict>`
@@ -368,94 +270,121 @@ export class OometerApp extends LitElement {
         <section class="setup" aria-label="Settings">
           <oometer-form
             .setup=${this.setup}
+            .model=${this.library.find(this.setup) ?? null}
             .catalogue=${this.core?.catalogue ?? null}
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
+            .effects=${this.effects?.by ?? NO_EFFECTS}
+            .total=${this.effects?.base.report.peak.total ?? null}
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
             }}
+            @wanted=${(event: CustomEvent<FieldKey>) => {
+              this.opened.add(event.detail);
+              if (this.core && this.result) this.explore(this.core, this.result);
+            }}
+            @own=${() => {
+              this.ownModelDialog()?.show();
+            }}
           ></oometer-form>
         </section>
-        ${
-          result
-            ? html`<div class="details">
-                <oometer-holders .report=${result.report}></oometer-holders>
-                <oometer-phases .report=${result.report}></oometer-phases>
-                <oometer-tensors .report=${result.report}></oometer-tensors>
-                <oometer-trust .report=${result.report} .milliseconds=${result.milliseconds}></oometer-trust>
-              </div>`
-            : nothing
-        }
+        ${detailed ? this.details(detailed) : nothing}
       </main>
-      <footer>Everything is computed in this tab. Nothing is sent anywhere, nothing is stored.</footer>
+      <footer>
+        Everything is computed in this tab. Nothing is sent anywhere, nothing is stored.
+        ${this.core ? html`oometer ${this.core.version}` : nothing}
+      </footer>
+      <oometer-own-model
+        @models=${(event: CustomEvent<OwnModel[]>) => {
+          void this.useOwn(event.detail);
+        }}
+      ></oometer-own-model>
       <div role="status" class="hidden">${this.said}</div>
     `;
   }
 
-  private notices(): TemplateResult {
-    const { trouble, problems } = this;
-    return html`
-      ${
-        this.broken
-          ? html`<div class="notice error">
-              <p>
-                The calculator could not be loaded (${this.broken}). It needs a browser with WebAssembly, and the file
-                oometer.wasm beside this page.
-                <button
-                  @click=${() => {
-                    location.reload();
-                  }}
-                >
-                  Try again
-                </button>
-              </p>
-            </div>`
-          : nothing
-      }
-      ${
-        problems.length > 0
-          ? html`<div class="notice" role="alert">
-              <p>This link could not be read completely; the rest of it is shown.</p>
-              <ul>
-                ${problems.slice(0, 8).map((problem) => html`<li>${problem}</li>`)}
-              </ul>
-              <button @click=${this.startAgain}>Start from the example</button>
-            </div>`
-          : nothing
-      }
-      ${
-        trouble
-          ? html`<div class="notice error" id="trouble">
-              <p>
-                No answer for these settings.
-                ${
-                  trouble.key
-                    ? html`<strong>${field(trouble.key).label}:</strong> ${trouble.message}
-                        <button
-                          @click=${() => {
-                            this.reveal(trouble.key);
-                          }}
-                        >
-                          Go to the field
-                        </button>`
-                    : html`${trouble.message} <button @click=${this.startAgain}>Start from the example</button>`
-                }
-                ${this.result ? html`<br /><span class="soft">Below is the last answer.</span>` : nothing}
-              </p>
-            </div>`
-          : nothing
-      }
-    `;
+  private details(result: Result): TemplateResult {
+    const { report } = result;
+    return html`<div class="details">
+      <oometer-holders .report=${report}></oometer-holders>
+      <oometer-phases .report=${report}></oometer-phases>
+      <oometer-tensors .report=${report}></oometer-tensors>
+      <oometer-compare
+        .columns=${this.columns(result)}
+        @pin=${() => {
+          this.show(this.setup, [...this.pins, this.setup], true);
+        }}
+        @unpin=${(event: CustomEvent<number>) => {
+          this.show(this.setup, this.pins.toSpliced(event.detail, 1), true);
+        }}
+        @swap=${(event: CustomEvent<number>) => {
+          const setup = this.pins[event.detail];
+          if (setup) this.show(setup, this.pins.with(event.detail, this.setup), true);
+        }}
+      ></oometer-compare>
+      <oometer-share .result=${result} .link=${this.link} .core=${this.core}></oometer-share>
+      <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
+    </div>`;
   }
 
-  private reveal(key: FieldKey | null): void {
-    if (key) this.renderRoot.querySelector<OometerForm>('oometer-form')?.reveal(key);
+  private columns(now: Result): Column[] {
+    const pins = this.pins.map((setup): Column => {
+      const model = this.library.find(setup);
+      return { setup, model: model?.title ?? setup.model, answer: this.answerTo(setup) };
+    });
+    return [{ setup: now.setup, model: now.model.title, answer: now }, ...pins];
   }
+
+  /** The answer to a pinned setup: asked once, because a pin does not change. */
+  private answerTo(setup: Setup): Result | Trouble {
+    const key = write(setup);
+    const known = this.pinned.get(key);
+    if (known) return known;
+    if (!this.core) return { key: null, message: '' };
+    const answer = ask(this.core, setup, this.library.find);
+    this.pinned.set(key, answer);
+    return answer;
+  }
+
+  /** The first of several models is shown, the others stand beside it. */
+  private async useOwn(models: readonly OwnModel[]): Promise<void> {
+    const [first, ...others] = await Promise.all(models.map((own) => this.library.add(own)));
+    if (first === undefined) return;
+    const beside = others.map((config) => ({ ...this.setup, config }));
+    this.show({ ...this.setup, config: first }, [...this.pins, ...beside].slice(0, MOST_PINS), true);
+  }
+
+  private ownModelDialog(): OometerOwnModel | null {
+    return this.renderRoot.querySelector('oometer-own-model');
+  }
+
+  private readonly dragged = (event: DragEvent): void => {
+    if (!event.dataTransfer?.types.includes('Files')) return;
+    event.preventDefault();
+    this.dropping = true;
+  };
+
+  private readonly left = (event: DragEvent): void => {
+    if (event.relatedTarget === null) this.dropping = false;
+  };
+
+  private readonly dropped = (event: DragEvent): void => {
+    this.dropping = false;
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (files.length === 0) return;
+    event.preventDefault();
+    void this.ownModelDialog()?.take(files);
+  };
+
+  private readonly listeners = [
+    ['hashchange', this.followAddress],
+    ['popstate', this.followAddress],
+    ['dragover', this.dragged],
+    ['dragleave', this.left],
+    ['drop', this.dropped],
+  ] as const;
 
   private readonly startAgain = (): void => {
-    this.setup = { ...START };
-    this.problems = [];
-    history.pushState(null, '', this.address());
-    this.compute();
+    this.show({ ...START }, [], true);
   };
 
   private readonly switchTheme = (): void => {
@@ -463,22 +392,7 @@ export class OometerApp extends LitElement {
     applyTheme(this.theme);
   };
 
-  private readonly copyLink = async (): Promise<void> => {
-    this.writeAddress();
-    try {
-      await navigator.clipboard.writeText(location.href);
-      this.copied = 'Link copied';
-    } catch {
-      this.copied = 'Copy it from the address bar';
-    }
-    this.said = this.copied;
-    setTimeout(() => (this.copied = ''), 2000);
-  };
-}
-
-function trouble(error: JobError): Trouble {
-  const owner = fieldAt(error.pointer);
-  return { key: owner?.key ?? null, message: owner ? error.message : `${error.message} (${error.pointer})` };
+  private readonly link = (): string => new URL(this.address(), location.href).href;
 }
 
 customElements.define('oometer-app', OometerApp);

@@ -1,8 +1,18 @@
-import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { live } from 'lit/directives/live.js';
-import { field, START, type Choice, type Field, type FieldKey, type Setup } from '../state/fields';
+import { ifDefined } from 'lit/directives/if-defined.js';
+import { gib } from '../format/bytes';
+import { change } from '../format/words';
+import { effectKey, neighbours, type Effects } from '../state/effects';
+import { field, START, type Field, type FieldKey, type Setup } from '../state/fields';
+import type { Model } from '../state/model';
 import { shared } from '../styles/shared';
-import type { Catalogue, Gpu, Preset } from '../wasm/catalogue';
+import type { Catalogue } from '../wasm/catalogue';
+import { formStyles } from './form-styles';
+import { gpuItems, modelItems } from './items';
+import './picker';
+import { segmented, segmentedStyles } from './segmented';
+import { slider } from './slider';
 
 export type Errors = Partial<Record<FieldKey, string>>;
 
@@ -11,186 +21,58 @@ export interface Setting {
   value: string;
 }
 
-const TRAINING: FieldKey[] = ['checkpointing', 'parallel', 'precision', 'optimizer', 'impl', 'attention'];
-const MORE: FieldKey[] = ['accumulate', 'clip', 'framework', 'torch', 'segments'];
-
-/** Newest first: most people ask about what they can rent now. */
-const ARCHITECTURES: [architecture: string, title: string][] = [
-  ['blackwell', 'Blackwell'],
-  ['hopper', 'Hopper'],
-  ['ada', 'Ada'],
-  ['ampere', 'Ampere'],
-  ['turing', 'Turing'],
-  ['volta', 'Volta'],
-  ['pascal', 'Pascal'],
+const MORE: FieldKey[] = [
+  'checkpointing',
+  'parallel',
+  'precision',
+  'optimizer',
+  'impl',
+  'attention',
+  'accumulate',
+  'clip',
+  'framework',
+  'segments',
+  'torch',
 ];
+
+/** More choices than this are a list to pick from. */
+const MOST_ROWS = 8;
 
 /** The settings. Labels and inputs share one root, which ids and aria attributes need. */
 export class OometerForm extends LitElement {
   static override properties = {
     setup: { attribute: false },
+    model: { attribute: false },
     catalogue: { attribute: false },
     errors: { attribute: false },
+    effects: { attribute: false },
+    total: { type: Number },
   };
   declare setup: Setup;
+  declare model: Model | null;
   declare catalogue: Catalogue | null;
   declare errors: Errors;
+  declare effects: Effects;
+  /** The peak that the effects are measured against; null while there is none. */
+  declare total: number | null;
   /** On a phone the first view is the verdict and the few settings that matter most. */
   private readonly roomy = matchMedia('(min-width: 60rem)').matches;
 
   constructor() {
     super();
     this.setup = { ...START };
+    this.model = null;
     this.catalogue = null;
     this.errors = {};
+    this.effects = new Map();
+    this.total = null;
   }
 
-  static override styles = [
-    shared,
-    css`
-      form {
-        display: grid;
-        gap: 0.9rem;
-      }
-      .field {
-        display: grid;
-        gap: 0.2rem;
-        align-content: start;
-        min-width: 0;
-      }
-      label,
-      legend {
-        padding: 0;
-        font-size: 0.8125rem;
-        font-weight: 600;
-      }
-      fieldset {
-        min-width: 0;
-        margin: 0;
-        padding: 0;
-        border: 0;
-      }
-      input[type='number'],
-      select {
-        width: 100%;
-        min-width: 0;
-        height: 2.125rem;
-        padding: 0 0.5rem;
-        border: 1px solid var(--line-strong);
-        border-radius: var(--radius);
-        background: var(--surface);
-        color: var(--text);
-        font: inherit;
-        font-size: 0.9375rem;
-        font-variant-numeric: tabular-nums;
-      }
-      [aria-invalid='true'] {
-        border: 2px solid var(--over);
-      }
-      .hint {
-        margin: 0;
-        color: var(--text-soft);
-        font-size: 0.75rem;
-        line-height: 1.4;
-      }
-      .error {
-        margin: 0;
-        color: var(--over);
-        font-size: 0.8125rem;
-        line-height: 1.4;
-        overflow-wrap: anywhere;
-      }
-      .pair,
-      .triple {
-        display: grid;
-        gap: 0.6rem;
-      }
-      .pair {
-        grid-template-columns: minmax(0, 1fr) minmax(0, 1fr);
-      }
-      .pair.device {
-        grid-template-columns: minmax(0, 1fr) 4.5rem;
-      }
-      .triple {
-        grid-template-columns: repeat(3, minmax(0, 1fr));
-        align-items: end;
-      }
-      .triple .field {
-        align-content: end;
-      }
-      .wide {
-        grid-column: 1 / -1;
-      }
-      .segments {
-        display: flex;
-        margin-top: 0.2rem;
-        border: 1px solid var(--line-strong);
-        border-radius: var(--radius);
-        background: var(--surface);
-      }
-      .segments label {
-        position: relative;
-        flex: 1;
-        font-weight: 400;
-        font-size: 0.875rem;
-        text-align: center;
-        cursor: pointer;
-      }
-      .segments label + label {
-        border-left: 1px solid var(--line);
-      }
-      .segments span {
-        display: block;
-        padding: 0.3rem 0.25rem;
-        border-radius: calc(var(--radius) - 2px);
-      }
-      .segments input {
-        position: absolute;
-        inset: 0;
-        margin: 0;
-        opacity: 0;
-        cursor: pointer;
-      }
-      .segments input:checked + span {
-        background: var(--accent);
-        color: var(--accent-text);
-        font-weight: 600;
-      }
-      .segments input:focus-visible + span {
-        outline: 2px solid var(--accent);
-        outline-offset: 3px;
-      }
-      details {
-        border-top: 1px solid var(--line);
-        padding-top: 0.6rem;
-      }
-      summary {
-        min-height: 1.75rem;
-        font-size: 0.875rem;
-        font-weight: 600;
-        cursor: pointer;
-      }
-      details[open] > summary {
-        margin-bottom: 0.6rem;
-      }
-      .gist {
-        color: var(--text-soft);
-        font-size: 0.8125rem;
-        font-weight: 400;
-      }
-      details[open] .gist {
-        display: none;
-      }
-      @media (forced-colors: active) {
-        .segments input:checked + span {
-          outline: 2px solid Highlight;
-        }
-      }
-    `,
-  ];
+  static override styles = [shared, segmentedStyles, formStyles];
 
   override render(): TemplateResult {
-    const preset = this.preset();
+    const { model } = this;
+    const gpu = this.catalogue?.gpus.find(({ id }) => id === this.setup.gpu);
     return html`
       <form
         autocomplete="off"
@@ -198,15 +80,53 @@ export class OometerForm extends LitElement {
           event.preventDefault();
         }}
       >
-        ${this.select('model', this.models(), preset?.description)} ${this.segments('stage')}
+        <div>
+          <oometer-picker
+            data-key="model"
+            label="Model"
+            .value=${this.setup.config || this.setup.model}
+            .shown=${model?.title ?? '…'}
+            .hint=${model?.description ?? ''}
+            .error=${this.errors.model ?? ''}
+            .items=${modelItems(this.catalogue?.models ?? [], this.effects)}
+            @opened=${this.wanted('model')}
+            @pick=${(event: CustomEvent<string>) => {
+              this.set('model', event.detail);
+            }}
+          ></oometer-picker>
+          <button
+            class="plain"
+            type="button"
+            @click=${() => {
+              this.dispatchEvent(new CustomEvent('own'));
+            }}
+          >
+            Paste or drop a config.json
+          </button>
+        </div>
+        ${this.stage()}
         <div class="pair device">
-          ${this.select('gpu', this.gpus(), this.gpuHint())} ${this.number('gpus')} ${this.error(['gpu', 'gpus'])}
+          <oometer-picker
+            data-key="gpu"
+            label="GPU"
+            .value=${this.setup.gpu}
+            .shown=${gpu?.name ?? '…'}
+            .hint=${gpu ? `${gib(gpu.usable_bytes, 2)} usable${gpu.calibrated ? '' : '; what its libraries take is a guess'}` : ''}
+            .error=${this.errors.gpu ?? ''}
+            .items=${gpuItems(this.catalogue?.gpus ?? [], this.effects)}
+            @opened=${this.wanted('gpu')}
+            @pick=${(event: CustomEvent<string>) => {
+              this.set('gpu', event.detail);
+            }}
+          ></oometer-picker>
+          <div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
+          ${this.error('gpus')}
         </div>
-        <div class="triple">
-          ${this.number('mbs')} ${this.applies('seq') ? this.number('seq') : nothing}
-          ${this.applies('images') ? this.number('images') : nothing} ${this.error(['mbs', 'seq', 'images'])}
-        </div>
-        ${this.group('Training set-up', TRAINING, this.roomy)} ${this.group('More', MORE, false)}
+        ${this.count('mbs')} ${this.count('seq')} ${this.count('images')}
+        <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
+          <summary>More <span class="gist">${this.gist()}</span></summary>
+          ${MORE.map((key) => (field(key).kind === 'count' ? this.count(key) : this.choice(key)))}
+        </details>
       </form>
     `;
   }
@@ -214,187 +134,183 @@ export class OometerForm extends LitElement {
   /** Brings a setting into view, for whoever follows an error to it. */
   reveal(key: FieldKey): void {
     const control = this.renderRoot.querySelector<HTMLElement>(`[data-key="${key}"]`);
-    const details = control?.closest('details');
-    if (details) details.open = true;
+    for (let at = control?.closest('details'); at; at = at.parentElement?.closest('details')) at.open = true;
     control?.focus();
   }
 
-  private preset(): Preset | undefined {
-    return this.catalogue?.models.find(({ id }) => id === this.setup.model);
-  }
-
   private applies(key: FieldKey): boolean {
-    const preset = this.preset();
-    return preset === undefined || field(key).applies?.(preset) !== false;
+    return this.model === null || field(key).applies?.(this.model) !== false;
   }
 
-  private group(title: string, keys: FieldKey[], open: boolean): TemplateResult {
-    const hasError = keys.some((key) => this.errors[key] !== undefined);
-    const gist = keys.map((key) => this.gist(key)).filter((text) => text !== '');
-    return html`
-      <details ?open=${open || hasError}>
-        <summary>${title} <span class="gist">${gist.join(', ')}</span></summary>
-        <div class="pair">
-          ${keys.map((key) => {
-            const wide = key !== 'optimizer' && key !== 'impl' && key !== 'accumulate' && key !== 'clip';
-            const control =
-              field(key).kind === 'count' ? this.number(key) : this.select(key, options(field(key).choices ?? []));
-            return html`<div class=${wide ? 'wide' : ''}>${control} ${this.error([key])}</div>`;
-          })}
-        </div>
-      </details>
-    `;
+  /** What is set in the closed group, in a line. */
+  private gist(): string {
+    return MORE.filter((key) => key !== 'framework' && key !== 'impl')
+      .map((key) => (key === 'checkpointing' || this.setup[key] !== START[key] ? this.short(key) : ''))
+      .filter(Boolean)
+      .join(', ');
   }
 
-  /** What stands in a closed group, in a word or two. */
-  private gist(key: FieldKey): string {
+  private short(key: FieldKey): string {
+    return `${field(key).label.toLowerCase()} ${this.chosen(key).toLowerCase()}`;
+  }
+
+  private chosen(key: FieldKey): string {
     const value = this.setup[key];
-    const label = field(key).choices?.find((choice) => choice.value === value)?.label ?? value;
-    if (key === 'checkpointing') return value === 'none' ? 'no checkpointing' : 'checkpointing';
-    if (key === 'parallel') return value === 'none' ? '' : label.replace('DeepSpeed ', '');
-    if (key === 'torch') return `PyTorch ${value}`;
-    if (key === 'impl' || key === 'framework') return value;
-    if (key === 'accumulate' || key === 'clip' || key === 'segments' || key === 'attention') {
-      return value === START[key] ? '' : `${field(key).label.toLowerCase()} ${label}`;
-    }
-    return label;
+    return field(key).choices?.find((choice) => choice.value === value)?.label ?? value;
   }
 
-  private select(key: FieldKey, content: TemplateResult | TemplateResult[], hint = field(key).hint): TemplateResult {
+  private stage(): TemplateResult {
+    const { label, choices = [] } = field('stage');
+    const about = choices.find(({ value }) => value === this.setup.stage)?.about;
     return html`
-      <div class="field">
-        <label for=${key}>${field(key).label}</label>
-        <select
-          id=${key}
-          data-key=${key}
-          .value=${live(this.setup[key])}
-          aria-invalid=${this.invalid(key)}
-          aria-describedby=${this.described(key, hint)}
-          @change=${(event: Event) => {
-            this.set(key, (event.target as HTMLSelectElement).value);
-          }}
-        >
-          ${content}
-        </select>
-        ${hint ? html`<p class="hint" id="${key}-hint">${hint}</p>` : nothing}
-      </div>
-    `;
-  }
-
-  private number(key: FieldKey): TemplateResult {
-    const { label, hint } = field(key);
-    return html`
-      <div class="field" title=${hint ?? nothing}>
-        <label for=${key}>${label}</label>
-        <input
-          id=${key}
-          data-key=${key}
-          type="number"
-          inputmode="numeric"
-          min="1"
-          step="1"
-          .value=${live(this.setup[key])}
-          aria-invalid=${this.invalid(key)}
-          aria-describedby=${this.described(key)}
-          @input=${(event: Event) => {
-            this.set(key, (event.target as HTMLInputElement).value);
-          }}
-        />
-        ${hint ? html`<p class="hidden" id="${key}-hint">${hint}</p>` : nothing}
-      </div>
-    `;
-  }
-
-  private segments(key: FieldKey): TemplateResult {
-    return html`
-      <fieldset aria-describedby=${this.described(key)}>
-        <legend>${field(key).label}</legend>
-        <div class="segments" aria-invalid=${nothing}>
-          ${(field(key).choices ?? []).map(
-            ({ value, label }) => html`
-              <label>
-                <input
-                  type="radio"
-                  name=${key}
-                  value=${value}
-                  data-key=${this.setup[key] === value ? key : nothing}
-                  .checked=${live(this.setup[key] === value)}
-                  @change=${() => {
-                    this.set(key, value);
-                  }}
-                /><span>${label}</span>
-              </label>
-            `,
-          )}
+      <fieldset data-key="stage" tabindex="-1" aria-describedby=${this.described('stage')}>
+        <legend>${label}</legend>
+        ${segmented({
+          name: 'stage',
+          value: this.setup.stage,
+          choices,
+          onChange: (value) => {
+            this.set('stage', value);
+          },
+        })}
+        <div class="below" aria-hidden="true">
+          ${choices.map(({ value }) => html`<span>${this.effect('stage', value)}</span>`)}
         </div>
-        ${this.error([key])}
+        <p class="hint" id="stage-hint">${about}</p>
+        ${this.error('stage')}
       </fieldset>
     `;
   }
 
-  private models(): TemplateResult {
-    const models = this.catalogue?.models ?? [];
-    if (models.length === 0) return html`<option value=${this.setup.model}>…</option>`;
-    return html`${[...models]
-      .sort((a, b) => Number(b.images) - Number(a.images))
-      .map(({ id, title }) => this.option({ value: id, label: title }, 'model'))}`;
+  /** A setting with a few choices: one line, which opens to what each choice means and does. */
+  private choice(key: FieldKey): TemplateResult {
+    const { label, hint, choices = [] } = field(key);
+    return html`
+      <details class="setting" ?open=${this.errors[key] !== undefined}>
+        <summary data-key=${key}><span>${label}</span><span class="value">${this.chosen(key)}</span></summary>
+        <fieldset aria-describedby=${this.described(key)}>
+          <legend class="hidden">${label}</legend>
+          ${hint ? html`<p class="hint" id="${key}-hint">${hint}</p>` : nothing}
+          ${choices.length > MOST_ROWS ? this.select(key) : choices.map(({ value, label, about }) => this.option(key, value, label, about))}
+        </fieldset>
+        ${this.error(key)}
+      </details>
+    `;
   }
 
-  private gpus(): TemplateResult {
-    const gpus = this.catalogue?.gpus ?? [];
-    if (gpus.length === 0) return html`<option value=${this.setup.gpu}>…</option>`;
-    const groups = ARCHITECTURES.map(([architecture, title]): [string, Gpu[]] => [
-      title,
-      gpus.filter((gpu) => gpu.architecture === architecture),
-    ]);
-    const listed = groups.flatMap(([, members]) => members);
-    groups.push(['AMD and others', gpus.filter((gpu) => !listed.includes(gpu))]);
-    return html`${groups
-      .filter(([, members]) => members.length > 0)
-      .map(
-        ([title, members]) =>
-          html`<optgroup label=${title}>
-            ${members.map(({ id, name }) => this.option({ value: id, label: name }, 'gpu'))}
-          </optgroup>`,
-      )}`;
+  private option(key: FieldKey, value: string, label: string, about: string): TemplateResult {
+    return html`<label class="option">
+      <input
+        type="radio"
+        name=${key}
+        value=${value}
+        .checked=${live(this.setup[key] === value)}
+        @change=${() => {
+          this.set(key, value);
+        }}
+      />
+      <span class="name">${label}</span>
+      <span class="effect">${this.effect(key, value)}</span>
+      <span class="about">${about}</span>
+    </label>`;
   }
 
-  private gpuHint(): string | undefined {
-    const gpu = this.catalogue?.gpus.find(({ id }) => id === this.setup.gpu);
-    if (!gpu) return undefined;
-    const known = `${(gpu.usable_bytes / 1024 ** 3).toFixed(2)} GiB usable, ${gpu.basis}`;
-    return gpu.calibrated ? known : `${known}; its libraries’ share is a guess`;
+  private select(key: FieldKey): TemplateResult {
+    const { label, choices = [] } = field(key);
+    return html`<select
+      aria-label=${label}
+      .value=${live(this.setup[key])}
+      @change=${(event: Event) => {
+        this.set(key, (event.target as HTMLSelectElement).value);
+      }}
+    >
+      ${choices.map(({ value, label }) => {
+        const effect = this.effect(key, value);
+        const note = effect === '' || effect === 'same' ? '' : ` (${effect})`;
+        return html`<option value=${value} ?selected=${this.setup[key] === value}>${label}${note}</option>`;
+      })}
+    </select>`;
   }
 
-  // Options render after their select: `selected` says which one from the start, `.value` from then on.
-  private option({ value, label }: Choice, key: FieldKey): TemplateResult {
-    return html`<option value=${value} ?selected=${this.setup[key] === value}>${label}</option>`;
+  /** A number, with what half and twice of it would do. */
+  private count(key: FieldKey): TemplateResult | typeof nothing {
+    if (!this.applies(key)) return nothing;
+    const { half, double } = neighbours(this.setup[key]);
+    return html`
+      <div class="field count">
+        <div class="line">${this.label(field(key))} <span class="hint" id="${key}-hint">${field(key).hint}</span></div>
+        <div class="stepper">${this.step(key, half)} ${this.input(key)} ${this.step(key, double)}</div>
+        ${slider(this.setup[key], field(key).label, (value) => {
+          this.set(key, value);
+        })}
+        ${this.error(key)}
+      </div>
+    `;
   }
 
-  private error(keys: FieldKey[]): TemplateResult[] {
-    return keys
-      .filter((key) => this.errors[key] !== undefined)
-      .map((key) => html`<p class="error wide" id="${key}-error">${field(key).label}: ${this.errors[key]}</p>`);
+  private step(key: FieldKey, value: string | null): TemplateResult {
+    if (value === null) return html`<span></span>`;
+    return html`<button
+      type="button"
+      @click=${() => {
+        this.set(key, value);
+      }}
+    >
+      <span class="hidden">${field(key).label}</span> ${value}
+      <span class="effect">${this.effect(key, value)}</span>
+    </button>`;
   }
 
-  private invalid(key: FieldKey): 'true' | 'false' {
-    return this.errors[key] === undefined ? 'false' : 'true';
+  private label({ key, label }: Field): TemplateResult {
+    return html`<label for=${key}>${label}</label>`;
   }
 
-  private described(key: FieldKey, hint = field(key).hint): string | typeof nothing {
-    const ids = [this.errors[key] === undefined ? '' : `${key}-error`, hint ? `${key}-hint` : ''].filter(Boolean);
+  private input(key: FieldKey): TemplateResult {
+    return html`<input
+      id=${key}
+      data-key=${key}
+      type="number"
+      inputmode="numeric"
+      min="1"
+      step="1"
+      .value=${live(this.setup[key])}
+      aria-invalid=${this.errors[key] === undefined ? 'false' : 'true'}
+      aria-describedby=${this.described(key)}
+      title=${ifDefined(field(key).hint)}
+      @input=${(event: Event) => {
+        this.set(key, (event.target as HTMLInputElement).value);
+      }}
+    />`;
+  }
+
+  private error(key: FieldKey): TemplateResult | typeof nothing {
+    const message = this.errors[key];
+    if (message === undefined) return nothing;
+    return html`<p class="error" id="${key}-error">${field(key).label}: ${message}</p>`;
+  }
+
+  private described(key: FieldKey): string | typeof nothing {
+    const hinted = key !== 'gpus' && (field(key).hint !== undefined || key === 'stage');
+    const ids = [this.errors[key] === undefined ? '' : `${key}-error`, hinted ? `${key}-hint` : ''].filter(Boolean);
     return ids.length > 0 ? ids.join(' ') : nothing;
+  }
+
+  /** What this choice alone would do to the peak: "−3.1 GiB". Empty for what is chosen, and until it is known. */
+  private effect(key: FieldKey, value: string): string {
+    const effect = this.effects.get(effectKey(key, value));
+    if (effect === undefined || this.total === null || this.setup[key] === value) return '';
+    return effect === null ? 'not possible' : change(effect.total - this.total);
+  }
+
+  private wanted(key: FieldKey): () => void {
+    return () => {
+      this.dispatchEvent(new CustomEvent<FieldKey>('wanted', { detail: key }));
+    };
   }
 
   private set(key: FieldKey, value: string): void {
     this.dispatchEvent(new CustomEvent<Setting>('setting', { detail: { key, value } }));
   }
 }
-
-function options(choices: readonly Choice[]): TemplateResult {
-  return html`${choices.map(({ value, label }) => html`<option value=${value}>${label}</option>`)}`;
-}
-
-export type { Field };
 
 customElements.define('oometer-form', OometerForm);

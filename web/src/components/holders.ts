@@ -3,33 +3,44 @@ import { repeat } from 'lit/directives/repeat.js';
 import { bar } from '../charts/bar';
 import { factorSegments, moduleRows, totalSegments, type Row } from '../charts/stack';
 import { exact, gibNumber, percent } from '../format/bytes';
-import { FACTORS, sum } from '../format/factors';
 import { deathPlace, peakPlace } from '../format/words';
 import { styles } from '../styles/inline';
 import { breakable } from './breakable';
+import { copyTable } from './copy-table';
+import './icicle';
+import './layers';
+import { segmented, segmentedStyles } from './segmented';
+import { term } from './term';
 import { fill, shared } from '../styles/shared';
 import type { Report } from '../wasm/report';
+
+const VIEWS = [
+  { value: 'map', label: 'Map', about: 'Modules as wide as what they hold' },
+  { value: 'bars', label: 'Bars', about: 'Modules by purpose' },
+  { value: 'table', label: 'Table', about: 'Every layer in numbers' },
+];
 
 /** Where it goes: what the memory is held for, and by which module. */
 export class OometerHolders extends LitElement {
   static override properties = {
     report: { attribute: false },
     open: { state: true },
-    numbers: { state: true },
+    view: { state: true },
   };
   declare report: Report | null;
   declare private open: ReadonlySet<string>;
-  declare private numbers: boolean;
+  declare private view: string;
 
   constructor() {
     super();
     this.report = null;
     this.open = new Set();
-    this.numbers = false;
+    this.view = 'map';
   }
 
   static override styles = [
     shared,
+    segmentedStyles,
     css`
       .columns {
         display: grid;
@@ -37,16 +48,22 @@ export class OometerHolders extends LitElement {
         gap: 2rem 2.5rem;
         align-items: start;
       }
-      .numbers .columns {
-        grid-template-columns: minmax(0, 1fr);
-      }
-      .numbers .columns > table {
-        max-width: 26rem;
-      }
       @media (max-width: 64rem) {
         .columns {
           grid-template-columns: minmax(0, 1fr);
         }
+      }
+      fieldset {
+        margin: 0;
+        padding: 0;
+        border: 0;
+      }
+      .heading h3 {
+        font-weight: 400;
+        color: var(--text-soft);
+      }
+      .modules oometer-copy {
+        margin-top: 0.6rem;
       }
       caption {
         padding-bottom: 0.25rem;
@@ -69,18 +86,6 @@ export class OometerHolders extends LitElement {
         border-top: 1px solid var(--line-strong);
         border-bottom: 0;
         font-weight: 600;
-      }
-      .title {
-        display: flex;
-        justify-content: space-between;
-        align-items: center;
-        gap: 1rem;
-      }
-      .title h3 {
-        margin: 0;
-        font-size: 0.8125rem;
-        font-weight: 400;
-        color: var(--text-soft);
       }
       .modules td.chart {
         width: 50%;
@@ -158,13 +163,46 @@ export class OometerHolders extends LitElement {
     const { report } = this;
     if (!report) return nothing;
     return html`
-      <section aria-labelledby="where" class=${this.numbers ? 'numbers' : ''}>
+      <section aria-labelledby="where">
         <h2 id="where">Where it goes</h2>
         <p>${peakPlace(report)} ${deathPlace(report) ?? nothing}</p>
-        <div class="columns">${this.factors(report)} ${this.modules(report)}</div>
+        <div class="columns">
+          ${this.factors(report)}
+          <div class="modules">
+            <div class="heading">
+              <h3 id="by-module">
+                By module, at the peak: ${term('allocated', `${gibNumber(report.peak.allocated, 2)} GiB`)} in tensors
+              </h3>
+              <fieldset>
+                <legend class="hidden">Show modules as</legend>
+                ${segmented({
+                  name: 'view',
+                  value: this.view,
+                  choices: VIEWS,
+                  onChange: (value) => {
+                    this.view = value;
+                  },
+                })}
+              </fieldset>
+            </div>
+            ${
+              this.view === 'map'
+                ? html`<oometer-icicle .report=${report}></oometer-icicle>`
+                : this.view === 'bars'
+                  ? this.bars(report)
+                  : html`<oometer-layers .report=${report}></oometer-layers>`
+            }
+            ${this.view === 'map' ? nothing : copyTable(this.table)}
+          </div>
+        </div>
       </section>
     `;
   }
+
+  private readonly table = (): HTMLTableElement | null | undefined =>
+    this.view === 'table'
+      ? this.renderRoot.querySelector('oometer-layers')?.shadowRoot?.querySelector('table')
+      : this.renderRoot.querySelector<HTMLTableElement>('.modules table');
 
   private factors(report: Report): TemplateResult {
     const { total } = report.peak;
@@ -185,8 +223,8 @@ export class OometerHolders extends LitElement {
             ({ key, label, about, bytes }) => html`
               <tr>
                 <th scope="row">
-                  <span class="factor" title=${about}>
-                    <span class="swatch" .style=${styles({ background: fill(key) })}></span>${label}
+                  <span class="factor">
+                    <span class="swatch" .style=${styles({ background: fill(key) })}></span>${term(key, label, about)}
                   </span>
                 </th>
                 <td class="number" title=${exact(bytes)}>${gibNumber(bytes, 2)}</td>
@@ -197,7 +235,7 @@ export class OometerHolders extends LitElement {
         </tbody>
         <tfoot>
           <tr>
-            <th scope="row">Total</th>
+            <th scope="row">${term('total', 'Total')}</th>
             <td class="number" title=${exact(total)}>${gibNumber(total, 2)}</td>
             <td class="number soft">100 %</td>
           </tr>
@@ -206,70 +244,33 @@ export class OometerHolders extends LitElement {
     `;
   }
 
-  private modules(report: Report): TemplateResult {
+  private bars(report: Report): TemplateResult {
     const rows = moduleRows(report.modules, this.open);
     const largest = Math.max(...rows.map(({ total }) => total));
     return html`
-      <div class="modules">
-        <div class="title">
-          <h3 id="by-module">By module, at the peak: ${gibNumber(report.peak.allocated, 2)} GiB in tensors</h3>
-          <button aria-pressed=${this.numbers ? 'true' : 'false'} @click=${() => (this.numbers = !this.numbers)}>
-            Numbers
-          </button>
-        </div>
-        <div class="scroll" tabindex=${this.numbers ? '0' : nothing} role="group" aria-labelledby="by-module">
-          <table aria-labelledby="by-module">
-            <thead>
-              <tr>
-                <th scope="col">Module</th>
-                ${
-                  this.numbers
-                    ? FACTORS.map(({ label }) => html`<th scope="col" class="number">${label}</th>`)
-                    : html`<th scope="col"><span class="hidden">By purpose</span></th>`
-                }
-                <th scope="col" class="number">${this.numbers ? 'Total, GiB' : 'GiB'}</th>
-              </tr>
-            </thead>
-            <tbody>
-              ${repeat(
-                rows,
-                ({ module }) => module.path,
-                (row) => html`
-                  <tr>
-                    <th scope="row" .style=${styles({ 'padding-left': `${row.depth}rem` })}>${this.name(row)}</th>
-                    ${
-                      this.numbers
-                        ? FACTORS.map(
-                            ({ key }) =>
-                              html`<td class="number" title=${exact(row.module[key])}>
-                                ${row.module[key] === 0 ? '–' : gibNumber(row.module[key], 2)}
-                              </td>`,
-                          )
-                        : html`<td class="chart">${bar(factorSegments(row.module), largest)}</td>`
-                    }
-                    <td class="number" title=${exact(row.total)}>${gibNumber(row.total, 2)}</td>
-                  </tr>
-                `,
-              )}
-            </tbody>
-            ${
-              this.numbers
-                ? html`<tfoot>
-                    <tr>
-                      <th scope="row">Total</th>
-                      ${FACTORS.map(
-                        ({ key }) =>
-                          html`<td class="number" title=${exact(report.breakdown[key])}>
-                            ${gibNumber(report.breakdown[key], 2)}
-                          </td>`,
-                      )}
-                      <td class="number">${gibNumber(sum(report.breakdown), 2)}</td>
-                    </tr>
-                  </tfoot>`
-                : nothing
-            }
-          </table>
-        </div>
+      <div class="scroll">
+        <table aria-labelledby="by-module">
+          <thead>
+            <tr>
+              <th scope="col">Module</th>
+              <th scope="col"><span class="hidden">By purpose</span></th>
+              <th scope="col" class="number">GiB</th>
+            </tr>
+          </thead>
+          <tbody>
+            ${repeat(
+              rows,
+              ({ module }) => module.path,
+              (row) => html`
+                <tr>
+                  <th scope="row" .style=${styles({ 'padding-left': `${row.depth}rem` })}>${this.name(row)}</th>
+                  <td class="chart">${bar(factorSegments(row.module), largest)}</td>
+                  <td class="number" title=${exact(row.total)}>${gibNumber(row.total, 2)}</td>
+                </tr>
+              `,
+            )}
+          </tbody>
+        </table>
       </div>
     `;
   }

@@ -2,6 +2,7 @@ import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, size } from '../format/bytes';
 import { shape } from '../format/words';
 import { breakable } from './breakable';
+import { copyTable } from './copy-table';
 import { shared } from '../styles/shared';
 import type { LargeTensor, Report } from '../wasm/report';
 
@@ -22,7 +23,9 @@ export class OometerTensors extends LitElement {
   static override styles = [
     shared,
     css`
-      button {
+      .tools {
+        display: flex;
+        gap: 0.5rem;
         margin-top: 0.75rem;
       }
       td.module {
@@ -57,13 +60,16 @@ export class OometerTensors extends LitElement {
             </tbody>
           </table>
         </div>
-        ${
-          tensors.length > FIRST
-            ? html`<button @click=${() => (this.all = !this.all)}>
-                ${this.all ? `Show the first ${FIRST}` : `Show all ${tensors.length}`}
-              </button>`
-            : nothing
-        }
+        <div class="tools">
+          ${
+            tensors.length > FIRST
+              ? html`<button @click=${() => (this.all = !this.all)}>
+                  ${this.all ? `Show the first ${FIRST}` : `Show all ${tensors.length}`}
+                </button>`
+              : nothing
+          }
+          ${copyTable(() => this.renderRoot.querySelector('table'))}
+        </div>
       </section>
     `;
   }

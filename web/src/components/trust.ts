@@ -1,6 +1,7 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { count, exact, gib } from '../format/bytes';
 import { shared } from '../styles/shared';
+import { term } from './term';
 import type { Report } from '../wasm/report';
 
 /** How far to trust the answer: its interval, what it assumes, what it leaves out. */
@@ -47,9 +48,8 @@ export class OometerTrust extends LitElement {
       <section aria-labelledby="trust">
         <h2 id="trust">How far to trust it</h2>
         <p>
-          The total lies between <span title=${exact(interval.low)}>${gib(interval.low)}</span> and
-          <span title=${exact(interval.high)}>${gib(interval.high)}</span
-          >${interval.basis ? `: ${interval.basis}` : ''}.
+          The total lies between ${term('interval', gib(interval.low), `${exact(interval.low)}: why`)} and
+          ${term('interval', gib(interval.high), `${exact(interval.high)}: why`)}${interval.basis ? `: ${interval.basis}` : ''}.
         </p>
         <div class="columns">${list('Assumed', report.assumptions)} ${list('Not modelled', report.unmodelled)}</div>
         <p class="small soft">

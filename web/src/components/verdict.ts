@@ -5,6 +5,7 @@ import { exact, gib } from '../format/bytes';
 import { verdict } from '../format/words';
 import { styles } from '../styles/inline';
 import { shared } from '../styles/shared';
+import { term } from './term';
 import type { Report, Verdict } from '../wasm/report';
 
 const TICK = svg`<path d="M5.5 12.5l4.200 4.200 8.800-9.400" />`;
@@ -178,7 +179,10 @@ export class OometerVerdict extends LitElement {
         <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[report.verdict]}</svg>
         <div>
           <h2>${words.headline}<span class="hidden">:</span></h2>
-          <p class="detail" title="${exact(report.peak.total)} of ${exact(report.gpu.usable_bytes)}">${words.detail}</p>
+          <p class="detail">
+            ${term('total', words.amount, `${exact(report.peak.total)}: how this is calculated`)} of
+            ${term('limit', words.limit, `${exact(report.gpu.usable_bytes)}: where this comes from`)} ${words.place}
+          </p>
         </div>
       </div>
       <div class="track" role="img" aria-label=${this.summary(report)}>

@@ -5,7 +5,13 @@ import { gib, gibNumber, size } from './bytes';
 export interface VerdictWords {
   /** "Fits with 8.1 GiB to spare" */
   headline: string;
-  /** "71.0 ± 1.4 of 79.1 GiB on each of 8 × H100 80GB" */
+  /** "71.0 ± 1.4" */
+  amount: string;
+  /** "79.1 GiB" */
+  limit: string;
+  /** "on each of 8 × H100 80GB", with what the headline leaves open */
+  place: string;
+  /** All but the headline: "71.0 ± 1.4 of 79.1 GiB on each of 8 × H100 80GB" */
   detail: string;
 }
 
@@ -24,15 +30,22 @@ export function where(gpu: string, count: number): string {
 export function verdict(report: Report, gpu: string, count: number): VerdictWords {
   const { peak, interval, headroom } = report;
   const amount = withInterval(peak.total, interval.low, interval.high);
-  const detail = `${amount} of ${gib(report.gpu.usable_bytes)} ${where(gpu, count)}`;
-  if (report.verdict === 'fits') return { headline: `Fits with ${gib(headroom)} to spare`, detail };
-  if (report.verdict === 'tight') {
-    return { headline: `Tight, with ${gib(headroom)} to spare`, detail: `${detail}; the upper end does not fit` };
-  }
-  if (headroom >= 0) {
-    return { headline: 'Does not fit: too fragmented', detail: `${detail}, but in pieces` };
-  }
-  return { headline: `Does not fit: ${gib(-headroom)} too much`, detail };
+  const limit = gib(report.gpu.usable_bytes);
+  const words = (headline: string, more = ''): VerdictWords => {
+    const place = where(gpu, count) + more;
+    return { headline, amount, limit, place, detail: `${amount} of ${limit} ${place}` };
+  };
+  if (report.verdict === 'fits') return words(`Fits with ${gib(headroom)} to spare`);
+  if (report.verdict === 'tight') return words(`Tight, with ${gib(headroom)} to spare`, '; the upper end does not fit');
+  if (headroom >= 0) return words('Does not fit: too fragmented', ', but in pieces');
+  return words(`Does not fit: ${gib(-headroom)} too much`);
+}
+
+/** "−3.1 GiB": what a change does to the peak; "same" where it rounds to nothing. */
+export function change(bytes: number): string {
+  const text = gib(Math.abs(bytes));
+  if (Number(gibNumber(Math.abs(bytes))) === 0) return 'same';
+  return (bytes < 0 ? '−' : '+') + text;
 }
 
 const PHASES: Record<string, string> = {

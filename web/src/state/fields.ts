@@ -2,11 +2,12 @@
 //
 // A setup holds what stands in each field, as text, so that a half-typed number survives; `toJob` makes a job of it.
 // Keys and values are what permalinks hold: once published, they keep their meaning.
-import type { Preset } from '../wasm/catalogue';
 import type { Job } from './job.generated';
+import type { Model, Traits } from './model';
 
 export type FieldKey =
   | 'model'
+  | 'config'
   | 'stage'
   | 'gpu'
   | 'gpus'
@@ -30,6 +31,8 @@ export type Setup = Record<FieldKey, string>;
 export interface Choice {
   value: string;
   label: string;
+  /** One sentence: what one gets by choosing it. */
+  about: string;
 }
 
 export interface Field {
@@ -37,153 +40,192 @@ export interface Field {
   label: string;
   /** One sentence: what it is, or what it does to memory. */
   hint?: string;
-  kind: 'preset' | 'gpu' | 'segments' | 'select' | 'count' | 'number';
+  kind: 'catalogue' | 'config' | 'choice' | 'count';
   choices?: readonly Choice[];
   /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
   pointers: readonly string[];
   /** Whether the field means anything for this model. */
-  applies?: (preset: Preset) => boolean;
+  applies?: (model: Traits) => boolean;
 }
 
-const choices = (...pairs: [value: string, label: string][]): Choice[] =>
-  pairs.map(([value, label]) => ({ value, label }));
+const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
+  rows.map(([value, label, about]) => ({ value, label, about }));
 
 export const FIELDS: readonly Field[] = [
-  { key: 'model', label: 'Model', kind: 'preset', pointers: ['/model'] },
+  { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
+  // A pasted config.json, packed; where there is one, it stands for the model.
+  { key: 'config', label: 'Own model', kind: 'config', pointers: [] },
   {
     key: 'stage',
     label: 'Stage',
-    kind: 'segments',
-    choices: choices(['pretrain', 'Pre-train'], ['finetune', 'Fine-tune'], ['full', 'Full']),
+    kind: 'choice',
+    choices: choices(
+      ['pretrain', 'Pre-train', 'Only the projector between image and text learns.'],
+      ['finetune', 'Fine-tune', 'Projector and language model learn; the vision encoder is frozen.'],
+      ['full', 'Full', 'Every weight learns.'],
+    ),
     pointers: ['/training/stage'],
   },
-  { key: 'gpu', label: 'GPU', kind: 'gpu', pointers: ['/gpu'] },
-  { key: 'gpus', label: 'Count', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
+  { key: 'gpu', label: 'GPU', kind: 'catalogue', pointers: ['/gpu'] },
+  { key: 'gpus', label: 'Count', hint: 'GPUs in the job.', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
   {
     key: 'mbs',
     label: 'Micro-batch',
-    hint: 'Samples a GPU processes at once.',
+    hint: 'samples on one GPU at once',
     kind: 'count',
     pointers: ['/data/micro_batch_size'],
   },
   {
     key: 'seq',
     label: 'Sequence length',
-    hint: 'All tokens of a sample.',
+    hint: 'tokens, those of images too',
     kind: 'count',
     pointers: ['/data/sequence_length'],
-    applies: (preset) => preset.text,
+    applies: (model) => model.text,
   },
   {
     key: 'images',
     label: 'Images per sample',
+    hint: 'through the vision encoder',
     kind: 'count',
     pointers: ['/data/images_per_sample'],
-    applies: (preset) => preset.images && preset.text,
+    applies: (model) => model.images && model.text,
   },
   {
     key: 'checkpointing',
     label: 'Activation checkpointing',
-    hint: 'Much less memory, about a third more time.',
-    kind: 'select',
+    hint: 'Forget activations, and compute them again when the backward pass needs them.',
+    kind: 'choice',
     choices: choices(
-      ['none', 'Off'],
-      ['non-reentrant', 'On (non-reentrant)'],
-      ['reentrant', 'On (reentrant, the older way)'],
+      ['none', 'Off', 'Every activation is kept: fastest, and the most memory.'],
+      ['non-reentrant', 'On', 'Only each block’s input is kept; about a third more time.'],
+      ['reentrant', 'On, reentrant', 'PyTorch’s older way, with its own peaks.'],
     ),
     pointers: ['/training/activation_checkpointing'],
   },
   {
     key: 'parallel',
-    label: 'Data parallelism',
-    hint: 'ZeRO-2 spreads gradients and optimizer states.',
-    kind: 'select',
-    choices: choices(['none', 'None (one GPU)'], ['zero2', 'DeepSpeed ZeRO-2']),
+    label: 'Parallelism',
+    hint: 'How the GPUs share the work and the memory.',
+    kind: 'choice',
+    choices: choices(
+      ['none', 'None', 'One GPU holds everything.'],
+      [
+        'zero2',
+        'DeepSpeed ZeRO-2',
+        'Each GPU has its own samples; gradients and optimizer states are spread over all.',
+      ],
+    ),
     pointers: ['/parallel'],
   },
   {
     key: 'precision',
     label: 'Precision',
-    hint: 'Mixed keeps fp32 weights, computes in 16 bits.',
-    kind: 'select',
+    hint: 'The number format of weights and computation.',
+    kind: 'choice',
     choices: choices(
-      ['bf16', 'bf16'],
-      ['fp16', 'fp16'],
-      ['fp32', 'fp32'],
-      ['amp-bf16', 'Mixed: fp32 + bf16 autocast'],
-      ['amp-fp16', 'Mixed: fp32 + fp16 autocast'],
+      ['bf16', 'bf16', 'Two bytes a weight; the usual choice since A100.'],
+      ['fp16', 'fp16', 'Two bytes a weight; for older GPUs.'],
+      ['fp32', 'fp32', 'Four bytes a weight, four an activation.'],
+      ['amp-bf16', 'Mixed, bf16', 'fp32 weights, computed in bf16 (autocast).'],
+      ['amp-fp16', 'Mixed, fp16', 'fp32 weights, computed in fp16 (autocast).'],
     ),
     pointers: ['/training/precision'],
   },
   {
     key: 'optimizer',
     label: 'Optimizer',
-    kind: 'select',
-    choices: choices(['adamw', 'AdamW'], ['adam', 'Adam'], ['sgd', 'SGD'], ['sgd-momentum', 'SGD with momentum']),
+    hint: 'What it remembers of each trained weight.',
+    kind: 'choice',
+    choices: choices(
+      ['adamw', 'AdamW', 'Two moments a weight; the usual choice.'],
+      ['adam', 'Adam', 'Two moments a weight.'],
+      ['sgd', 'SGD', 'Nothing a weight; rarely trains a transformer well.'],
+      ['sgd-momentum', 'SGD, momentum', 'One moment a weight.'],
+    ),
     pointers: ['/training/optimizer'],
   },
   {
     key: 'impl',
-    label: 'Implementation',
-    kind: 'select',
-    choices: choices(['fused', 'fused'], ['foreach', 'foreach'], ['for-loop', 'for-loop']),
+    label: 'Optimizer kernels',
+    hint: 'How PyTorch runs the optimizer; it changes what its step holds for a moment.',
+    kind: 'choice',
+    choices: choices(
+      ['fused', 'fused', 'One kernel, no temporaries.'],
+      ['foreach', 'foreach', 'Many weights at once: temporaries as large as the weights.'],
+      ['for-loop', 'for-loop', 'One weight after another: slow, small temporaries.'],
+    ),
     pointers: ['/training/optimizer/implementation'],
   },
   {
     key: 'attention',
     label: 'Attention',
-    hint: 'eager and math keep a score per pair of tokens.',
-    kind: 'select',
+    hint: 'Which kernel computes attention.',
+    kind: 'choice',
     choices: choices(
-      ['sdpa', 'SDPA (PyTorch chooses)'],
-      ['sdpa-flash', 'SDPA, flash'],
-      ['sdpa-efficient', 'SDPA, memory-efficient'],
-      ['sdpa-cudnn', 'SDPA, cuDNN'],
-      ['sdpa-math', 'SDPA, math'],
-      ['eager', 'eager'],
+      ['sdpa', 'SDPA', 'PyTorch picks the best kernel for the GPU.'],
+      ['sdpa-flash', 'SDPA, flash', 'FlashAttention: keeps no score per pair of tokens.'],
+      ['sdpa-efficient', 'SDPA, efficient', 'The memory-efficient kernel.'],
+      ['sdpa-cudnn', 'SDPA, cuDNN', 'NVIDIA’s own kernel.'],
+      ['sdpa-math', 'SDPA, math', 'No special kernel: a score per pair of tokens.'],
+      ['eager', 'eager', 'Plain PyTorch: keeps several scores per pair of tokens.'],
     ),
     pointers: ['/training/attention'],
   },
   {
     key: 'accumulate',
-    label: 'Gradient accumulation steps',
+    label: 'Gradient accumulation',
+    hint: 'micro-batches a step',
     kind: 'count',
     pointers: ['/training/gradient_accumulation_steps'],
   },
   {
     key: 'clip',
     label: 'Gradient clipping',
-    kind: 'select',
-    choices: choices(['off', 'Off'], ['1', 'To a norm of 1']),
+    hint: 'Scales gradients down where their norm is too large.',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'Off', 'Gradients stay as they are.'],
+      ['1', 'To 1', 'To a norm of 1, as most recipes do.'],
+    ),
     pointers: ['/training/max_grad_norm'],
   },
   {
     key: 'framework',
     label: 'Framework',
-    kind: 'select',
-    choices: choices(['transformers', 'Hugging Face transformers'], ['llava', 'Original LLaVA code']),
+    hint: 'Whose model code runs.',
+    kind: 'choice',
+    choices: choices(
+      ['transformers', 'transformers', 'Hugging Face’s, checked against real runs.'],
+      ['llava', 'LLaVA’s code', 'The original repository: from its source, so less sure.'],
+    ),
     pointers: ['/runtime/framework', '/runtime/transformers'],
-  },
-  {
-    key: 'torch',
-    label: 'PyTorch',
-    kind: 'select',
-    choices: Array.from({ length: 16 }, (_, i) => `2.${15 - i}`).map((value) => ({ value, label: value })),
-    pointers: ['/runtime/torch'],
   },
   {
     key: 'segments',
     label: 'Expandable segments',
-    hint: 'Less is lost to fragmentation.',
-    kind: 'select',
-    choices: choices(['off', 'Off'], ['on', 'On']),
+    hint: 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'Off', 'PyTorch’s default.'],
+      ['on', 'On', 'The allocator’s pieces can grow, so less is lost between them.'],
+    ),
     pointers: ['/runtime/expandable_segments'],
+  },
+  {
+    key: 'torch',
+    label: 'PyTorch',
+    hint: 'Versions allocate differently.',
+    kind: 'choice',
+    choices: Array.from({ length: 16 }, (_, i) => `2.${15 - i}`).map((value) => ({ value, label: value, about: '' })),
+    pointers: ['/runtime/torch'],
   },
 ];
 
 /** What the page shows first. Permalinks of version 1 hold what differs from it, so it is frozen with that version. */
 export const START: Readonly<Setup> = {
   model: 'llava-1.5-7b',
+  config: '',
   stage: 'finetune',
   gpu: 'h100-80gb',
   gpus: '8',
@@ -233,9 +275,9 @@ function number(text: string): number {
 }
 
 /** A count that cannot be sent to the core: empty, or not a number at all. */
-export function unreadable(setup: Setup, preset: Preset): { field: Field; message: string } | null {
+export function unreadable(setup: Setup, model: Traits): { field: Field; message: string } | null {
   for (const candidate of FIELDS) {
-    if (candidate.kind !== 'count' || candidate.applies?.(preset) === false) continue;
+    if (candidate.kind !== 'count' || candidate.applies?.(model) === false) continue;
     if (!Number.isFinite(number(setup[candidate.key]))) {
       return { field: candidate, message: `Type a whole number, such as ${START[candidate.key]}.` };
     }
@@ -244,12 +286,12 @@ export function unreadable(setup: Setup, preset: Preset): { field: Field; messag
 }
 
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
-export function toJob(setup: Setup, preset: Preset): Job {
-  const applies = (key: FieldKey): boolean => field(key).applies?.(preset) !== false;
+export function toJob(setup: Setup, model: Model): Job {
+  const applies = (key: FieldKey): boolean => field(key).applies?.(model) !== false;
   const zero = /^zero(\d)$/.exec(setup.parallel);
   const job = {
     version: 1,
-    model: { preset: setup.model },
+    model: model.job,
     task: 'train',
     data: {
       micro_batch_size: number(setup.mbs),
@@ -282,9 +324,10 @@ export function toJob(setup: Setup, preset: Preset): Job {
 }
 
 /** The setup after one field has changed. Picking a model brings its usual length, unless another was typed. */
-export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Preset[]): Setup {
+export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[]): Setup {
   const next = { ...setup, [key]: value };
   if (key === 'model') {
+    next.config = '';
     const usual = (id: string): string => String(presets.find((preset) => preset.id === id)?.sequence_length ?? '');
     const untouched = setup.seq === START.seq || setup.seq === usual(setup.model);
     if (untouched && usual(value) !== '') next.seq = usual(value);

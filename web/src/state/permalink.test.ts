@@ -10,15 +10,15 @@ describe('write', () => {
   });
   it('survives whatever was typed', () => {
     const setup = { ...START, mbs: '1,000 ', seq: '-1.5e3' };
-    expect(read(write(setup))).toEqual({ setup, problems: [] });
+    expect(read(write(setup))).toEqual({ setup, pins: [], problems: [] });
   });
 });
 
 describe('read', () => {
   it('of nothing is the start', () => {
-    expect(read('')).toEqual({ setup: START, problems: [] });
-    expect(read('#')).toEqual({ setup: START, problems: [] });
-    expect(read('#v1')).toEqual({ setup: START, problems: [] });
+    expect(read('')).toEqual({ setup: START, pins: [], problems: [] });
+    expect(read('#')).toEqual({ setup: START, pins: [], problems: [] });
+    expect(read('#v1')).toEqual({ setup: START, pins: [], problems: [] });
   });
 
   it('applies what it can and names what it cannot', () => {
@@ -52,9 +52,34 @@ describe('read', () => {
   });
 });
 
+describe('pins', () => {
+  const small: Setup = { ...START, mbs: '1' };
+  const own: Setup = { ...START, config: 'q1YqLkksSVWyUlAqzszJTFWyqgYA' };
+
+  it('stand after slashes, even where all are the start', () => {
+    expect(write(START, [small])).toBe('#v1?/mbs=1');
+    expect(write(small, [START, own])).toBe('#v1?mbs=1//config=q1YqLkksSVWyUlAqzszJTFWyqgYA');
+    expect(write(small, [START])).toBe('#v1?mbs=1/');
+    for (const pins of [[small], [START], [START, START], [own, small, START, own]]) {
+      expect(read(write(START, pins))).toEqual({ setup: START, pins, problems: [] });
+    }
+  });
+
+  it('are no more than fit beside each other', () => {
+    const link = read('#v1?/mbs=1/mbs=2/mbs=3/mbs=4/mbs=5');
+    expect(link.pins).toHaveLength(4);
+    expect(link.problems).toHaveLength(1);
+  });
+
+  it('name what is wrong with them', () => {
+    expect(read('#v1?mbs=1/x=1&config=<b>').problems).toHaveLength(2);
+  });
+});
+
 interface Sample {
   link: string;
   differs: Partial<Setup>;
+  pins: Partial<Setup>[];
 }
 
 // Links that were given out: they open for ever. Add samples; never change one.
@@ -64,14 +89,15 @@ const samples = readdirSync(folder)
   .flatMap((name) => readFileSync(new URL(name, folder), 'utf8').split('\n'))
   .filter((line) => line.startsWith('#v'))
   .map((line): Sample => {
-    const [link = '', differs = ''] = line.split('\t');
-    return { link, differs: JSON.parse(differs) as Partial<Setup> };
+    const [link = '', differs = '', pins = '[]'] = line.split('\t');
+    return { link, differs: JSON.parse(differs) as Partial<Setup>, pins: JSON.parse(pins) as Partial<Setup>[] };
   });
 
 it('has samples to keep', () => {
   expect(samples.length).toBeGreaterThan(5);
 });
 
-it.each(samples)('still opens $link', ({ link, differs }) => {
-  expect(read(link)).toEqual({ setup: { ...START, ...differs }, problems: [] });
+it.each(samples)('still opens $link', ({ link, differs, pins }) => {
+  const full = (part: Partial<Setup>): Setup => ({ ...START, ...part });
+  expect(read(link)).toEqual({ setup: full(differs), pins: pins.map(full), problems: [] });
 });

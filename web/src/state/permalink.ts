@@ -1,4 +1,5 @@
-// The address of a setup: `#v1?model=llava-1.5-13b&mbs=16`, only what differs from the page's start.
+// The address of a view: `#v1?model=llava-1.5-13b&mbs=16/mbs=8`: what differs from the page's start in the setup that is
+// shown, and after each slash in one that is pinned beside it.
 //
 // It stands in the fragment, which a browser never sends. Old links keep opening: a new version adds a reader here and
 // samples to tests/permalinks, and the readers of the old ones stay.
@@ -7,12 +8,21 @@ import { FIELDS, START, type Field, type FieldKey, type Setup } from './fields';
 export const VERSION = 'v1';
 const PREFIX = `#${VERSION}?`;
 
-/** A link longer than this is nobody's: the settings take a few hundred characters. */
-const LONGEST = 4096;
-const LONGEST_VALUE = 64;
+/** As many as stand side by side on a screen. */
+export const MOST_PINS = 4;
 
-export interface Link {
+/** Longer links than these are nobody's: settings take a few hundred characters, a packed config a few thousand. */
+const LONGEST = 200_000;
+const LONGEST_VALUE = 64;
+const LONGEST_CONFIG = 40_000;
+
+/** What a link shows. */
+export interface View {
   setup: Setup;
+  pins: Setup[];
+}
+
+export interface Link extends View {
   /** What could not be read, as sentences; the rest of the link has been applied. */
   problems: string[];
 }
@@ -20,33 +30,46 @@ export interface Link {
 /** What may stand in the fields whose choices the core knows. */
 export type Known = Partial<Record<FieldKey, readonly string[]>>;
 
-export function write(setup: Setup): string {
-  const parts = FIELDS.filter(({ key }) => setup[key] !== START[key]).map(
-    ({ key }) => `${key}=${encodeURIComponent(setup[key])}`,
-  );
-  return parts.length > 0 ? PREFIX + parts.join('&') : '';
+export function write(setup: Setup, pins: readonly Setup[] = []): string {
+  const text = [setup, ...pins].map(differences).join('/');
+  return text === '' ? '' : PREFIX + text;
+}
+
+/** What differs from the start; the shortest that tells two setups apart. */
+export function differences(setup: Setup): string {
+  return FIELDS.filter(({ key }) => setup[key] !== START[key])
+    .map(({ key }) => `${key}=${encodeURIComponent(setup[key])}`)
+    .join('&');
 }
 
 /** Never throws: whatever cannot be read is told in `problems`, and the page's start stands in for it. */
 export function read(fragment: string, known: Known = {}): Link {
-  const setup: Setup = { ...START };
-  const problems: string[] = [];
-  if (fragment === '' || fragment === '#') return { setup, problems };
-  if (fragment.length > LONGEST) return { setup, problems: ['It is too long to be a link of this page.'] };
+  const start = (...problems: string[]): Link => ({ setup: { ...START }, pins: [], problems });
+  if (fragment === '' || fragment === '#') return start();
+  if (fragment.length > LONGEST) return start('It is too long to be a link of this page.');
   const version = /^#(v\d{1,3})(\?|$)/.exec(fragment)?.[1];
-  if (version === undefined) return { setup, problems: ['It does not begin as a link of this page does.'] };
+  if (version === undefined) return start('It does not begin as a link of this page does.');
   if (version !== VERSION) {
-    return {
-      setup,
-      problems: [`It was made by another version of this page (${version}; this one reads ${VERSION}).`],
-    };
+    return start(`It was made by another version of this page (${version}; this one reads ${VERSION}).`);
   }
-  for (const part of fragment.slice(PREFIX.length).split('&')) {
+  const problems: string[] = [];
+  const [first = '', ...rest] = fragment.slice(PREFIX.length).split('/');
+  if (rest.length > MOST_PINS) problems.push(`It pins more than ${MOST_PINS} configurations.`);
+  return {
+    setup: readSetup(first, known, problems),
+    pins: rest.slice(0, MOST_PINS).map((text) => readSetup(text, known, problems)),
+    problems,
+  };
+}
+
+function readSetup(text: string, known: Known, problems: string[]): Setup {
+  const setup: Setup = { ...START };
+  for (const part of text.split('&')) {
     if (part === '') continue;
     const problem = apply(setup, part, known);
     if (problem !== null) problems.push(problem);
   }
-  return { setup, problems };
+  return setup;
 }
 
 function apply(setup: Setup, part: string, known: Known): string | null {
@@ -65,6 +88,7 @@ function apply(setup: Setup, part: string, known: Known): string | null {
 }
 
 function accepts(target: Field, value: string, known: Known): boolean {
+  if (target.kind === 'config') return value.length <= LONGEST_CONFIG && /^[\w-]*$/.test(value);
   const allowed = target.choices?.map((choice) => choice.value) ?? known[target.key];
   // A number that is wrong stays in its field, where the core says what is wrong with it.
   return allowed ? allowed.includes(value) : value.length <= LONGEST_VALUE && /^[\w.,+\- ]*$/.test(value);

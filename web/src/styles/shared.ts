@@ -26,12 +26,39 @@ export const shared = css`
   a {
     color: var(--accent);
   }
+  a.term {
+    color: inherit;
+    text-decoration: underline dotted var(--line-strong);
+    text-underline-offset: 0.2em;
+  }
+  a.term:hover {
+    text-decoration: underline solid var(--accent);
+  }
+  .heading {
+    display: flex;
+    flex-wrap: wrap;
+    justify-content: space-between;
+    align-items: center;
+    gap: 0.5rem 1rem;
+    margin-bottom: 0.6rem;
+  }
+  .heading > h2,
+  .heading > h3 {
+    margin: 0;
+  }
+  h3 {
+    margin: 0 0 0.35rem;
+    font-size: 0.875rem;
+  }
   .soft {
     color: var(--text-soft);
   }
   .small {
     font-size: 0.8125rem;
     line-height: 1.45;
+  }
+  [hidden] {
+    display: none !important;
   }
   .hidden {
     position: absolute;

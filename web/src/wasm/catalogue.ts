@@ -1,14 +1,6 @@
 // The models and GPUs that the core knows, and what the form needs to know of the models.
 import presetTraits from 'virtual:preset-traits';
-import type { Traits } from '../state/traits';
-
-export interface Preset extends Traits {
-  id: string;
-  title: string;
-  description: string;
-  /** The length that people train it with, where it reads text. */
-  sequence_length: number | null;
-}
+import type { Model } from '../state/model';
 
 export interface Gpu {
   id: string;
@@ -23,7 +15,7 @@ export interface Gpu {
 }
 
 export interface Catalogue {
-  models: Preset[];
+  models: Model[];
   gpus: Gpu[];
 }
 
@@ -37,6 +29,7 @@ export function readCatalogue(json: string): Catalogue {
   return {
     models: models.map((model) => ({
       ...model,
+      job: { preset: model.id },
       ...(presetTraits[model.id] ?? { text: true, images: true, sequence_length: null }),
     })),
     gpus,

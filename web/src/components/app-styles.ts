@@ -1,0 +1,148 @@
+import { css } from 'lit';
+
+export const appStyles = css`
+  header {
+    display: flex;
+    flex-wrap: wrap;
+    align-items: center;
+    gap: 0.25rem 1rem;
+    padding: 0.6rem 1.25rem;
+    border-bottom: 1px solid var(--line);
+  }
+  h1 {
+    margin: 0;
+    font-size: 1.0625rem;
+    letter-spacing: -0.01em;
+  }
+  header p {
+    flex: 1;
+    margin: 0;
+    color: var(--text-soft);
+    font-size: 0.875rem;
+  }
+  nav {
+    display: flex;
+    flex-wrap: wrap;
+    align-items: center;
+    gap: 0.5rem 0.75rem;
+    font-size: 0.8125rem;
+  }
+  main.dropping {
+    outline: 3px dashed var(--accent);
+    outline-offset: -6px;
+  }
+  main {
+    display: grid;
+    grid-template-columns: 20rem minmax(0, 1fr);
+    grid-template-rows: auto 1fr;
+    background: linear-gradient(to right, var(--surface-raised) 20rem, transparent 20rem);
+  }
+  .setup {
+    grid-area: 1 / 1 / 3 / 2;
+    position: sticky;
+    top: 0;
+    align-self: start;
+    max-height: 100vh;
+    overflow-y: auto;
+    padding: 1.1rem 1.25rem 1.5rem;
+    border-right: 1px solid var(--line);
+    background: var(--surface-raised);
+  }
+  .answer {
+    grid-area: 1 / 2;
+    z-index: 1;
+    padding: 1.1rem 2rem 0.5rem;
+    background: var(--surface);
+  }
+  .details {
+    grid-area: 2 / 2;
+    display: grid;
+    grid-template-columns: minmax(0, 1fr);
+    align-content: start;
+    gap: 2.25rem;
+    min-width: 0;
+    max-width: 78rem;
+    padding: 1rem 2rem 3rem;
+  }
+  oometer-verdict {
+    max-width: 74rem;
+  }
+  .notice {
+    max-width: 74rem;
+    margin-bottom: 0.9rem;
+    padding: 0.6rem 0.9rem;
+    border-left: 4px solid var(--tight);
+    border-radius: 2px;
+    background: var(--tight-soft);
+    font-size: 0.9rem;
+  }
+  .notice.error {
+    border-color: var(--over);
+    background: var(--over-soft);
+  }
+  .notice > :last-child {
+    margin-bottom: 0;
+  }
+  .notice ul {
+    margin: 0.25rem 0 0.5rem;
+    padding-left: 1.2rem;
+  }
+  .waiting {
+    min-height: 7.5rem;
+    color: var(--text-soft);
+  }
+  footer {
+    padding: 1rem 1.25rem;
+    border-top: 1px solid var(--line);
+    color: var(--text-soft);
+    font-size: 0.8125rem;
+  }
+  @media (min-height: 38rem) {
+    .answer {
+      position: sticky;
+      top: 0;
+      border-bottom: 1px solid var(--line);
+    }
+  }
+  @media (max-width: 60rem) {
+    header {
+      padding: 0.5rem 1rem;
+    }
+    header p,
+    header oometer-copy {
+      display: none;
+    }
+    h1 {
+      flex: 1;
+    }
+    main {
+      display: block;
+      background: none;
+    }
+    .answer {
+      padding: 0.75rem 1rem 0.25rem;
+    }
+    .setup {
+      position: static;
+      max-height: none;
+      padding: 1rem;
+      border: 0;
+      border-bottom: 1px solid var(--line);
+    }
+    .details {
+      padding: 1.25rem 1rem 2rem;
+    }
+  }
+  @media print {
+    nav,
+    .setup {
+      display: none;
+    }
+    main {
+      display: block;
+    }
+    .answer {
+      position: static;
+    }
+  }
+`;

@@ -1,0 +1,214 @@
+import { css } from 'lit';
+
+export const formStyles = css`
+  form {
+    display: grid;
+    gap: 0.85rem;
+  }
+  .field {
+    display: grid;
+    gap: 0.2rem;
+    align-content: start;
+    min-width: 0;
+  }
+  label,
+  legend {
+    padding: 0;
+    font-size: 0.8125rem;
+    font-weight: 600;
+  }
+  legend {
+    margin-bottom: 0.2rem;
+  }
+  fieldset {
+    min-width: 0;
+    margin: 0;
+    padding: 0;
+    border: 0;
+  }
+  input[type='number'],
+  select {
+    width: 100%;
+    min-width: 0;
+    height: 2.125rem;
+    padding: 0 0.5rem;
+    border: 1px solid var(--line-strong);
+    border-radius: var(--radius);
+    background: var(--surface);
+    color: var(--text);
+    font: inherit;
+    font-size: 0.9375rem;
+    font-variant-numeric: tabular-nums;
+  }
+  [aria-invalid='true'] {
+    border: 2px solid var(--over);
+  }
+  .hint {
+    margin: 0;
+    color: var(--text-soft);
+    font-size: 0.75rem;
+    line-height: 1.4;
+  }
+  .error {
+    grid-column: 1 / -1;
+    margin: 0;
+    color: var(--over);
+    font-size: 0.8125rem;
+    line-height: 1.4;
+    overflow-wrap: anywhere;
+  }
+  .pair.device {
+    display: grid;
+    grid-template-columns: minmax(0, 1fr) 4.5rem;
+    gap: 0.2rem 0.6rem;
+  }
+  .device oometer-picker {
+    --list-width: calc(100% + 5.1rem); /* as wide as the column: the count stands beside it */
+  }
+  button.plain {
+    min-height: 1.5rem;
+    margin-left: -0.15rem;
+    padding: 0 0.15rem;
+    border: 0;
+    background: none;
+    color: var(--accent);
+    font-size: 0.75rem;
+    text-decoration: underline;
+    text-underline-offset: 2px;
+  }
+  .below {
+    display: flex;
+    min-height: 1.1rem;
+    color: var(--text-soft);
+    font-size: 0.75rem;
+    text-align: center;
+  }
+  .below span {
+    flex: 1;
+  }
+  .line {
+    display: flex;
+    flex-wrap: wrap;
+    justify-content: space-between;
+    align-items: baseline;
+    gap: 0 0.5rem;
+  }
+  .stepper {
+    display: grid;
+    grid-template-columns: 1fr 5.5rem 1fr;
+    gap: 0.35rem;
+  }
+  .stepper input {
+    text-align: center;
+  }
+  .stepper button {
+    display: flex;
+    flex-wrap: wrap;
+    justify-content: center;
+    align-content: center;
+    align-items: baseline;
+    gap: 0 0.35rem;
+    min-height: 2.125rem;
+    padding: 0 0.2rem;
+    line-height: 1.1;
+  }
+  .stepper button .effect {
+    color: var(--text-soft);
+    font-size: 0.6875rem;
+    white-space: nowrap;
+  }
+  .slider {
+    width: 100%;
+    height: 1.5rem;
+    margin: -0.2rem 0 -0.35rem;
+    accent-color: var(--accent);
+  }
+  details.more {
+    border-top: 1px solid var(--line);
+    padding-top: 0.6rem;
+  }
+  summary {
+    min-height: 1.75rem;
+    font-size: 0.875rem;
+    font-weight: 600;
+    cursor: pointer;
+  }
+  .gist {
+    color: var(--text-soft);
+    font-size: 0.8125rem;
+    font-weight: 400;
+  }
+  details[open] > summary > .gist {
+    display: none;
+  }
+  .more > .count {
+    padding: 0.45rem 0;
+    border-top: 1px solid var(--line);
+  }
+  .setting {
+    border-top: 1px solid var(--line);
+  }
+  .setting > summary {
+    display: flex;
+    justify-content: space-between;
+    align-items: center;
+    gap: 0.75rem;
+    font-size: 0.8125rem;
+    list-style: none;
+  }
+  .setting > summary::-webkit-details-marker {
+    display: none;
+  }
+  .setting > summary .value {
+    color: var(--text-soft);
+    font-weight: 400;
+    text-align: right;
+  }
+  .setting > summary .value::after {
+    content: '';
+    display: inline-block;
+    width: 0.4rem;
+    height: 0.4rem;
+    margin-left: 0.5rem;
+    border: solid var(--text-soft);
+    border-width: 0 1.5px 1.5px 0;
+    transform: rotate(45deg) translate(-0.12rem, -0.12rem);
+  }
+  .setting[open] > summary .value::after {
+    transform: rotate(-135deg) translate(-0.05rem, -0.05rem);
+  }
+  .setting > fieldset {
+    padding-bottom: 0.6rem;
+  }
+  .option {
+    display: grid;
+    grid-template-columns: auto 1fr auto;
+    gap: 0 0.4rem;
+    align-items: baseline;
+    padding: 0.25rem 0.35rem;
+    margin: 0 -0.35rem;
+    border-radius: 4px;
+    font-size: 0.8125rem;
+    font-weight: 400;
+    cursor: pointer;
+  }
+  .option:hover {
+    background: var(--surface-sunken);
+  }
+  .option input {
+    margin: 0;
+    align-self: center;
+    accent-color: var(--accent);
+  }
+  .option .effect {
+    color: var(--text-soft);
+    font-size: 0.75rem;
+    white-space: nowrap;
+  }
+  .option .about {
+    grid-column: 2 / -1;
+    color: var(--text-soft);
+    font-size: 0.75rem;
+    line-height: 1.35;
+  }
+`;

@@ -1,0 +1,54 @@
+// The models and GPUs as lists to pick from.
+import { gib } from '../format/bytes';
+import { effectKey, type Effects } from '../state/effects';
+import type { FieldKey } from '../state/fields';
+import type { Model } from '../state/model';
+import type { Gpu } from '../wasm/catalogue';
+import type { Item } from './picker';
+
+/** Newest first: most people ask about what they can rent now. */
+const ARCHITECTURES: Record<string, string> = {
+  blackwell: 'Blackwell',
+  hopper: 'Hopper',
+  ada: 'Ada',
+  ampere: 'Ampere',
+  turing: 'Turing',
+  volta: 'Volta',
+  pascal: 'Pascal',
+};
+const OTHERS = 'AMD and others';
+
+/** The peak with this choice, and whether it fits; empty until it is known. */
+function note(effects: Effects, key: FieldKey, value: string): string {
+  const effect = effects.get(effectKey(key, value));
+  if (effect === undefined) return '';
+  if (effect === null) return 'not with these settings';
+  return `${{ fits: '✓', tight: '~', 'does-not-fit': '✕' }[effect.verdict]} ${gib(effect.total)}`;
+}
+
+export function modelItems(models: readonly Model[], effects: Effects): Item[] {
+  return [...models]
+    .sort((a, b) => Number(b.images) - Number(a.images) || Number(b.text) - Number(a.text))
+    .map(({ id, title, description, images, text }) => ({
+      value: id,
+      label: title,
+      group: images ? 'Vision and language' : text && !id.startsWith('clip') ? 'Language' : 'Vision',
+      keywords: `${id} ${description}`,
+      note: note(effects, 'model', id),
+    }));
+}
+
+export function gpuItems(gpus: readonly Gpu[], effects: Effects): Item[] {
+  const order = [...Object.keys(ARCHITECTURES), ''];
+  const rank = ({ architecture }: Gpu): number =>
+    architecture in ARCHITECTURES ? order.indexOf(architecture) : order.length;
+  return [...gpus]
+    .sort((a, b) => rank(a) - rank(b))
+    .map((gpu) => ({
+      value: gpu.id,
+      label: gpu.name,
+      group: ARCHITECTURES[gpu.architecture] ?? OTHERS,
+      keywords: `${gpu.id} ${gpu.vendor} ${Math.round(gpu.usable_bytes / 1024 ** 3)} GB`,
+      note: note(effects, 'gpu', gpu.id),
+    }));
+}

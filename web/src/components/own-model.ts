@@ -1,0 +1,151 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { readConfig, type OwnModel } from '../state/model';
+import { shared } from '../styles/shared';
+
+/** Asks for a config.json: pasted, chosen or dropped. Several files stand side by side. */
+export class OometerOwnModel extends LitElement {
+  static override properties = { problem: { state: true } };
+  declare private problem: string;
+
+  constructor() {
+    super();
+    this.problem = '';
+  }
+
+  static override styles = [
+    shared,
+    css`
+      dialog {
+        width: min(40rem, calc(100vw - 2rem));
+        padding: 1.25rem;
+        border: 1px solid var(--line-strong);
+        border-radius: 10px;
+        background: var(--surface);
+        color: var(--text);
+      }
+      dialog::backdrop {
+        background: rgb(0 0 0 / 40%);
+      }
+      label {
+        font-size: 0.8125rem;
+        font-weight: 600;
+      }
+      textarea {
+        display: block;
+        width: 100%;
+        height: 14rem;
+        margin: 0.25rem 0 0.75rem;
+        padding: 0.5rem;
+        border: 1px solid var(--line-strong);
+        border-radius: var(--radius);
+        background: var(--surface);
+        color: var(--text);
+        font: 0.8125rem/1.4 var(--mono);
+        resize: vertical;
+      }
+      .buttons {
+        display: flex;
+        flex-wrap: wrap;
+        gap: 0.5rem;
+        justify-content: flex-end;
+      }
+      .buttons .first {
+        margin-right: auto;
+      }
+      .go {
+        border-color: var(--accent);
+        background: var(--accent);
+        color: var(--accent-text);
+      }
+      .error {
+        color: var(--over);
+        font-size: 0.875rem;
+      }
+    `,
+  ];
+
+  override render(): TemplateResult {
+    return html`
+      <dialog aria-labelledby="title" @close=${this.clear}>
+        <h2 id="title">Your own model</h2>
+        <p class="small soft">
+          A Hugging Face <code>config.json</code> of a supported architecture. It stays in this tab. Several files are
+          compared side by side; they may also be dropped anywhere on the page.
+        </p>
+        <label for="text">config.json</label>
+        <textarea
+          id="text"
+          spellcheck="false"
+          aria-describedby="problem"
+          placeholder='{ "model_type": "llama", … }'
+        ></textarea>
+        <p class="error" id="problem" role="alert" ?hidden=${this.problem === ''}>${this.problem || nothing}</p>
+        <div class="buttons">
+          <button class="first" @click=${this.choose}>Choose files …</button>
+          <button @click=${this.close}>Cancel</button>
+          <button class="go" @click=${this.usePasted}>Use it</button>
+        </div>
+        <input type="file" accept=".json,application/json" multiple hidden @change=${this.useChosen} />
+      </dialog>
+    `;
+  }
+
+  show(problem = ''): void {
+    this.problem = problem;
+    this.dialog().showModal();
+  }
+
+  /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
+  async take(files: readonly File[]): Promise<void> {
+    try {
+      this.give(await Promise.all(files.map(async (file) => readConfig(await file.text(), file.name))));
+    } catch (error) {
+      const problem = error instanceof Error ? error.message : String(error);
+      if (this.dialog().open) this.problem = problem;
+      else this.show(problem);
+    }
+  }
+
+  private give(models: OwnModel[]): void {
+    if (models.length === 0) return;
+    this.dispatchEvent(new CustomEvent<OwnModel[]>('models', { detail: models }));
+    this.close();
+  }
+
+  private readonly usePasted = (): void => {
+    try {
+      this.give([readConfig(this.textarea().value)]);
+    } catch (error) {
+      this.problem = error instanceof Error ? error.message : String(error);
+    }
+  };
+
+  private readonly choose = (): void => {
+    this.renderRoot.querySelector<HTMLInputElement>('input[type=file]')?.click();
+  };
+
+  private readonly useChosen = (event: Event): void => {
+    const input = event.target as HTMLInputElement;
+    void this.take([...(input.files ?? [])]);
+    input.value = ''; // choosing the same file again is a change again
+  };
+
+  private readonly clear = (): void => {
+    this.problem = '';
+    this.textarea().value = '';
+  };
+
+  private readonly close = (): void => {
+    this.dialog().close();
+  };
+
+  private dialog(): HTMLDialogElement {
+    return this.renderRoot.querySelector('dialog') as HTMLDialogElement;
+  }
+
+  private textarea(): HTMLTextAreaElement {
+    return this.renderRoot.querySelector('textarea') as HTMLTextAreaElement;
+  }
+}
+
+customElements.define('oometer-own-model', OometerOwnModel);

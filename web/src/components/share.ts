@@ -1,0 +1,143 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { INKS, picture, type Palette, type Picture } from '../charts/picture';
+import { asCells, asMarkdown, settings } from '../format/summary';
+import { csv } from '../format/table';
+import { command } from '../state/command';
+import { shared } from '../styles/shared';
+import type { Result } from '../wasm/ask';
+import type { Core } from '../wasm/wrap';
+import './copy';
+import { download, rasterize } from './download';
+
+/** The answer for others: as a link, as text, as a file, as a picture, on paper. */
+export class OometerShare extends LitElement {
+  static override properties = { result: { attribute: false }, core: { attribute: false }, link: { attribute: false } };
+  declare result: Result | null;
+  declare core: Core | null;
+  /** The page's address, with all that it shows. */
+  declare link: () => string;
+
+  constructor() {
+    super();
+    this.result = null;
+    this.core = null;
+    this.link = () => location.href;
+  }
+
+  static override styles = [
+    shared,
+    css`
+      .buttons {
+        display: flex;
+        flex-wrap: wrap;
+        gap: 0.5rem;
+      }
+      .buttons + .buttons {
+        margin-top: 0.5rem;
+      }
+      .paper {
+        display: none;
+      }
+      dl {
+        display: grid;
+        grid-template-columns: max-content 1fr;
+        gap: 0.1rem 1rem;
+        margin: 0 0 0.75rem;
+      }
+      dd {
+        margin: 0;
+      }
+      @media print {
+        .screen {
+          display: none;
+        }
+        .paper {
+          display: block;
+          overflow-wrap: anywhere;
+        }
+      }
+    `,
+  ];
+
+  override render(): TemplateResult | typeof nothing {
+    const { result } = this;
+    if (!result) return nothing;
+    return html`
+      <section aria-labelledby="share">
+        <div class="screen">
+          <h2 id="share">Share</h2>
+          <div class="buttons">
+            <oometer-copy label="Copy link" .text=${this.link}></oometer-copy>
+            <oometer-copy label="Copy as Markdown" .text=${() => asMarkdown(result, this.link())}></oometer-copy>
+            <oometer-copy label="Copy as command" .text=${() => command(result.job)}></oometer-copy>
+          </div>
+          <div class="buttons">
+            <button @click=${this.saveJson}>Report, JSON</button>
+            <button @click=${this.saveCsv}>Layers, CSV</button>
+            <button @click=${this.saveSvg}>Picture, SVG</button>
+            <button @click=${this.savePng}>Picture, PNG</button>
+            <button
+              @click=${() => {
+                print();
+              }}
+            >
+              Print
+            </button>
+          </div>
+        </div>
+        <div class="paper">
+          <h2>Settings</h2>
+          <dl>
+            ${settings(result).map(
+              ([label, value]) =>
+                html`<dt>${label}</dt>
+                  <dd>${value}</dd>`,
+            )}
+          </dl>
+          <p class="small">${this.link()}</p>
+        </div>
+      </section>
+    `;
+  }
+
+  private readonly saveJson = (): void => {
+    const { core, result } = this;
+    if (core && result) this.save('json', new Blob([core.raw(result.job)], { type: 'application/json' }));
+  };
+
+  private readonly saveCsv = (): void => {
+    if (this.result) this.save('csv', new Blob([csv(asCells(this.result))], { type: 'text/csv' }));
+  };
+
+  private readonly saveSvg = (): void => {
+    const drawn = this.picture();
+    if (drawn) this.save('svg', new Blob([drawn.svg], { type: 'image/svg+xml' }));
+  };
+
+  private readonly savePng = async (): Promise<void> => {
+    const drawn = this.picture();
+    if (drawn) this.save('png', await rasterize(drawn.svg, drawn.width, drawn.height));
+  };
+
+  private picture(): Picture | null {
+    return this.result && picture(this.result, palette(this));
+  }
+
+  private save(ending: string, content: Blob): void {
+    const name = (this.result?.model.title ?? 'oometer').toLowerCase().replaceAll(/[^a-z0-9.]+/g, '-');
+    download(`oometer-${name}.${ending}`, content);
+  }
+}
+
+/** The colours as they are now, light or dark: `light-dark()` is resolved only where it colours something. */
+function palette(element: LitElement): Palette {
+  const probe = element.renderRoot.appendChild(document.createElement('span'));
+  const colours = INKS.map((name): [string, string] => {
+    probe.style.color = `var(--${name})`;
+    return [name, getComputedStyle(probe).color];
+  });
+  probe.remove();
+  return Object.fromEntries(colours);
+}
+
+customElements.define('oometer-share', OometerShare);

@@ -1,0 +1,14 @@
+import { html, type TemplateResult } from 'lit';
+import { explain } from '../format/links';
+
+/** A word or number that leads to its explanation. It opens beside the page, whose settings stay as they are. */
+export function term(topic: string, content: unknown, title?: string): TemplateResult {
+  return html`<a
+    class="term"
+    href=${explain(topic)}
+    target="_blank"
+    rel="noopener"
+    title=${title ?? 'How this is calculated'}
+    >${content}</a
+  >`;
+}

@@ -1,0 +1,406 @@
+import { css, html, LitElement, nothing, svg, type TemplateResult } from 'lit';
+import { ticks } from '../charts/ticks';
+import { HEIGHT, momentAt, timeline, WIDTH, type Moment, type Timeline } from '../charts/timeline';
+import { GIB, gib, gibNumber, percent } from '../format/bytes';
+import { FACTORS } from '../format/factors';
+import { phaseName } from '../format/words';
+import { styles } from '../styles/inline';
+import { fill, shared } from '../styles/shared';
+import type { Report } from '../wasm/report';
+
+/** What is in sight, in percent of the run. */
+interface Window {
+  from: number;
+  to: number;
+}
+
+const WHOLE: Window = { from: 0, to: 100 };
+/** A shorter drag is a slip of the hand. */
+const SHORTEST = 1;
+
+/** The run over its allocator events. Pointing or arrow keys tell a moment; a phase's name or a drag zooms. */
+export class OometerTimeline extends LitElement {
+  static override properties = {
+    report: { attribute: false },
+    window: { state: true },
+    cursor: { state: true },
+    drag: { state: true },
+  };
+  declare report: Report | null;
+  declare private window: Window;
+  /** In percent of the run; null: nothing is pointed at. */
+  declare private cursor: number | null;
+  declare private drag: number | null;
+  private drawn: Timeline | null = null;
+  private drawnFor: Report | null = null;
+
+  constructor() {
+    super();
+    this.report = null;
+    this.window = WHOLE;
+    this.cursor = null;
+    this.drag = null;
+  }
+
+  static override styles = [
+    shared,
+    css`
+      .readout {
+        min-height: 2.6em;
+        margin: 0 0 0.4rem;
+        font-size: 0.8125rem;
+        line-height: 1.3;
+      }
+      .readout .swatch {
+        width: 0.6rem;
+        height: 0.6rem;
+        margin: 0 0.2rem 0 0.5rem;
+      }
+      .frame {
+        display: grid;
+        grid-template: auto 11rem auto / 2rem minmax(0, 1fr);
+        column-gap: 0.4rem;
+      }
+      .phases {
+        grid-area: 1 / 2;
+        position: relative;
+        height: 1.6rem;
+        overflow: hidden;
+      }
+      .phases button {
+        position: absolute;
+        height: 1.5rem;
+        min-height: 1.5rem;
+        min-width: 0;
+        padding: 0 0.3rem;
+        overflow: hidden;
+        border: 0;
+        border-left: 1px solid var(--line-strong);
+        border-radius: 0;
+        background: none;
+        color: var(--text-soft);
+        font-size: 0.75rem;
+        text-align: left;
+        text-overflow: ellipsis;
+        white-space: nowrap;
+        outline-offset: -2px;
+      }
+      .phases button:hover {
+        background: var(--surface-sunken);
+        color: var(--text);
+      }
+      .scale {
+        grid-area: 2 / 1;
+        position: relative;
+        color: var(--text-soft);
+        font-size: 0.75rem;
+      }
+      .scale span {
+        position: absolute;
+        right: 0;
+        transform: translateY(50%);
+        line-height: 1;
+      }
+      .plot {
+        grid-area: 2 / 2;
+        position: relative;
+        overflow: hidden;
+        border-bottom: 1px solid var(--line-strong);
+        cursor: crosshair;
+        touch-action: pan-y;
+      }
+      svg {
+        position: absolute;
+        inset: 0;
+        width: 100%;
+        height: 100%;
+        forced-color-adjust: none;
+      }
+      .outline {
+        fill: none;
+        stroke: var(--line-strong);
+        stroke-width: 1.5;
+        vector-effect: non-scaling-stroke;
+      }
+      .rule {
+        position: absolute;
+        left: 0;
+        right: 0;
+        border-top: 1px solid var(--line);
+      }
+      .limit {
+        position: absolute;
+        left: 0;
+        right: 0;
+        border-top: 2px dashed var(--over);
+      }
+      .start {
+        position: absolute;
+        top: 0;
+        bottom: 0;
+        border-left: 1px dashed var(--line-strong);
+      }
+      .pin,
+      .cursor {
+        position: absolute;
+        top: 0;
+        bottom: 0;
+        border-left: 2px solid var(--text);
+        transform: translateX(-1px);
+        pointer-events: none;
+      }
+      .cursor {
+        border-left: 1px solid var(--text);
+      }
+      .chosen {
+        position: absolute;
+        top: 0;
+        bottom: 0;
+        background: color-mix(in srgb, var(--accent) 22%, transparent);
+        pointer-events: none;
+      }
+      .foot {
+        grid-area: 3 / 2;
+        position: relative;
+        height: 1.4rem;
+        overflow: hidden;
+        font-size: 0.75rem;
+        font-weight: 600;
+      }
+      .foot span {
+        position: absolute;
+        transform: translateX(-50%);
+      }
+      .foot span.left {
+        transform: none;
+      }
+      .foot span.right {
+        transform: translateX(-100%);
+      }
+    `,
+  ];
+
+  override render(): TemplateResult | typeof nothing {
+    const { report } = this;
+    if (!report) return nothing;
+    if (this.drawnFor !== report) {
+      this.drawn = timeline(report);
+      this.drawnFor = report;
+    }
+    const { drawn } = this;
+    if (!drawn) return nothing;
+    const { from, to } = this.window;
+    const moment = this.cursor === null ? undefined : momentAt(drawn, this.cursor);
+    return html`
+      <p class="readout" aria-hidden="true">${moment ? this.tell(moment) : this.invite()}</p>
+      <div class="frame">
+        <div class="phases">${this.phases(drawn)}</div>
+        <div class="scale" aria-hidden="true">
+          ${ticks(drawn.top / GIB).map(
+            (tick) =>
+              html`<span .style=${styles({ bottom: this.height(tick * GIB, drawn) })}
+                >${String(Number(tick.toFixed(3)))}</span
+              >`,
+          )}
+        </div>
+        <div
+          class="plot"
+          role="slider"
+          tabindex="0"
+          aria-label="Moment of the run"
+          aria-valuemin="0"
+          aria-valuemax="100"
+          aria-valuenow=${Math.round(this.cursor ?? drawn.peak)}
+          aria-valuetext=${this.spoken(moment ?? momentAt(drawn, drawn.peak))}
+          @pointermove=${this.point}
+          @pointerleave=${this.leave}
+          @pointerdown=${this.press}
+          @pointerup=${this.release}
+          @keydown=${this.key}
+          @blur=${this.leave}
+        >
+          ${ticks(drawn.top / GIB).map(
+            (tick) => html`<div class="rule" .style=${styles({ bottom: this.height(tick * GIB, drawn) })}></div>`,
+          )}
+          <svg
+            viewBox="${(from * WIDTH) / 100} 0 ${((to - from) * WIDTH) / 100} ${HEIGHT}"
+            preserveAspectRatio="none"
+            aria-hidden="true"
+          >
+            ${drawn.areas.map(({ key, path }) => svg`<path d=${path} fill="var(--${key})"></path>`)}
+            <path class="outline" d=${drawn.reserved}></path>
+          </svg>
+          ${drawn.spans
+            .filter((span) => span.from > from && span.from < to)
+            .map((span) => html`<div class="start" .style=${styles({ left: this.left(span.from) })}></div>`)}
+          ${
+            report.gpu.usable_bytes < drawn.top
+              ? html`<div
+                  class="limit"
+                  .style=${styles({ bottom: this.height(report.gpu.usable_bytes, drawn) })}
+                ></div>`
+              : nothing
+          }
+          ${this.within(drawn.peak) ? html`<div class="pin" .style=${styles({ left: this.left(drawn.peak) })}></div>` : nothing}
+          ${this.cursor === null ? nothing : html`<div class="cursor" .style=${styles({ left: this.left(this.cursor) })}></div>`}
+          ${this.chosen()}
+        </div>
+        <div class="foot" aria-hidden="true">
+          ${
+            this.within(drawn.peak)
+              ? html`<span class=${this.side(drawn.peak)} .style=${styles({ left: this.left(drawn.peak) })}>peak</span>`
+              : nothing
+          }
+        </div>
+      </div>
+    `;
+  }
+
+  private phases(drawn: Timeline): TemplateResult[] | TemplateResult {
+    if (this.window !== WHOLE) {
+      return html`<button
+        @click=${() => {
+          this.window = WHOLE;
+        }}
+      >
+        ← Whole run
+      </button>`;
+    }
+    return drawn.spans.map(({ phase, from, to }) => {
+      const name = phaseName(phase.name, phase.iteration);
+      return html`<button
+        title="Zoom: ${name}"
+        .style=${styles({ left: `${from.toFixed(2)}%`, width: `${(to - from).toFixed(2)}%` })}
+        @click=${() => {
+          this.window = { from, to };
+        }}
+      >
+        ${name}
+      </button>`;
+    });
+  }
+
+  private chosen(): TemplateResult | typeof nothing {
+    const { drag, cursor } = this;
+    if (drag === null || cursor === null) return nothing;
+    const [from, to] = drag < cursor ? [drag, cursor] : [cursor, drag];
+    const { window } = this;
+    const width = `${((100 * (to - from)) / (window.to - window.from)).toFixed(2)}%`;
+    return html`<div class="chosen" .style=${styles({ left: this.left(from), width })}></div>`;
+  }
+
+  private invite(): TemplateResult {
+    return html`<span class="soft"
+      >Point at the picture to see who held what; drag over it, or press a phase’s name, to zoom. GiB over allocator
+      events.</span
+    >`;
+  }
+
+  private tell({ phase, event, allocated, reserved, factors }: Moment): TemplateResult {
+    return html`<strong>${phase ? phaseName(phase.name, phase.iteration) : ''}</strong>, from event
+      ${event.toLocaleString('en-US')}: ${gib(allocated, 2)} in tensors, ${gib(reserved, 2)} reserved.
+      ${factors
+        .filter(({ bytes }) => bytes >= GIB / 100)
+        .map(
+          ({ key, bytes }) =>
+            html`<span class="swatch" .style=${styles({ background: fill(key) })}></span>${label(key)}
+              ${gibNumber(bytes, 2)}`,
+        )}`;
+  }
+
+  private spoken(moment: Moment | undefined): string {
+    if (!moment) return '';
+    const { phase, allocated, reserved, factors } = moment;
+    const parts = factors
+      .filter(({ bytes }) => bytes >= GIB / 100)
+      .map(({ key, bytes }) => `${label(key)} ${gib(bytes)}`);
+    const name = phase ? phaseName(phase.name, phase.iteration) : '';
+    return `${name}: ${gib(allocated)} in tensors, ${gib(reserved)} reserved; ${parts.join(', ')}`;
+  }
+
+  private within(place: number): boolean {
+    return place >= this.window.from && place <= this.window.to;
+  }
+
+  /** A place of the run as a place of what is in sight. */
+  private seen(place: number): number {
+    const { from, to } = this.window;
+    return (100 * (place - from)) / (to - from);
+  }
+
+  private left(place: number): string {
+    return `${this.seen(place).toFixed(2)}%`;
+  }
+
+  /** So that the word at an edge is not cut. */
+  private side(place: number): string {
+    const seen = this.seen(place);
+    return seen < 3 ? 'left' : seen > 97 ? 'right' : '';
+  }
+
+  private height(bytes: number, drawn: Timeline): string {
+    return `${percent(bytes, drawn.top).toFixed(2)}%`;
+  }
+
+  private place(event: PointerEvent): number {
+    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
+    const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+    return this.window.from + share * (this.window.to - this.window.from);
+  }
+
+  private readonly point = (event: PointerEvent): void => {
+    this.cursor = this.place(event);
+  };
+
+  private readonly leave = (): void => {
+    if (this.drag === null) this.cursor = null;
+  };
+
+  private readonly press = (event: PointerEvent): void => {
+    if (event.pointerType !== 'mouse') return; // a finger scrolls; phases' names zoom
+    (event.currentTarget as HTMLElement).setPointerCapture(event.pointerId);
+    this.drag = this.place(event);
+  };
+
+  private readonly release = (event: PointerEvent): void => {
+    const { drag } = this;
+    this.drag = null;
+    if (drag === null) return;
+    const [from, to] = [drag, this.place(event)].sort((a, b) => a - b) as [number, number];
+    if (seenShare(from, to, this.window) >= SHORTEST) this.window = { from, to };
+  };
+
+  private readonly key = (event: KeyboardEvent): void => {
+    const { drawn, window } = this;
+    if (!drawn) return;
+    const at = this.cursor ?? Math.max(window.from, Math.min(window.to, drawn.peak));
+    const moment = momentAt(drawn, at);
+    if (!moment) return;
+    const tiny = 1e-6;
+    const target = {
+      ArrowRight: moment.to + tiny,
+      ArrowLeft: moment.from - tiny,
+      Home: window.from,
+      End: window.to - tiny,
+    }[event.key];
+    if (target !== undefined) {
+      event.preventDefault();
+      this.cursor = Math.max(window.from, Math.min(window.to - tiny, target));
+    } else if (event.key === 'Enter') {
+      const span = drawn.spans.find(({ from, to }) => at >= from && at < to);
+      if (span) this.window = { from: span.from, to: span.to };
+    } else if (event.key === 'Escape') {
+      this.window = WHOLE;
+    }
+  };
+}
+
+function label(key: string): string {
+  return (FACTORS.find((factor) => factor.key === key)?.label ?? key).toLowerCase();
+}
+
+function seenShare(from: number, to: number, window: Window): number {
+  return (100 * (to - from)) / (window.to - window.from);
+}
+
+customElements.define('oometer-timeline', OometerTimeline);

@@ -1,0 +1,29 @@
+import { expect, it } from 'vitest';
+import { command } from './command';
+import { START, toJob } from './fields';
+import type { Model } from './model';
+
+const model: Model = {
+  id: 'llava-1.5-7b',
+  title: 'LLaVA',
+  description: '',
+  text: true,
+  images: true,
+  sequence_length: 2048,
+  job: { preset: 'llava-1.5-7b' },
+};
+
+it('says what differs from the command’s own defaults', () => {
+  expect(command(toJob(START, model))).toBe(
+    'oometer estimate --preset llava-1.5-7b --micro-batch-size 8 --sequence-length 2048 --images-per-sample 1 ' +
+      '--stage finetune --activation-checkpointing non-reentrant --strategy deepspeed --zero-stage 2 ' +
+      '--data-parallel 8 --gpu h100-80gb',
+  );
+});
+
+it('names the file of an own model, and quotes what a shell would read', () => {
+  const own = { ...model, job: { name: 'x', config: { model_type: 'llama' } } };
+  expect(command(toJob({ ...START, segments: 'on', torch: '2.1; ls' }, own))).toMatch(
+    /^oometer estimate --config config\.json .* --torch '2\.1; ls' --expandable-segments$/,
+  );
+});

@@ -1,0 +1,69 @@
+// The command that asks the same in a terminal.
+import type { Job } from './job.generated';
+
+/** Options by where their value stands in a job; the command's own list is core/cli/options.cpp. */
+const OPTIONS: readonly [pointer: string, option: string][] = [
+  ['/model/preset', '--preset'],
+  ['/data/micro_batch_size', '--micro-batch-size'],
+  ['/data/sequence_length', '--sequence-length'],
+  ['/data/images_per_sample', '--images-per-sample'],
+  ['/training/stage', '--stage'],
+  ['/training/precision', '--precision'],
+  ['/training/optimizer/name', '--optimizer'],
+  ['/training/optimizer/implementation', '--optimizer-implementation'],
+  ['/training/optimizer/momentum', '--momentum'],
+  ['/training/attention', '--attention'],
+  ['/training/activation_checkpointing', '--activation-checkpointing'],
+  ['/training/gradient_accumulation_steps', '--gradient-accumulation-steps'],
+  ['/training/max_grad_norm', '--max-grad-norm'],
+  ['/parallel/strategy', '--strategy'],
+  ['/parallel/zero_stage', '--zero-stage'],
+  ['/parallel/data', '--data-parallel'],
+  ['/gpu/name', '--gpu'],
+  ['/runtime/framework', '--framework'],
+  ['/runtime/torch', '--torch'],
+  ['/runtime/expandable_segments', '--expandable-segments'],
+];
+
+/** What the command does without being told; it need not be said. */
+const DEFAULTS: Readonly<Record<string, unknown>> = {
+  '/training/gradient_accumulation_steps': 1,
+  '/training/optimizer/name': 'adamw',
+  '/training/optimizer/implementation': 'fused',
+  '/training/precision': 'bf16',
+  '/training/attention': 'sdpa',
+  '/training/activation_checkpointing': 'none',
+  '/parallel/strategy': 'none',
+  '/parallel/data': 1,
+  '/runtime/framework': 'transformers',
+  '/runtime/torch': '2.15',
+  '/runtime/expandable_segments': false,
+};
+
+function at(job: Job, pointer: string): unknown {
+  return pointer
+    .split('/')
+    .slice(1)
+    .reduce<unknown>(
+      (value, key) =>
+        typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined,
+      job,
+    );
+}
+
+export function command(job: Job): string {
+  const words = ['oometer estimate'];
+  if (at(job, '/model/config') !== undefined) words.push('--config config.json');
+  for (const [pointer, option] of OPTIONS) {
+    const value = at(job, pointer);
+    if (value === undefined || value === null || value === DEFAULTS[pointer]) continue;
+    words.push(value === true ? option : `${option} ${word(value as string | number)}`);
+  }
+  return words.join(' ');
+}
+
+/** Settings are plain words; whatever is not must not become a second command. */
+function word(value: string | number): string {
+  const text = String(value);
+  return /^[\w.,:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,19 @@
+import { expect, it } from 'vitest';
+import { alternatives, neighbours } from './effects';
+import { START } from './fields';
+
+it('tries half and twice a count', () => {
+  expect(neighbours('8')).toEqual({ half: '4', double: '16' });
+  expect(neighbours('7')).toEqual({ half: '3', double: '14' });
+  expect(neighbours('1')).toEqual({ half: null, double: '2' });
+  for (const odd of ['', '0', '-2', '1.5', 'x', '1e9']) expect(neighbours(odd)).toEqual({ half: null, double: null });
+});
+
+it('changes one setting at a time, to what it is not', () => {
+  const all = alternatives(START, { text: true, images: true });
+  expect(all).toContainEqual({ key: 'checkpointing', value: 'none' });
+  expect(all).toContainEqual({ key: 'mbs', value: '4' });
+  expect(all.some(({ key, value }) => START[key] === value)).toBe(false);
+  expect(all.every(({ key }) => key !== 'model' && key !== 'gpu')).toBe(true);
+  expect(alternatives(START, { text: false, images: false }).some(({ key }) => key === 'seq')).toBe(false);
+});

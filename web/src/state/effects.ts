@@ -1,0 +1,42 @@
+// What each other choice of a setting would do to the peak, with everything else left as it is.
+import type { Verdict } from '../wasm/report';
+import { FIELDS, type Field, type FieldKey, type Setup } from './fields';
+import type { Traits } from './model';
+
+export interface Effect {
+  total: number;
+  verdict: Verdict;
+}
+
+/** By `effectKey`; null where the core refuses the choice. */
+export type Effects = ReadonlyMap<string, Effect | null>;
+
+export interface Alternative {
+  key: FieldKey;
+  value: string;
+}
+
+export const effectKey = (key: FieldKey, value: string): string => `${key}=${value}`;
+
+/** The values beside a count's own that people try next. */
+export function neighbours(value: string): { half: string | null; double: string | null } {
+  const number = Number(value);
+  if (!Number.isInteger(number) || number < 1 || number > 1 << 22) return { half: null, double: null };
+  return { half: number > 1 ? String(Math.floor(number / 2)) : null, double: String(number * 2) };
+}
+
+function valuesOf({ key, kind, choices }: Field, setup: Setup): string[] {
+  if (kind === 'choice') return (choices ?? []).map(({ value }) => value);
+  if (kind !== 'count') return [];
+  const { half, double } = neighbours(setup[key]);
+  return [half, double].filter((value) => value !== null);
+}
+
+/** Every single change that the form offers, those of the settings in sight first. */
+export function alternatives(setup: Setup, model: Traits): Alternative[] {
+  return FIELDS.filter((field) => field.applies?.(model) !== false).flatMap((field) =>
+    valuesOf(field, setup)
+      .filter((value) => value !== setup[field.key])
+      .map((value) => ({ key: field.key, value })),
+  );
+}

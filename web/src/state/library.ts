@@ -1,0 +1,37 @@
+// The models that a setup can name: the core's presets, and one's own, which links carry with them.
+import type { Setup } from './fields';
+import { ownModel, pack, unpack, type Model, type OwnModel } from './model';
+import type { View } from './permalink';
+
+export class Library {
+  private readonly own = new Map<string, Model>();
+
+  constructor(readonly presets: readonly Model[]) {}
+
+  readonly find = (setup: Setup): Model | undefined =>
+    setup.config === '' ? this.presets.find(({ id }) => id === setup.model) : this.own.get(setup.config);
+
+  /** The value of the field `config` by which setups name it from now on. */
+  async add(own: OwnModel): Promise<string> {
+    const packed = await pack(own);
+    this.own.set(packed, ownModel(packed, own));
+    return packed;
+  }
+
+  /** Unpacks the models that a link brought. Where one cannot be read, the setup keeps its preset, and a problem says so. */
+  async open<T extends View & { problems: string[] }>(link: T): Promise<T> {
+    const problems = [...link.problems];
+    const settle = async (setup: Setup): Promise<Setup> => {
+      if (setup.config === '' || this.own.has(setup.config)) return setup;
+      try {
+        this.own.set(setup.config, ownModel(setup.config, await unpack(setup.config)));
+        return setup;
+      } catch {
+        problems.push('The model in it cannot be read.');
+        return { ...setup, config: '' };
+      }
+    };
+    const [setup, ...pins] = await Promise.all([link.setup, ...link.pins].map(settle));
+    return { ...link, setup: setup ?? link.setup, pins, problems };
+  }
+}

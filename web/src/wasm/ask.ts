@@ -1,0 +1,53 @@
+// A setup asked of the core: its answer, or what is wrong and beside which field to say so.
+import { fieldAt, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
+import type { Job } from '../state/job.generated';
+import type { Model } from '../state/model';
+import type { Gpu } from './catalogue';
+import type { JobError, Report } from './report';
+import type { Core } from './wrap';
+
+/** An answer, with what it answers. */
+export interface Result {
+  setup: Setup;
+  model: Model;
+  gpu: Gpu;
+  count: number;
+  job: Job;
+  report: Report;
+  milliseconds: number;
+}
+
+export interface Trouble {
+  /** The field it belongs to, or null where no field shows it. */
+  key: FieldKey | null;
+  message: string;
+}
+
+/** Finds a setup's model: a preset's, or an own one that was given or linked. */
+export type FindModel = (setup: Setup) => Model | undefined;
+
+export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble {
+  const model = find(setup);
+  if (!model) return { key: 'model', message: 'This model is not known here.' };
+  const gpu = core.catalogue.gpus.find(({ id }) => id === setup.gpu);
+  if (!gpu) return { key: 'gpu', message: 'This GPU is not known here.' };
+  const illegible = unreadable(setup, model);
+  if (illegible) return { key: illegible.field.key, message: illegible.message };
+  const job = toJob(setup, model);
+  const answer = core.estimate(job);
+  if (!answer.ok) return trouble(answer.error);
+  const { report, milliseconds } = answer;
+  return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
+}
+
+export function isTrouble(answer: Result | Trouble): answer is Trouble {
+  return 'message' in answer;
+}
+
+function trouble(error: JobError): Trouble {
+  const owner = fieldAt(error.pointer);
+  const key = owner?.key ?? null;
+  // A config has too many places for "model" to be where to look.
+  const where = key === null || key === 'model' ? ` (${error.pointer})` : '';
+  return { key, message: error.message + where };
+}
