@@ -1,91 +1,36 @@
 // The page in a real browser: what people do with it, from the built site.
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
-import { chromium, type Browser, type Page } from 'playwright-core';
-import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from 'vitest';
-import { serve, type Site } from './serve';
+import { describe, expect, it } from 'vitest';
+import {
+  complaints,
+  detail,
+  headline,
+  number,
+  open,
+  page,
+  pick,
+  pictures,
+  requests,
+  root,
+  shown,
+  site,
+  useBrowser,
+  visit,
+  type View,
+} from './browser';
 
-const root = fileURLToPath(new URL('../..', import.meta.url));
 const native = join(root, 'build/native/oometer');
-const pictures = process.env.OOMETER_SCREENSHOTS ?? join(tmpdir(), 'oometer-screenshots');
 
-let browser: Browser;
-let site: Site;
-let page: Page;
-/** Errors and warnings of the page; every test ends with none. */
-let complaints: string[];
-let requests: string[];
-
-beforeAll(async () => {
-  if (!existsSync(join(root, 'dist/index.html'))) throw new Error('dist/ is missing: run ./dev build');
-  mkdirSync(pictures, { recursive: true });
-  site = await serve(join(root, 'dist'));
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
-  });
-});
-
-afterAll(async () => {
-  await browser.close();
-  await site.close();
-});
-
-beforeEach(async () => {
-  await open({ width: 1440, height: 900 });
-});
-
-afterEach(async () => {
-  await page.context().close();
-  expect(complaints).toEqual([]);
-});
-
-interface View {
-  width: number;
-  height: number;
-  colorScheme?: 'light' | 'dark';
-}
-
-async function open({ width, height, colorScheme = 'light' }: View): Promise<void> {
-  const context = await browser.newContext({
-    viewport: { width, height },
-    colorScheme,
-  });
-  page = await context.newPage();
-  complaints = [];
-  requests = [];
-  page.on('console', (message) => {
-    if (['error', 'warning'].includes(message.type())) complaints.push(message.text());
-  });
-  page.on('pageerror', (error) => complaints.push(error.message));
-  page.on('request', (request) => requests.push(request.url()));
-}
-
-async function visit(fragment = ''): Promise<void> {
-  await page.goto(site.address + fragment);
-  await page.locator('oometer-verdict h2, .notice').first().waitFor();
-}
-
-const headline = (): Promise<string> => page.locator('oometer-verdict h2').innerText();
-const detail = (): Promise<string> => page.locator('oometer-verdict .detail').innerText();
-
-/** The page's own element: the job it shows and the core's answer to it. */
-async function shown(): Promise<{ job: string; report: string }> {
-  return page.evaluate(() => {
-    const app = document.querySelector<Element & { job: unknown; report: string | null }>('oometer-app');
-    return { job: JSON.stringify(app?.job), report: app?.report ?? '' };
-  });
-}
+useBrowser();
 
 describe('an answer', () => {
   it('is there at once, for a filled example', async () => {
     await visit();
     expect(await headline()).toMatch(/^(Fits|Tight|Does not fit)/);
-    expect((await detail()).replaceAll('\u00a0', ' ')).toMatch(/^[\d.]+.* of [\d.]+ GiB on each of 8 × H100/);
+    expect(await detail()).toMatch(/^[\d.]+.* of [\d.]+ GiB on each of 8 × H100/);
     const painted = await page.evaluate(() => performance.getEntriesByName('oometer-first-answer')[0]?.startTime);
     console.log(`first answer ${painted?.toFixed(0)} ms after navigation`);
     expect(painted).toBeLessThan(3000);
@@ -94,8 +39,8 @@ describe('an answer', () => {
   it('follows a preset and a micro-batch, and is the native command’s to the byte', async () => {
     await visit();
     const first = await detail();
-    await page.getByLabel('Model').selectOption('llava-1.5-13b');
-    await page.getByLabel('Micro-batch').fill('4');
+    await pick('Model', 'LLaVA-1.5 13B');
+    await number('Micro-batch').fill('4');
     expect(await detail()).not.toBe(first);
     const { job, report } = await shown();
     expect(JSON.parse(job)).toMatchObject({
@@ -147,8 +92,8 @@ describe('an answer', () => {
       breakdown: Record<string, number>;
     };
     expect(Object.values(report.breakdown).reduce((a, b) => a + b)).toBe(report.peak.allocated);
-    await page.getByRole('button', { name: 'Numbers' }).click();
-    const totals = page.locator('oometer-holders .modules tfoot td');
+    await page.getByLabel('Table', { exact: true }).check();
+    const totals = page.locator('oometer-layers tfoot td');
     expect(await totals.last().innerText()).toBe((report.peak.allocated / 1024 ** 3).toFixed(2));
   });
 
@@ -158,10 +103,10 @@ describe('an answer', () => {
     expect(requests.every((address) => address.startsWith(site.address))).toBe(true);
     const before = requests.length;
     for (const model of ['llama-3-8b', 'clip-vit-l-14-336', 'llava-1.5-7b']) {
-      await page.getByLabel('Model').selectOption(model);
+      await pick('Model', model);
     }
-    await page.getByLabel('Micro-batch').fill('3');
-    await page.getByText('Training set-up').click();
+    await number('Micro-batch').fill('3');
+    await page.locator('summary', { hasText: 'Precision' }).click();
     await page.waitForTimeout(400);
     expect(requests.slice(before)).toEqual([]);
   });
@@ -171,22 +116,22 @@ describe('the address', () => {
   it('holds what was changed, and brings it back', async () => {
     await visit();
     expect(new URL(page.url()).hash).toBe('');
-    await page.getByLabel('Micro-batch').fill('16');
-    await page.getByLabel('Sequence length').fill('1024');
+    await number('Micro-batch').fill('16');
+    await number('Sequence length').fill('1024');
     await page.getByLabel('Pre-train').check();
     await page.waitForFunction(() => location.hash === '#v1?stage=pretrain&mbs=16&seq=1024');
     const before = await detail();
     await page.reload();
     await page.locator('oometer-verdict h2').waitFor();
     expect(await detail()).toBe(before);
-    expect(await page.getByLabel('Micro-batch').inputValue()).toBe('16');
+    expect(await number('Micro-batch').inputValue()).toBe('16');
     expect(await page.getByLabel('Pre-train').isChecked()).toBe(true);
   });
 
   it('follows an edited fragment and the back button', async () => {
     await visit();
     const example = await detail();
-    await page.getByLabel('Model').selectOption('llava-1.5-13b');
+    await pick('Model', 'LLaVA-1.5 13B');
     const other = await detail();
     expect(other).not.toBe(example);
     await page.goBack();
@@ -228,8 +173,8 @@ describe('an error', () => {
   it('stands beside its field and leaves the last answer in sight', async () => {
     await visit();
     const before = await detail();
-    await page.getByLabel('Micro-batch').fill('0');
-    const field = page.getByLabel('Micro-batch');
+    await number('Micro-batch').fill('0');
+    const field = number('Micro-batch');
     expect(await field.getAttribute('aria-invalid')).toBe('true');
     const [id = ''] = ((await field.getAttribute('aria-describedby')) ?? '').split(' ');
     expect(await page.locator(`#${id}`).innerText()).toContain('0');
@@ -242,7 +187,7 @@ describe('an error', () => {
 
   it('is kind to an emptied field', async () => {
     await visit();
-    await page.getByLabel('Sequence length').fill('');
+    await number('Sequence length').fill('');
     expect(await page.locator('#seq-error').innerText()).toContain('Type a whole number');
   });
 
@@ -260,7 +205,7 @@ it('says so in words when the core cannot be loaded', async () => {
   await notice.waitFor();
   expect(await notice.innerText()).toContain('The calculator could not be loaded');
   expect(await notice.getByRole('button', { name: 'Try again' }).isVisible()).toBe(true);
-  complaints = []; // the browser's own, of the failed request
+  complaints.length = 0; // the browser's own, of the failed request
 });
 
 describe('everybody', () => {
@@ -270,15 +215,27 @@ describe('everybody', () => {
     ['phone', { width: 360, height: 740, colorScheme: 'light' }],
   ];
 
+  async function more(view: View): Promise<void> {
+    if (view.width < 960) await page.locator('details.more > summary').click();
+    for (const key of ['checkpointing', 'attention', 'torch']) await page.locator(`[data-key=${key}]`).click();
+  }
+
   it.each(views)('can read it: axe finds nothing (%s)', async (_name, view) => {
     await open(view);
     await visit();
     const states: [string, () => Promise<unknown>][] = [
       ['answer', () => Promise.resolve()],
-      ['numbers', () => page.getByRole('button', { name: 'Numbers' }).click()],
-      ['more', () => page.locator('summary', { hasText: 'More' }).click()],
-      ['does not fit', () => page.getByLabel('GPU').selectOption('t4')],
-      ['error', () => page.getByLabel('Micro-batch').fill('0')],
+      ['bars', () => page.getByLabel('Bars', { exact: true }).check()],
+      ['table', () => page.getByLabel('Table', { exact: true }).check()],
+      ['map', () => page.getByLabel('Map', { exact: true }).check()],
+      ['more', () => more(view)],
+      ['list', () => page.getByRole('combobox', { name: 'GPU' }).click()],
+      ['pinned', () => page.getByRole('button', { name: 'Pin these settings' }).click()],
+      ['own model', () => page.getByRole('button', { name: 'Paste or drop' }).click()],
+      ['no model', () => page.getByRole('button', { name: 'Use it' }).click()],
+      ['closed', () => page.keyboard.press('Escape')],
+      ['does not fit', () => pick('GPU', 'Tesla T4')],
+      ['error', () => number('Micro-batch').fill('0')],
       ['bad link', () => visit('#v7')],
     ];
     await page.evaluate(axe.source);
@@ -296,22 +253,27 @@ describe('everybody', () => {
   it('can use it by keyboard alone', async () => {
     await visit();
     const before = await detail();
-    await page.getByLabel('Model').focus();
+    await page.getByRole('combobox', { name: 'Model' }).focus();
+    await page.keyboard.press('ArrowDown');
+    expect(await page.getByRole('option', { name: 'Llama-3 8B' }).isVisible()).toBe(true);
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Tab'); // an own model
     await page.keyboard.press('Tab'); // the chosen stage
     await page.keyboard.press('ArrowLeft');
     expect(await page.getByLabel('Pre-train').isChecked()).toBe(true);
     await page.keyboard.press('Tab'); // GPU
     await page.keyboard.press('Tab'); // count
+    await page.keyboard.press('Tab'); // half
     await page.keyboard.press('Tab');
     await page.keyboard.press('ArrowUp');
-    expect(await page.getByLabel('Micro-batch').inputValue()).toBe('9');
+    expect(await number('Micro-batch').inputValue()).toBe('9');
     expect(await detail()).not.toBe(before);
   });
 
   it('hears the answer once, after the typing', async () => {
     await visit();
-    await page.getByLabel('Micro-batch').pressSequentially('6');
-    const status = page.getByRole('status');
+    await number('Micro-batch').pressSequentially('6');
+    const status = page.locator('#said');
     await expect.poll(() => status.innerText()).toMatch(/^(Fits|Tight|Does not fit).*GiB on each of 8/);
   });
 
@@ -335,7 +297,7 @@ describe('everybody', () => {
     expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(width);
     if (width === 360) {
       // The verdict stays in view while one edits.
-      await page.getByLabel('Images per sample').scrollIntoViewIfNeeded();
+      await number('Images per sample').scrollIntoViewIfNeeded();
       expect(await page.locator('oometer-verdict h2').isVisible()).toBe(true);
       const box = await page.locator('oometer-verdict h2').boundingBox();
       expect(box?.y).toBeGreaterThanOrEqual(0);

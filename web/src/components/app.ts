@@ -298,7 +298,7 @@ export class OometerApp extends LitElement {
           void this.useOwn(event.detail);
         }}
       ></oometer-own-model>
-      <div role="status" class="hidden">${this.said}</div>
+      <div role="status" class="hidden" id="said">${this.said}</div>
     `;
   }
 

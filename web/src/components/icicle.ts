@@ -2,7 +2,7 @@ import { css, html, LitElement, nothing, type PropertyValues, type TemplateResul
 import { repeat } from 'lit/directives/repeat.js';
 import { factorSegments } from '../charts/stack';
 import { icicle, LEVELS, lineage, type Cell } from '../charts/icicle';
-import { exact, gib, percent, size } from '../format/bytes';
+import { exact, percent, size } from '../format/bytes';
 import { shape } from '../format/words';
 import { styles } from '../styles/inline';
 import { fill, shared } from '../styles/shared';
@@ -169,7 +169,8 @@ export class OometerIcicle extends LitElement {
     const name = rest ? REST : cell.name || OVERALL;
     const segments = factorSegments(module);
     const about = segments.map(({ label, bytes }) => `${label.toLowerCase()} ${size(bytes)}`).join(', ');
-    const label = `${name}${module.type && !rest ? ` (${module.type})` : ''}: ${gib(total, 2)}: ${about}`;
+    const type = module.type && !rest ? `, ${module.type}` : '';
+    const label = `${name} ${size(total)}${type}: ${about}`;
     const focusable = !rest && module.path === active;
     return html`<div
       class="cell ${rest ? 'rest' : ''}"
@@ -181,12 +182,15 @@ export class OometerIcicle extends LitElement {
       data-path=${module.path}
       title="${label} (${exact(total)})"
       .style=${styles({ left: `${left.toFixed(3)}%`, width: `${width.toFixed(3)}%`, top: `${level * 3}rem` })}
+      @focus=${() => {
+        this.active = module.path;
+      }}
       @click=${() => {
         if (!rest) this.enter(module.path);
       }}
     >
       <div class="inside" aria-hidden="true">
-        ${width >= NAMED ? html`<div class="name"><span>${name}</span>${width >= SIZED ? html`<span class="soft">${size(total)}</span>` : nothing}</div>` : nothing}
+        ${width >= NAMED ? html`<div class="name"><span>${name}</span> ${width >= SIZED ? html`<span class="soft">${size(total)}</span>` : nothing}</div>` : nothing}
         <div class="stack">
           ${segments.map(
             ({ key, bytes }) =>

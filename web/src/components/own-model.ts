@@ -92,7 +92,7 @@ export class OometerOwnModel extends LitElement {
 
   show(problem = ''): void {
     this.problem = problem;
-    this.dialog().showModal();
+    this.dialog()?.showModal();
   }
 
   /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
@@ -101,7 +101,7 @@ export class OometerOwnModel extends LitElement {
       this.give(await Promise.all(files.map(async (file) => readConfig(await file.text(), file.name))));
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error);
-      if (this.dialog().open) this.problem = problem;
+      if (this.dialog()?.open) this.problem = problem;
       else this.show(problem);
     }
   }
@@ -114,7 +114,7 @@ export class OometerOwnModel extends LitElement {
 
   private readonly usePasted = (): void => {
     try {
-      this.give([readConfig(this.textarea().value)]);
+      this.give([readConfig(this.textarea()?.value ?? '')]);
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
     }
@@ -132,19 +132,20 @@ export class OometerOwnModel extends LitElement {
 
   private readonly clear = (): void => {
     this.problem = '';
-    this.textarea().value = '';
+    const textarea = this.textarea();
+    if (textarea) textarea.value = '';
   };
 
   private readonly close = (): void => {
-    this.dialog().close();
+    this.dialog()?.close();
   };
 
-  private dialog(): HTMLDialogElement {
-    return this.renderRoot.querySelector('dialog') as HTMLDialogElement;
+  private dialog(): HTMLDialogElement | null {
+    return this.renderRoot.querySelector('dialog');
   }
 
-  private textarea(): HTMLTextAreaElement {
-    return this.renderRoot.querySelector('textarea') as HTMLTextAreaElement;
+  private textarea(): HTMLTextAreaElement | null {
+    return this.renderRoot.querySelector('textarea');
   }
 }
 

@@ -125,6 +125,7 @@ export const shared = css`
     forced-color-adjust: none;
   }
   .scroll {
+    position: relative; /* or hidden words in it would widen the page */
     overflow-x: auto;
   }
   code {

@@ -1,0 +1,92 @@
+// What every test in a real browser begins with: the built site, a fresh page, and no complaint at its end.
+import { existsSync, mkdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { chromium, type Browser, type BrowserContextOptions, type Locator, type Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
+import { serve, type Site } from './serve';
+
+export const root = fileURLToPath(new URL('../..', import.meta.url));
+export const pictures = process.env.OOMETER_SCREENSHOTS ?? join(tmpdir(), 'oometer-screenshots');
+
+export interface View {
+  width: number;
+  height: number;
+  colorScheme?: 'light' | 'dark';
+}
+
+const DESKTOP: View = { width: 1440, height: 900 };
+
+export let browser: Browser;
+export let site: Site;
+export let page: Page;
+/** Errors and warnings of the page; every test ends with none. */
+export let complaints: string[];
+export let requests: string[];
+
+/** To be called once by a file of tests. */
+export function useBrowser(): void {
+  beforeAll(async () => {
+    if (!existsSync(join(root, 'dist/index.html'))) throw new Error('dist/ is missing: run ./dev build');
+    mkdirSync(pictures, { recursive: true });
+    site = await serve(join(root, 'dist'));
+    browser = await chromium.launch({
+      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+      args: ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
+    });
+  });
+
+  afterAll(async () => {
+    await browser.close();
+    await site.close();
+  });
+
+  beforeEach(async () => {
+    await open(DESKTOP);
+  });
+
+  afterEach(async () => {
+    await page.context().close();
+    expect(complaints).toEqual([]);
+  });
+}
+
+/** Another window instead of the present one. */
+export async function open({ width, height, ...options }: View & BrowserContextOptions): Promise<void> {
+  const context = await browser.newContext({ viewport: { width, height }, ...options });
+  page = await context.newPage();
+  complaints = [];
+  requests = [];
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('request', (request) => requests.push(request.url()));
+}
+
+export async function visit(fragment = ''): Promise<void> {
+  await page.goto(site.address + fragment);
+  await page.locator('oometer-verdict h2, .notice').first().waitFor();
+}
+
+export const headline = (): Promise<string> => page.locator('oometer-verdict h2').innerText();
+export const detail = async (): Promise<string> =>
+  (await page.locator('oometer-verdict .detail').innerText()).replaceAll('\u00a0', ' ');
+
+/** A number's field: its buttons and its slider bear its name too. */
+export const number = (name: string): Locator => page.getByRole('spinbutton', { name, exact: true });
+
+/** Picks from one of the lists that can be searched. */
+export async function pick(list: string, entry: string): Promise<void> {
+  await page.getByRole('combobox', { name: list }).fill(entry);
+  await page.keyboard.press('Enter');
+}
+
+/** The page's own element: the job it shows and the core's answer to it. */
+export async function shown(): Promise<{ job: string; report: string }> {
+  return page.evaluate(() => {
+    const app = document.querySelector<Element & { job: unknown; report: string | null }>('oometer-app');
+    return { job: JSON.stringify(app?.job), report: app?.report ?? '' };
+  });
+}

@@ -1,0 +1,125 @@
+// One's own model: pasted, dropped, linked; and several beside each other.
+import { describe, expect, it } from 'vitest';
+import { detail, headline, number, open, page, shown, site, useBrowser, visit } from './browser';
+
+useBrowser();
+
+const llama = (layers: number): string =>
+  JSON.stringify({
+    architectures: ['LlamaForCausalLM'],
+    model_type: 'llama',
+    vocab_size: 32000,
+    hidden_size: 1024,
+    intermediate_size: 2816,
+    num_attention_heads: 16,
+    num_hidden_layers: layers,
+  });
+
+async function drop(...files: [name: string, text: string][]): Promise<void> {
+  await page.evaluate((list) => {
+    const data = new DataTransfer();
+    for (const [name, text] of list) data.items.add(new File([text], name, { type: 'application/json' }));
+    window.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  }, files);
+}
+
+const modelField = (): Promise<string> => page.getByRole('combobox', { name: 'Model' }).inputValue();
+
+describe('a config.json', () => {
+  it('is pasted, and its link brings it back', async () => {
+    await visit();
+    const before = await detail();
+    await page.getByRole('button', { name: 'Paste or drop' }).click();
+    await page.getByRole('textbox', { name: 'config.json' }).fill(llama(4));
+    await page.getByRole('button', { name: 'Use it' }).click();
+    await expect.poll(modelField).toBe('llama');
+    const own = await detail();
+    expect(own).not.toBe(before);
+    expect(JSON.parse((await shown()).job)).toMatchObject({ model: { config: { num_hidden_layers: 4 } } });
+    expect(new URL(page.url()).hash).toMatch(/^#v1\?config=[\w-]+$/);
+    await page.reload();
+    await expect.poll(modelField).toBe('llama');
+    expect(await detail()).toBe(own);
+    expect(await number('Images per sample').count()).toBe(0);
+    await page.goBack();
+    await expect.poll(detail).toBe(before);
+  });
+
+  it.each([
+    ['no JSON', '{', 'not JSON'],
+    ['no config', '{"a": 1}', 'model_type'],
+  ])('that is %s is refused in words', async (_name, text, words) => {
+    await visit();
+    await page.getByRole('button', { name: 'Paste or drop' }).click();
+    await page.getByRole('textbox', { name: 'config.json' }).fill(text);
+    await page.getByRole('button', { name: 'Use it' }).click();
+    expect(await page.getByRole('alert').innerText()).toContain(words);
+    await page.keyboard.press('Escape');
+    expect(await page.getByRole('dialog').count()).toBe(0);
+  });
+
+  it('of a model that is not known says which are', async () => {
+    await visit();
+    await drop(['config.json', '{"model_type": "gpt9"}']);
+    await expect.poll(() => page.locator('#trouble').innerText()).toContain('gpt9');
+  });
+
+  it('is dropped as a file; a wrong one opens the dialog that says so', async () => {
+    await visit();
+    await drop(['tiny.json', llama(2)]);
+    await expect.poll(modelField).toBe('tiny');
+    await drop(['notes.txt', 'hello']);
+    await expect.poll(() => page.getByRole('alert').innerText()).toContain('not JSON');
+  });
+
+  it('stands beside others that are dropped with it', async () => {
+    await visit();
+    await drop(['two.json', llama(2)], ['four.json', llama(4)], ['six.json', llama(6)]);
+    await expect.poll(() => page.locator('oometer-compare thead th').allInnerTexts()).toHaveLength(3);
+    const heads = await page.locator('oometer-compare thead th').allInnerTexts();
+    expect(heads.map((head) => head.split('\n')[0])).toEqual(['Now: two', 'Pinned 1: four', 'Pinned 2: six']);
+  });
+});
+
+describe('a hostile config in a link', () => {
+  it.each(['AAAA', 'x'.repeat(3000), '____', 'q1Y'])('is told, and the example stands: %#', async (packed) => {
+    await visit(`#v1?config=${packed}&mbs=4`);
+    expect(await page.getByRole('alert').innerText()).toContain('The model in it cannot be read.');
+    expect(await headline()).not.toBe('');
+    expect(await number('Micro-batch').inputValue()).toBe('4');
+  });
+});
+
+describe('comparing', () => {
+  it('pins, marks what differs, keeps it in the link, swaps and removes', async () => {
+    await visit();
+    const first = await detail();
+    await page.getByRole('button', { name: 'Pin these settings' }).click();
+    await number('Micro-batch').fill('4');
+    await page.waitForFunction(() => location.hash === '#v1?mbs=4/');
+    const table = page.locator('oometer-compare table');
+    expect(await table.locator('tr', { hasText: 'Micro-batch' }).locator('td').allInnerTexts()).toEqual(['4', '8']);
+    expect(await table.locator('td.differs').allInnerTexts()).toEqual(['8']);
+    await page.reload();
+    await page.locator('oometer-compare table').waitFor();
+    await page.getByRole('button', { name: 'Use pinned 1' }).click();
+    await expect.poll(detail).toBe(first);
+    expect(new URL(page.url()).hash).toBe('#v1?/mbs=4');
+    await page.getByRole('button', { name: 'Remove pinned 1' }).click();
+    expect(await table.count()).toBe(0);
+    expect(new URL(page.url()).hash).toBe('');
+  });
+
+  it('holds four', async () => {
+    await visit('#v1?mbs=1/mbs=2/mbs=3/mbs=4/mbs=5');
+    expect(await page.locator('oometer-compare thead th').count()).toBe(5);
+    expect(await page.getByRole('button', { name: '4 are pinned' }).isDisabled()).toBe(true);
+  });
+});
+
+it('fits a phone with four pinned', async () => {
+  await open({ width: 360, height: 740 });
+  await page.goto(`${site.address}#v1?/mbs=1/mbs=2/mbs=3/mbs=4`);
+  await page.locator('oometer-compare table').waitFor();
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
+});

@@ -1,0 +1,142 @@
+// The pictures and what one does with them.
+import { describe, expect, it } from 'vitest';
+import { page, shown, useBrowser, visit } from './browser';
+
+useBrowser();
+
+interface Factors {
+  parameters: number;
+  activations: number;
+}
+interface Report {
+  peak: { total: number };
+  breakdown: Factors;
+}
+
+const report = async (): Promise<Report> => JSON.parse((await shown()).report) as Report;
+
+describe('the map of modules', () => {
+  it('is walked into and out of, by mouse and by keyboard', async () => {
+    await visit();
+    const tree = page.getByRole('tree');
+    const way = page.getByRole('navigation', { name: 'Way into the model' });
+    await tree.getByRole('treeitem', { name: 'language_model' }).click();
+    expect(await way.innerText()).toContain('model.language_model');
+    await way.getByRole('button', { name: 'Whole model' }).click();
+    await tree.getByRole('treeitem').first().focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    expect(await way.innerText()).toMatch(/Whole model\s*›\s*model$/);
+    await page.keyboard.press('Escape');
+    expect(await way.innerText()).toContain('Press a module');
+  });
+
+  it('ends at a layer, with its largest tensors', async () => {
+    await visit('#v1?checkpointing=none');
+    const enter = (path: string): Promise<void> =>
+      page.locator(`oometer-icicle [data-path="${path}"]:not(.rest)`).click();
+    await enter('model.language_model');
+    await page.locator('oometer-icicle .cell:not(.rest)').last().press('Enter');
+    expect(await page.locator('oometer-icicle ul, oometer-icicle p').innerText()).not.toBe('');
+  });
+});
+
+describe('the table of layers', () => {
+  it('is sorted by any column, and sums', async () => {
+    await visit();
+    await page.getByLabel('Table', { exact: true }).check();
+    const column = (n: number): Promise<number[]> =>
+      page
+        .locator(`oometer-layers tbody tr td:nth-child(${n})`)
+        .allInnerTexts()
+        .then((texts) => texts.map((text) => (text === '–' ? 0 : Number(text))));
+    const heading = page.getByRole('columnheader', { name: 'Activations' });
+    await heading.getByRole('button').click();
+    expect(await heading.getAttribute('aria-sort')).toBe('descending');
+    const falling = await column(5);
+    expect(falling).toEqual([...falling].sort((a, b) => b - a));
+    await heading.getByRole('button').click();
+    expect(await column(5)).toEqual([...falling].sort((a, b) => a - b));
+    const activations = (await report()).breakdown.activations / 1024 ** 3;
+    expect(await page.locator('oometer-layers tfoot td').nth(3).innerText()).toBe(activations.toFixed(2));
+  });
+
+  it('is copied for a spreadsheet', async () => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await visit();
+    await page.getByLabel('Table', { exact: true }).check();
+    await page.locator('oometer-holders').getByRole('button', { name: 'Copy table' }).click();
+    await page.locator('oometer-holders').getByRole('button', { name: 'Copied' }).waitFor();
+    const lines = (await page.evaluate(() => navigator.clipboard.readText())).split('\n');
+    expect(lines[0]).toBe(
+      'Layer\tParameters, GiB\tGradients, GiB\tOptimizer, GiB\tActivations, GiB\tOther, GiB\tTotal, GiB',
+    );
+    expect(lines.length).toBeGreaterThan(50);
+  });
+});
+
+describe('the timeline', () => {
+  it('tells a moment, by pointer and by keyboard', async () => {
+    await visit();
+    const slider = page.getByRole('slider', { name: 'Moment of the run' });
+    await slider.scrollIntoViewIfNeeded();
+    await slider.hover();
+    expect(await page.locator('oometer-timeline .readout').innerText()).toMatch(/Step 1.* reserved/s);
+    await slider.focus();
+    await page.keyboard.press('End');
+    expect(await slider.getAttribute('aria-valuetext')).toMatch(/^Step 2, optimizer: /);
+    const before = await slider.getAttribute('aria-valuetext');
+    await page.keyboard.press('Home');
+    expect(await slider.getAttribute('aria-valuetext')).not.toBe(before);
+  });
+
+  it('zooms into a phase, and out again', async () => {
+    await visit();
+    const box = page.locator('oometer-timeline svg');
+    const whole = await box.getAttribute('viewBox');
+    await page.getByRole('button', { name: 'Step 2, backward' }).click();
+    expect(await box.getAttribute('viewBox')).not.toBe(whole);
+    await page.getByRole('button', { name: 'Whole run' }).click();
+    expect(await box.getAttribute('viewBox')).toBe(whole);
+  });
+
+  it('zooms where one drags', async () => {
+    await visit();
+    const plot = page.locator('oometer-timeline .plot');
+    await plot.scrollIntoViewIfNeeded();
+    const place = await plot.boundingBox();
+    if (!place) throw new Error('the plot is not drawn');
+    await page.mouse.move(place.x + 100, place.y + 50);
+    await page.mouse.down();
+    await page.mouse.move(place.x + 300, place.y + 60);
+    await page.mouse.up();
+    expect(await page.getByRole('button', { name: 'Whole run' }).isVisible()).toBe(true);
+  });
+});
+
+describe('effects', () => {
+  it('are what choosing would give', async () => {
+    await visit();
+    await page.locator('[data-key=checkpointing]').click();
+    const off = page.locator('.option', { hasText: 'Every activation is kept' });
+    await expect.poll(() => off.locator('.effect').innerText()).toMatch(/GiB/);
+    const promised = Number((await off.locator('.effect').innerText()).replace(/[^\d.]/g, ''));
+    const before = (await report()).peak.total;
+    await off.locator('input').check();
+    const after = (await report()).peak.total;
+    expect(((after - before) / 1024 ** 3).toFixed(1)).toBe(promised.toFixed(1));
+  });
+
+  it('are shown for GPUs once their list is open', async () => {
+    await visit();
+    await page.getByRole('combobox', { name: 'GPU' }).click();
+    const t4 = page.getByRole('option', { name: 'Tesla T4' });
+    await expect.poll(() => t4.innerText()).toMatch(/✕ [\d.]+/);
+  });
+
+  it('of half a micro-batch are one press away', async () => {
+    await visit();
+    await page.getByRole('button', { name: /^Micro-batch 4/ }).click();
+    expect(await page.getByRole('spinbutton', { name: 'Micro-batch' }).inputValue()).toBe('4');
+  });
+});
