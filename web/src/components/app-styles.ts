@@ -109,6 +109,7 @@ export const appStyles = css`
       padding: 0.5rem 1rem;
     }
     header p,
+    header a,
     header oometer-copy {
       display: none;
     }

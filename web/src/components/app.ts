@@ -291,7 +291,7 @@ export class OometerApp extends LitElement {
       </main>
       <footer>
         Everything is computed in this tab. Nothing is sent anywhere, nothing is stored.
-        ${this.core ? html`oometer ${this.core.version}` : nothing}
+        <a href="./method.html">How it is calculated</a>. ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
       <oometer-own-model
         @models=${(event: CustomEvent<OwnModel[]>) => {

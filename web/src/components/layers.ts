@@ -47,6 +47,10 @@ export class OometerLayers extends LitElement {
   static override styles = [
     shared,
     css`
+      table {
+        border-collapse: separate; /* collapsed borders do not stick */
+        border-spacing: 0;
+      }
       .scroll {
         max-height: 26rem;
         overflow: auto;

@@ -119,7 +119,7 @@ export class OometerPicker extends LitElement {
         gap: 0.75rem;
         padding: 0.25rem 0.5rem;
         border-radius: 4px;
-        font-size: 0.875rem;
+        font-size: 0.8125rem;
         cursor: pointer;
       }
       .option[aria-selected='true'] {

@@ -134,6 +134,17 @@ export class OometerTimeline extends LitElement {
         right: 0;
         border-top: 2px dashed var(--over);
       }
+      .limit span {
+        position: absolute;
+        right: 0.25rem;
+        top: 0.15rem;
+        padding: 0 0.25rem;
+        border-radius: 3px;
+        background: var(--surface);
+        color: var(--over);
+        font-size: 0.75rem;
+        line-height: 1.3;
+      }
       .start {
         position: absolute;
         top: 0;
@@ -235,10 +246,9 @@ export class OometerTimeline extends LitElement {
             .map((span) => html`<div class="start" .style=${styles({ left: this.left(span.from) })}></div>`)}
           ${
             report.gpu.usable_bytes < drawn.top
-              ? html`<div
-                  class="limit"
-                  .style=${styles({ bottom: this.height(report.gpu.usable_bytes, drawn) })}
-                ></div>`
+              ? html`<div class="limit" .style=${styles({ bottom: this.height(report.gpu.usable_bytes, drawn) })}>
+                  <span>limit ${gib(report.gpu.usable_bytes)}</span>
+                </div>`
               : nothing
           }
           ${this.within(drawn.peak) ? html`<div class="pin" .style=${styles({ left: this.left(drawn.peak) })}></div>` : nothing}
