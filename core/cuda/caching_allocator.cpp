@@ -83,8 +83,6 @@ CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8
   block->state = State::allocated;
   block->requested = bytes;
   stats_.allocated += block->size;
-  stats_.active += block->size;
-  stats_.requested += bytes;
   return block;
 }
 
@@ -303,8 +301,6 @@ inline void CachingAllocator::coalesce(Block* block) {
 }
 
 inline void CachingAllocator::free_block(Block* block) {
-  stats_.active -= block->size;
-  stats_.requested -= block->requested;
   block->state = State::free;
   block->used_elsewhere = false;
   coalesce(block);

@@ -27,8 +27,6 @@ struct AllocatorOptions {
 struct MemoryStats {
   std::int64_t allocated = 0;  ///< whole blocks, until their free is asked for: memory_allocated()
   std::int64_t reserved = 0;   ///< what the device gave: memory_reserved()
-  std::int64_t requested = 0;  ///< what was asked for, before rounding, until the free is completed
-  std::int64_t active = 0;     ///< whole blocks, until their free is completed
 };
 
 class CachingAllocator {

@@ -10,8 +10,6 @@ namespace {
 void raise(MemoryStats& peak, const MemoryStats& stats) {
   peak.allocated = std::max(peak.allocated, stats.allocated);
   peak.reserved = std::max(peak.reserved, stats.reserved);
-  peak.requested = std::max(peak.requested, stats.requested);
-  peak.active = std::max(peak.active, stats.active);
 }
 
 class Replayer {
@@ -50,67 +48,72 @@ class Replayer {
  private:
   /// Plays events [begin, end); the peaks meanwhile, what was in use before it included.
   MemoryStats play(std::uint32_t begin, std::uint32_t end) {
-    const MemoryStats& stats = allocator_.stats();
+    MemoryStats peak = allocator_.stats();
+    phase_peak_event_ = begin - 1;  // before the first event: kNever
+    phase_peak_reserved_ = peak.reserved;
+    for (std::uint32_t i = begin; i < end && !result_.out_of_memory;) {
+      Replay::High& highest = result_.highs[i / Replay::kRun];
+      const Replay::High high = play_run(i, end);
+      if (high.allocated > highest.allocated) highest = high;
+      if (high.allocated <= peak.allocated) continue;
+      peak.allocated = high.allocated;
+      phase_peak_event_ = high.event;
+    }
+    peak.reserved = phase_peak_reserved_;
+    return peak;
+  }
+
+  /// Plays the rest of a run, from event i on; its highest moment.
+  Replay::High play_run(std::uint32_t& i, std::uint32_t phase_end) {
     const Event* const events = log_.events.data();
-    Peak peak{stats, begin - 1};  // before the first event: kNever
-    for (std::uint32_t i = begin; i < end; ++i) {
+    const StorageRecord* const storages = log_.storages.data();
+    const std::uint32_t end = std::min(phase_end, (i / Replay::kRun + 1) * Replay::kRun);
+    Replay::High high{i, -1};
+    // Whether an alloc makes a new peak cannot be predicted: what is stored is chosen, without a branch.
+    const auto note = [&](std::uint32_t event, std::int64_t allocated) {
+      high.event = allocated > high.allocated ? event : high.event;
+      high.allocated = std::max(high.allocated, allocated);
+    };
+    for (; i < end; ++i) {
       const Event event = events[i];
-      CachingAllocator::Block*& block = blocks_[event.storage];
-      if (event.kind == EventKind::alloc) {
-        const std::int64_t bytes = log_.storages[event.storage].bytes;
+      if (event.kind == EventKind::free) {
+        if (CachingAllocator::Block* block = blocks_[event.storage]) allocator_.free(block);
+      } else if (event.kind == EventKind::alloc) {
+        const std::int64_t bytes = storages[event.storage].bytes;
         if (bytes == 0) continue;  // never reaches the allocator
-        if (i + 1 < end && events[i + 1].storage == event.storage && events[i + 1].kind == EventKind::free) {
+        if (i + 1 < phase_end && events[i + 1].storage == event.storage && events[i + 1].kind == EventKind::free) {
           // A workspace, mostly.
           if (const std::int64_t size = allocator_.transient_block(bytes, event.stream)) {
             result_.block_bytes[event.storage] = size;
-            note(peak, i, {stats.allocated + size, stats.reserved, stats.requested + bytes, stats.active + size});
+            note(i, allocator_.stats().allocated + size);
             ++i;
             continue;
           }
         }
-        block = allocator_.malloc(bytes, event.stream);
-        if (stats.reserved != reserved_) note_reserved(i);
+        CachingAllocator::Block* block = allocator_.malloc(bytes, event.stream);
+        if (allocator_.stats().reserved != reserved_) note_reserved(i);
         if (block == nullptr) {
           fail(i, bytes);
           break;
         }
+        blocks_[event.storage] = block;
         result_.block_bytes[event.storage] = block->size;
-        note(peak, i, stats);
+        note(i, allocator_.stats().allocated);
       } else if (event.kind == EventKind::empty_cache) {
         allocator_.empty_cache();
-        if (stats.reserved != reserved_) note_reserved(i);
-      } else if (block != nullptr) {
-        if (event.kind == EventKind::free) {
-          allocator_.free(block);
-        } else {
-          allocator_.record_stream(block, event.stream);
-        }
+        if (allocator_.stats().reserved != reserved_) note_reserved(i);
+      } else if (CachingAllocator::Block* block = blocks_[event.storage]) {
+        allocator_.record_stream(block, event.stream);
       }
     }
-    phase_peak_event_ = peak.event;
-    return peak.stats;
-  }
-
-  struct Peak {
-    MemoryStats stats;
-    std::uint32_t event;  // after it, the peak of stats.allocated was reached
-  };
-
-  /// After an alloc. Whether it makes a new peak cannot be predicted: what is stored is chosen, without a branch.
-  void note(Peak& peak, std::uint32_t event, const MemoryStats& stats) {
-    const std::int64_t allocated = stats.allocated;
-    peak.event = allocated > peak.stats.allocated ? event : peak.event;
-    raise(peak.stats, stats);
-    Replay::High& high = result_.highs[event / Replay::kRun];
-    const Replay::High old = high;
-    high.event = allocated > old.allocated ? event : old.event;
-    high.allocated = std::max(old.allocated, allocated);
+    return high;
   }
 
   void note_reserved(std::uint32_t event) {
     reserved_ = allocator_.stats().reserved;
     result_.reserved.push_back({event, reserved_});
     result_.peak_reserved = std::max(result_.peak_reserved, reserved_);
+    phase_peak_reserved_ = std::max(phase_peak_reserved_, reserved_);
   }
 
   void fail(std::uint32_t event, std::int64_t bytes) {
@@ -125,6 +128,7 @@ class Replayer {
   std::vector<CachingAllocator::Block*> blocks_;  // of each storage
   std::int64_t reserved_ = 0;
   std::uint32_t phase_peak_event_ = kNever;
+  std::int64_t phase_peak_reserved_ = 0;
   Replay result_;
 };
 

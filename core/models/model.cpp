@@ -23,8 +23,10 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
   };
   std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);
   // As named_parameters() has them: a module's own before its children's, whatever was made first.
-  std::stable_sort(model->parameters.begin(), model->parameters.end(),
-                   [](const Parameter& a, const Parameter& b) { return a.module < b.module; });
+  const auto before = [](const Parameter& a, const Parameter& b) { return a.module < b.module; };
+  std::vector<Parameter>& parameters = model->parameters;
+  if (!std::is_sorted(parameters.begin(), parameters.end(), before))
+    std::stable_sort(parameters.begin(), parameters.end(), before);
   return model;
 }
 

@@ -63,19 +63,25 @@ class BlockStack::Stencil {
     const std::uint32_t events = last_.events();
     const StorageId storages = last_.storages();
     log.events.resize(log.events.size() + events);
-    const Event* from = &log.events[last_.begin.event];
-    Event* to = &log.events[last_.end.event];
+    const Event* const from = &log.events[last_.begin.event];
+    Event* const to = &log.events[last_.end.event];
+    const Step* const steps = steps_.data();
     for (std::uint32_t i = 0; i < events; ++i) {
-      to[i] = from[i];
-      to[i].storage += steps_[i].storage;
-      to[i].module += steps_[i].module;
+      Event event = from[i];
+      event.storage += steps[i].storage;
+      event.module += steps[i].module;
+      to[i] = event;
     }
     log.storages.resize(log.storages.size() + storages);
+    const StorageRecord* const from_records = &log.storages[last_.begin.storage];
+    StorageRecord* const to_records = &log.storages[last_.end.storage];
+    const RecordStep* const record_steps = records_.data();
     for (StorageId k = 0; k < storages; ++k) {
-      StorageRecord& record = log.storages[last_.end.storage + k] = log.storages[last_.begin.storage + k];
-      record.module += records_[k].module;
-      record.alloc_event += events;  // the same place in Log::dims
-      record.free_event = records_[k].is_freed ? record.free_event + events : kNever;
+      StorageRecord record = from_records[k];  // the same place in Log::dims
+      record.module += record_steps[k].module;
+      record.alloc_event += events;
+      record.free_event = record_steps[k].is_freed ? record.free_event + events : kNever;
+      to_records[k] = record;
     }
     for (const std::uint32_t i : frees_) log.storages[to[i].storage].free_event = last_.end.event + i;
     last_ = {last_.end, {last_.end.event + events, last_.end.storage + storages}};
@@ -326,8 +332,9 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
     if (starts_[a + 1].module - starts_[a].module != starts_[b + 1].module - starts_[b].module) return false;
     const std::span<const Tensor> of_a = parameters_of(a), of_b = parameters_of(b);
-    return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
-                      [](const Tensor& x, const Tensor& y) { return Looks(x) == Looks(y); });
+    return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [](const Tensor& x, const Tensor& y) {
+      return x.sizes() == y.sizes() && x.dtype() == y.dtype() && x.requires_grad() == y.requires_grad();
+    });
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
   bool repeats = alike && context.repeats && !context.frame && !context.recomputing && end - begin > 4;

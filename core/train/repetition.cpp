@@ -53,19 +53,27 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
-  log.events.resize(log.events.size() + (last_event_ - first_event_));
-  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
-    Event& event = log.events[i + events] = log.events[i];
+  const std::uint32_t event_count = last_event_ - first_event_;
+  log.events.resize(log.events.size() + event_count);
+  const Event* const first_events = &log.events[first_event_];
+  Event* const new_events = &log.events[log.events.size() - event_count];
+  for (std::uint32_t i = 0; i < event_count; ++i) {
+    Event event = first_events[i];
     event.storage += is_own(event.storage) ? storages : 0;
+    new_events[i] = event;
   }
-  log.storages.resize(log.storages.size() + (last_storage_ - first_storage_));
+  const StorageId storage_count = last_storage_ - first_storage_;
+  log.storages.resize(log.storages.size() + storage_count);
+  const StorageRecord* const first_records = &log.storages[first_storage_];
+  StorageRecord* const new_records = &log.storages[log.storages.size() - storage_count];
   std::int64_t left_bytes = 0;
-  for (StorageId id = first_storage_; id < last_storage_; ++id) {
-    StorageRecord& record = log.storages[id + storages] = log.storages[id];  // the same place in Log::dims
+  for (StorageId k = 0; k < storage_count; ++k) {
+    StorageRecord record = first_records[k];  // the same place in Log::dims
     const bool stays = record.free_event >= last_event_;
     record.alloc_event += events;
     record.free_event = stays ? kNever : record.free_event + events;
     left_bytes += stays ? Context::rounded(record.bytes) : 0;
+    new_records[k] = record;
   }
   context_.change_allocated(left_bytes);
 

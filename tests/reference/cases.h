@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/replay.h"
@@ -64,8 +65,7 @@ inline Run run(const Job& job, const Behaviours& behaviours) {
 inline Run run(const Job& job) { return run(job, resolve_behaviours(job.runtime)); }
 
 inline MemoryStats highest(const MemoryStats& a, const MemoryStats& b) {
-  return {std::max(a.allocated, b.allocated), std::max(a.reserved, b.reserved), std::max(a.requested, b.requested),
-          std::max(a.active, b.active)};
+  return {std::max(a.allocated, b.allocated), std::max(a.reserved, b.reserved)};
 }
 
 /// The peak of an iteration.
@@ -81,6 +81,47 @@ inline MemoryStats phase_peak(const Log& log, const Replay& replay, int iteratio
   MemoryStats peak;
   for (std::size_t i = 0; i < log.phases.size(); ++i)
     if (log.phases[i].iteration == iteration && log.phases[i].name == phase) peak = highest(peak, replay.phases[i]);
+  return peak;
+}
+
+/// The most bytes alive, as they were asked for, while each of the log's phases lasts: what no allocator's rounding or
+/// slack is in.
+inline std::vector<std::int64_t> requested_peaks(const Log& log) {
+  std::vector<std::int64_t> peaks;
+  std::vector<bool> used_elsewhere(log.storages.size(), false);
+  std::int64_t alive = 0, waiting = 0;  // a block that another stream used is let go at the next alloc
+  for (std::uint32_t i = 0; i < log.events.size(); ++i) {
+    while (peaks.size() < log.phases.size() && log.phases[peaks.size()].first_event == i) peaks.push_back(alive);
+    const Event& event = log.events[i];
+    switch (event.kind) {
+      case EventKind::alloc:
+        alive += log.storages[event.storage].bytes - std::exchange(waiting, 0);
+        break;
+      case EventKind::free:
+        if (used_elsewhere[event.storage])
+          waiting += log.storages[event.storage].bytes;
+        else
+          alive -= log.storages[event.storage].bytes;
+        break;
+      case EventKind::record_stream:
+        used_elsewhere[event.storage] = true;
+        break;
+      case EventKind::empty_cache:
+        alive -= std::exchange(waiting, 0);
+        break;
+    }
+    if (!peaks.empty()) peaks.back() = std::max(peaks.back(), alive);
+  }
+  peaks.resize(log.phases.size(), alive);
+  return peaks;
+}
+
+/// The same of a phase of an iteration.
+inline std::int64_t requested_peak(const Log& log, int iteration, PhaseName phase) {
+  const std::vector<std::int64_t> peaks = requested_peaks(log);
+  std::int64_t peak = 0;
+  for (std::size_t i = 0; i < peaks.size(); ++i)
+    if (log.phases[i].iteration == iteration && log.phases[i].name == phase) peak = std::max(peak, peaks[i]);
   return peak;
 }
 
