@@ -425,6 +425,14 @@ void CachingAllocator::release_segment(Block* block) {
   drop(block);
 }
 
+std::int64_t CachingAllocator::releasable_bytes() const {
+  std::int64_t bytes = 0;
+  for (const std::unique_ptr<FreeList>& list : lists_)
+    for (const Block* block = list->first(); block != nullptr; block = list->after(block))
+      if (is_segment(block)) bytes += block->size;
+  return bytes;
+}
+
 /// Gives back every segment that is free as a whole; of expandable segments, every page.
 void CachingAllocator::release_cached_blocks() {
   std::vector<Block*> cached;  // giving back changes the lists
@@ -436,7 +444,7 @@ void CachingAllocator::release_cached_blocks() {
   for (Block* block : cached) {
     if (expandable_) {
       unmap(block);
-    } else if (block->prev == &wall_ && block->next == &wall_) {
+    } else if (is_segment(block)) {
       release_segment(block);
     }
   }

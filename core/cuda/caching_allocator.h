@@ -83,6 +83,8 @@ class CachingAllocator {
   void empty_cache();
 
   const MemoryStats& stats() const { return stats_; }
+  /// What empty_cache would give back. Without expandable segments.
+  std::int64_t releasable_bytes() const;
   /// All blocks, by address.
   std::vector<const Block*> blocks() const;
   bool starts_segment(const Block& block) const { return block.prev == &wall_; }
@@ -164,6 +166,7 @@ class CachingAllocator {
   Block* find_expandable(std::int64_t size, bool small, std::uint8_t stream);
   Block* map(Block* block, std::int64_t size);
   void unmap(Block* block);
+  bool is_segment(const Block* block) const { return block->prev == &wall_ && block->next == &wall_; }
   void release_segment(Block* block);
   void release_cached_blocks();
 

@@ -14,8 +14,9 @@ void raise(MemoryStats& peak, const MemoryStats& stats) {
 
 class Replayer {
  public:
-  Replayer(const Log& log, const AllocatorOptions& options)
-      : log_(log), usable_bytes_(options.usable_bytes), allocator_(options) {
+  Replayer(const Log& log, const AllocatorOptions& options, std::int64_t watched_bytes)
+      : log_(log), options_(options), allocator_(options) {
+    result_.watched_bytes = watched_bytes;
     result_.block_bytes.resize(log.storages.size());
     blocks_.resize(log.storages.size());
     result_.highs.resize((log.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
@@ -91,11 +92,12 @@ class Replayer {
           }
         }
         CachingAllocator::Block* block = allocator_.malloc(bytes, event.stream);
-        if (allocator_.stats().reserved != reserved_) note_reserved(i);
         if (block == nullptr) {
+          if (allocator_.stats().reserved != reserved_) note_reserved(i);
           fail(i, bytes);
           break;
         }
+        if (allocator_.stats().reserved != reserved_) note_growth(i, bytes, *block, reserved_);
         blocks_[event.storage] = block;
         result_.block_bytes[event.storage] = block->size;
         note(i, allocator_.stats().allocated);
@@ -116,17 +118,31 @@ class Replayer {
     phase_peak_reserved_ = std::max(phase_peak_reserved_, reserved_);
   }
 
+  /// `block` was given for `bytes`, after more had been asked of the device, which had given `before`.
+  void note_growth(std::uint32_t event, std::int64_t bytes, const CachingAllocator::Block& block, std::int64_t before) {
+    note_reserved(event);
+    const bool first_beyond = reserved_ > result_.watched_bytes && before <= result_.watched_bytes && !beyond_watched_;
+    if (!first_beyond) return;
+    beyond_watched_ = true;
+    if (options_.expandable_segments) return;
+    // What would be left to the allocator once its cached segments are back: the new one is in use.
+    const MemoryStats left{allocator_.stats().allocated - block.size, before - allocator_.releasable_bytes()};
+    const std::int64_t segment = reserved_ - before, device_free = result_.watched_bytes - left.reserved;
+    if (segment > device_free) result_.refused_beyond_watched = {event, bytes, segment, device_free, left};
+  }
+
   void fail(std::uint32_t event, std::int64_t bytes) {
     const MemoryStats& stats = allocator_.stats();
     const std::int64_t segment = CachingAllocator::segment_size(CachingAllocator::round_size(bytes));
-    result_.out_of_memory = {event, bytes, segment, usable_bytes_ - stats.reserved, stats};
+    result_.out_of_memory = {event, bytes, segment, options_.usable_bytes - stats.reserved, stats};
   }
 
   const Log& log_;
-  std::int64_t usable_bytes_;
+  AllocatorOptions options_;
   CachingAllocator allocator_;
   std::vector<CachingAllocator::Block*> blocks_;  // of each storage
   std::int64_t reserved_ = 0;
+  bool beyond_watched_ = false;
   std::uint32_t phase_peak_event_ = kNever;
   std::int64_t phase_peak_reserved_ = 0;
   Replay result_;
@@ -134,10 +150,14 @@ class Replayer {
 
 }  // namespace
 
-Replay replay(const Log& log, const AllocatorOptions& options) { return Replayer(log, options).run(); }
+Replay replay(const Log& log, const AllocatorOptions& options, std::int64_t watched_bytes) {
+  return Replayer(log, options, watched_bytes).run();
+}
 
-Replay replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited) {
+Outcome replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited) {
   if (unlimited.peak_reserved <= options.usable_bytes && !unlimited.out_of_memory) return unlimited;
+  if (unlimited.refused_beyond_watched && unlimited.watched_bytes == options.usable_bytes)
+    return {unlimited.peak_reserved, 1, unlimited.refused_beyond_watched};
   return replay(log, options);
 }
 

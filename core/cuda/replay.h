@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -18,8 +19,15 @@ struct OutOfMemory {
   MemoryStats in_use;            ///< at that moment
 };
 
+/// How a log fares on a device.
+struct Outcome {
+  std::int64_t peak_reserved = 0;  ///< of the whole log, `init` included
+  int retries = 0;                 ///< cached segments had to go back before the device could give more
+  std::optional<OutOfMemory> out_of_memory;
+};
+
 /// The life of a log in the caching allocator.
-struct Replay {
+struct Replay : Outcome {
   struct Reserved {
     std::uint32_t event;
     std::int64_t bytes;  ///< from this event on
@@ -33,20 +41,23 @@ struct Replay {
   static constexpr std::uint32_t kRun = 16;
 
   MemoryStats peak;                       ///< of the iterations (of the whole log, if it marks none)
-  std::int64_t peak_reserved = 0;         ///< of the whole log, `init` included
   std::uint32_t peak_event = kNever;      ///< after it, peak.allocated is reached for the first time
   std::vector<MemoryStats> phases;        ///< peaks while each of Log::phases lasts
   std::vector<std::int64_t> block_bytes;  ///< of each storage: rounded, with the slack of a block that was not split
   std::vector<Reserved> reserved;         ///< each change
   std::vector<High> highs;                ///< of events [0, kRun), [kRun, 2 kRun) ...
-  int retries = 0;                        ///< cached segments had to go back before the device could give more
-  std::optional<OutOfMemory> out_of_memory;
+  /// The first alloc that takes the device beyond `watched_bytes`, if a device of no more than that would refuse it
+  /// even with its cached segments back: then that is the whole difference between the two devices.
+  std::optional<OutOfMemory> refused_beyond_watched;
+  std::int64_t watched_bytes = std::numeric_limits<std::int64_t>::max();
 };
 
-Replay replay(const Log& log, const AllocatorOptions& options);
+Replay replay(const Log& log, const AllocatorOptions& options,
+              std::int64_t watched_bytes = std::numeric_limits<std::int64_t>::max());
 
 /// What happens on a device that gives `options.usable_bytes`. Without a limit, nothing is asked of the device that a
-/// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer.
-Replay replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited);
+/// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer; so it is
+/// where it watched this limit and saw a refusal.
+Outcome replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited);
 
 }  // namespace oometer

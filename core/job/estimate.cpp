@@ -49,8 +49,9 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.input = report_input(job, behaviours, result.simulation);
   AllocatorOptions allocator;
   allocator.expandable_segments = behaviours.expandable_segments;
-  const Replay unlimited = replay(log, allocator);
-  allocator.usable_bytes = allocator_limit(job.gpu, result.input.outside);
+  const std::int64_t limit = allocator_limit(job.gpu, result.input.outside);
+  const Replay unlimited = replay(log, allocator, limit);
+  allocator.usable_bytes = limit;
   result.report = build_report(log, unlimited, replay_within(log, allocator, unlimited), result.input, options);
   return result;
 }

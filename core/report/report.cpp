@@ -139,7 +139,7 @@ void add_to_parents(const Log& log, std::vector<T>& modules) {
   for (std::size_t i = modules.size(); i-- > 1;) modules[log.modules[i].parent] += modules[i];
 }
 
-void judge(Report& report, const Replay& unlimited, const Replay& limited, const ReportInput& input) {
+void judge(Report& report, const Replay& unlimited, const Outcome& limited, const ReportInput& input) {
   const bool limit_given = input.gpu.allocator_limit;
   const Outside outside = limit_given ? Outside{} : input.outside;
   report.outside_allocator = outside.total();
@@ -195,7 +195,7 @@ std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside) {
   return gpu.allocator_limit ? gpu.usable_bytes : gpu.usable_bytes - outside.total();
 }
 
-Report build_report(const Log& log, const Replay& unlimited, const Replay& limited, const ReportInput& input,
+Report build_report(const Log& log, const Replay& unlimited, const Outcome& limited, const ReportInput& input,
                     const ReportOptions& options) {
   Report report;
   report.peak = unlimited.peak;

@@ -122,7 +122,7 @@ struct Report {
 std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside);
 
 /// `unlimited` is the log's replay without a limit, `limited` the one within allocator_limit().
-Report build_report(const Log& log, const Replay& unlimited, const Replay& limited, const ReportInput& input,
+Report build_report(const Log& log, const Replay& unlimited, const Outcome& limited, const ReportInput& input,
                     const ReportOptions& options = {});
 
 /// "saved output of silu", "gradient": what a tensor of the log is.

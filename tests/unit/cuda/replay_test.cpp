@@ -75,7 +75,7 @@ TEST_CASE("Within a limit above what is reserved nothing changes; below it memor
   CHECK(same.peak.reserved == unlimited.peak.reserved);
 
   options.usable_bytes = unlimited.peak.allocated - 1;
-  const Replay out = replay_within(history.log, options, unlimited);
+  const Replay out = replay(history.log, options);
   REQUIRE(out.out_of_memory);
   CHECK(out.out_of_memory->device_free == options.usable_bytes - out.out_of_memory->in_use.reserved);
   CHECK(out.out_of_memory->segment > out.out_of_memory->device_free);
@@ -84,7 +84,7 @@ TEST_CASE("Within a limit above what is reserved nothing changes; below it memor
 
   // Between the two, segments go back and are asked for again.
   options.usable_bytes = unlimited.peak_reserved - 2 * kMiB;
-  const Replay tight = replay_within(history.log, options, unlimited);
+  const Replay tight = replay(history.log, options);
   CHECK(tight.retries > 0);
   CHECK(tight.peak.reserved <= options.usable_bytes);
 }
@@ -118,4 +118,34 @@ TEST_CASE("Memory runs out, or is found after all, where PyTorch's does") {
       CHECK(result.phases[2].reserved == run.reserved);
     }
   }
+}
+
+TEST_CASE("A limit that was watched is answered as one that was played") {
+  int seen = 0;
+  for (const char* name : {"pytorch_tiny_llava_finetune.txt", "pytorch_llava7b_ft_s2048_m8.txt", "random_0.txt"}) {
+    const History history = read_history(name);
+    const std::int64_t peak = replay(history.log, {}).peak_reserved;
+    for (std::int64_t percent = 1; percent <= 101; percent += 2) {
+      const std::int64_t limit = peak / 100 * percent;
+      INFO(name << " " << percent << " %");
+      const Replay watching = replay(history.log, {}, limit);
+      CHECK(watching.peak_reserved == peak);
+      const Replay played = replay(history.log, {limit});
+      const Outcome outcome = replay_within(history.log, {limit}, watching);
+      seen += watching.refused_beyond_watched.has_value();
+      CHECK(outcome.retries == played.retries);
+      REQUIRE(outcome.out_of_memory.has_value() == played.out_of_memory.has_value());
+      if (!outcome.out_of_memory) {
+        CHECK(outcome.peak_reserved == played.peak_reserved);
+        continue;
+      }
+      CHECK(outcome.out_of_memory->event == played.out_of_memory->event);
+      CHECK(outcome.out_of_memory->requested == played.out_of_memory->requested);
+      CHECK(outcome.out_of_memory->segment == played.out_of_memory->segment);
+      CHECK(outcome.out_of_memory->device_free == played.out_of_memory->device_free);
+      CHECK(outcome.out_of_memory->in_use.allocated == played.out_of_memory->in_use.allocated);
+      CHECK(outcome.out_of_memory->in_use.reserved == played.out_of_memory->in_use.reserved);
+    }
+  }
+  CHECK(seen > 20);
 }
