@@ -33,7 +33,7 @@ Tensor CheckpointFrame::unpack(std::uint32_t index) {
 namespace {
 
 // CheckpointFunction.forward: the region runs without a graph; its input is what is saved.
-Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function) {
+Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function, const TensorList& nested) {
   Record record(Op::none, nullptr, {&argument});
   Context& context = argument.context();
   Tensor result;
@@ -43,8 +43,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   }
   if (!record) return result;
   record.save(argument);
-  auto recompute = [function = std::move(function), module = context.module,
-                    autocast = context.autocast.enabled](Backward& b) {
+  auto recompute = [function = std::move(function), nested, module = context.module,
+                    autocast = context.autocast.enabled](Backward& b) mutable {
     Tensor detached = detach(b.saved(0));
     detached->leaf_requires_grad = true;
     Tensor output;
@@ -57,6 +57,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
     }
     autograd::backward(output, b.grad());
     b.give(0, detached->grad);
+    // Saved tensors go with the backward's end; a closure goes with the node.
+    if (!b.context.behaviours.checkpoint_passes_keywords) function = nullptr;
   };
   record->custom = std::make_unique<std::function<void(Backward&)>>(std::move(recompute));
   return record.output(std::move(result));
@@ -64,8 +66,9 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
 
 }  // namespace
 
-Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function) {
-  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function));
+Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
+                  const TensorList& nested) {
+  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function), nested);
   Context& context = argument.context();
   // Without a graph the region is just run: _NoopSaveInputs leaves no grad_fn.
   if (mode == Checkpointing::none || !context.grad_mode) return function(argument);

@@ -54,7 +54,7 @@ void Record::save(const Tensor& tensor) {
     if (frame->recomputing) {
       // _recomputation_hook: the frame keeps the tensor; this inner graph is never run.
       frame->tensors.push_back(detach(tensor));
-      if (++frame->recomputed_count == frame->packed) context.stopped = true;
+      if (++frame->recomputed_count == frame->packed) context.stopped = context.behaviours.checkpoint_early_stop;
     } else {
       node_->frame = Handle<CheckpointFrame>(frame);
       node_->promised = static_cast<std::uint8_t>(node_->promised | 1U << slot);

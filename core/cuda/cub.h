@@ -15,6 +15,9 @@ constexpr std::int64_t cub_scan_bytes(std::int64_t count) {
   return round_up(16 * ((count + 895) / 896 + 32), 256) + 511;
 }
 
+/// DeviceReduce of `count` items to a 4-byte sum, up to this many in one block, which needs (a byte of) nothing.
+constexpr std::int64_t kCubReduceOneBlock = 4096;
+
 /// DeviceReduce to a 4-byte sum: a partial result for each block of the largest grid (two blocks a multiprocessor, five
 /// times over).
 constexpr std::int64_t cub_reduce_bytes(std::int64_t sm_count) { return round_up(4 * 10 * sm_count, 256) + 255; }
@@ -28,7 +31,7 @@ constexpr std::int64_t cub_select_bytes(std::int64_t count, int compute_capabili
 /// DeviceRadixSort of `count` pairs of 8-byte keys and values: a second buffer for each, and the digits' counts.
 /// Few pairs are sorted in one block, which needs nothing.
 constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
-  if (count <= 1024) return 1;
+  if (count <= 2304) return 1;
   return 2 * round_up(8 * count, 256) + 4607 + 1024 * ((count + 3583) / 3584);
 }
 

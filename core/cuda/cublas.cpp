@@ -10,9 +10,4 @@ std::int64_t cublas_workspace_bytes(const Behaviours& behaviours, int major, int
   return large ? kLarge : kDefault;
 }
 
-std::int64_t cublaslt_workspace_bytes(const Behaviours& behaviours) {
-  constexpr std::int64_t kDefault = 1024 * 1024;  // _getWorkspaceSize: CUBLASLT_WORKSPACE_SIZE unset
-  return behaviours.cublaslt_workspace_per_call ? kDefault : 0;
-}
-
 }  // namespace oometer

@@ -10,7 +10,8 @@ namespace oometer {
 /// Bytes of one cuBLAS workspace on a device of that compute capability.
 std::int64_t cublas_workspace_bytes(const Behaviours& behaviours, int major, int minor);
 
-/// Bytes that a cuBLASLt call (a linear layer's bias epilogue) allocates for itself; 0 where it shares cuBLAS's.
-std::int64_t cublaslt_workspace_bytes(const Behaviours& behaviours);
+/// Bytes that cuBLASLt (a linear layer's bias epilogue) has to itself, a call or a handle and stream, where it does not
+/// share cuBLAS's: see Behaviours. CublasLtUtils.cpp, _getWorkspaceSize, CUBLASLT_WORKSPACE_SIZE unset.
+inline constexpr std::int64_t kCublasLtWorkspace = 1024 * 1024;
 
 }  // namespace oometer

@@ -28,7 +28,6 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.unmodelled = job.unmodelled;
   input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
-  for (std::string& caveat : runtime_caveats(job.runtime)) input.assumptions.push_back(std::move(caveat));
   if (behaviours.cudnn && model_traits(job.model.config).takes_images && job.data.images() > 0)
     input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
   return input;

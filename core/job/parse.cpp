@@ -146,6 +146,10 @@ Runtime read_runtime(ConfigReader reader) {
   Runtime runtime = default_runtime(framework);
   runtime.torch = read_version(reader, "torch", runtime.torch, known_torch);
   runtime.transformers = read_version(reader, "transformers", runtime.transformers, known_transformers);
+  if (framework == Framework::llava &&
+      (runtime.transformers < Version{4, 37, 0} || runtime.transformers >= Version{4, 38, 0}))
+    reader.fail_found("transformers", "inconsistent",
+                      "the original LLaVA code runs on transformers 4.37, which belongs here with this framework");
   runtime.deepspeed = read_version(reader, "deepspeed", runtime.deepspeed, known_deepspeed);
   runtime.peft = read_version(reader, "peft", runtime.peft, known_peft);
   runtime.cudnn = reader.boolean("cudnn", runtime.cudnn);

@@ -7,8 +7,8 @@ namespace oometer {
 
 namespace {
 
-// find_packed_sequence_indices
-void find_packed_sequences(Context& context, std::int64_t batch, std::int64_t length) {
+// find_packed_sequence_indices; 5.x looks whether there is more than one (`detects`), 4.57 never does.
+Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t length, bool detects) {
   const Tensor first_dummy = empty(context, Op::sub, {batch, 1}, DType::int64);
   Tensor differences;
   {
@@ -23,8 +23,10 @@ void find_packed_sequences(Context& context, std::int64_t batch, std::int64_t le
     if (batch == 1)
       const Workspace scan(context, Op::cumsum, cub_scan_bytes(length));  // one row: CUB's device-wide scan
   }
+  if (!detects) return sequence_mask;
   const Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
   const Tensor all = empty(context, Op::all, {}, DType::boolean);
+  return {};
 }
 
 Tensor arange_with_offset(Context& context, std::int64_t length) {
@@ -32,13 +34,104 @@ Tensor arange_with_offset(Context& context, std::int64_t length) {
   return add_scalar(range);
 }
 
+// AttentionMaskConverter.to_causal_4d, to_4d (modeling_attn_mask_utils.py, 4.37.2): made in torch's default type.
+Tensor converter_mask(const Tensor& like, bool with_padding_mask) {
+  Context& context = like.context();
+  const std::int64_t batch = like.size(0), length = like.size(1);
+  const Shape sizes{batch, 1, length, length};
+  Tensor mask = empty(context, Op::fill, {length, length}, DType::float32);
+  {  // _make_causal_mask
+    const Tensor condition = empty(context, Op::arange, {length}, DType::int64);
+    {
+      const Tensor next = add_scalar(condition);
+      const Tensor below = empty(context, Op::lt, {length, length}, DType::boolean);
+    }
+    mask = to(mask, like.dtype());
+    mask = expand(unsqueeze(unsqueeze(mask, 0), 0), sizes);
+  }
+  if (!with_padding_mask) return mask;
+  const auto masked_fill = [&] {
+    const Tensor where = empty(context, Op::to_copy, sizes, DType::boolean);
+    return empty(context, Op::masked_fill, sizes, like.dtype());
+  };
+  Tensor expanded_attn_mask;
+  {  // _expand_mask
+    const Tensor expanded_mask = empty(context, Op::to_copy, sizes, like.dtype());
+    const Tensor inverted_mask = empty(context, Op::sub, sizes, like.dtype());
+    expanded_attn_mask = masked_fill();
+  }
+  expanded_attn_mask = masked_fill();
+  return expanded_attn_mask;
+}
+
+// LlamaModel._prepare_4d_causal_attention_mask_with_cache_position (4.44.2 to 4.51.3): one column too many, cut off by
+// each layer. A 2-D attention mask makes it a copy a sample, filled in place.
+Tensor cache_position_mask(const Tensor& like, bool with_padding_mask) {
+  Context& context = like.context();
+  const std::int64_t batch = like.size(0), length = like.size(1), columns = length + (with_padding_mask ? 0 : 1);
+  Tensor mask = empty(context, Op::fill, {length, columns}, like.dtype());
+  mask = empty(context, Op::triu, {length, columns}, like.dtype());
+  {
+    const Tensor range = empty(context, Op::arange, {columns}, DType::int64);
+    const Tensor above = empty(context, Op::gt, {length, columns}, DType::boolean);
+  }
+  mask = expand(unsqueeze(unsqueeze(mask, 0), 0), {batch, 1, length, columns});
+  if (!with_padding_mask) return slice(mask, -1, 0, length);
+  mask = empty(context, Op::clone, {batch, 1, length, length}, like.dtype());
+  Tensor padding = empty(context, Op::add, mask.sizes(), like.dtype());
+  padding = empty(context, Op::eq, mask.sizes(), DType::boolean);
+  const Tensor filled = empty(context, Op::masked_fill, mask.sizes(), like.dtype());
+  return mask;
+}
+
+// masking_utils.py, sdpa_mask_recent_torch with packed_sequence_mask_function (4.57.1), through vmap.
+Tensor packed_mask(const Tensor& like, const Tensor& sequences) {
+  Context& context = like.context();
+  const std::int64_t batch = like.size(0), length = like.size(1);
+  const Tensor keys = empty(context, Op::arange, {length}, DType::int64);
+  const Tensor batch_index = empty(context, Op::arange, {batch}, DType::int64);
+  const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
+  const Tensor ones = empty(context, Op::ones_like, {length}, DType::boolean);
+  const Tensor causal = empty(context, Op::le, {length, length}, DType::boolean);
+  const Tensor both = empty(context, Op::bitwise_and, {length, length}, DType::boolean);
+  const auto gather = [&] {
+    const Tensor rows = empty(context, Op::clone, sequences.sizes(), DType::int64);
+    const Tensor columns = empty(context, Op::clone, sequences.sizes(), DType::int64);
+    return empty(context, Op::index, sequences.sizes(), DType::int64);
+  };
+  const Tensor of_query = gather(), of_key = gather();
+  const Tensor same = empty(context, Op::eq, {batch, 1, length, length}, DType::boolean);
+  return empty(context, Op::bitwise_and, {batch, 1, length, length}, DType::boolean);
+}
+
 }  // namespace
 
-Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager) {
+Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
+  const NoGrad no_grad(inputs_embeds.context());
+  return converter_mask(inputs_embeds, false);
+}
+
+Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager, bool with_padding_mask) {
   Context& context = inputs_embeds.context();
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
-  if (position_ids) find_packed_sequences(context, batch, length);
+  switch (context.behaviours.causal_mask) {
+    case CausalMask::converter:
+      return eager ? converter_mask(inputs_embeds, with_padding_mask) : Tensor();
+    case CausalMask::cache_position:
+      return eager ? cache_position_mask(inputs_embeds, with_padding_mask) : Tensor();
+    case CausalMask::always_packed: {
+      if (!position_ids) break;
+      const Tensor mask = packed_mask(inputs_embeds, find_packed_sequences(context, batch, length, false));
+      if (!eager) return mask;
+      const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
+      const Tensor minimum = empty(context, Op::empty, {}, inputs_embeds.dtype());
+      return empty(context, Op::where, {batch, 1, length, length}, inputs_embeds.dtype());
+    }
+    case CausalMask::packed_when_detected:
+      if (position_ids) find_packed_sequences(context, batch, length, true);
+      break;
+  }
   if (!eager) return {};
   Tensor allowed;
   {

@@ -2,15 +2,14 @@
 
 namespace oometer {
 
-namespace {
-
-// repeat_kv, modeling_llama.py
 Tensor repeat_kv(const Tensor& x, std::int64_t heads) {
   const std::int64_t groups = heads / x.size(1);
   if (groups == 1) return x;
   const Tensor expanded = expand(unsqueeze(x, 2), {x.size(0), x.size(1), groups, x.size(2), x.size(3)});
   return reshape(expanded, {x.size(0), heads, x.size(2), x.size(3)});
 }
+
+namespace {
 
 // eager_attention_forward, modeling_llama.py and modeling_clip.py
 AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
@@ -62,10 +61,20 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
 
 }  // namespace
 
-AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key,
-                                   const Tensor& value, const Tensor& mask) {
-  if (call.kind == AttentionKind::eager) return eager(call, query, key, value, mask);
+AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
+                                   const Tensor& value_in, const Tensor& mask) {
+  if (call.kind == AttentionKind::eager) return eager(call, query_in, key_in, value_in, mask);
   // sdpa_attention_forward, integrations/sdpa_attention.py
+  const Behaviours& behaviours = query_in.context().behaviours;
+  const bool repeats = (behaviours.sdpa_repeats_kv && !call.own_class) ||
+                       (mask && query_in.size(1) != key_in.size(1));  // use_gqa_in_sdpa
+  Tensor key = repeats ? repeat_kv(key_in, query_in.size(1)) : key_in,
+         value = repeats ? repeat_kv(value_in, query_in.size(1)) : value_in, query = query_in;
+  if (behaviours.sdpa_makes_contiguous && !call.own_class) {
+    query = contiguous(query);
+    key = contiguous(key);
+    value = contiguous(value);
+  }
   const bool gqa = query.size(1) != key.size(1);
   const AttentionOptions options{call.causal && query.size(2) > 1 && !mask, gqa, call.dropout};
   const Tensor output =

@@ -63,10 +63,13 @@ void flash_backward(Backward& b) {
   Context& context = b.context;
   const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
   const std::int64_t kv_heads = key.size(1), kv_length = key.size(2), rounded = round_up(length, 128);
-  Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
-  Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
-  Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  Tensor dq, dk, dv;
   {
+    const Tensor output =
+        contiguous(transpose(b.saved(3), 1, 2));  // _flash_attention_backward: a copy if queries were not [b, s, h, d]
+    dq = empty_like(op, query);
+    dk = empty_like(op, key);
+    dv = empty_like(op, value);
     const Tensor softmax_d = empty(context, op, {batch, heads, rounded}, DType::float32);
     const Tensor dq_accumulator =
         empty(context, op, {batch, rounded, heads, rounded_head_dim(head_dim)}, DType::float32);
@@ -92,7 +95,7 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   record.save(value);
   Context& context = query.context();
   const std::int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), head_dim = query.size(3);
-  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  Tensor output = empty_like(op, query);
   const Tensor logsumexp = empty(context, op, {batch, heads, length}, DType::float32);
   Tensor logsumexp_parts, output_parts;
   {
@@ -159,7 +162,7 @@ void efficient_backward(Backward& b) {
   b.give(2, std::move(dv));
 }
 
-Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) {
   constexpr Op op = Op::efficient_attention;
   Record record(op, efficient_backward, {&query, &key, &value});
   record.save(query);
@@ -178,7 +181,26 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   record.save_output(logsumexp);
   record.save_output(seed);
   record.save_output(offset);
+  if (bias) record.save(bias);
   return record.output(std::move(output));
+}
+
+/// convert_boolean_attn_mask (ATen/native/transformers/attention.cpp): 0 where allowed, -inf elsewhere; then pad_bias,
+/// as the efficient kernel wants rows of 16.
+Tensor bias_of(const Tensor& mask, DType dtype) {
+  if (!mask) return mask;
+  Context& context = mask.context();
+  Tensor bias = mask;
+  if (mask.dtype() == DType::boolean) {
+    const Tensor zero = empty(context, Op::empty, {}, dtype);
+    const Tensor minimum = empty(context, Op::empty, {}, dtype);
+    bias = empty(context, Op::where, mask.sizes(), dtype);
+  }
+  const std::int64_t columns = round_up(bias.size(-1), 16);
+  if (columns == bias.size(-1)) return bias;
+  Shape padded = bias.sizes();
+  padded[-1] = columns;
+  return slice(empty(context, Op::constant_pad_nd, padded, dtype), -1, 0, bias.size(-1));
 }
 
 // _scaled_dot_product_cudnn_attention; the backward's workspace after cudnn-frontend, CompositeSDPABackwardNode:
@@ -280,7 +302,7 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_
     case AttentionKernel::flash:
       return flash_attention(query, key, value, options);
     case AttentionKernel::efficient:
-      return efficient_attention(query, key, value);
+      return efficient_attention(query, key, value, bias_of(mask, query.dtype()));
     case AttentionKernel::cudnn:
       return cudnn_attention(query, key, value);
     case AttentionKernel::math:

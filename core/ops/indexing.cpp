@@ -7,25 +7,66 @@ namespace oometer {
 
 namespace {
 
+/// The indices of a mask's True elements, `selected` of them: [selected, dimensions] int64 (Nonzero.cu). They are found
+/// anew wherever a mask is used as an index.
+Tensor nonzero(Context& context, const Shape& mask_sizes, bool contiguous_mask, std::int64_t selected) {
+  const Shape sizes{selected, mask_sizes.ndim()};
+  // The stand-in for a kernel that counts: what the recorded cases ran instead.
+  if (context.behaviours.dispatch_mode) return empty(context, Op::nonzero, sizes, DType::int64);
+  Tensor copy;
+  if (!contiguous_mask) copy = empty(context, Op::nonzero, mask_sizes, DType::boolean);
+  const std::int64_t count = numel(mask_sizes);
+  const Workspace found(context, Op::nonzero, 4);
+  {
+    const Workspace sum(context, Op::nonzero,
+                        count <= kCubReduceOneBlock ? 1 : cub_reduce_bytes(context.device.sm_count));
+  }
+  Tensor indices = empty(context, Op::nonzero, sizes, DType::int64);
+  const Workspace select(context, Op::nonzero, cub_select_bytes(count, context.device.major));
+  return indices;
+}
+
 /// grad.masked_select(mask): the mask, expanded to the gradient's shape, becomes a list of indices (three int64 an
 /// element), then the elements are gathered.
 Tensor masked_select(const Tensor& grad, std::int64_t selected) {
-  Context& context = grad.context();
-  Tensor indices;
-  if (context.behaviours.dispatch_mode) {
-    // The stand-in for a kernel that counts: what the recorded cases ran instead.
-    indices = empty(context, Op::nonzero, {grad.ndim(), selected}, DType::int64);
-  } else {
-    const Tensor mask = empty(context, Op::nonzero, grad.sizes(), DType::boolean);
-    const Workspace count(context, Op::nonzero, 4);
-    { const Workspace sum(context, Op::nonzero, cub_reduce_bytes(context.device.sm_count)); }
-    indices = empty(context, Op::nonzero, {grad.ndim(), selected}, DType::int64);
-    const Workspace select(context, Op::nonzero, cub_select_bytes(grad.numel(), context.device.major));
+  const Tensor indices = nonzero(grad.context(), grad.sizes(), false, selected);
+  return empty(grad.context(), Op::masked_select, {selected}, grad.dtype());
+}
+
+/// The dimensions of x that `indexed` leading ones leave, after a first one of `count`.
+Shape indexed_sizes(const Shape& x, int indexed, std::int64_t count) {
+  Shape sizes{count};
+  for (int i = indexed; i < x.ndim(); ++i) sizes.push_back(x[i]);
+  return sizes;
+}
+
+/// index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel). `mask`:
+/// its sizes where a mask indexed, which becomes `count` indices first.
+void index_backward(Backward& b, std::int64_t count, const Tensor& mask) {
+  Context& context = b.context;
+  const auto indices = [&](Op op) { return empty(context, op, {count}, DType::int64); };
+  Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+  Tensor linear;
+  {
+    Tensor found;
+    if (mask) found = nonzero(context, mask.sizes(), mask.is_contiguous(), count);
+    for (int dimension : {0, 1}) {
+      (void)dimension;
+      const Tensor wrapped = indices(Op::index_put);
+      const Tensor strided = indices(Op::mul);
+      if (!linear) linear = strided;
+    }
   }
-  return empty(context, Op::masked_select, {selected}, grad.dtype());
+  const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
+  { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count)); }
+  b.give(0, std::move(zeros));
 }
 
 }  // namespace
+
+Tensor nonzero(const Tensor& mask, std::int64_t selected) {
+  return nonzero(mask.context(), mask.sizes(), mask.is_contiguous(), selected);
+}
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {
   Record record(Op::masked_scatter,
@@ -47,32 +88,63 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
 }
 
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
-  // index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel).
-  Record record(Op::index,
-                [](Backward& b) {
-                  Context& context = b.context;
-                  const Shape count{b.saved(0).numel()};
-                  const auto indices = [&](Op op) { return empty(context, op, count, DType::int64); };
-                  Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
-                  Tensor linear;
-                  for (int dimension : {0, 1}) {
-                    (void)dimension;
-                    const Tensor wrapped = indices(Op::index_put);
-                    const Tensor strided = indices(Op::mul);
-                    if (!linear) linear = strided;
-                  }
-                  const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put),
-                               range = indices(Op::arange);
-                  { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count[0])); }
-                  b.give(0, std::move(zeros));
-                },
-                {&x});
+  Record record(Op::index, [](Backward& b) { index_backward(b, b.saved(0).numel(), {}); }, {&x});
   record.save(rows);
   record.save(columns);
   if (record) record->sizes = x.sizes();
-  Shape sizes{rows.numel()};
-  for (int i = 2; i < x.ndim(); ++i) sizes.push_back(x.size(i));
-  return record.output(empty(x.context(), Op::index, sizes, x.dtype()));
+  return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 2, rows.numel()), x.dtype()));
+}
+
+Tensor index_mask(const Tensor& x, const Tensor& mask, std::int64_t selected) {
+  Record record(Op::index, [](Backward& b) { index_backward(b, b.node.integers[0], b.saved(0)); }, {&x});
+  record.save(mask);
+  if (record) {
+    record->sizes = x.sizes();
+    record->integers[0] = selected;
+  }
+  const Tensor indices = nonzero(x.context(), mask.sizes(), mask.is_contiguous(), selected);
+  return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), mask.ndim(), selected), x.dtype()));
+}
+
+Tensor index_put_(Tensor x, const Tensor& rows, const Tensor& columns, const Tensor& values) {
+  Record record(Op::index_put,
+                [](Backward& b) {
+                  if (b.wants(0)) {
+                    const Tensor zeros = empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype());
+                    b.give(0, empty_like(Op::clone, b.grad()));
+                  }
+                  if (b.wants(1)) b.give(1, empty(b.context, Op::index, b.node.sizes, b.grad().dtype()));
+                },
+                {&x, &values});
+  record.save(rows);
+  record.save(columns);
+  if (!record) return x;
+  record->sizes = values.sizes();
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
+Tensor index_put_mask_(Tensor x, const Tensor& mask, const Tensor& values) {
+  Record record(Op::index_put,
+                [](Backward& b) {
+                  const Tensor& of = b.saved(0);
+                  const std::int64_t selected = b.node.sizes[0];
+                  if (b.wants(0)) {
+                    const Tensor zeros = empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype());
+                    Tensor self = empty_like(Op::clone, b.grad());
+                    const Tensor indices = nonzero(b.context, of.sizes(), of.is_contiguous(), selected);
+                    b.give(0, std::move(self));
+                  }
+                  if (b.wants(1)) {
+                    const Tensor indices = nonzero(b.context, of.sizes(), of.is_contiguous(), selected);
+                    b.give(1, empty(b.context, Op::index, b.node.sizes, b.grad().dtype()));
+                  }
+                },
+                {&x, &values});
+  record.save(mask);
+  { const Tensor indices = nonzero(x.context(), mask.sizes(), mask.is_contiguous(), values.size(0)); }
+  if (!record) return x;
+  record->sizes = values.sizes();
+  return record.output(alias(x, x.sizes(), x.strides()));
 }
 
 Tensor pad_last(const Tensor& x) {

@@ -20,6 +20,27 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   return record.output(empty(tensors.front().context(), Op::cat, sizes, tensors.front().dtype()));
 }
 
+Tensor stack(const TensorList& tensors) {
+  Record record(
+      Op::stack,
+      [](Backward& b) {
+        for (unsigned i = 0; i < b.node.edges.size(); ++i)
+          if (b.wants(i)) b.give(i, select(b.grad(), 0, i));
+      },
+      tensors);
+  Shape sizes = tensors.front().sizes();
+  sizes.insert(0, static_cast<std::int64_t>(tensors.size()));
+  return record.output(empty(tensors.front().context(), Op::stack, sizes, tensors.front().dtype()));
+}
+
+Tensor split(const Tensor& x) {
+  // SplitWithSizesBackward0 joins the pieces' gradients.
+  Record record(Op::split, [](Backward& b) { b.give(0, empty(b.context, Op::cat, b.node.sizes, b.grad().dtype())); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
 Tensor cat_unbound(const Tensor& x) {
   // UnbindBackward0 stacks the narrow views that CatBackward0 gives.
   Record record(Op::stack, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.grad().dtype())); },

@@ -77,9 +77,9 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
   Tensor result = empty(context, Op::addmm, {mat1.size(0), mat2.size(1)}, mat1.dtype());
   // A 1-D bias rides in cuBLASLt's epilogue, which has a workspace of its own (Blas.cpp, isInputCompliesAddmmCudaLt).
   const bool lt = mat1.size(0) > 1 && mat1.size(1) > 1 && mat2.size(1) > 1;
-  if (lt) {
-    const std::int64_t bytes = cublaslt_workspace_bytes(context.behaviours);
-    if (bytes > 0) const Workspace workspace(context, Op::addmm, bytes);
+  if (lt && !context.behaviours.cublaslt_workspace_unified) {
+    const GemmWorkspace workspace(context, Op::addmm, kCublasLtWorkspace,
+                                  context.behaviours.cublaslt_workspace_per_call, context.cublaslt_workspaces);
   } else {
     const GemmWorkspace workspace(context);
   }
@@ -107,17 +107,22 @@ Shape with_last(Shape sizes, std::int64_t last) {
 
 }  // namespace
 
-GemmWorkspace::GemmWorkspace(Context& context) {
-  const std::int64_t bytes = cublas_workspace_bytes(context.behaviours, context.device.major, context.device.minor);
-  if (context.behaviours.cublas_workspace_per_call) {
-    storage_ = context.allocate(Op::cublas_workspace, bytes, DType::uint8, {bytes}, Role::workspace);
+GemmWorkspace::GemmWorkspace(Context& context)
+    : GemmWorkspace(context, Op::cublas_workspace,
+                    cublas_workspace_bytes(context.behaviours, context.device.major, context.device.minor),
+                    context.behaviours.cublas_workspace_per_call, context.cublas_workspaces) {}
+
+GemmWorkspace::GemmWorkspace(Context& context, Op op, std::int64_t bytes, bool per_call,
+                             std::vector<Storage>& workspaces) {
+  if (per_call) {
+    storage_ = context.allocate(op, bytes, DType::uint8, {bytes}, Role::workspace);
     return;
   }
   // One a handle and stream, made by its first GEMM and kept. The backward's thread has a handle of its own.
   const std::size_t slot = 2u * context.stream + (context.in_backward ? 1u : 0u);
-  if (context.cublas_workspaces.size() <= slot) context.cublas_workspaces.resize(slot + 1);
-  Storage& kept = context.cublas_workspaces[slot];
-  if (!kept) kept = context.allocate(Op::cublas_workspace, bytes, DType::uint8, {bytes}, Role::workspace);
+  if (workspaces.size() <= slot) workspaces.resize(slot + 1);
+  Storage& kept = workspaces[slot];
+  if (!kept) kept = context.allocate(op, bytes, DType::uint8, {bytes}, Role::workspace);
 }
 
 Tensor mm(const Tensor& a, const Tensor& b) {

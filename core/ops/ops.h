@@ -5,6 +5,7 @@
 
 #include "tensor/context.h"
 #include "tensor/tensor.h"
+#include "tensor/tensor_list.h"
 
 /// The operators: what each allocates, what it hands autograd, what its backward allocates. Names and behaviour are
 /// ATen's on CUDA (PyTorch 2.15). Every function works in grad mode and without; backward formulas call these same
@@ -53,7 +54,9 @@ Tensor pointwise(Op op, std::initializer_list<const Tensor*> operands, DType dty
 
 // reduce.cpp
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim);
-Tensor sum_all(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
+Tensor sum_all(const Tensor& x);
+/// x.norm(p=2, dim=-1, keepdim=True).
+Tensor linalg_vector_norm(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
 Tensor mean(const Tensor& x, int dim, bool keepdim);
 Tensor mean_all(const Tensor& x);
 /// Sums a broadcast operand's gradient back to its shape (at::sum_to).
@@ -85,6 +88,10 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::in
 
 // joining.cpp
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
+/// torch.stack(tensors): backward gives each a view of the gradient.
+Tensor stack(const TensorList& tensors);
+/// torch.split(x, sizes): the pieces, which one tensor stands for, since what takes them (cat) needs their sum only.
+Tensor split(const Tensor& x);
 /// torch.cat(list(x), dim=0): the batch's items end to end; backward stacks their gradients again.
 Tensor cat_unbound(const Tensor& x);
 
@@ -93,6 +100,13 @@ Tensor cat_unbound(const Tensor& x);
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x[row, column] with index tensors of one dimension.
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);
+/// The indices of a mask's `selected` True elements, [selected, dimensions].
+Tensor nonzero(const Tensor& mask, std::int64_t selected);
+/// x[mask] with a boolean mask over x's first dimensions, `selected` of whose elements are True.
+Tensor index_mask(const Tensor& x, const Tensor& mask, std::int64_t selected);
+/// x[rows, columns] = values and x[mask] = values, in place: the result takes x's name.
+Tensor index_put_(Tensor x, const Tensor& rows, const Tensor& columns, const Tensor& values);
+Tensor index_put_mask_(Tensor x, const Tensor& mask, const Tensor& values);
 /// F.pad(x, (0, 1), value): one more column.
 Tensor pad_last(const Tensor& x);
 
@@ -111,6 +125,8 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query,
 class GemmWorkspace {
  public:
   explicit GemmWorkspace(Context& context);
+  /// One of so many bytes, for the call alone or kept among `workspaces`.
+  GemmWorkspace(Context& context, Op op, std::int64_t bytes, bool per_call, std::vector<Storage>& workspaces);
 
  private:
   Storage storage_;

@@ -156,6 +156,22 @@ Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
       reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
 }
 
+Tensor linalg_vector_norm(const Tensor& x) {
+  // linalg_vector_norm_backward, ord 2: (self / norm).masked_fill_(norm == 0, 0) * grad
+  Record record(Op::linalg_vector_norm,
+                [](Backward& b) {
+                  const Tensor unit = div(b.saved(0), b.saved(1));
+                  const Tensor zero = pointwise(Op::eq, {&b.saved(1)}, DType::boolean);
+                  b.give(0, mul(unit, b.grad()));
+                },
+                {&x});
+  record.save(x);
+  Tensor norm = reduce_masked(Op::linalg_vector_norm, x, mask_of(x, {-1}), true,
+                              x.context().autocast.enabled ? DType::float32 : x.dtype());
+  record.save_output(norm);
+  return record.output(std::move(norm));
+}
+
 Tensor sum_all(const Tensor& x) {
   std::vector<int> dims;
   for (int i = 0; i < x.ndim(); ++i) dims.push_back(i);

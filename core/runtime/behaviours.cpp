@@ -1,5 +1,8 @@
 #include "runtime/behaviours.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace oometer {
 namespace {
 
@@ -58,24 +61,46 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.cublaslt_workspace_per_call = runtime.torch >= torch(15) || runtime.torch < torch(7);
   b.cublaslt_workspace_unified = runtime.torch >= torch(13) && runtime.torch < torch(15);
   b.cublas_large_workspace_on_blackwell = runtime.torch >= torch(13);
-  b.allocator_tie_break = runtime.torch >= torch(9) ? TieBreak::segment_counter : TieBreak::address;
   b.expandable_segments = runtime.expandable_segments && runtime.torch >= torch(1);
   b.checkpoint_early_stop = runtime.torch >= torch(1);
   b.efficient_attention_takes_gqa = runtime.torch >= torch(14);
   b.sdpa_prefers_cudnn = runtime.cudnn && runtime.torch >= torch(9);
   b.cudnn = runtime.cudnn;
 
-  b.checkpoint_reentrant_by_default = hf < Version{5, 0, 0};
-  b.checkpoint_passes_keywords = hf >= Version{5, 0, 0};
+  b.checkpoint_passes_keywords = hf >= Version{4, 52, 0};
   b.checkpointing_requires_input_grads = original || hf >= Version{5, 0, 0};
   b.logits_float_in_model = hf < Version{4, 45, 0};
+  b.llava_holds_causal_lm = !original && hf < Version{4, 52, 0};
   b.loss_shift = hf >= Version{4, 51, 3} ? LossShift::pad_labels : LossShift::shift_logits_copy;
+  b.llava_loss_shift = b.llava_holds_causal_lm ? LossShift::mask_logits_copy : b.loss_shift;
+  b.legacy_merge_looks_for_zeros = hf < Version{4, 41, 0};
+  b.legacy_merge_blanks_padding = hf >= Version{4, 38, 0};
+  b.llava_chooses_merge = hf >= Version{4, 46, 0} && hf < Version{4, 48, 0};
+  b.placeholder_check = hf < Version{4, 49, 0}  ? PlaceholderCheck::count
+                        : hf < Version{5, 0, 0} ? PlaceholderCheck::by_index
+                                                : PlaceholderCheck::scalar;
+  b.causal_mask = hf < Version{4, 38, 0}                               ? CausalMask::converter
+                  : hf < Version{4, 53, 0}                             ? CausalMask::cache_position
+                  : hf < Version{5, 0, 0} && runtime.torch >= torch(6) ? CausalMask::always_packed
+                                                                       : CausalMask::packed_when_detected;
+  b.rotary = hf < Version{4, 38, 0}   ? Rotary::cached_per_layer
+             : hf < Version{4, 43, 0} ? Rotary::matmul_per_layer
+             : hf < Version{4, 49, 0} ? Rotary::matmul
+             : hf < Version{5, 0, 0}  ? Rotary::matmul_scaled
+                                      : Rotary::pointwise;
+  b.positions_are_offset = hf >= Version{5, 0, 0};
+  b.sdpa_repeats_kv = hf < Version{4, 54, 0} || runtime.torch < torch(5);
+  b.sdpa_makes_contiguous = hf >= Version{4, 48, 0} && hf < Version{4, 53, 0};
+  b.attention_interface = hf >= Version{4, 48, 0};
   b.captures_all_hidden_states = original || hf < Version{5, 0, 0};
-  b.clip_attention_always_eager = hf < Version{4, 47, 0};
-  b.vision_tower_no_grad = original;
+  b.clip_attention_always_eager = hf < Version{4, 44, 0};
+  b.clip_eager_is_bmm = hf < Version{4, 52, 0};
+  b.clip_text_always_masked = hf < Version{5, 0, 0};
+  b.clip_projects_last = hf < Version{5, 0, 0};
+  b.clip_norm_is_one_operator = hf < Version{4, 46, 0};
+  b.clip_scales_first = hf < Version{4, 49, 0};
   b.llava_merge = original                 ? LlavaMerge::split_and_cat
                   : hf < Version{4, 46, 0} ? LlavaMerge::legacy_index_put
-                  : hf < Version{5, 0, 0}  ? LlavaMerge::masked_scatter_expanded
                                            : LlavaMerge::masked_scatter;
 
   b.zero_flattens_on_gpu = ds >= Version{0, 16, 0};
@@ -91,14 +116,29 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   return b;
 }
 
+namespace {
+
+/// The versions of transformers that tests/reference/versions.jsonl has recordings of.
+bool is_recorded(const Version& transformers) {
+  constexpr Version kRecorded[] = {{4, 37, 2}, {4, 40, 2}, {4, 44, 2}, {4, 46, 3}, {4, 48, 3}, {4, 51, 3}, {4, 57, 1}};
+  return std::find(std::begin(kRecorded), std::end(kRecorded), transformers) != std::end(kRecorded);
+}
+
+}  // namespace
+
 std::vector<std::string> runtime_caveats(const Runtime& runtime) {
   std::vector<std::string> notes;
-  if (runtime.framework == Framework::llava) {
-    notes.push_back("The original LLaVA code was checked against its source only, not against a measured run.");
-  } else if (runtime.transformers < Version{5, 0, 0}) {
-    notes.push_back("transformers " + to_string(runtime.transformers) +
-                    " was checked against its source only; 5.23 is the version that was measured.");
-  }
+  const std::string transformers = "transformers " + to_string(runtime.transformers);
+  if (runtime.framework == Framework::llava)
+    notes.push_back(
+        "The original LLaVA code was checked against its source only, not against a measured run; small models of it, "
+        "run without a GPU on torch 2.15 and transformers 4.37.2, allocate what is computed here.");
+  else if (is_recorded(runtime.transformers))
+    notes.push_back(transformers + " was checked with small models only; 5.23 is the version that was measured.");
+  if (runtime.transformers != Version{5, 23, 0} && !is_recorded(runtime.transformers))
+    notes.push_back(transformers +
+                    " was checked against its source only, or against that of the nearest versions that were read: "
+                    "4.37.2, 4.40.2, 4.44.2, 4.46.3, 4.48.3, 4.51.3, 4.57.1 and 5.23.");
   if (runtime.torch != Version{2, 15, 0}) {
     notes.push_back("torch " + to_string(runtime.torch) +
                     " differs from 2.15, which was measured, only where its source is known to.");

@@ -47,18 +47,11 @@ struct Runtime {
 /// transformers 4.37.2 and deepspeed 0.12.6 (its pyproject.toml, v1.2.2).
 Runtime default_runtime(Framework framework);
 
-/// How equal-sized free blocks are ordered in the allocator's pools (c10/cuda/CUDACachingAllocator.cpp).
-enum class TieBreak : std::uint8_t {
-  address,          ///< BlockComparatorSize: (stream, size, address); up to 2.8
-  segment_counter,  ///< BlockComparatorSizeCounterAddress: the oldest segment first, then its lowest address; 2.15
-};
-
 /// How image features get into the text embeddings.
 enum class LlavaMerge : std::uint8_t {
-  legacy_index_put,         ///< _merge_input_ids_with_image_features; transformers 4.37 - 4.45
-  masked_scatter_expanded,  ///< masked_scatter with the mask expanded to [b, s, h]; 4.46 - 4.57
-  masked_scatter,           ///< masked_scatter with a [b, s, 1] mask; 5.x
-  split_and_cat,            ///< the original code: embed the pieces, torch.cat each sample, pad, torch.stack
+  legacy_index_put,  ///< _merge_input_ids_with_image_features; transformers 4.37 - 4.45 (read: 4.37.2, 4.40.2, 4.44.2)
+  masked_scatter,    ///< 4.46 and later
+  split_and_cat,     ///< the original code: embed the pieces, torch.cat each sample, pad, torch.stack
 };
 
 /// How the language-model loss shifts labels against logits.
@@ -66,6 +59,33 @@ enum class LossShift : std::uint8_t {
   shift_logits_copy,  ///< logits[..., :-1, :].contiguous(): a copy; up to transformers 4.50
   mask_logits_copy,   ///< LLaVA 4.37 - 4.51: boolean indexing by the attention mask
   pad_labels,         ///< ForCausalLMLoss: the labels are padded, the logits stay; 4.51.3 and later
+};
+
+/// Who makes a causal mask for a batch without padding, and when (masking_utils.py and its forerunners).
+enum class CausalMask : std::uint8_t {
+  converter,       ///< AttentionMaskConverter._make_causal_mask: eager only; 4.37
+  cache_position,  ///< LlamaModel._update_causal_mask: eager only; 4.38 - 4.52 (read: 4.44.2, 4.46.3, 4.48.3, 4.51.3)
+  always_packed,   ///< masking_utils.py that takes every batch for a packed one, so that SDPA gets a mask too; 4.53
+                   ///< - 4.57 (read: 4.57.1), with torch 2.6 and later
+  packed_when_detected,  ///< looks whether sequences are packed, else eager only; 5.x
+};
+
+/// Where the rotary embedding's cosines and sines come from (modeling_llama.py).
+enum class Rotary : std::uint8_t {
+  cached_per_layer,  ///< each attention gathers from its own buffers, max_position_embeddings long; 4.37
+  matmul_per_layer,  ///< each attention multiplies frequencies and positions; 4.38 - 4.42 (read: 4.40.2)
+  matmul,            ///< the model does so once, cosines and sines scaled at last; 4.43 - 4.48 (read: 4.44.2, 4.46.3,
+                     ///< 4.48.3)
+  matmul_scaled,     ///< the same, scaled as they are made; 4.49 - 4.57 (read: 4.51.3, 4.57.1)
+  pointwise,         ///< the model multiplies them pointwise; 5.x
+};
+
+/// How LlavaForConditionalGeneration makes sure that there are as many image tokens as features.
+enum class PlaceholderCheck : std::uint8_t {
+  count,     ///< input_ids == token, summed; up to 4.48
+  by_index,  ///< inputs_embeds[mask].numel(): a gather of the whole features, 24 bytes of indices an element; 4.49
+             ///< - 4.57 (read: 4.51.3, 4.57.1)
+  scalar,    ///< the count times the width; 5.x
 };
 
 /// Named behaviours. A flag says what is done, the comment since when and where that was read. To add one: a field
@@ -87,12 +107,8 @@ struct Behaviours {
   /// The 32 MiB cuBLAS workspace is for compute capability 9 to 12 (2.13 and later); before only for 9.0
   /// (CublasHandlePool.cpp, getChosenWorkspaceSize: `major - 9 < 4u`). Others: 8,519,680 bytes.
   bool cublas_large_workspace_on_blackwell = true;
-  TieBreak allocator_tie_break = TieBreak::segment_counter;
   /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; 2.1 and later, off by default.
   bool expandable_segments = false;
-  /// torch.optim picks foreach for CUDA parameters where neither is asked for (_default_to_fused_or_foreach,
-  /// torch/optim/optimizer.py; 2.0 and later).
-  bool optimizer_defaults_to_foreach = true;
   /// cuDNN's SDPA is PyTorch's first choice on compute capability 9.0, 10.0 and 10.3 where cuDNN is present (2.9 and
   /// later: sdp_utils.cpp, check_prefer_cudnn_attention; newer builds also ask for cuDNN above 9.15).
   bool sdpa_prefers_cudnn = false;
@@ -107,17 +123,35 @@ struct Behaviours {
 
   // --- transformers --------------------------------------------------------------------------------------------------
 
-  /// `gradient_checkpointing_enable()` without arguments is reentrant: 4.x; not in 5.x
-  /// (modeling_utils.py, _activation_checkpointing_enable).
-  bool checkpoint_reentrant_by_default = false;
-  /// Blocks take everything but hidden_states as keywords, which a checkpoint keeps by reference (5.x,
-  /// modeling_layers.py, GradientCheckpointingLayer); before everything went positionally.
+  /// Blocks take everything but hidden_states as keywords, which a checkpoint keeps by reference
+  /// (modeling_layers.py, GradientCheckpointingLayer; 4.52 and later, read: 4.57.1); before, everything went
+  /// positionally, so that a checkpoint saves mask, positions and cosines as tensors, and hands back no block output
+  /// but in a tuple.
   bool checkpoint_passes_keywords = true;
   /// Turning checkpointing on makes the input embeddings' outputs require gradients (5.x,
   /// _activation_checkpointing_enable; the original LLaVA code calls enable_input_require_grads itself; 4.x only with
   /// PEFT).
   bool checkpointing_requires_input_grads = true;
-  LossShift loss_shift = LossShift::pad_labels;
+  LossShift loss_shift = LossShift::pad_labels;        ///< of LlamaForCausalLM
+  LossShift llava_loss_shift = LossShift::pad_labels;  ///< of LlavaForConditionalGeneration
+  /// LlavaForConditionalGeneration holds a whole LlamaForCausalLM (language_model.model.layers, language_model.lm_head)
+  /// and has a loss of its own; up to 4.51. Since 4.52 a LlavaModel and an lm_head.
+  bool llava_holds_causal_lm = false;
+  PlaceholderCheck placeholder_check = PlaceholderCheck::scalar;
+  CausalMask causal_mask = CausalMask::packed_when_detected;
+  Rotary rotary = Rotary::pointwise;
+  /// position_ids are arange + past_seen_tokens (5.x); before plainly arange(past, past + length).
+  bool positions_are_offset = true;
+  /// SDPA gets keys and values repeated for each query head (repeat_kv), not enable_gqa; up to 4.53
+  /// (integrations/sdpa_attention.py, use_gqa_in_sdpa; read: absent in 4.51.3, there in 4.57.1).
+  bool sdpa_repeats_kv = false;
+  /// SDPA gets contiguous copies of queries, keys and values, mask or none (sdpa_attention_forward, 4.48 - 4.52; read:
+  /// 4.48.3, 4.51.3).
+  bool sdpa_makes_contiguous = false;
+  /// Attention is a function out of ALL_ATTENTION_FUNCTIONS (4.48 and later). Before, each implementation was a class
+  /// of its own, which bound the repeated keys and values to their old names and dropped eager weights that nobody had
+  /// asked for (LlamaAttention, LlamaSdpaAttention; read: 4.37.2, 4.44.2, 4.46.3).
+  bool attention_interface = true;
   /// The model itself turns the logits to fp32 and returns those (LlamaForCausalLM.forward, `logits.float()`; up to
   /// 4.44); later the loss does and the outputs stay in the model's dtype.
   bool logits_float_in_model = false;
@@ -125,10 +159,31 @@ struct Behaviours {
   /// and the original code); 5.x captures only the selected ones (utils/output_capturing.py, select_hidden_states).
   bool captures_all_hidden_states = false;
   LlavaMerge llava_merge = LlavaMerge::masked_scatter;
-  /// The tower's forward is decorated with @torch.no_grad (original code, clip_encoder.py).
-  bool vision_tower_no_grad = false;
-  /// CLIP's attention is bmm, softmax, bmm whatever is asked for: transformers up to 4.46 (modeling_clip.py).
+  /// The legacy merge finds the features' places by looking for rows of zeros, a boolean the size of the embeddings
+  /// (`torch.all(final_embedding == 0, dim=-1)`; 4.37 - 4.40; read: 4.37.2, 4.40.2, not in 4.44.2).
+  bool legacy_merge_looks_for_zeros = false;
+  /// The legacy merge blanks padding at its end: one more index_put, which autograd follows (4.38 - 4.45; read: not in
+  /// 4.37.2, in 4.40.2 and 4.44.2).
+  bool legacy_merge_blanks_padding = false;
+  /// Which merge it is to be is found out from the input's image tokens (`legacy_processing`; 4.46 - 4.47,
+  /// read: 4.46.3).
+  bool llava_chooses_merge = false;
+  /// CLIP's attention is bmm, softmax, bmm whatever is asked for: CLIPSdpaAttention came with 4.44 (modeling_clip.py;
+  /// read: not in 4.37.2, in 4.44.2).
   bool clip_attention_always_eager = false;
+  /// CLIPAttention, when eager, scales the queries, copies all three into [b x heads, s, d] and takes the softmax in
+  /// the model's own type (up to 4.51); later it is as everybody's eager_attention_forward.
+  bool clip_eager_is_bmm = false;
+  /// CLIP's text tower always has a mask (_create_4d_causal_attention_mask; up to 4.57): SDPA is never told "causal".
+  bool clip_text_always_masked = false;
+  /// CLIPModel runs both towers, then both projections (up to 4.57); in 5.x each tower's features are projected at once
+  /// (get_image_features).
+  bool clip_projects_last = false;
+  /// CLIPModel divides embeddings by tensor.norm() (up to 4.45; read: 4.44.2); later by _get_vector_norm, three
+  /// operators (read: 4.46.3).
+  bool clip_norm_is_one_operator = false;
+  /// CLIPModel takes logit_scale.exp() before the logits' product (up to 4.48; read: 4.48.3, not 4.51.3).
+  bool clip_scales_first = false;
 
   // --- DeepSpeed -----------------------------------------------------------------------------------------------------
 
@@ -170,7 +225,7 @@ struct Behaviours {
 /// The flags of a runtime. Total: the job's validation has refused versions outside the known range.
 Behaviours resolve_behaviours(const Runtime& runtime);
 
-/// What is only known from reading source or between two versions that were read; for the report's assumptions.
+/// How far what these versions do was checked, where it is less than the defaults; for the report's assumptions.
 std::vector<std::string> runtime_caveats(const Runtime& runtime);
 
 /// The first and last version that the flags are known for.

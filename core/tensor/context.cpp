@@ -29,6 +29,7 @@ Context::Context(const Behaviours& behaviours_, const Device& device_)
 Context::~Context() {
   autocast.weights.clear();
   cublas_workspaces.clear();
+  cublaslt_workspaces.clear();
 }
 
 Pool<Node>& Context::nodes() { return graph_->nodes; }

@@ -111,6 +111,8 @@ class Context {
 
   /// Persistent cuBLAS workspaces of torch <= 2.14, one a handle and stream: [forward, backward thread][stream].
   std::vector<Storage> cublas_workspaces;
+  /// The same of cuBLASLt (torch 2.7 - 2.12).
+  std::vector<Storage> cublaslt_workspaces;
 
   void drop(StorageImpl* storage);
   void drop(Node* node);

@@ -33,7 +33,10 @@ bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
     if (module == 0) return false;
     const ModuleRecord& record = log.modules[module];
     std::string own = record.name;
-    if (record.index >= 0) own += '.' + std::to_string(record.index);
+    if (record.index >= 0) {
+      if (!own.empty()) own += '.';  // an item of a Sequential has no name of its own
+      own += std::to_string(record.index);
+    }
     const std::string_view view(own);
     if (name == view) return true;
     if (name.size() <= view.size() || !name.ends_with(view) || name[name.size() - view.size() - 1] != '.') return false;
@@ -152,8 +155,7 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
       // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
-      if (iteration == 1 && !context.gradients && context.repeats)
-        micro_steps_again.finish(gradients_of(model));
+      if (iteration == 1 && !context.gradients && context.repeats) micro_steps_again.finish(gradients_of(model));
     }
     context.begin_phase(PhaseName::optimizer, iteration);
     trainer.step();

@@ -32,10 +32,44 @@ ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& conf
       out_proj(builder.child("out_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       head_dim(config.hidden_size / config.num_attention_heads),
       call(config.call),
-      module(builder.module) {}
+      module(builder.module) {
+  call.own_class = builder.context->behaviours.clip_eager_is_bmm;
+}
+
+// CLIPAttention.forward where it is eager, up to 4.51.
+Tensor ClipAttention::by_bmm(const Tensor& hidden_states, const Tensor& attention_mask) const {
+  const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1),
+                     heads = hidden_states.size(2) / head_dim;
+  const auto shape = [&](const Tensor& projected) { return contiguous(heads_of(projected, head_dim)); };
+  Tensor query_states = [&] {
+    const Tensor projected = q_proj(hidden_states);
+    return mul_scalar(projected);
+  }();
+  Tensor key_states = shape(k_proj(hidden_states));
+  Tensor value_states = shape(v_proj(hidden_states));
+  const Shape flat{checked_product(batch, heads), length, head_dim};
+  query_states = view(shape(query_states), flat);
+  key_states = view(key_states, flat);
+  value_states = view(value_states, flat);
+  Tensor attn_weights = bmm(autocast_lower(query_states), transpose(autocast_lower(key_states), 1, 2));
+  if (attention_mask) {
+    attn_weights = add(view(attn_weights, {batch, heads, length, length}), attention_mask);
+    attn_weights = view(attn_weights, {flat[0], length, length});
+  }
+  attn_weights =
+      softmax(attn_weights, hidden_states.context().autocast.enabled ? DType::float32 : attn_weights.dtype());
+  const Tensor attn_probs = dropout(attn_weights, call.dropout);
+  Tensor attn_output = bmm(autocast_lower(attn_probs), autocast_lower(value_states));
+  attn_output = transpose(view(attn_output, {batch, heads, length, head_dim}), 1, 2);
+  attn_output = reshape(attn_output, hidden_states.sizes());
+  return out_proj(attn_output);
+}
 
 AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
   const ModuleScope scope(hidden_states.context(), module);
+  const Behaviours& behaviours = hidden_states.context().behaviours;
+  if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
+    return {by_bmm(hidden_states, attention_mask), {}};
   Tensor queries = q_proj(hidden_states);
   Tensor keys = k_proj(hidden_states);
   Tensor values = v_proj(hidden_states);
@@ -45,6 +79,7 @@ AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Te
   AttentionOutputs attention = attention_forward(call, queries, keys, values, attention_mask);
   attention.output = reshape(attention.output, hidden_states.sizes());
   attention.output = out_proj(attention.output);
+  if (behaviours.clip_text_always_masked) attention.weights.reset();
   return attention;
 }
 
@@ -184,7 +219,9 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
     const Tensor position_embeds = position_embedding(positions);
     hidden_states = add(inputs_embeds, position_embeds);
   }
-  const Tensor attention_mask = create_causal_mask(hidden_states, {}, eager);
+  const Tensor attention_mask = context.behaviours.clip_text_always_masked
+                                    ? create_4d_causal_mask(hidden_states)
+                                    : create_causal_mask(hidden_states, {}, eager);
   TensorList none;
   ClipVisionOutput output;
   output.last_hidden_state = encoder(hidden_states, attention_mask, {}, none);
@@ -234,8 +271,9 @@ class ClipVisionOnly : public Model {
   Tensor pixel_values_;
 };
 
-// _get_vector_norm
+// _get_vector_norm, or tensor.norm(p=2, dim=-1, keepdim=True)
 Tensor vector_norm(const Tensor& tensor) {
+  if (tensor.context().behaviours.clip_norm_is_one_operator) return linalg_vector_norm(tensor);
   const Tensor square = pow(tensor, 2);
   const Tensor total = sum(square, {-1}, true);
   return pow(total, 0.5);
@@ -271,15 +309,19 @@ class ClipModel : public Model {
   }
 
   ModelOutputs forward() override {
+    const bool projects_last = context_.behaviours.clip_projects_last;
     ClipVisionOutput vision = vision_model_(pixel_values_);
-    vision.pooler_output = visual_projection_(vision.pooler_output);
+    if (!projects_last) vision.pooler_output = visual_projection_(vision.pooler_output);
     ClipVisionOutput text = text_model_(input_ids_);
-    text.pooler_output = text_projection_(text.pooler_output);
-    Tensor image_embeds = vision.pooler_output, text_embeds = text.pooler_output;
+    Tensor image_embeds = projects_last ? visual_projection_(vision.pooler_output) : vision.pooler_output;
+    Tensor text_embeds = text_projection_(text.pooler_output);
+    if (!projects_last) text.pooler_output = text_embeds;
     image_embeds = div(image_embeds, vector_norm(image_embeds));
     text_embeds = div(text_embeds, vector_norm(text_embeds));
+    Tensor logit_scale = context_.behaviours.clip_scales_first ? exp(logit_scale_) : Tensor();
     Tensor logits_per_text = matmul(text_embeds, transpose(image_embeds, 0, 1));
-    logits_per_text = mul(logits_per_text, exp(logit_scale_));
+    if (!logit_scale) logit_scale = exp(logit_scale_);
+    logits_per_text = mul(logits_per_text, logit_scale);
     const Tensor logits_per_image = transpose(logits_per_text, 0, 1);
     Tensor loss;
     {

@@ -21,6 +21,7 @@ struct ClipAttention {
   ClipAttention() = default;
   ClipAttention(const Builder& builder, const ClipLayerConfig& config);
   AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+  Tensor by_bmm(const Tensor& hidden_states, const Tensor& attention_mask) const;
 
   Linear k_proj, v_proj, q_proj, out_proj;
   std::int64_t head_dim = 0;

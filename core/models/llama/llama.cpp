@@ -41,20 +41,66 @@ LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaCo
     inv_freq = builder.buffer(sizes, DType::float32);
   }
   powers.reset();
-  original_inv_freq = builder.buffer(sizes, DType::float32);
+  const Rotary kind = builder.context->behaviours.rotary;
+  if (kind == Rotary::pointwise) original_inv_freq = builder.buffer(sizes, DType::float32);
+  // In torch's default type while the model is made: the model's own.
+  if (kind == Rotary::cached_per_layer || kind == Rotary::matmul_per_layer)
+    set_cos_sin_cache(config.max_position_embeddings, builder.dtype);
+}
+
+void LlamaRotaryEmbedding::set_cos_sin_cache(std::int64_t length, DType dtype) const {
+  Context& context = inv_freq.context();
+  const bool is_cached = context.behaviours.rotary == Rotary::cached_per_layer;
+  Tensor t = empty(context, Op::arange, {length}, is_cached ? DType::float32 : DType::int64);
+  if (!is_cached) {  // .type_as(self.inv_freq), / self.scaling_factor
+    t = to(t, DType::float32);
+    t = div_scalar(t);
+  }
+  const Tensor freqs = empty(context, Op::mul, {length, inv_freq.size(0)}, DType::float32);
+  const Tensor emb = cat({freqs, freqs}, -1);
+  const auto make = [&](Op op) {
+    const Tensor values = pointwise(op, {&emb}, DType::float32);
+    Tensor table = to(values, dtype);
+    context.set_role(table, Role::buffer, module);
+    return table;
+  };
+  cos_cached = make(Op::cos);
+  sin_cached = make(Op::sin);
+}
+
+PositionEmbeddings LlamaRotaryEmbedding::cached(const Tensor& x) const {
+  const ModuleScope scope(x.context(), module);
+  const std::int64_t length = x.size(-2);
+  if (length > cos_cached.size(0)) set_cos_sin_cache(length, x.dtype());
+  const Tensor cos = to(slice(cos_cached, 0, 0, length), x.dtype());
+  return {cos, to(slice(sin_cached, 0, 0, length), x.dtype())};
 }
 
 PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tensor& position_ids) const {
   Context& context = x.context();
   const ModuleScope scope(context, module);
   const NoGrad no_grad(context);
-  Tensor freqs = to(unsqueeze(position_ids, -1), DType::float32);
-  freqs = mul(freqs, inv_freq);
+  const Rotary kind = context.behaviours.rotary;
+  const std::int64_t rows = position_ids.size(0), half = inv_freq.size(0);
+  Tensor positions = to(unsqueeze(position_ids, kind == Rotary::pointwise ? -1 : 1), DType::float32);
+  Tensor freqs;
+  if (kind == Rotary::pointwise) {
+    freqs = std::move(positions);
+    freqs = mul(freqs, inv_freq);
+  } else {
+    const Scoped<bool> without_autocast(context.autocast.enabled, false);
+    freqs = transpose(matmul(expand(unsqueeze(unsqueeze(inv_freq, 0), 2), {rows, half, 1}), positions), 1, 2);
+  }
   const Tensor emb = cat({freqs, freqs}, -1);
+  const bool scales_at_once = kind == Rotary::pointwise || kind == Rotary::matmul_scaled;
   Tensor cos = pointwise(Op::cos, {&emb}, DType::float32);
-  cos = mul_scalar(cos);
+  if (scales_at_once) cos = mul_scalar(cos);
   Tensor sin = pointwise(Op::sin, {&emb}, DType::float32);
-  sin = mul_scalar(sin);
+  if (scales_at_once) sin = mul_scalar(sin);
+  if (kind == Rotary::matmul) {
+    cos = mul_scalar(cos);
+    sin = mul_scalar(sin);
+  }
   return {to(cos, x.dtype()), to(sin, x.dtype())};
 }
 
@@ -110,25 +156,54 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
              config.attention_bias),
       head_dim(config.head_dim),
       call{attention, true, config.attention_dropout},
-      module(builder.module) {}
+      module(builder.module) {
+  // Up to 4.47 each layer has one, which since 4.43 it does not use.
+  if (!builder.context->behaviours.attention_interface)
+    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
+}
 
-AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& shared,
                                             const Tensor& attention_mask) const {
+  const Behaviours& behaviours = hidden_states.context().behaviours;
   const ModuleScope scope(hidden_states.context(), module);
-  Tensor query_states = heads_of(q_proj(hidden_states), head_dim);
-  Tensor key_states = heads_of(k_proj(hidden_states), head_dim);
-  const Tensor value_states = heads_of(v_proj(hidden_states), head_dim);
+  Tensor query_states, key_states, value_states;
+  if (behaviours.attention_interface) {
+    query_states = heads_of(q_proj(hidden_states), head_dim);
+    key_states = heads_of(k_proj(hidden_states), head_dim);
+    value_states = heads_of(v_proj(hidden_states), head_dim);
+  } else {  // backward takes the views in their own order
+    query_states = q_proj(hidden_states);
+    key_states = k_proj(hidden_states);
+    value_states = v_proj(hidden_states);
+    query_states = heads_of(query_states, head_dim);
+    key_states = heads_of(key_states, head_dim);
+    value_states = heads_of(value_states, head_dim);
+  }
+  PositionEmbeddings own;  // up to 4.42: names of forward's own
+  if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
+  if (behaviours.rotary == Rotary::matmul_per_layer) own = rotary_emb(value_states, shared.position_ids);
   {
     // apply_rotary_pos_emb: both results are there before the names are bound again.
-    const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
+    const PositionEmbeddings& given = own.cos ? own : shared;
+    const auto of_positions = [&](const Tensor& table) {  // cos[position_ids]
+      if (behaviours.rotary != Rotary::cached_per_layer) return table;
+      return empty(table.context(), Op::index, {shared.position_ids.size(0), table.size(0), table.size(1)},
+                   table.dtype());
+    };
+    const Tensor cos = unsqueeze(of_positions(given.cos), 1), sin = unsqueeze(of_positions(given.sin), 1);
     Tensor q_embed = rotate(query_states, cos, sin), k_embed = rotate(key_states, cos, sin);
     query_states = std::move(q_embed);
     key_states = std::move(k_embed);
+  }
+  if (!behaviours.attention_interface) {
+    key_states = repeat_kv(key_states, query_states.size(1));
+    value_states = repeat_kv(value_states, query_states.size(1));
   }
   AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = o_proj(attention.output);
+  if (!behaviours.attention_interface) attention.weights.reset();
   return attention;
 }
 
@@ -165,7 +240,9 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
     blocks.add_block(builder);
   }
   norm = LlamaRMSNorm(builder.child("norm", "LlamaRMSNorm"), config.hidden_size);
-  rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
+  const Rotary rotary = builder.context->behaviours.rotary;
+  if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
+    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
 }
 
 Tensor LlamaModel::embed(const Tensor& input_ids) const {
@@ -174,28 +251,57 @@ Tensor LlamaModel::embed(const Tensor& input_ids) const {
   return inputs_embeds;
 }
 
-Tensor LlamaModel::operator()(const Tensor& inputs_embeds) const {
+Tensor LlamaModel::positions(Context& context, std::int64_t length) const {
+  Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
+  if (context.behaviours.positions_are_offset)
+    position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
+  return unsqueeze(position_ids, 0);
+}
+
+Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_position_ids,
+                              bool with_padding_mask) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
-  const std::int64_t length = inputs_embeds.size(1);
-  Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
-  position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
-  position_ids = unsqueeze(position_ids, 0);
-  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids, eager);
+  const Tensor position_ids = given_position_ids ? given_position_ids : positions(context, inputs_embeds.size(1));
+  Tensor cache_position;  // otherwise position_ids is a view of it
+  if (given_position_ids && context.behaviours.causal_mask == CausalMask::cache_position)
+    cache_position = positions(context, inputs_embeds.size(1));
+  if (with_padding_mask && !eager) {
+    // Nothing is masked: `torch.all(attention_mask == 1)` (modeling_attn_mask_utils.py, _ignore_causal_mask_sdpa).
+    const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
+    const Tensor all = empty(context, Op::all, {}, DType::boolean);
+  }
+  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids, eager, with_padding_mask);
   Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
-  const PositionEmbeddings positions = rotary_emb(hidden_states, position_ids);
+  PositionEmbeddings positions;
+  if (rotary_emb.inv_freq) positions = rotary_emb(hidden_states, position_ids);
+  positions.position_ids = position_ids;
+  TensorList nested;
+  if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   hidden_states =
       blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, [&](std::size_t i, const Tensor& x) {
-        return run_block(checkpointing, first_block + i, x,
-                         [&layer = layers[i], positions, causal_mask, position_ids](const Tensor& hidden) {
-                           return layer(hidden, positions, causal_mask);
-                         });
+        return run_block(
+            checkpointing, first_block + i, x,
+            [&layer = layers[i], positions, causal_mask, cache_position](const Tensor& hidden) {
+              return layer(hidden, positions, causal_mask);
+            },
+            nested);
       });
   return norm(hidden_states);
 }
 
+Tensor shifted_loss(const Tensor& logits, const Tensor& labels) {
+  const std::int64_t shorter = labels.size(-1) - 1;
+  Tensor shift_logits = contiguous(slice(logits, 1, 0, shorter));
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, shorter));
+  const std::int64_t tokens = shift_labels.numel();
+  shift_logits = view(shift_logits, {tokens, logits.size(-1)});
+  return cross_entropy(shift_logits, view(shift_labels, {tokens}));
+}
+
 Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
   Tensor logits = to(logits_in, DType::float32);
+  if (logits.context().behaviours.loss_shift == LossShift::shift_logits_copy) return shifted_loss(logits, labels_in);
   const Tensor labels = pad_last(labels_in);
   const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
   const std::int64_t tokens = labels_in.numel();
@@ -232,9 +338,13 @@ class LlamaForCausalLM : public Model {
     Tensor hidden_states;
     {
       const ModuleScope scope(context_, model_.module);
-      hidden_states = model_(model_.embed(input_ids_));
+      Tensor position_ids;  // 4.37 makes them before the embeddings
+      if (context_.behaviours.rotary == Rotary::cached_per_layer)
+        position_ids = model_.positions(context_, input_ids_.size(1));
+      hidden_states = model_(model_.embed(input_ids_), position_ids);
     }
-    const Tensor logits = lm_head_(hidden_states);
+    Tensor logits = lm_head_(hidden_states);
+    if (context_.behaviours.logits_float_in_model) logits = to(logits, DType::float32);
     outputs.loss = causal_lm_loss(logits, labels_);
     outputs.others = {logits, hidden_states};
     return outputs;

@@ -12,6 +12,7 @@ namespace oometer {
 
 struct PositionEmbeddings {
   Tensor cos, sin;
+  Tensor position_ids{};  ///< for layers that make their own (Behaviours::rotary)
 };
 
 struct LlamaRMSNorm {
@@ -27,8 +28,12 @@ struct LlamaRotaryEmbedding {
   LlamaRotaryEmbedding() = default;
   LlamaRotaryEmbedding(const Builder& builder, const LlamaConfig& config);
   PositionEmbeddings operator()(const Tensor& x, const Tensor& position_ids) const;
+  /// 4.37: rotary_emb(x, seq_len), of which apply_rotary_pos_emb then takes cos[position_ids], sin[position_ids].
+  PositionEmbeddings cached(const Tensor& x) const;
+  void set_cos_sin_cache(std::int64_t length, DType dtype) const;
 
   Tensor inv_freq, original_inv_freq;
+  mutable Tensor cos_cached, sin_cached;  ///< up to 4.42, since 4.38 for others' sake only (_cos_cached)
   ModuleId module = 0;
 };
 
@@ -49,6 +54,7 @@ struct LlamaAttention {
                               const Tensor& attention_mask) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
+  LlamaRotaryEmbedding rotary_emb;
   std::int64_t head_dim = 0;
   AttentionCall call;
   ModuleId module = 0;
@@ -69,7 +75,9 @@ struct LlamaDecoderLayer {
 struct LlamaModel {
   LlamaModel() = default;
   LlamaModel(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
-  Tensor operator()(const Tensor& inputs_embeds) const;
+  /// `position_ids`: null where the caller passes none. `with_padding_mask`: it passes a 2-D attention_mask.
+  Tensor operator()(const Tensor& inputs_embeds, const Tensor& position_ids = {}, bool with_padding_mask = false) const;
+  Tensor positions(Context& context, std::int64_t length) const;
   /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
   Tensor embed(const Tensor& input_ids) const;
 
@@ -83,6 +91,9 @@ struct LlamaModel {
   bool eager = false;
   ModuleId module = 0;
 };
+
+/// The loss of logits[..., :-1, :] and labels[..., 1:], both copied (models up to 4.44, loss_utils.py up to 4.50).
+Tensor shifted_loss(const Tensor& logits, const Tensor& labels);
 
 /// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);

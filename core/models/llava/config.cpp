@@ -142,7 +142,7 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
   // Hidden states are [embeddings, layer 1, ..., layer N]; a negative index counts from the end.
   const std::int64_t states = c.vision.num_hidden_layers + 1;
   const Range index{-states, states - 1};
-  c.vision_feature_layer_is_list = !c.original_format && reader.is_list(layer_key);
+  c.vision_feature_layer_is_list = framework == Framework::transformers && reader.is_list(layer_key);
   if (c.vision_feature_layer_is_list) {
     c.vision_feature_layers = reader.integers(layer_key, index);
     if (c.vision_feature_layers.empty()) {

@@ -33,25 +33,35 @@ struct LlavaMultiModalProjector {
   ModuleId module = 0;
 };
 
+// What _merge_input_ids_with_image_features gives.
+struct Merged {
+  Tensor embedding, attention_mask, labels, position_ids;
+};
+
 // LlavaForConditionalGeneration
 class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), config_(config), data_(data), dtype_(options.dtype) {
+      : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
     const Builder root{&context, &parameters,
                        context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none), Modality::none,
                        options.dtype};
-    const Builder model = root.child("model", "LlavaModel");
+    const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
+    const Builder model = holds_causal_lm ? root : root.child("model", "LlavaModel");
     model_ = model.module;
     vision_tower_ =
         ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
     projector_ = LlavaMultiModalProjector(
         model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
-    language_model_ = LlamaModel(model.child("language_model", "LlamaModel", Modality::language), config.text, options);
+    const Builder language =
+        model.child("language_model", holds_causal_lm ? "LlamaForCausalLM" : "LlamaModel", Modality::language);
+    causal_lm_ = language.module;
+    language_model_ =
+        LlamaModel(holds_causal_lm ? language.child("model", "LlamaModel") : language, config.text, options);
     vision_tower_.embeddings.checkpointing = options.checkpointing;
     language_model_.first_block = vision_tower_.encoder.layers.size();
-    lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
-                      config.text.vocab_size, false);
+    lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
+                      config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) {
       lm_head_.weight = language_model_.embed_tokens.weight;
       parameters.pop_back();
@@ -59,19 +69,30 @@ class Llava : public Model {
     const std::vector<std::string>& no_grad = options.components.no_grad;
     tower_without_grad_ = std::any_of(no_grad.begin(), no_grad.end(),
                                       [](const std::string& name) { return name.ends_with("vision_tower"); });
+    if (!behaviours_.captures_all_hidden_states)
+      captured_ = config.vision_feature_layers;
+    else
+      for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) captured_.push_back(i);
   }
 
   void make_inputs() override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
+    Shape tokens{data_.micro_batch_size, data_.sequence_length};
+    // Where the model itself makes room for the features, each image is one token of the input.
+    if (data_.images() > 0 && behaviours_.llava_merge == LlavaMerge::legacy_index_put)
+      tokens[1] -= checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
     input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     if (data_.images() > 0)
       pixel_values_ = empty(context_, Op::input,
                             {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
                             dtype_, Role::input);
+    // These versions cannot do without one where there are images; the processor always gives it.
+    if (behaviours_.llava_loss_shift == LossShift::mask_logits_copy)
+      attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
   }
 
   ModelOutputs forward() override {
+    if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm();
     ModelOutputs outputs;
     Tensor hidden_states = model_forward(outputs);
     const Tensor logits = lm_head_(hidden_states);
@@ -82,32 +103,56 @@ class Llava : public Model {
   }
 
  private:
-  // LlavaModel.get_image_features
-  ClipVisionOutput image_features() const {
-    ClipVisionOutput image_outputs;
-    {
-      const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-      image_outputs = vision_tower_(pixel_values_, config_.vision_feature_layers);
-    }
-    const bool drop_class_token = config_.vision_feature_select == FeatureSelect::without_class_token;
-    const auto select = [&](const Tensor& hidden_states) {
-      return drop_class_token ? slice(hidden_states, 1, 1, hidden_states.size(1) - 1) : hidden_states;
-    };
-    Tensor selected;
-    if (config_.vision_feature_layer_is_list) {
-      TensorList pool;
-      for (const Tensor& hidden_states : image_outputs.hidden_states) pool.push_back(select(hidden_states));
-      selected = cat(pool, -1);
-    } else {
-      selected = select(image_outputs.hidden_states.front());
-    }
-    image_outputs.pooler_output = projector_(selected);
-    return image_outputs;
+  ClipVisionOutput tower_outputs() const {
+    const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
+    return vision_tower_(pixel_values_, captured_);
   }
 
-  // LlavaModel.get_placeholder_mask
-  Tensor placeholder_mask() const {
-    const Tensor mask = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+  Tensor selected_features(const ClipVisionOutput& image_outputs) const {
+    const bool drop_class_token = config_.vision_feature_select == FeatureSelect::without_class_token;
+    const auto select = [&](std::size_t k) -> Tensor {
+      const std::size_t at =
+          behaviours_.captures_all_hidden_states ? static_cast<std::size_t>(config_.vision_feature_layers[k]) : k;
+      const Tensor& hidden_states = image_outputs.hidden_states[at];
+      return drop_class_token ? slice(hidden_states, 1, 1, hidden_states.size(1) - 1) : hidden_states;
+    };
+    if (!config_.vision_feature_layer_is_list) return select(0);
+    TensorList pool;
+    for (std::size_t k = 0; k < config_.vision_feature_layers.size(); ++k) pool.push_back(select(k));
+    return cat(pool, -1);
+  }
+
+  // LlavaModel.get_image_features; before 4.52 LlavaForConditionalGeneration's, which gives the features only
+  ClipVisionOutput image_features() const {
+    ClipVisionOutput image_outputs = tower_outputs();
+    const Tensor selected = selected_features(image_outputs);
+    image_outputs.pooler_output = projector_(selected);
+    if (!behaviours_.captures_all_hidden_states) return image_outputs;
+    return {{}, image_outputs.pooler_output, {}};
+  }
+
+  // LlavaModel.get_placeholder_mask, and what stood in its place
+  Tensor placeholder_mask(const Tensor& inputs_embeds, const Tensor& features) const {
+    const auto is_image_token = [&] { return pointwise(Op::eq, {&input_ids_}, DType::boolean); };
+    const auto expanded = [&](const Tensor& mask) { return expand(unsqueeze(mask, -1), inputs_embeds.sizes()); };
+    switch (behaviours_.placeholder_check) {
+      case PlaceholderCheck::count: {
+        const Tensor tokens = is_image_token();
+        const Tensor count = sum_all(tokens);
+      }
+        return expanded(is_image_token());
+      case PlaceholderCheck::by_index: {
+        const Tensor mask = is_image_token();
+        Tensor count;
+        if (!behaviours_.llava_holds_causal_lm) count = sum_all(mask);  // 4.52 and later: for the message
+        Tensor wide = expanded(mask);
+        { const Tensor gathered = index_mask(inputs_embeds, wide, features.numel()); }
+        return wide;
+      }
+      case PlaceholderCheck::scalar:
+        break;
+    }
+    const Tensor mask = is_image_token();
     const Tensor count = sum_all(mask);
     const Tensor elements = mul_scalar(count);
     const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
@@ -122,15 +167,167 @@ class Llava : public Model {
     if (pixel_values_) {
       image = image_features();
       Tensor features = cat_unbound(image.pooler_output);
+      if (behaviours_.captures_all_hidden_states)
+        image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      const Tensor mask = placeholder_mask();
+      const Tensor mask = placeholder_mask(inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, mask, features);
       outputs.others.push_back(features);
     }
     return language_model_(inputs_embeds);
   }
 
+  // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds
+  ModelOutputs forward_around_causal_lm() const {
+    ModelOutputs outputs;
+    Tensor inputs_embeds = language_model_.embed(input_ids_);
+    if (behaviours_.llava_chooses_merge) {
+      Tensor counts;
+      {
+        const Tensor tokens = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+        counts = empty(context_, Op::sum, {input_ids_.size(0)}, DType::int64);
+        const Tensor as_integers = empty(context_, Op::to_copy, input_ids_.sizes(), DType::int64);
+      }
+      const Tensor most = empty(context_, Op::max, {}, DType::int64);
+      counts.reset();
+      const Tensor fewer = pointwise(Op::lt, {&most}, DType::boolean);
+    }
+    Merged merged{inputs_embeds, attention_mask_, labels_, {}};
+    ClipVisionOutput image_outputs;  // up to 4.45 a name of forward's own: every hidden state lives to its end
+    Tensor features, selected;
+    if (pixel_values_ && behaviours_.llava_merge == LlavaMerge::legacy_index_put) {
+      image_outputs = tower_outputs();
+      selected = selected_features(image_outputs);
+      features = projector_(selected);
+      merged.embedding.reset();
+      merged = merge_input_ids_with_image_features(features, inputs_embeds);
+      inputs_embeds.reset();
+    } else if (pixel_values_) {
+      features = image_features().pooler_output;
+      features = to(features, inputs_embeds.dtype());
+      const Tensor mask = placeholder_mask(inputs_embeds, features);
+      merged.embedding.reset();
+      inputs_embeds = masked_scatter(inputs_embeds, mask, features);
+      merged.embedding = inputs_embeds;
+    }
+    const Tensor logits = causal_lm(merged);
+    outputs.loss = own_loss(logits, merged);
+    outputs.others.push_back(logits);
+    if (!image_outputs.last_hidden_state) outputs.others.push_back(features);
+    return outputs;
+  }
+
+  // LlamaForCausalLM.forward without labels
+  Tensor causal_lm(const Merged& merged) const {
+    const ModuleScope scope(context_, causal_lm_);
+    const Tensor hidden_states =
+        language_model_(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
+    Tensor logits = lm_head_(hidden_states);
+    if (behaviours_.logits_float_in_model) logits = to(logits, DType::float32);
+    return logits;
+  }
+
+  // "Shift so that tokens < n predict n", by the attention mask where there is one
+  Tensor own_loss(const Tensor& logits, const Merged& merged) const {
+    if (!merged.attention_mask) return shifted_loss(logits, merged.labels);
+    const std::int64_t shorter = merged.labels.size(1) - 1, tokens = checked_product(merged.labels.size(0), shorter);
+    const Tensor shift_attention_mask = slice(merged.attention_mask, 1, 1, shorter);
+    const auto shift = [&](const Tensor& x, std::int64_t start) {
+      const Tensor shifted = slice(x, 1, start, shorter);
+      const Tensor attended = pointwise(Op::ne, {&shift_attention_mask}, DType::boolean);
+      return index_mask(shifted, attended, tokens);
+    };
+    const Tensor shift_logits = shift(logits, 0), shift_labels = shift(merged.labels, 1);
+    return cross_entropy(shift_logits, shift_labels);
+  }
+
+  // _merge_input_ids_with_image_features (4.37.2, 4.44.2): every index tensor by its size
+  Merged merge_input_ids_with_image_features(const Tensor& image_features, const Tensor& inputs_embeds) const {
+    const std::int64_t batch = input_ids_.size(0), length = data_.sequence_length, width = inputs_embeds.size(2);
+    const std::int64_t features = checked_product(image_features.size(0), image_features.size(1));
+    const std::int64_t text = checked_product(batch, input_ids_.size(1) - data_.images_per_sample);
+    const Shape input = input_ids_.sizes(), merged{batch, length};
+    const auto integers = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::int64); };
+    const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
+    const auto sum_booleans = [&](const Shape& sizes, const Shape& result) {
+      Tensor total = integers(Op::sum, result);
+      const Tensor as_integers = integers(Op::to_copy, sizes);
+      return total;
+    };
+    const auto find = [&](const Shape& sizes, std::int64_t count) {
+      const Tensor mask = booleans(Op::ne, sizes);
+      return nonzero(mask, count);
+    };
+    {
+      const Tensor padded = booleans(Op::eq, {batch});
+      const Tensor left_padding = sum_booleans({batch}, {});
+    }
+    const Tensor special_image_token_mask = booleans(Op::eq, input);
+    const Tensor num_special_image_tokens = sum_booleans(input, {batch});
+    Tensor max_embed_dim;
+    {
+      Tensor most = integers(Op::max, {});
+      most = integers(Op::mul, {});
+      max_embed_dim = integers(Op::add, {});
+    }
+    const Tensor where = find(input, text);  // batch_indices and non_image_indices are views of it
+    const Tensor batch_indices = select(where, 1, 0), non_image_indices = select(where, 1, 1);
+    Tensor new_token_positions = integers(Op::mul, input);
+    new_token_positions = integers(Op::add, input);
+    new_token_positions = integers(Op::cumsum, input);
+    new_token_positions = integers(Op::sub, input);
+    Tensor nb_image_pad;
+    {
+      const Tensor last = integers(Op::sub, {});
+      nb_image_pad = integers(Op::sub, {batch});
+    }
+    const Tensor text_to_overwrite = integers(Op::index, {text});
+
+    Merged result;
+    result.embedding = empty(context_, Op::zeros, {batch, length, width}, inputs_embeds.dtype());
+    result.attention_mask = integers(Op::zeros, merged);
+    result.labels = integers(Op::fill, merged);
+    {
+      const Tensor values = index(inputs_embeds, batch_indices, non_image_indices);
+      result.embedding = index_put_(std::move(result.embedding), batch_indices, text_to_overwrite, values);
+    }
+    for (int copied : {0, 1}) {  // the mask, the labels
+      (void)copied;
+      const Tensor values = integers(Op::index, {text});
+    }
+    Tensor image_to_overwrite;
+    if (behaviours_.legacy_merge_looks_for_zeros) {
+      const Tensor zeros = booleans(Op::eq, result.embedding.sizes());
+      image_to_overwrite = booleans(Op::all, merged);
+    } else {
+      image_to_overwrite = booleans(Op::fill, merged);
+      const Tensor value = booleans(Op::to_copy, {});
+    }
+    {
+      Tensor order = integers(Op::cumsum, merged);
+      { const Tensor as_integers = integers(Op::cumsum, merged); }
+      order = integers(Op::sub, merged);
+      const Tensor beyond_padding = booleans(Op::ge, merged);
+    }
+    {
+      const Tensor found = sum_booleans(merged, {});
+      const Tensor differs = booleans(Op::ne, {});
+    }
+    result.embedding = index_put_mask_(std::move(result.embedding), image_to_overwrite,
+                                       view(contiguous(image_features), {features, width}));
+    result.position_ids = integers(Op::cumsum, merged);
+    result.position_ids = integers(Op::sub, merged);
+    { const Tensor masked = booleans(Op::eq, merged); }
+    if (behaviours_.legacy_merge_blanks_padding) {
+      const Tensor padding = find(input, 0);
+      const Tensor zero = empty(context_, Op::fill, {}, inputs_embeds.dtype());
+      result.embedding = index_put_(std::move(result.embedding), select(padding, 1, 0), select(padding, 1, 1), zero);
+    }
+    return result;
+  }
+
   Context& context_;
+  const Behaviours& behaviours_;
   LlavaConfig config_;
   DataConfig data_;
   DType dtype_;
@@ -138,15 +335,18 @@ class Llava : public Model {
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;
   Linear lm_head_;
+  std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept
   bool tower_without_grad_ = false;
-  ModuleId model_ = 0;
-  Tensor input_ids_, labels_, pixel_values_;
+  ModuleId model_ = 0, causal_lm_ = 0;
+  Tensor input_ids_, labels_, attention_mask_, pixel_values_;
 };
 
 }  // namespace
 
 std::unique_ptr<Model> build_llava(Context& context, const LlavaConfig& config, const DataConfig& data,
                                    const ModelOptions& options) {
+  if (context.behaviours.llava_merge == LlavaMerge::split_and_cat)
+    return build_original_llava(context, config, data, options);
   return std::make_unique<Llava>(context, config, data, options);
 }
 
