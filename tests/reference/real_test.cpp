@@ -22,6 +22,13 @@ std::int64_t allocated_after(const Run& r, std::size_t phase) {
   return bytes;
 }
 
+/// Where the first iteration begins in the log.
+std::size_t first_step(const Log& log) {
+  for (const PhaseMark& mark : log.phases)
+    if (mark.iteration > 0) return mark.first_event;
+  return log.events.size();
+}
+
 /// `more`: bytes that oometer's run asks for above the recorded one's, always.
 void check_case(const ReferenceCase& c, std::int64_t more = 0) {
   INFO(c.name);
@@ -39,11 +46,23 @@ void check_case(const ReferenceCase& c, std::int64_t more = 0) {
     const char* last = name == PhaseName::optimizer && phases.contains("zero_grad") ? "zero_grad" : phase_name(name);
     CHECK(allocated_after(r, i) == phases[last]["end_allocated"]);
   }
+  if (!c.truth.contains("allocations")) return;
+  std::int64_t allocations = 0;
+  for (std::size_t i = first_step(log); i < log.events.size(); ++i)
+    allocations += log.events[i].kind == EventKind::alloc ? 1 : 0;
+  CHECK(allocations == c.truth["allocations"]);
 }
 
 TEST_CASE("Every phase of a tiny model is real PyTorch's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("real.jsonl", Groups::one);
   CHECK(cases.size() == 123);
+  for (const ReferenceCase& c : cases) check_case(c);
+}
+
+TEST_CASE("Every phase of a tiny model is older transformers' and the original LLaVA code's to the byte",
+          "[reference]") {
+  const std::vector<ReferenceCase> cases = read_cases("versions.jsonl", Groups::one);
+  CHECK(cases.size() == 73);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
