@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Plugin } from 'vite';
@@ -7,6 +7,15 @@ import { traits } from './src/state/model';
 const here = fileURLToPath(new URL('.', import.meta.url));
 const folder = resolve(here, '../presets/models');
 const name = 'virtual:preset-traits';
+
+/** The compiled core lies outside this folder; `./dev build` makes it. */
+export function coreFolder(): string {
+  const core = resolve(here, process.env.OOMETER_WASM ?? '../build/wasm');
+  if (!existsSync(`${core}/oometer.mjs`)) {
+    throw new Error(`${core}/oometer.mjs is missing: run ./dev build in the repository`);
+  }
+  return core;
+}
 
 interface ModelFile {
   id: string;
@@ -39,8 +48,8 @@ export function preloadCore(): Plugin {
     name: 'preload-core',
     transformIndexHtml: {
       order: 'post',
-      handler: (_html, { bundle }) =>
-        Object.keys(bundle ?? {}).flatMap((file) => {
+      handler: (html, { bundle }) =>
+        Object.keys(html.includes('<script') ? (bundle ?? {}) : {}).flatMap((file) => {
           const href = `./${file}`;
           if (/oometer-[^/]*\.wasm$/.test(file)) {
             const attrs = { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href };
@@ -53,4 +62,43 @@ export function preloadCore(): Plugin {
         }),
     },
   };
+}
+
+/** Puts a table of the README where a page says `<!-- table:NAME -->`: figures that tools write have one home. */
+export function readmeTables(): Plugin {
+  return {
+    name: 'readme-tables',
+    transformIndexHtml: {
+      order: 'pre',
+      handler: (html) =>
+        html.replace(/<!-- table:(\w+) -->/g, (_, table: string) => {
+          const readme = readFileSync(resolve(here, '../README.md'), 'utf8');
+          const found = new RegExp(`<!-- table:${table} -->\\n([^]*?)<!-- /table:${table} -->`).exec(readme)?.[1];
+          if (found === undefined) throw new Error(`README.md has no table “${table}”`);
+          return htmlTable(found);
+        }),
+    },
+  };
+}
+
+/** A Markdown table and the paragraphs after it. */
+function htmlTable(markdown: string): string {
+  const lines = markdown.split('\n').map((line) => line.trim());
+  const cells = (line: string): string[] =>
+    line
+      .slice(1, -1)
+      .split('|')
+      .map((cell) => escape(cell.trim()));
+  const row = (line: string, tag: string): string =>
+    `<tr>${cells(line)
+      .map((cell) => `<${tag}>${cell}</${tag}>`)
+      .join('')}</tr>`;
+  const [head = '', , ...body] = lines.filter((line) => line.startsWith('|'));
+  const rest = lines.filter((line) => line !== '' && !line.startsWith('|'));
+  const rows = body.map((line) => row(line, 'td')).join('');
+  return `<table><thead>${row(head, 'th')}</thead><tbody>${rows}</tbody></table><p>${rest.map(escape).join(' ')}</p>`;
+}
+
+function escape(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }

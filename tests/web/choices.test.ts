@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Oometer } from '../../wasm/oometer';
 import { FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
+import { Library } from '../../web/src/state/library';
 import { read } from '../../web/src/state/permalink';
+import { ask, isTrouble } from '../../web/src/wasm/ask';
 import { wrap, type Core } from '../../web/src/wasm/wrap';
 
 const built = new URL('../../build/wasm/', import.meta.url);
@@ -52,12 +54,18 @@ describe('every choice is answered', () => {
   });
 });
 
-it('every link that was given out is answered', () => {
+it('every link that was given out is answered, with its own models and its pins', async () => {
+  const library = new Library(core.catalogue.models);
   const known = { model: core.catalogue.models.map(({ id }) => id), gpu: core.catalogue.gpus.map(({ id }) => id) };
   for (const line of readFileSync(links, 'utf8').split('\n')) {
     if (!line.startsWith('#v')) continue;
-    const { setup, problems } = read(line.split('\t')[0] ?? '', known);
+    const { setup, pins, problems } = await library.open(read(line.split('\t')[0] ?? '', known));
     expect(problems).toEqual([]);
-    expect(`${line.slice(0, 60)} ${answer(setup)}`).toBe(`${line.slice(0, 60)} answered`);
+    for (const one of [setup, ...pins]) {
+      const result = ask(core, one, library.find);
+      expect(`${line.slice(0, 60)} ${isTrouble(result) ? result.message : 'answered'}`).toBe(
+        `${line.slice(0, 60)} answered`,
+      );
+    }
   }
 });

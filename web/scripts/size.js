@@ -1,23 +1,21 @@
-// Prints what the page weighs, compressed, and fails when it outgrows its budget.
-import { readdirSync, readFileSync } from 'node:fs';
+// Prints what the page and the widget weigh, compressed, and fails when one outgrows its budget.
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { dist, filesOf } from './site.js';
 
-const dist = new URL('../../dist/', import.meta.url).pathname;
-const budget = { 'page (JS + CSS)': 60_000, everything: 250_000 };
-const sizes = { 'page (JS + CSS)': 0, core: 0, everything: 0 };
+const CORE = /oometer-[^/]*\.(js|wasm)$/;
+const weight = (files) =>
+  files.reduce((sum, file) => sum + gzipSync(readFileSync(join(dist, file)), { level: 9 }).length, 0);
 
-for (const name of readdirSync(dist, { recursive: true })) {
-  if (!/\.(html|js|mjs|css|wasm|svg)$/.test(name)) continue;
-  const bytes = gzipSync(readFileSync(join(dist, name)), { level: 9 }).length;
-  sizes.everything += bytes;
-  if (/oometer[^/]*\.(js|mjs|wasm)$/.test(name)) sizes.core += bytes;
-  else if (/\.(js|mjs|css)$/.test(name)) sizes['page (JS + CSS)'] += bytes;
-}
-for (const [part, bytes] of Object.entries(sizes)) {
-  const limit = budget[part];
-  console.log(
-    `${part.padEnd(16)} ${(bytes / 1000).toFixed(1).padStart(6)} kB gzip${limit ? ` of ${limit / 1000} kB` : ''}`,
-  );
-  if (limit && bytes > limit) process.exitCode = 1;
+const page = [...filesOf('index.html')];
+const parts = [
+  ['core', weight(page.filter((file) => CORE.test(file))), 180_000],
+  ['page: JS + CSS', weight(page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file))), 90_000],
+  ['page: everything', weight(page), 250_000],
+  ['widget: everything', weight([...filesOf('widget.js')]), 200_000],
+];
+for (const [part, bytes, limit] of parts) {
+  console.log(`${part.padEnd(20)} ${(bytes / 1000).toFixed(1).padStart(6)} kB gzip of ${limit / 1000} kB`);
+  if (bytes > limit) process.exitCode = 1;
 }

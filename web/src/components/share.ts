@@ -1,8 +1,10 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { INKS, picture, type Palette, type Picture } from '../charts/picture';
+import { frameSnippet, widgetSnippet } from '../format/embed';
 import { asCells, asMarkdown, settings } from '../format/summary';
 import { csv } from '../format/table';
 import { command } from '../state/command';
+import { write } from '../state/permalink';
 import { shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
 import type { Core } from '../wasm/wrap';
@@ -34,6 +36,27 @@ export class OometerShare extends LitElement {
       }
       .buttons + .buttons {
         margin-top: 0.5rem;
+      }
+      details {
+        margin-top: 0.9rem;
+      }
+      summary {
+        min-height: 1.75rem;
+        font-size: 0.875rem;
+        font-weight: 600;
+        cursor: pointer;
+      }
+      .snippet {
+        margin: 0.5rem 0 1rem;
+      }
+      pre {
+        max-width: 60rem;
+        margin: 0 0 0.4rem;
+        padding: 0.6rem 0.75rem;
+        overflow-x: auto;
+        border-radius: var(--radius);
+        background: var(--surface-raised);
+        font-size: 0.8125rem;
       }
       .paper {
         display: none;
@@ -84,6 +107,12 @@ export class OometerShare extends LitElement {
               Print
             </button>
           </div>
+          <details>
+            <summary>Embed in another page</summary>
+            ${this.snippet('widget', 'As an element', widgetSnippet)}
+            ${this.snippet('frame', 'As a frame, where scripts are not allowed', frameSnippet)}
+            <p class="small soft"><a href="./demo.html">Both in a page</a></p>
+          </details>
         </div>
         <div class="paper">
           <h2>Settings</h2>
@@ -98,6 +127,15 @@ export class OometerShare extends LitElement {
         </div>
       </section>
     `;
+  }
+
+  private snippet(id: string, title: string, make: (site: string, fragment: string) => string): TemplateResult {
+    const text = make(new URL('.', location.href).href, this.result ? write(this.result.setup) : '');
+    return html`<div class="snippet">
+      <h3 id=${id}>${title}</h3>
+      <pre tabindex="0" role="group" aria-labelledby=${id}><code>${text}</code></pre>
+      <oometer-copy label="Copy" .text=${() => text}></oometer-copy>
+    </div>`;
   }
 
   private readonly saveJson = (): void => {

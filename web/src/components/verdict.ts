@@ -20,12 +20,15 @@ export class OometerVerdict extends LitElement {
     gpu: {},
     count: { type: Number },
     stale: { type: Boolean, reflect: true },
+    plain: { type: Boolean },
   };
   declare report: Report | null;
   declare gpu: string;
   declare count: number;
   /** Whether the answer is to an earlier setup, because the present one has none. */
   declare stale: boolean;
+  /** Without the bar. */
+  declare plain: boolean;
 
   constructor() {
     super();
@@ -33,6 +36,7 @@ export class OometerVerdict extends LitElement {
     this.gpu = '';
     this.count = 1;
     this.stale = false;
+    this.plain = false;
   }
 
   static override styles = [
@@ -172,8 +176,6 @@ export class OometerVerdict extends LitElement {
     const { report } = this;
     if (!report) return nothing;
     const words = verdict(report, this.gpu, this.count);
-    const scale = limitScale(report);
-    const limit = `${scale.limit.toFixed(3)}%`;
     return html`
       <div class="verdict ${report.verdict}" id="verdict">
         <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[report.verdict]}</svg>
@@ -185,6 +187,14 @@ export class OometerVerdict extends LitElement {
           </p>
         </div>
       </div>
+      ${this.plain ? nothing : this.bar(report)}
+    `;
+  }
+
+  private bar(report: Report): TemplateResult {
+    const scale = limitScale(report);
+    const limit = `${scale.limit.toFixed(3)}%`;
+    return html`
       <div class="track" role="img" aria-label=${this.summary(report)}>
         <div class="room" .style=${styles({ width: limit })}></div>
         ${bar(totalSegments(report), scale.whole)}

@@ -1,0 +1,90 @@
+// What one takes away: links, text, files, pictures, paper.
+import { readFile } from 'node:fs/promises';
+import { describe, expect, it } from 'vitest';
+import { headline, page, shown, useBrowser, visit } from './browser';
+
+useBrowser();
+
+async function copied(button: string): Promise<string> {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  const share = page.locator('oometer-share');
+  await share.getByRole('button', { name: button }).click();
+  await share.getByRole('button', { name: 'Copied' }).waitFor();
+  return page.evaluate(() => navigator.clipboard.readText());
+}
+
+async function saved(button: string): Promise<{ name: string; bytes: Buffer }> {
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.locator('oometer-share').getByRole('button', { name: button }).click(),
+  ]);
+  return { name: download.suggestedFilename(), bytes: await readFile(await download.path()) };
+}
+
+describe('copying', () => {
+  it('gives a link to what is shown', async () => {
+    await visit('#v1?mbs=16/mbs=4');
+    expect(await copied('Copy link')).toBe(page.url());
+  });
+
+  it('gives Markdown with the sentence, the settings and who holds what', async () => {
+    await visit('#v1?mbs=16');
+    const text = await copied('Copy as Markdown');
+    expect(text).toContain(`**${(await headline()).replaceAll('\u00a0', ' ').trim()}**`);
+    expect(text).toContain('| Micro-batch | 16 |');
+    expect(text).toMatch(/\| Total \| [\d.]+ \|/);
+    expect(text).toContain(`](${page.url()})`);
+  });
+
+  it('gives the command', async () => {
+    await visit('#v1?mbs=16');
+    expect(await copied('Copy as command')).toMatch(/^oometer estimate --preset llava-1.5-7b --micro-batch-size 16 /);
+  });
+
+  it('gives what another page needs', async () => {
+    await visit('#v1?mbs=16');
+    const share = page.locator('oometer-share');
+    await share.locator('summary').click();
+    const [element = '', frame = ''] = await share.locator('pre').allInnerTexts();
+    expect(element).toContain('<oometer-widget view="bar" job="#v1?mbs=16">');
+    expect(frame).toContain('/embed.html#v1?mbs=16&amp;view=bar"');
+  });
+});
+
+describe('saving', () => {
+  it('gives the report as the core wrote it', async () => {
+    await visit();
+    const { name, bytes } = await saved('Report, JSON');
+    expect(name).toBe('oometer-llava-1.5-7b.json');
+    expect(bytes.toString()).toBe((await shown()).report);
+  });
+
+  it('gives layers whose sum is the peak', async () => {
+    await visit();
+    const lines = (await saved('Layers, CSV')).bytes.toString().trim().split('\r\n');
+    const total = lines.slice(1).reduce((sum, line) => sum + Number(line.split(',').at(-1)), 0);
+    const { peak } = JSON.parse((await shown()).report) as { peak: { total: number } };
+    expect(total).toBe(peak.total);
+  });
+
+  it('gives the picture as SVG and as PNG', async () => {
+    await visit();
+    const svg = (await saved('Picture, SVG')).bytes.toString();
+    expect(svg).toMatch(/^<svg xmlns/);
+    expect(svg).toContain('to spare');
+    expect(svg).not.toMatch(/var\(|NaN|undefined|#888/);
+    const png = (await saved('Picture, PNG')).bytes;
+    expect(png.subarray(1, 4).toString()).toBe('PNG');
+    expect(png.length).toBeGreaterThan(10_000);
+  });
+});
+
+it('prints the answer and its settings, without what one presses', async () => {
+  await visit('#v1?mbs=16');
+  await page.emulateMedia({ media: 'print' });
+  expect(await page.locator('oometer-form').isVisible()).toBe(false);
+  expect(await page.locator('oometer-share .screen').isVisible()).toBe(false);
+  const paper = await page.locator('oometer-share .paper').innerText();
+  expect(paper).toContain('Micro-batch');
+  expect(paper).toContain(page.url());
+});

@@ -1,0 +1,15 @@
+// Writes dist/sw.js: what the page needs without a network, under a name that changes with it.
+import { createHash } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { dist, filesOf } from './site.js';
+
+const files = [...filesOf('method.html', filesOf('index.html'))].sort();
+const hash = createHash('sha256');
+for (const file of files) hash.update(file).update(readFileSync(join(dist, file)));
+
+// The folder's own address is a page, too.
+const kept = ['./', ...files.map((file) => `./${file}`)].map((file) => `'${file}'`).join(', ');
+const template = readFileSync(new URL('../src/offline/sw.js', import.meta.url), 'utf8');
+const worker = template.replace('__VERSION__', hash.digest('hex').slice(0, 12)).replace("'__FILES__'", kept);
+writeFileSync(join(dist, 'sw.js'), worker);

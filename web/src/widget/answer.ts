@@ -1,0 +1,61 @@
+// What a widget is asked: a permalink or a job, perhaps about another GPU.
+import { Library } from '../state/library';
+import { read, write } from '../state/permalink';
+import type { Job } from '../state/job.generated';
+import { ask, isTrouble } from '../wasm/ask';
+import { loadCore } from '../wasm/core';
+import type { Report } from '../wasm/report';
+import type { Core } from '../wasm/wrap';
+
+export type WidgetAnswer =
+  | {
+      report: Report;
+      /** The GPU's name for people. */
+      gpu: string;
+      count: number;
+      /** The page's fragment for the same job; "" where no settings stand for it. */
+      link: string;
+    }
+  | { error: string };
+
+/** One for all widgets of a page. */
+let loading: Promise<Core> | null = null;
+
+export async function answerTo(job: string | object, gpu: string): Promise<WidgetAnswer> {
+  try {
+    const core = await (loading ??= loadCore());
+    const text = typeof job === 'string' ? job.trim() : '';
+    if (gpu !== '' && !core.catalogue.gpus.some(({ id }) => id === gpu)) return { error: `No GPU is called “${gpu}”.` };
+    return typeof job === 'string' && !text.startsWith('{') ? await linked(core, text, gpu) : plain(core, job, gpu);
+  } catch (error) {
+    loading = null; // the next one tries again
+    return { error: `oometer could not be loaded: ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+async function linked(core: Core, text: string, gpu: string): Promise<WidgetAnswer> {
+  const { models, gpus } = core.catalogue;
+  const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
+  const library = new Library(models);
+  const link = await library.open(read(text.includes('#') ? text.slice(text.indexOf('#')) : text, known));
+  const [problem] = link.problems;
+  if (problem !== undefined) return { error: problem };
+  const setup = gpu === '' ? link.setup : { ...link.setup, gpu };
+  const answer = ask(core, setup, library.find);
+  if (isTrouble(answer)) return { error: answer.message };
+  return { report: answer.report, gpu: answer.gpu.name, count: answer.count, link: write(setup) || '#' };
+}
+
+function plain(core: Core, job: string | object, gpu: string): WidgetAnswer {
+  let parsed: Job;
+  try {
+    parsed = (typeof job === 'string' ? JSON.parse(job) : job) as Job;
+  } catch {
+    return { error: 'The job is not JSON.' };
+  }
+  const answer = core.estimate(gpu === '' ? parsed : { ...parsed, gpu: { name: gpu } as NonNullable<Job['gpu']> });
+  if (!answer.ok) return { error: `${answer.error.message} (${answer.error.pointer})` };
+  const { report } = answer;
+  const name = core.catalogue.gpus.find(({ id }) => id === report.gpu.name)?.name ?? 'such a GPU';
+  return { report, gpu: name, count: parsed.parallel?.data ?? 1, link: '' };
+}

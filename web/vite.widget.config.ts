@@ -1,0 +1,25 @@
+// The widget as one script beside the site: dist/widget.js, which fetches only oometer.wasm.
+import { resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vite';
+import { coreFolder, presetTraits } from './vite.plugins';
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+
+export default defineConfig(() => ({
+  base: './',
+  plugins: [presetTraits()],
+  resolve: { alias: { 'oometer-core': coreFolder() } },
+  publicDir: false as const,
+  build: {
+    outDir: '../dist',
+    emptyOutDir: false, // the site is there already
+    target: 'es2022',
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    rollupOptions: {
+      input: resolve(here, 'src/widget/main.ts'),
+      output: { entryFileNames: 'widget.js', inlineDynamicImports: true },
+    },
+  },
+}));
