@@ -58,6 +58,16 @@ describe('a config.json', () => {
     expect(await page.getByRole('dialog').count()).toBe(0);
   });
 
+  it('is taken when pasted anywhere', async () => {
+    await visit();
+    await page.evaluate((text) => {
+      const data = new DataTransfer();
+      data.setData('text/plain', text);
+      document.body.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true }));
+    }, llama(3));
+    await expect.poll(modelField).toBe('llama');
+  });
+
   it('of a model that is not known says which are', async () => {
     await visit();
     await drop(['config.json', '{"model_type": "gpt9"}']);

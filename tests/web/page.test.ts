@@ -263,7 +263,9 @@ describe('everybody', () => {
     expect(await page.getByLabel('Pre-train').isChecked()).toBe(true);
     await page.keyboard.press('Tab'); // GPU
     await page.keyboard.press('Tab'); // count
-    await page.keyboard.press('Tab'); // half
+    await page.keyboard.press('Tab'); // half the GPUs
+    await page.keyboard.press('Tab'); // twice
+    await page.keyboard.press('Tab'); // half the micro-batch
     await page.keyboard.press('Tab');
     await page.keyboard.press('ArrowUp');
     expect(await number('Micro-batch').inputValue()).toBe('9');

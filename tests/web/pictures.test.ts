@@ -21,7 +21,7 @@ describe('the map of modules', () => {
     const tree = page.getByRole('tree');
     const way = page.getByRole('navigation', { name: 'Way into the model' });
     await tree.getByRole('treeitem', { name: 'language_model' }).click();
-    expect(await way.innerText()).toContain('model.language_model');
+    expect(await way.innerText()).toContain('language_model');
     await way.getByRole('button', { name: 'Whole model' }).click();
     await tree.getByRole('treeitem').first().focus();
     await page.keyboard.press('ArrowDown');

@@ -14,7 +14,7 @@ import { IdleQueue } from '../wasm/idle';
 import type { Core } from '../wasm/wrap';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
-import type { OometerForm, Setting } from './form';
+import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
 import type { OometerOwnModel } from './own-model';
 import './compare';
@@ -68,8 +68,8 @@ export class OometerApp extends LitElement {
   private library = new Library([]);
   private readonly idle = new IdleQueue();
   private readonly pinned = new Map<string, Result | Trouble>();
-  /** Lists that were opened: what each of their entries would do is worth knowing, too. */
-  private opened = new Set<FieldKey>();
+  /** Lists that are open: what each of their entries would do is worth knowing, too. */
+  private readonly opened = new Set<FieldKey>();
   private addressTimer = 0;
   private announceTimer = 0;
   private frame = 0;
@@ -185,8 +185,7 @@ export class OometerApp extends LitElement {
     if (!isTrouble(answer)) {
       this.result = answer;
       cancelAnimationFrame(this.frame);
-      if (this.detailed) this.frame = requestAnimationFrame(() => (this.detailed = answer));
-      else this.detailed = answer;
+      this.frame = requestAnimationFrame(() => (this.detailed = answer));
       this.explore(core, answer);
     }
     this.announce();
@@ -278,9 +277,10 @@ export class OometerApp extends LitElement {
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
             }}
-            @wanted=${(event: CustomEvent<FieldKey>) => {
-              this.opened.add(event.detail);
-              if (this.core && this.result) this.explore(this.core, this.result);
+            @listed=${({ detail: { key, open } }: CustomEvent<Listed>) => {
+              if (open) this.opened.add(key);
+              else this.opened.delete(key);
+              if (open && this.core && this.result) this.explore(this.core, this.result);
             }}
             @own=${() => {
               this.ownModelDialog()?.show();
@@ -375,12 +375,21 @@ export class OometerApp extends LitElement {
     void this.ownModelDialog()?.take(files);
   };
 
+  /** A config.json that is pasted anywhere but into a field is meant. */
+  private readonly pasted = (event: ClipboardEvent): void => {
+    const [target] = event.composedPath();
+    if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) return;
+    const text = event.clipboardData?.getData('text/plain') ?? '';
+    if (text.trimStart().startsWith('{')) void this.ownModelDialog()?.take([new File([text], 'config.json')]);
+  };
+
   private readonly listeners = [
     ['hashchange', this.followAddress],
     ['popstate', this.followAddress],
     ['dragover', this.dragged],
     ['dragleave', this.left],
     ['drop', this.dropped],
+    ['paste', this.pasted],
   ] as const;
 
   private readonly startAgain = (): void => {

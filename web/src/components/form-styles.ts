@@ -65,6 +65,12 @@ export const formStyles = css`
   .device oometer-picker {
     --list-width: calc(100% + 5.1rem); /* as wide as the column: the count stands beside it */
   }
+  .steps {
+    grid-column: 1 / -1;
+    display: grid;
+    grid-template-columns: 1fr 1fr;
+    gap: 0.35rem;
+  }
   button.plain {
     min-height: 1.5rem;
     margin-left: -0.15rem;
@@ -101,6 +107,7 @@ export const formStyles = css`
   .stepper input {
     text-align: center;
   }
+  .steps button,
   .stepper button {
     display: flex;
     flex-wrap: wrap;
@@ -112,6 +119,7 @@ export const formStyles = css`
     padding: 0 0.2rem;
     line-height: 1.1;
   }
+  .steps .effect,
   .stepper button .effect {
     color: var(--text-soft);
     font-size: 0.6875rem;

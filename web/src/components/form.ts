@@ -2,6 +2,7 @@ import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { live } from 'lit/directives/live.js';
 import { ifDefined } from 'lit/directives/if-defined.js';
 import { gib } from '../format/bytes';
+import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
 import { field, START, type Field, type FieldKey, type Setup } from '../state/fields';
@@ -21,6 +22,12 @@ export interface Setting {
   value: string;
 }
 
+/** A list that has been opened or closed: while it is open, what each entry would do is worth knowing. */
+export interface Listed {
+  key: FieldKey;
+  open: boolean;
+}
+
 const MORE: FieldKey[] = [
   'checkpointing',
   'parallel',
@@ -33,10 +40,12 @@ const MORE: FieldKey[] = [
   'framework',
   'segments',
   'torch',
+  'transformers',
+  'deepspeed',
 ];
 
 /** More choices than this are a list to pick from. */
-const MOST_ROWS = 8;
+const MOST_ROWS = 7;
 
 /** The settings. Labels and inputs share one root, which ids and aria attributes need. */
 export class OometerForm extends LitElement {
@@ -72,6 +81,7 @@ export class OometerForm extends LitElement {
 
   override render(): TemplateResult {
     const { model } = this;
+    const { half: fewer, double: more } = neighbours(this.setup.gpus);
     const gpu = this.catalogue?.gpus.find(({ id }) => id === this.setup.gpu);
     return html`
       <form
@@ -89,7 +99,7 @@ export class OometerForm extends LitElement {
             .hint=${model?.description ?? ''}
             .error=${this.errors.model ?? ''}
             .items=${modelItems(this.catalogue?.models ?? [], this.effects)}
-            @opened=${this.wanted('model')}
+            @open=${this.listed('model')}
             @pick=${(event: CustomEvent<string>) => {
               this.set('model', event.detail);
             }}
@@ -114,12 +124,13 @@ export class OometerForm extends LitElement {
             .hint=${gpu ? `${gib(gpu.usable_bytes, 2)} usable${gpu.calibrated ? '' : '; what its libraries take is a guess'}` : ''}
             .error=${this.errors.gpu ?? ''}
             .items=${gpuItems(this.catalogue?.gpus ?? [], this.effects)}
-            @opened=${this.wanted('gpu')}
+            @open=${this.listed('gpu')}
             @pick=${(event: CustomEvent<string>) => {
               this.set('gpu', event.detail);
             }}
           ></oometer-picker>
           <div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
+          <div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>
           ${this.error('gpus')}
         </div>
         ${this.count('mbs')} ${this.count('seq')} ${this.count('images')}
@@ -127,6 +138,10 @@ export class OometerForm extends LitElement {
           <summary>More <span class="gist">${this.gist()}</span></summary>
           ${MORE.map((key) => (field(key).kind === 'count' ? this.count(key) : this.choice(key)))}
         </details>
+        <p class="hint">
+          Beside each choice: what it alone would do to the peak.
+          <a href=${explain('effects')} target="_blank" rel="noopener">How this is calculated</a>
+        </p>
       </form>
     `;
   }
@@ -302,9 +317,9 @@ export class OometerForm extends LitElement {
     return effect === null ? 'not possible' : change(effect.total - this.total);
   }
 
-  private wanted(key: FieldKey): () => void {
-    return () => {
-      this.dispatchEvent(new CustomEvent<FieldKey>('wanted', { detail: key }));
+  private listed(key: FieldKey): (event: CustomEvent<boolean>) => void {
+    return ({ detail: open }) => {
+      this.dispatchEvent(new CustomEvent<Listed>('listed', { detail: { key, open } }));
     };
   }
 

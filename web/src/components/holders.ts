@@ -171,7 +171,8 @@ export class OometerHolders extends LitElement {
           <div class="modules">
             <div class="heading">
               <h3 id="by-module">
-                By module, at the peak: ${term('allocated', `${gibNumber(report.peak.allocated, 2)} GiB`)} in tensors
+                ${term('modules', 'By module')}, at the peak:
+                ${term('allocated', `${gibNumber(report.peak.allocated, 2)} GiB`)} in tensors
               </h3>
               <fieldset>
                 <legend class="hidden">Show modules as</legend>

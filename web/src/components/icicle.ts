@@ -1,7 +1,7 @@
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from 'lit';
 import { repeat } from 'lit/directives/repeat.js';
 import { factorSegments } from '../charts/stack';
-import { icicle, LEVELS, lineage, type Cell } from '../charts/icicle';
+import { icicle, LEVELS, lineage, nameIn, type Cell } from '../charts/icicle';
 import { exact, percent, size } from '../format/bytes';
 import { shape } from '../format/words';
 import { styles } from '../styles/inline';
@@ -58,6 +58,7 @@ export class OometerIcicle extends LitElement {
       }
       .tree {
         position: relative;
+        height: ${LEVELS * 3}rem; /* the same at every depth: what stands below does not move */
       }
       .cell {
         position: absolute;
@@ -116,21 +117,19 @@ export class OometerIcicle extends LitElement {
     const line = lineage(root, this.path);
     const at = line.at(-1) ?? root;
     const cells = icicle(at);
-    const levels = Math.max(...cells.map(({ level }) => level)) + 1;
     const active = cells.some((cell) => !cell.rest && cell.module.path === this.active) ? this.active : at.path;
     return html`
       <nav aria-label="Way into the model">
         ${
           line.length === 1
             ? html`<span class="soft">As wide as what it holds. Press a module to walk into it.</span>`
-            : line.map((module, i) => this.way(module.path, i === line.length - 1))
+            : line.map((module, i) => this.way(module.path, line[i - 1]?.path ?? '', i === line.length - 1))
         }
       </nav>
       <div
         class="tree"
         role="tree"
         aria-label="Modules by what they hold at the peak. Enter walks into one, Escape out of it."
-        .style=${styles({ height: `${Math.min(levels, LEVELS) * 3}rem` })}
         @keydown=${(event: KeyboardEvent) => {
           this.key(event, cells, active);
         }}
@@ -152,8 +151,8 @@ export class OometerIcicle extends LitElement {
     }
   }
 
-  private way(path: string, here: boolean): TemplateResult {
-    const name = path || OVERALL;
+  private way(path: string, parent: string, here: boolean): TemplateResult {
+    const name = nameIn(path, parent) || OVERALL;
     if (here) return html`<span>${name}</span>`;
     return html`<button
         @click=${() => {

@@ -244,10 +244,11 @@ export class OometerPicker extends LitElement {
     this.query = null;
     this.active = this.value;
     this.renderRoot.querySelector('input')?.select();
-    this.dispatchEvent(new CustomEvent('opened'));
+    this.dispatchEvent(new CustomEvent<boolean>('open', { detail: true }));
   };
 
   private readonly close = (): void => {
+    if (this.open) this.dispatchEvent(new CustomEvent<boolean>('open', { detail: false }));
     this.open = false;
     this.query = null;
   };

@@ -22,6 +22,8 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/gpu/name', '--gpu'],
   ['/runtime/framework', '--framework'],
   ['/runtime/torch', '--torch'],
+  ['/runtime/transformers', '--transformers'],
+  ['/runtime/deepspeed', '--deepspeed'],
   ['/runtime/expandable_segments', '--expandable-segments'],
 ];
 
@@ -37,6 +39,8 @@ const DEFAULTS: Readonly<Record<string, unknown>> = {
   '/parallel/data': 1,
   '/runtime/framework': 'transformers',
   '/runtime/torch': '2.15',
+  '/runtime/transformers': '5.23',
+  '/runtime/deepspeed': '0.19.8',
   '/runtime/expandable_segments': false,
 };
 

@@ -31,7 +31,13 @@ describe('toJob', () => {
       },
       parallel: { strategy: 'deepspeed', zero_stage: 2, data: 8 },
       gpu: { name: 'h100-80gb' },
-      runtime: { framework: 'transformers', torch: '2.15', expandable_segments: false },
+      runtime: {
+        framework: 'transformers',
+        torch: '2.15',
+        transformers: '5.23',
+        deepspeed: '0.19.8',
+        expandable_segments: false,
+      },
     });
   });
 

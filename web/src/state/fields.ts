@@ -24,6 +24,8 @@ export type FieldKey =
   | 'clip'
   | 'framework'
   | 'torch'
+  | 'transformers'
+  | 'deepspeed'
   | 'segments';
 
 export type Setup = Record<FieldKey, string>;
@@ -50,6 +52,9 @@ export interface Field {
 
 const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
   rows.map(([value, label, about]) => ({ value, label, about }));
+
+const versions = (...names: string[]): Choice[] =>
+  choices(...names.map((name): [string, string, string] => [name, name, '']));
 
 export const FIELDS: readonly Field[] = [
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
@@ -199,7 +204,7 @@ export const FIELDS: readonly Field[] = [
       ['transformers', 'transformers', 'Hugging Face’s, checked against real runs.'],
       ['llava', 'LLaVA’s code', 'The original repository: from its source, so less sure.'],
     ),
-    pointers: ['/runtime/framework', '/runtime/transformers'],
+    pointers: ['/runtime/framework'],
   },
   {
     key: 'segments',
@@ -217,8 +222,24 @@ export const FIELDS: readonly Field[] = [
     label: 'PyTorch',
     hint: 'Versions allocate differently.',
     kind: 'choice',
-    choices: Array.from({ length: 16 }, (_, i) => `2.${15 - i}`).map((value) => ({ value, label: value, about: '' })),
+    choices: versions(...Array.from({ length: 16 }, (_, i) => `2.${15 - i}`)),
     pointers: ['/runtime/torch'],
+  },
+  {
+    key: 'transformers',
+    label: 'transformers',
+    hint: 'The version of Hugging Face’s library; those that were recorded.',
+    kind: 'choice',
+    choices: versions('5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'),
+    pointers: ['/runtime/transformers'],
+  },
+  {
+    key: 'deepspeed',
+    label: 'DeepSpeed',
+    hint: 'The version, where DeepSpeed spreads the job.',
+    kind: 'choice',
+    choices: versions('0.19.8', '0.14.4', '0.12.6'),
+    pointers: ['/runtime/deepspeed'],
   },
 ];
 
@@ -242,6 +263,8 @@ export const START: Readonly<Setup> = {
   clip: 'off',
   framework: 'transformers',
   torch: '2.15',
+  transformers: '5.23',
+  deepspeed: '0.19.8',
   segments: 'off',
 };
 
@@ -317,7 +340,14 @@ export function toJob(setup: Setup, model: Model): Job {
       data: number(setup.gpus),
     },
     gpu: { name: setup.gpu },
-    runtime: { framework: setup.framework, torch: setup.torch, expandable_segments: setup.segments === 'on' },
+    runtime: {
+      framework: setup.framework,
+      torch: setup.torch,
+      // The original code brings its own; DeepSpeed's version means something only where it runs.
+      ...(setup.framework === 'transformers' ? { transformers: setup.transformers } : {}),
+      ...(zero ? { deepspeed: setup.deepspeed } : {}),
+      expandable_segments: setup.segments === 'on',
+    },
   };
   // The values of selects come from the schema's own lists, which the compiler cannot see.
   return job as Job;
