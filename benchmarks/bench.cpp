@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   }
   // A program that answers many questions keeps its memory. By default glibc hands it back to the system after each,
   // and the page faults of getting it again take longer than the answer.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it takes
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   nlohmann::ordered_json medians;
   nlohmann::ordered_json parts;

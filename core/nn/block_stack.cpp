@@ -77,11 +77,11 @@ class BlockStack::Stencil {
     StorageRecord* const to_records = &log.storages[last_.end.storage];
     const RecordStep* const record_steps = records_.data();
     for (StorageId k = 0; k < storages; ++k) {
-      StorageRecord record = from_records[k];  // the same place in Log::dims
+      StorageRecord& record = to_records[k];
+      record = from_records[k];  // the same place in Log::dims
       record.module += record_steps[k].module;
       record.alloc_event += events;
       record.free_event = record_steps[k].is_freed ? record.free_event + events : kNever;
-      to_records[k] = record;
     }
     for (const std::uint32_t i : frees_) log.storages[to[i].storage].free_event = last_.end.event + i;
     last_ = {last_.end, {last_.end.event + events, last_.end.storage + storages}};

@@ -20,7 +20,11 @@ class Pool {
       free_ = slot->next;
     else
       slot = fresh();
-    return new (slot->bytes) T(std::forward<Args>(args)...);
+    // Without arguments, not `T()`: that would clear the whole object before its members are initialised.
+    if constexpr (sizeof...(Args) == 0)
+      return new (slot->bytes) T;
+    else
+      return new (slot->bytes) T(std::forward<Args>(args)...);
   }
 
   void drop(T* object) {

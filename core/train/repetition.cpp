@@ -68,12 +68,13 @@ bool Repetition::repeat() {
   StorageRecord* const new_records = &log.storages[log.storages.size() - storage_count];
   std::int64_t left_bytes = 0;
   for (StorageId k = 0; k < storage_count; ++k) {
-    StorageRecord record = first_records[k];  // the same place in Log::dims
-    const bool stays = record.free_event >= last_event_;
+    const std::uint32_t freed = first_records[k].free_event;
+    const bool stays = freed >= last_event_;
+    StorageRecord& record = new_records[k];
+    record = first_records[k];  // the same place in Log::dims
     record.alloc_event += events;
-    record.free_event = stays ? kNever : record.free_event + events;
+    record.free_event = stays ? kNever : freed + events;
     left_bytes += stays ? Context::rounded(record.bytes) : 0;
-    new_records[k] = record;
   }
   context_.change_allocated(left_bytes);
 
