@@ -65,8 +65,8 @@ describe('the table of layers', () => {
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await visit();
     await page.getByLabel('Table', { exact: true }).check();
-    await page.locator('oometer-holders').getByRole('button', { name: 'Copy table' }).click();
-    await page.locator('oometer-holders').getByRole('button', { name: 'Copied' }).waitFor();
+    await page.locator('oometer-holders .modules').getByRole('button', { name: 'Copy table' }).click();
+    await page.locator('oometer-holders .modules').getByRole('button', { name: 'Copied' }).waitFor();
     const lines = (await page.evaluate(() => navigator.clipboard.readText())).split('\n');
     expect(lines[0]).toBe(
       'Layer\tParameters, GiB\tGradients, GiB\tOptimizer, GiB\tActivations, GiB\tOther, GiB\tTotal, GiB',
@@ -98,6 +98,16 @@ describe('the timeline', () => {
     expect(await box.getAttribute('viewBox')).not.toBe(whole);
     await page.getByRole('button', { name: 'Whole run' }).click();
     expect(await box.getAttribute('viewBox')).toBe(whole);
+  });
+
+  it('is copied as numbers', async () => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await visit();
+    await page.getByRole('button', { name: 'Copy timeline' }).click();
+    await page.locator('oometer-phases').getByRole('button', { name: 'Copied' }).waitFor();
+    const lines = (await page.evaluate(() => navigator.clipboard.readText())).trim().split('\n');
+    expect(lines[0]).toMatch(/^event\tallocated\treserved\tparameters/);
+    expect(lines.length).toBeGreaterThan(100);
   });
 
   it('zooms where one drags', async () => {

@@ -33,9 +33,9 @@ export const appStyles = css`
   }
   main {
     display: grid;
-    grid-template-columns: 20rem minmax(0, 1fr);
+    grid-template-columns: 21rem minmax(0, 1fr);
     grid-template-rows: auto 1fr;
-    background: linear-gradient(to right, var(--surface-raised) 20rem, transparent 20rem);
+    background: linear-gradient(to right, var(--surface-raised) 21rem, transparent 21rem);
   }
   .setup {
     grid-area: 1 / 1 / 3 / 2;

@@ -62,6 +62,7 @@ export class OometerHolders extends LitElement {
         font-weight: 400;
         color: var(--text-soft);
       }
+      .purposes oometer-copy,
       .modules oometer-copy {
         margin-top: 0.6rem;
       }
@@ -208,40 +209,43 @@ export class OometerHolders extends LitElement {
   private factors(report: Report): TemplateResult {
     const { total } = report.peak;
     return html`
-      <table>
-        <caption>
-          By purpose, at the peak
-        </caption>
-        <thead>
-          <tr>
-            <th scope="col">Held for</th>
-            <th scope="col" class="number">GiB</th>
-            <th scope="col" class="number">Share</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${totalSegments(report).map(
-            ({ key, label, about, bytes }) => html`
-              <tr>
-                <th scope="row">
-                  <span class="factor">
-                    <span class="swatch" .style=${styles({ background: fill(key) })}></span>${term(key, label, about)}
-                  </span>
-                </th>
-                <td class="number" title=${exact(bytes)}>${gibNumber(bytes, 2)}</td>
-                <td class="number soft">${share(bytes, total)}</td>
-              </tr>
-            `,
-          )}
-        </tbody>
-        <tfoot>
-          <tr>
-            <th scope="row">${term('total', 'Total')}</th>
-            <td class="number" title=${exact(total)}>${gibNumber(total, 2)}</td>
-            <td class="number soft">100 %</td>
-          </tr>
-        </tfoot>
-      </table>
+      <div class="purposes">
+        <table>
+          <caption>
+            By purpose, at the peak
+          </caption>
+          <thead>
+            <tr>
+              <th scope="col">Held for</th>
+              <th scope="col" class="number">GiB</th>
+              <th scope="col" class="number">Share</th>
+            </tr>
+          </thead>
+          <tbody>
+            ${totalSegments(report).map(
+              ({ key, label, about, bytes }) => html`
+                <tr>
+                  <th scope="row">
+                    <span class="factor">
+                      <span class="swatch" .style=${styles({ background: fill(key) })}></span>${term(key, label, about)}
+                    </span>
+                  </th>
+                  <td class="number" title=${exact(bytes)}>${gibNumber(bytes, 2)}</td>
+                  <td class="number soft">${share(bytes, total)}</td>
+                </tr>
+              `,
+            )}
+          </tbody>
+          <tfoot>
+            <tr>
+              <th scope="row">${term('total', 'Total')}</th>
+              <td class="number" title=${exact(total)}>${gibNumber(total, 2)}</td>
+              <td class="number soft">100 %</td>
+            </tr>
+          </tfoot>
+        </table>
+        ${copyTable(() => this.renderRoot.querySelector<HTMLTableElement>('.purposes table'))}
+      </div>
     `;
   }
 

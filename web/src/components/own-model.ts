@@ -70,7 +70,7 @@ export class OometerOwnModel extends LitElement {
         <h2 id="title">Your own model</h2>
         <p class="small soft">
           A Hugging Face <code>config.json</code> of a supported architecture. It stays in this tab. Several files are
-          compared side by side; they may also be dropped anywhere on the page, and a text be pasted.
+          compared side by side. Files may also be dropped anywhere on the page, and a text be pasted.
         </p>
         <label for="text">config.json</label>
         <textarea

@@ -1,5 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gibNumber, percent } from '../format/bytes';
+import { tabbed } from '../format/table';
 import { phaseName } from '../format/words';
 import { copyTable } from './copy-table';
 import { styles } from '../styles/inline';
@@ -24,7 +25,9 @@ export class OometerPhases extends LitElement {
       oometer-timeline {
         margin-bottom: 1.25rem;
       }
-      oometer-copy {
+      .tools {
+        display: flex;
+        gap: 0.5rem;
         margin-top: 0.6rem;
       }
       td.chart {
@@ -101,7 +104,10 @@ export class OometerPhases extends LitElement {
             ${report.phases.map((phase) => this.row(phase, report, whole))}
           </tbody>
         </table>
-        ${copyTable(() => this.renderRoot.querySelector('table'))}
+        <div class="tools">
+          ${copyTable(() => this.renderRoot.querySelector('table'))}
+          <oometer-copy label="Copy timeline" .text=${() => series(report)}></oometer-copy>
+        </div>
       </section>
     `;
   }
@@ -125,6 +131,11 @@ export class OometerPhases extends LitElement {
       </tr>
     `;
   }
+}
+
+/** Every stretch of the timeline with its highest point, in bytes. */
+function series({ timeline: { columns, rows } }: Report): string {
+  return tabbed([columns, ...rows.map((row) => row.map(String))]);
 }
 
 customElements.define('oometer-phases', OometerPhases);

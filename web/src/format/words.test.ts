@@ -1,39 +1,8 @@
 import { expect, it } from 'vitest';
 import type { Report } from '../wasm/report';
+import { report } from '../wasm/report.fixture';
 import { GIB } from './bytes';
-import { deathPlace, peakPlace, phaseName, shape, verdict, withInterval } from './words';
-
-function report(overrides: Partial<Report>): Report {
-  const base: Report = {
-    verdict: 'fits',
-    fits: true,
-    headroom: 8.1 * GIB,
-    peak: { allocated: 60 * GIB, reserved: 70 * GIB, outside_allocator: 1 * GIB, total: 71 * GIB },
-    interval: { of: 'total', low: 69.6 * GIB, high: 72.4 * GIB, basis: '' },
-    gpu: { name: 'h100-80gb', usable_bytes: 79.1 * GIB },
-    out_of_memory: null,
-    peak_at: { iteration: 2, phase: 'backward', module: 'language_model.lm_head', op: 'aten::mm' },
-    breakdown: {
-      parameters: 0,
-      gradients: 0,
-      optimizer_states: 0,
-      activations: 0,
-      temporaries: 0,
-      buffers_and_inputs: 0,
-      allocator_rounding: 0,
-    },
-    modules: [],
-    phases: [],
-    timeline: { columns: [], rows: [] },
-    largest: [],
-    model: { parameters: 0, trainable: 0 },
-    assumptions: [],
-    unmodelled: [],
-    events: 0,
-    version: '',
-  };
-  return { ...base, ...overrides };
-}
+import { change, deathPlace, peakPlace, phaseName, shape, verdict, withInterval } from './words';
 
 const say = (r: Report, count = 8): string => {
   const { headline, detail } = verdict(r, 'H100 80GB', count);
@@ -100,4 +69,10 @@ it('names phases and shapes', () => {
   expect(phaseName('backward', 2)).toBe('Step 2, backward');
   expect(shape([8, 2048, 4096])).toBe('8 × 2048 × 4096');
   expect(shape([])).toBe('scalar');
+});
+
+it('says what a change does, and when it does nothing', () => {
+  expect(change(-3.14 * GIB)).toBe('−3.1\u00a0GiB');
+  expect(change(12 * GIB)).toBe('+12.0\u00a0GiB');
+  expect(change(0.04 * GIB)).toBe('same');
 });

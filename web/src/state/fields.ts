@@ -83,7 +83,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'seq',
     label: 'Sequence length',
-    hint: 'tokens, those of images too',
+    hint: 'tokens, images’ too',
     kind: 'count',
     pointers: ['/data/sequence_length'],
     applies: (model) => model.text,
@@ -91,7 +91,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'images',
     label: 'Images per sample',
-    hint: 'through the vision encoder',
+    hint: 'for the vision encoder',
     kind: 'count',
     pointers: ['/data/images_per_sample'],
     applies: (model) => model.images && model.text,

@@ -128,6 +128,24 @@ export const shared = css`
     position: relative; /* or hidden words in it would widen the page */
     overflow-x: auto;
   }
+  @media print {
+    .tools,
+    .segments,
+    .heading > button,
+    oometer-copy {
+      display: none;
+    }
+    h2,
+    h3 {
+      break-after: avoid;
+    }
+    .segment,
+    .stack,
+    .swatch,
+    .allocated {
+      print-color-adjust: exact;
+    }
+  }
   code {
     font-family: var(--mono);
     font-size: 0.92em;
