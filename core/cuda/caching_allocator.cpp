@@ -261,9 +261,15 @@ inline void CachingAllocator::drop(Block* block) {
 /// Cuts the front off a block in a list, where the rest stays.
 inline CachingAllocator::Block* CachingAllocator::split(Block* block, std::int64_t size) {
   Block* front = new_block();
-  *front = *block;
+  // Member by member: a copy of the whole would wait for what has just been written to parts of it.
+  front->address = block->address;
   front->size = size;
+  front->prev = block->prev;
   front->next = block;
+  front->state = block->state;
+  front->stream = block->stream;
+  front->small = block->small;
+  front->used_elsewhere = false;
   front->prev->next = front;
   block->prev = front;
   resize(block, block->address + static_cast<std::uint64_t>(size), block->size - size);

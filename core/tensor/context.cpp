@@ -125,11 +125,12 @@ void Context::share(const Tensor& tensor, ModuleId owner, std::int64_t elements)
   if (record(tensor) && elements > 0) log.shares.push_back({tensor->storage->id, owner, elements});
 }
 
-void Context::share_like(const Tensor& tensor, const Tensor& like) {
-  if (log.shares.empty() || !record(tensor)) return;
+void Context::share_like(const Storage& storage, const Tensor& like) {
+  if (storage->id == kNever) return;
   const std::size_t count = log.shares.size();
   for (std::size_t i = 0; i < count; ++i)
-    if (const Share part = log.shares[i]; part.storage == like->storage->id) share(tensor, part.module, part.elements);
+    if (const Share part = log.shares[i]; part.storage == like->storage->id)
+      log.shares.push_back({storage->id, part.module, part.elements});
 }
 
 void release(Node* node) {

@@ -101,8 +101,8 @@ class Context {
   void set_role(const Tensor& tensor, Role role, ModuleId owner);
   /// `elements` of a flat buffer are that module's.
   void share(const Tensor& tensor, ModuleId module, std::int64_t elements);
-  /// `tensor` is shared out as `like` is.
-  void share_like(const Tensor& tensor, const Tensor& like);
+  /// `storage` is shared out as `like` is.
+  void share_like(const Storage& storage, const Tensor& like);
 
   // object pools
   Pool<TensorImpl> tensors;

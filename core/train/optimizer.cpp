@@ -7,10 +7,10 @@ namespace oometer {
 
 namespace {
 
-Tensor state_like(const Tensor& tensor, const Parameter& parameter, Op op) {
-  Tensor state = empty_like(op, tensor);
-  tensor.context().set_role(state, Role::optimizer_state, parameter.module);
-  tensor.context().share_like(state, tensor);
+Storage state_like(const Tensor& tensor, Op op) {
+  Context& context = tensor.context();
+  Storage state = context.allocate(op, tensor.nbytes(), tensor.dtype(), tensor.sizes(), Role::optimizer_state);
+  context.share_like(state, tensor);
   return state;
 }
 
@@ -24,14 +24,14 @@ void Optimizer::init_group(Group& group) {
     if (state.first || !parameter.tensor->grad) continue;
     const ModuleScope scope(context_, parameter.module);
     if (config_.name == OptimizerName::sgd) {
-      if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, parameter, Op::clone);
+      if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, Op::clone);
       continue;
     }
     // adam.py, _init_group: a step counter on the device only for the fused (or capturable) kernel.
     if (config_.implementation == OptimizerImplementation::fused)
-      state.step = empty(context_, Op::zeros, {}, DType::float32, Role::optimizer_state);
-    state.first = state_like(parameter.tensor, parameter, Op::zeros_like);
-    state.second = state_like(parameter.tensor, parameter, Op::zeros_like);
+      state.step = context_.allocate(Op::zeros, 4, DType::float32, {}, Role::optimizer_state);
+    state.first = state_like(parameter.tensor, Op::zeros_like);
+    state.second = state_like(parameter.tensor, Op::zeros_like);
   }
 }
 
@@ -44,7 +44,7 @@ void Optimizer::update(Group& group) {
     for (std::size_t i = 0; i < group.states.size(); ++i) {
       if (!group.parameters[i].tensor->grad) continue;
       const ModuleScope scope(context_, group.parameters[i].module);
-      roots.push_back(empty_like(Op::foreach_sqrt, group.states[i].second));
+      roots.push_back(empty_like(Op::foreach_sqrt, group.parameters[i].tensor));
     }
     return;
   }
@@ -53,7 +53,7 @@ void Optimizer::update(Group& group) {
   for (std::size_t i = 0; i < group.states.size(); ++i) {
     if (!group.parameters[i].tensor->grad) continue;
     const ModuleScope scope(context_, group.parameters[i].module);
-    const Tensor root = empty_like(Op::sqrt, group.states[i].second);
+    const Tensor root = empty_like(Op::sqrt, group.parameters[i].tensor);
     Tensor quotient = div_scalar(root);
     const Tensor last = std::exchange(denominator, std::move(quotient));
   }

@@ -26,7 +26,7 @@ class Optimizer {
 
  private:
   struct State {
-    Tensor step, first, second;  ///< exp_avg, exp_avg_sq; or momentum_buffer
+    Storage step, first, second;  ///< exp_avg, exp_avg_sq; or momentum_buffer. Nothing asks for more than their memory
   };
   struct Group {
     std::vector<Parameter> parameters;
