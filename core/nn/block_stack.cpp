@@ -190,6 +190,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
     return true;
   }
 
+  std::span<const std::int64_t> dims(const StorageRecord& record) const {
+    return std::span(context_.log.dims).subspan(record.shape, record.ndim);
+  }
+
   /// Whether two blocks did the same.
   bool is_same(const Part& a, std::size_t block_a, const Part& b, std::size_t block_b) const {
     if (a.events() != b.events() || a.storages() != b.storages()) return false;
@@ -204,8 +208,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
       const StorageRecord &of_x = log.storages[x.storage], &of_y = log.storages[y.storage];
       if (of_x.bytes != of_y.bytes || of_x.ndim != of_y.ndim || of_x.dtype != of_y.dtype || of_x.role != of_y.role ||
           of_x.recomputed != of_y.recomputed || of_x.module != module_of(block_b, block_a, of_y.module) ||
-          !std::equal(log.dims.begin() + of_x.shape, log.dims.begin() + of_x.shape + of_x.ndim,
-                      log.dims.begin() + of_y.shape))
+          !std::equal(dims(of_x).begin(), dims(of_x).end(), dims(of_y).begin()))
         return false;
     }
     return true;
