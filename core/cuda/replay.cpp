@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 
 namespace oometer {
 
@@ -15,10 +16,9 @@ void raise(MemoryStats& peak, const MemoryStats& stats) {
 class Replayer {
  public:
   Replayer(const Log& log, const AllocatorOptions& options, std::int64_t watched_bytes)
-      : log_(log), options_(options), allocator_(options) {
+      : log_(log), options_(options), allocator_(options), blocks_(new CachingAllocator::Block*[log.storages.size()]) {
     result_.watched_bytes = watched_bytes;
     result_.block_bytes.resize(log.storages.size());
-    blocks_.resize(log.storages.size());
     result_.highs.resize((log.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
   }
 
@@ -81,7 +81,10 @@ class Replayer {
         if (CachingAllocator::Block* block = blocks_[event.storage]) allocator_.free(block);
       } else if (event.kind == EventKind::alloc) {
         const std::int64_t bytes = storages[event.storage].bytes;
-        if (bytes == 0) continue;  // never reaches the allocator
+        if (bytes == 0) {  // never reaches the allocator
+          blocks_[event.storage] = nullptr;
+          continue;
+        }
         if (i + 1 < phase_end && events[i + 1].storage == event.storage && events[i + 1].kind == EventKind::free) {
           // A workspace, mostly.
           if (const std::int64_t size = allocator_.transient_block(bytes, event.stream)) {
@@ -140,7 +143,7 @@ class Replayer {
   const Log& log_;
   AllocatorOptions options_;
   CachingAllocator allocator_;
-  std::vector<CachingAllocator::Block*> blocks_;  // of each storage
+  std::unique_ptr<CachingAllocator::Block*[]> blocks_;  // of each storage that has been born
   std::int64_t reserved_ = 0;
   bool beyond_watched_ = false;
   std::uint32_t phase_peak_event_ = kNever;

@@ -62,28 +62,20 @@ class BlockStack::Stencil {
     Log& log = context_.log;
     const std::uint32_t events = last_.events();
     const StorageId storages = last_.storages();
-    log.events.resize(log.events.size() + events);
-    const Event* const from = &log.events[last_.begin.event];
-    Event* const to = &log.events[last_.end.event];
-    const Step* const steps = steps_.data();
     for (std::uint32_t i = 0; i < events; ++i) {
-      Event event = from[i];
-      event.storage += steps[i].storage;
-      event.module += steps[i].module;
-      to[i] = event;
+      Event event = log.events[last_.begin.event + i];
+      event.storage += steps_[i].storage;
+      event.module += steps_[i].module;
+      log.events.push_back(event);
     }
-    log.storages.resize(log.storages.size() + storages);
-    const StorageRecord* const from_records = &log.storages[last_.begin.storage];
-    StorageRecord* const to_records = &log.storages[last_.end.storage];
-    const RecordStep* const record_steps = records_.data();
     for (StorageId k = 0; k < storages; ++k) {
-      StorageRecord& record = to_records[k];
-      record = from_records[k];  // the same place in Log::dims
-      record.module += record_steps[k].module;
-      record.alloc_event += events;
-      record.free_event = record_steps[k].is_freed ? record.free_event + events : kNever;
+      const StorageRecord& record = log.storages[last_.begin.storage + k];
+      log.storages.push_back(record.again(record.module + records_[k].module, events, records_[k].is_freed));
     }
-    for (const std::uint32_t i : frees_) log.storages[to[i].storage].free_event = last_.end.event + i;
+    for (const std::uint32_t i : frees_) {
+      const std::uint32_t at = last_.end.event + i;
+      log.storages[log.events[at].storage].free_event = at;
+    }
     last_ = {last_.end, {last_.end.event + events, last_.end.storage + storages}};
     context_.change_allocated(change_);
   }

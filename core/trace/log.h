@@ -62,6 +62,20 @@ struct StorageRecord {
   Role role = Role::tensor;
   bool saved = false;       ///< some autograd node held it for backward
   bool recomputed = false;  ///< made while a checkpointed block was run again
+
+  /// The same storage once more, `events` later.
+  StorageRecord again(ModuleId owner, std::uint32_t events, bool is_freed) const {
+    return {bytes,
+            alloc_event + events,
+            is_freed ? free_event + events : kNever,
+            owner,
+            shape,
+            ndim,
+            dtype,
+            role,
+            saved,
+            recomputed};
+  }
 };
 
 enum class Modality : std::uint8_t { none, vision, projector, language };

@@ -53,28 +53,17 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
-  const std::uint32_t event_count = last_event_ - first_event_;
-  log.events.resize(log.events.size() + event_count);
-  const Event* const first_events = &log.events[first_event_];
-  Event* const new_events = &log.events[log.events.size() - event_count];
-  for (std::uint32_t i = 0; i < event_count; ++i) {
-    Event event = first_events[i];
+  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
+    Event event = log.events[i];
     event.storage += is_own(event.storage) ? storages : 0;
-    new_events[i] = event;
+    log.events.push_back(event);
   }
-  const StorageId storage_count = last_storage_ - first_storage_;
-  log.storages.resize(log.storages.size() + storage_count);
-  const StorageRecord* const first_records = &log.storages[first_storage_];
-  StorageRecord* const new_records = &log.storages[log.storages.size() - storage_count];
   std::int64_t left_bytes = 0;
-  for (StorageId k = 0; k < storage_count; ++k) {
-    const std::uint32_t freed = first_records[k].free_event;
-    const bool stays = freed >= last_event_;
-    StorageRecord& record = new_records[k];
-    record = first_records[k];  // the same place in Log::dims
-    record.alloc_event += events;
-    record.free_event = stays ? kNever : freed + events;
-    left_bytes += stays ? Context::rounded(record.bytes) : 0;
+  for (StorageId id = first_storage_; id < last_storage_; ++id) {
+    const StorageRecord& first = log.storages[id];
+    const bool stays = first.free_event >= last_event_;
+    left_bytes += stays ? Context::rounded(first.bytes) : 0;
+    log.storages.push_back(first.again(first.module, events, !stays));
   }
   context_.change_allocated(left_bytes);
 
