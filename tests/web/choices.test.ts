@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Oometer } from '../../wasm/oometer';
-import { FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
+import { change, FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
 import { Library } from '../../web/src/state/library';
 import { read } from '../../web/src/state/permalink';
 import { ask, isTrouble } from '../../web/src/wasm/ask';
@@ -44,6 +44,18 @@ describe('every choice is answered', () => {
     for (const { id, sequence_length, images } of core.catalogue.models) {
       const setup = { ...alone, model: id, stage: images ? 'finetune' : 'full', seq: String(sequence_length ?? 1) };
       expect(`${id} ${answer(setup)}`).toBe(`${id} answered`);
+    }
+  });
+
+  it('each model, picked while another is shown', () => {
+    const { models } = core.catalogue;
+    for (const before of models) {
+      const shown = change(START, 'model', before.id, models);
+      for (const { id } of models) {
+        expect(`${before.id} → ${id} ${answer(change(shown, 'model', id, models))}`).toBe(
+          `${before.id} → ${id} answered`,
+        );
+      }
     }
   });
 

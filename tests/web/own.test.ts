@@ -36,7 +36,7 @@ describe('a config.json', () => {
     const own = await detail();
     expect(own).not.toBe(before);
     expect(JSON.parse((await shown()).job)).toMatchObject({ model: { config: { num_hidden_layers: 4 } } });
-    expect(new URL(page.url()).hash).toMatch(/^#v1\?config=[\w-]+$/);
+    expect(new URL(page.url()).hash).toMatch(/^#v1\?config=[\w-]+&stage=full$/);
     await page.reload();
     await expect.poll(modelField).toBe('llama');
     expect(await detail()).toBe(own);

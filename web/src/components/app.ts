@@ -1,7 +1,7 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { verdict } from '../format/words';
 import { alternatives, effectKey, type Alternative, type Effects } from '../state/effects';
-import { change, field, START, type FieldKey, type Setup } from '../state/fields';
+import { adopt, change, field, START, type FieldKey, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
@@ -349,8 +349,12 @@ export class OometerApp extends LitElement {
   private async useOwn(models: readonly OwnModel[]): Promise<void> {
     const [first, ...others] = await Promise.all(models.map((own) => this.library.add(own)));
     if (first === undefined) return;
-    const beside = others.map((config) => ({ ...this.setup, config }));
-    this.show({ ...this.setup, config: first }, [...this.pins, ...beside].slice(0, MOST_PINS), true);
+    const before = this.library.find(this.setup);
+    const withModel = (config: string): Setup => {
+      const setup = { ...this.setup, config };
+      return adopt(setup, before, this.library.find(setup));
+    };
+    this.show(withModel(first), [...this.pins, ...others.map(withModel)].slice(0, MOST_PINS), true);
   }
 
   private ownModelDialog(): OometerOwnModel | null {

@@ -5,6 +5,17 @@ export const formStyles = css`
     display: grid;
     gap: 0.85rem;
   }
+  @media (min-width: 40rem) and (max-width: 60rem) {
+    form {
+      grid-template-columns: repeat(2, minmax(0, 1fr));
+      gap: 0.85rem 1.5rem;
+      align-items: start;
+    }
+    details.more,
+    form > .hint {
+      grid-column: 1 / -1;
+    }
+  }
   .field {
     display: grid;
     gap: 0.2rem;

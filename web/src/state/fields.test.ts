@@ -89,6 +89,15 @@ describe('change', () => {
   it('keeps a length that was typed', () => {
     expect(change({ ...START, seq: '1024' }, 'model', 'llama-3-8b', [llava, llama]).seq).toBe('1024');
   });
+  it('brings a stage that the model has, and the usual one back', () => {
+    const text = change({ ...START, stage: 'pretrain' }, 'model', 'llama-3-8b', [llava, llama]);
+    expect(text.stage).toBe('full');
+    expect(change(text, 'model', 'llava-1.5-7b', [llava, llama]).stage).toBe(START.stage);
+    expect(change({ ...START, stage: 'full' }, 'model', 'llava-1.5-7b', [llava, llama]).stage).toBe('full');
+  });
+  it('of the preset leaves an own model', () => {
+    expect(change({ ...START, config: 'abc' }, 'model', 'llama-3-8b', [llava, llama]).config).toBe('');
+  });
 });
 
 it('every field starts with a value that it offers', () => {

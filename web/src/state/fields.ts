@@ -353,14 +353,24 @@ export function toJob(setup: Setup, model: Model): Job {
   return job as Job;
 }
 
-/** The setup after one field has changed. Picking a model brings its usual length, unless another was typed. */
+/** The setup after one field has changed. */
 export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[]): Setup {
   const next = { ...setup, [key]: value };
-  if (key === 'model') {
-    next.config = '';
-    const usual = (id: string): string => String(presets.find((preset) => preset.id === id)?.sequence_length ?? '');
-    const untouched = setup.seq === START.seq || setup.seq === usual(setup.model);
-    if (untouched && usual(value) !== '') next.seq = usual(value);
-  }
+  if (key !== 'model') return next;
+  const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
+  return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : undefined, preset(value));
+}
+
+/**
+ * Another model brings its usual length, unless another was typed, and a stage that means something for it: without a
+ * part for images there is nothing to train alone.
+ */
+export function adopt(setup: Setup, before: Model | undefined, after: Model | undefined): Setup {
+  const next = { ...setup };
+  const usual = (model: Model | undefined): string => String(model?.sequence_length ?? '');
+  const untouched = setup.seq === START.seq || setup.seq === usual(before);
+  if (untouched && usual(after) !== '') next.seq = usual(after);
+  if (after?.images === false) next.stage = 'full';
+  else if (before?.images === false && setup.stage === 'full') next.stage = START.stage;
   return next;
 }
