@@ -1,7 +1,6 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { verdict } from '../format/words';
-import { alternatives, effectKey, type Alternative, type Effects } from '../state/effects';
-import { adopt, change, field, START, type FieldKey, type Setup } from '../state/fields';
+import { adopt, change, field, START, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
@@ -10,10 +9,11 @@ import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
 import { loadCore } from '../wasm/core';
-import { IdleQueue } from '../wasm/idle';
 import type { Core } from '../wasm/wrap';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
+import { Drops } from './drops';
+import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
 import type { OometerOwnModel } from './own-model';
@@ -33,8 +33,6 @@ const ADDRESS_DELAY = 250;
 /** A screen reader is told of the result once the fingers rest. */
 const ANNOUNCE_DELAY = 500;
 
-const NO_EFFECTS: Effects = new Map();
-
 /** The whole page: settings on the left, the answer on the right, the setup in the address. */
 export class OometerApp extends LitElement {
   static override properties = {
@@ -43,13 +41,11 @@ export class OometerApp extends LitElement {
     core: { state: true },
     result: { state: true },
     detailed: { state: true },
-    effects: { state: true },
     trouble: { state: true },
     problems: { state: true },
     broken: { state: true },
     theme: { state: true },
     said: { state: true },
-    dropping: { state: true },
   };
   declare private setup: Setup;
   declare private pins: Setup[];
@@ -57,19 +53,15 @@ export class OometerApp extends LitElement {
   /** The latest answer; `detailed` follows a frame later with the pictures, which must not hold an edit up. */
   declare private result: Result | null;
   declare private detailed: Result | null;
-  /** What other choices would do to the answer `base`. */
-  declare private effects: { base: Result; by: Effects } | null;
   declare private trouble: Trouble | null;
   declare private problems: string[];
   declare private broken: string;
   declare private theme: Theme;
   declare private said: string;
-  declare private dropping: boolean;
   private library = new Library([]);
-  private readonly idle = new IdleQueue();
+  private readonly explorer = new Explorer(this);
+  private readonly drops = new Drops(this, (files) => void this.ownModelDialog()?.take(files));
   private readonly pinned = new Map<string, Result | Trouble>();
-  /** Lists that are open: what each of their entries would do is worth knowing, too. */
-  private readonly opened = new Set<FieldKey>();
   private addressTimer = 0;
   private announceTimer = 0;
   private frame = 0;
@@ -84,12 +76,10 @@ export class OometerApp extends LitElement {
     this.core = null;
     this.result = null;
     this.detailed = null;
-    this.effects = null;
     this.trouble = null;
     this.broken = '';
     this.theme = loadTheme();
     this.said = '';
-    this.dropping = false;
   }
 
   static override styles = [shared, appStyles];
@@ -108,14 +98,15 @@ export class OometerApp extends LitElement {
   override connectedCallback(): void {
     super.connectedCallback();
     applyTheme(this.theme);
-    for (const [name, listener] of this.listeners) addEventListener(name, listener as EventListener);
+    addEventListener('hashchange', this.followAddress);
+    addEventListener('popstate', this.followAddress);
     void this.start();
   }
 
   override disconnectedCallback(): void {
     super.disconnectedCallback();
-    for (const [name, listener] of this.listeners) removeEventListener(name, listener as EventListener);
-    this.idle.stop();
+    removeEventListener('hashchange', this.followAddress);
+    removeEventListener('popstate', this.followAddress);
   }
 
   private async start(): Promise<void> {
@@ -186,30 +177,9 @@ export class OometerApp extends LitElement {
       this.result = answer;
       cancelAnimationFrame(this.frame);
       this.frame = requestAnimationFrame(() => (this.detailed = answer));
-      this.explore(core, answer);
+      this.explorer.explore(core, answer, this.library.find);
     }
     this.announce();
-  }
-
-  /** Finds out, when there is time, what every other choice would do. */
-  private explore(core: Core, base: Result): void {
-    const { models, gpus } = core.catalogue;
-    const every: Partial<Record<FieldKey, string[]>> = {
-      model: models.map(({ id }) => id),
-      gpu: gpus.map(({ id }) => id),
-    };
-    const listed = [...this.opened].flatMap((key): Alternative[] =>
-      (every[key] ?? []).map((value) => ({ key, value })),
-    );
-    const by = new Map<string, { total: number; verdict: Result['report']['verdict'] } | null>();
-    const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
-      const answer = ask(core, change(base.setup, key, value, models), this.library.find);
-      by.set(
-        effectKey(key, value),
-        isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict },
-      );
-    });
-    this.idle.run(steps, () => (this.effects = { base, by: new Map(by) }));
   }
 
   /** The answer or the error, as one sentence. */
@@ -245,7 +215,7 @@ export class OometerApp extends LitElement {
           <button @click=${this.switchTheme}>Theme: ${this.theme}</button>
         </nav>
       </header>
-      <main class=${this.dropping ? 'dropping' : ''}>
+      <main class=${this.drops.hovering ? 'dropping' : ''}>
         <div class="answer">
           ${notices({
             broken: this.broken,
@@ -263,7 +233,9 @@ export class OometerApp extends LitElement {
                   .count=${result.count}
                   .stale=${trouble !== null}
                 ></oometer-verdict>`
-              : html`<p class="waiting">${trouble || this.broken ? nothing : 'Computing the example …'}</p>`
+              : trouble || this.broken
+                ? nothing
+                : html`<p class="waiting">Computing the example …</p>`
           }
         </div>
         <section class="setup" aria-label="Settings">
@@ -272,15 +244,14 @@ export class OometerApp extends LitElement {
             .model=${this.library.find(this.setup) ?? null}
             .catalogue=${this.core?.catalogue ?? null}
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
-            .effects=${this.effects?.by ?? NO_EFFECTS}
-            .total=${this.effects?.base.report.peak.total ?? null}
+            .effects=${this.explorer.effects}
+            .total=${this.explorer.base?.report.peak.total ?? null}
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
             }}
             @listed=${({ detail: { key, open } }: CustomEvent<Listed>) => {
-              if (open) this.opened.add(key);
-              else this.opened.delete(key);
-              if (open && this.core && this.result) this.explore(this.core, this.result);
+              this.explorer.listed(key, open);
+              if (open && this.core && this.result) this.explorer.explore(this.core, this.result, this.library.find);
             }}
             @own=${() => {
               this.ownModelDialog()?.show();
@@ -360,41 +331,6 @@ export class OometerApp extends LitElement {
   private ownModelDialog(): OometerOwnModel | null {
     return this.renderRoot.querySelector('oometer-own-model');
   }
-
-  private readonly dragged = (event: DragEvent): void => {
-    if (!event.dataTransfer?.types.includes('Files')) return;
-    event.preventDefault();
-    this.dropping = true;
-  };
-
-  private readonly left = (event: DragEvent): void => {
-    if (event.relatedTarget === null) this.dropping = false;
-  };
-
-  private readonly dropped = (event: DragEvent): void => {
-    this.dropping = false;
-    const files = [...(event.dataTransfer?.files ?? [])];
-    if (files.length === 0) return;
-    event.preventDefault();
-    void this.ownModelDialog()?.take(files);
-  };
-
-  /** A config.json that is pasted anywhere but into a field is meant. */
-  private readonly pasted = (event: ClipboardEvent): void => {
-    const [target] = event.composedPath();
-    if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) return;
-    const text = event.clipboardData?.getData('text/plain') ?? '';
-    if (text.trimStart().startsWith('{')) void this.ownModelDialog()?.take([new File([text], 'config.json')]);
-  };
-
-  private readonly listeners = [
-    ['hashchange', this.followAddress],
-    ['popstate', this.followAddress],
-    ['dragover', this.dragged],
-    ['dragleave', this.left],
-    ['drop', this.dropped],
-    ['paste', this.pasted],
-  ] as const;
 
   private readonly startAgain = (): void => {
     this.show({ ...START }, [], true);

@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { layers, moduleTotal } from '../charts/stack';
-import { exact, gibNumber } from '../format/bytes';
+import { exact, GIB, unitFor, type Unit } from '../format/bytes';
 import { sum, type FactorKey } from '../format/factors';
 import { breakable } from './breakable';
 import { shared } from '../styles/shared';
@@ -14,6 +14,9 @@ interface Column {
 }
 
 const factor = (key: FactorKey, label: string): Column => ({ key, label, bytes: (module) => module[key] });
+
+/** Below this, layers would read 0.01 GiB. */
+const SMALL = 10 * GIB;
 
 /** The four factors of the paper's equation, and what it leaves out, so that a row sums. */
 const COLUMNS: readonly Column[] = [
@@ -93,12 +96,13 @@ export class OometerLayers extends LitElement {
   override render(): TemplateResult | typeof nothing {
     const { report } = this;
     if (!report) return nothing;
+    const unit = unitFor(sum(report.breakdown), SMALL);
     const column = COLUMNS.find(({ key }) => key === this.by);
     const rows = layers(report.modules);
     if (column) rows.sort((a, b) => (column.bytes(a) - column.bytes(b)) * (this.up ? 1 : -1));
     return html`
-      <div class="scroll" tabindex="0" role="group" aria-label="Layers at the peak, in GiB">
-        <table aria-label="Layers at the peak, in GiB">
+      <div class="scroll" tabindex="0" role="group" aria-label="Layers at the peak, in ${unit.name}">
+        <table aria-label="Layers at the peak, in ${unit.name}">
           <thead>
             <tr>
               <th scope="col" data-copy="Layer" aria-sort=${this.by === '' ? 'ascending' : nothing}>
@@ -109,7 +113,7 @@ export class OometerLayers extends LitElement {
                   <th
                     scope="col"
                     class="number"
-                    data-copy="${label}, GiB"
+                    data-copy="${label}, ${unit.name}"
                     aria-sort=${this.by === key ? (this.up ? 'ascending' : 'descending') : nothing}
                   >
                     ${this.sorter(key, label)}
@@ -123,7 +127,7 @@ export class OometerLayers extends LitElement {
               (module) => html`
                 <tr>
                   <th scope="row">${name(module)}</th>
-                  ${COLUMNS.map(({ bytes }) => cell(bytes(module)))}
+                  ${COLUMNS.map(({ bytes }) => cell(bytes(module), unit))}
                 </tr>
               `,
             )}
@@ -133,16 +137,13 @@ export class OometerLayers extends LitElement {
               <th scope="row">Total</th>
               ${COLUMNS.map(({ key, bytes }) => {
                 const total = report.modules.reduce((all, module) => all + bytes(module), 0);
-                return html`<td class="number" title=${exact(total)}>${term(key, gibNumber(total, 2))}</td>`;
+                return html`<td class="number" title=${exact(total)}>${term(key, unit.write(total))}</td>`;
               })}
             </tr>
           </tfoot>
         </table>
       </div>
-      <p class="small soft">
-        GiB in PyTorch’s tensors: ${gibNumber(sum(report.breakdown), 2)} in all. “Other” is temporaries, buffers, inputs
-        and rounding.
-      </p>
+      <p class="small soft">${unit.name} in PyTorch’s tensors. “Other” is temporaries, buffers, inputs and rounding.</p>
     `;
   }
 
@@ -165,8 +166,8 @@ function name({ path, type }: Module): TemplateResult {
   return html`${breakable(path)}`;
 }
 
-function cell(bytes: number): TemplateResult {
-  return html`<td class="number" title=${exact(bytes)}>${bytes === 0 ? '–' : gibNumber(bytes, 2)}</td>`;
+function cell(bytes: number, unit: Unit): TemplateResult {
+  return html`<td class="number" title=${exact(bytes)}>${bytes === 0 ? '–' : unit.write(bytes)}</td>`;
 }
 
 customElements.define('oometer-layers', OometerLayers);

@@ -1,4 +1,4 @@
-import { css, html, LitElement, nothing, svg, type TemplateResult } from 'lit';
+import { html, LitElement, nothing, svg, type TemplateResult } from 'lit';
 import { ticks } from '../charts/ticks';
 import { HEIGHT, momentAt, timeline, WIDTH, type Moment, type Timeline } from '../charts/timeline';
 import { GIB, gib, gibNumber, percent } from '../format/bytes';
@@ -6,6 +6,7 @@ import { FACTORS } from '../format/factors';
 import { phaseName } from '../format/words';
 import { styles } from '../styles/inline';
 import { fill, shared } from '../styles/shared';
+import { timelineStyles } from './timeline-styles';
 import type { Report } from '../wasm/report';
 
 /** What is in sight, in percent of the run. */
@@ -42,154 +43,7 @@ export class OometerTimeline extends LitElement {
     this.drag = null;
   }
 
-  static override styles = [
-    shared,
-    css`
-      .readout {
-        min-height: 2.6em;
-        margin: 0 0 0.4rem;
-        font-size: 0.8125rem;
-        line-height: 1.3;
-      }
-      .readout .swatch {
-        width: 0.6rem;
-        height: 0.6rem;
-        margin: 0 0.2rem 0 0.5rem;
-      }
-      .frame {
-        display: grid;
-        grid-template: auto 11rem auto / 2rem minmax(0, 1fr);
-        column-gap: 0.4rem;
-      }
-      .phases {
-        grid-area: 1 / 2;
-        position: relative;
-        height: 1.6rem;
-        overflow: hidden;
-      }
-      .phases button {
-        position: absolute;
-        height: 1.5rem;
-        min-height: 1.5rem;
-        min-width: 0;
-        padding: 0 0.3rem;
-        overflow: hidden;
-        border: 0;
-        border-left: 1px solid var(--line-strong);
-        border-radius: 0;
-        background: none;
-        color: var(--text-soft);
-        font-size: 0.75rem;
-        text-align: left;
-        text-overflow: ellipsis;
-        white-space: nowrap;
-        outline-offset: -2px;
-      }
-      .phases button:hover {
-        background: var(--surface-sunken);
-        color: var(--text);
-      }
-      .scale {
-        grid-area: 2 / 1;
-        position: relative;
-        color: var(--text-soft);
-        font-size: 0.75rem;
-      }
-      .scale span {
-        position: absolute;
-        right: 0;
-        transform: translateY(50%);
-        line-height: 1;
-      }
-      .plot {
-        grid-area: 2 / 2;
-        position: relative;
-        overflow: hidden;
-        border-bottom: 1px solid var(--line-strong);
-        cursor: crosshair;
-        touch-action: pan-y;
-      }
-      svg {
-        position: absolute;
-        inset: 0;
-        width: 100%;
-        height: 100%;
-        forced-color-adjust: none;
-      }
-      .outline {
-        fill: none;
-        stroke: var(--line-strong);
-        stroke-width: 1.5;
-        vector-effect: non-scaling-stroke;
-      }
-      .rule {
-        position: absolute;
-        left: 0;
-        right: 0;
-        border-top: 1px solid var(--line);
-      }
-      .limit {
-        position: absolute;
-        left: 0;
-        right: 0;
-        border-top: 2px dashed var(--over);
-      }
-      .limit span {
-        position: absolute;
-        right: 0.25rem;
-        top: 0.15rem;
-        padding: 0 0.25rem;
-        border-radius: 3px;
-        background: var(--surface);
-        color: var(--over);
-        font-size: 0.75rem;
-        line-height: 1.3;
-      }
-      .start {
-        position: absolute;
-        top: 0;
-        bottom: 0;
-        border-left: 1px dashed var(--line-strong);
-      }
-      .pin,
-      .cursor {
-        position: absolute;
-        top: 0;
-        bottom: 0;
-        border-left: 2px solid var(--text);
-        transform: translateX(-1px);
-        pointer-events: none;
-      }
-      .cursor {
-        border-left: 1px solid var(--text);
-      }
-      .chosen {
-        position: absolute;
-        top: 0;
-        bottom: 0;
-        background: color-mix(in srgb, var(--accent) 22%, transparent);
-        pointer-events: none;
-      }
-      .foot {
-        grid-area: 3 / 2;
-        position: relative;
-        height: 1.4rem;
-        overflow: hidden;
-        font-size: 0.75rem;
-        font-weight: 600;
-      }
-      .foot span {
-        position: absolute;
-        transform: translateX(-50%);
-      }
-      .foot span.left {
-        transform: none;
-      }
-      .foot span.right {
-        transform: translateX(-100%);
-      }
-    `,
-  ];
+  static override styles = [shared, timelineStyles];
 
   override render(): TemplateResult | typeof nothing {
     const { report } = this;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { count, exact, gib, gibNumber, GIB, MIB, percent, size } from './bytes';
+import { count, exact, gib, gibNumber, GIB, MIB, percent, size, unitFor } from './bytes';
 
 const plain = (text: string): string => text.replaceAll('\u00a0', ' ');
 
@@ -44,4 +44,10 @@ it('percent stays within a bar', () => {
   expect(percent(1, 4)).toBe(25);
   expect(percent(5, 4)).toBe(100);
   expect(percent(1, 0)).toBe(0);
+});
+
+it('one unit serves a whole table', () => {
+  expect(unitFor(5 * GIB, 10 * GIB).write(GIB / 1024)).toBe('1.0');
+  expect(unitFor(5 * GIB, 10 * GIB).name).toBe('MiB');
+  expect(unitFor(50 * GIB, 10 * GIB).write(GIB / 2)).toBe('0.50');
 });

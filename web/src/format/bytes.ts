@@ -22,6 +22,19 @@ export function gib(bytes: number, digits = 1): string {
   return gibNumber(bytes, digits) + NBSP + 'GiB';
 }
 
+/** One unit for a whole table, so that its figures can be compared at a glance. */
+export interface Unit {
+  name: string;
+  write: (bytes: number) => string;
+}
+
+/** GiB, or MiB where the whole is smaller than `small`. */
+export function unitFor(whole: number, small: number): Unit {
+  return whole < small
+    ? { name: 'MiB', write: (bytes) => (bytes / MIB).toFixed(1) }
+    : { name: 'GiB', write: (bytes) => gibNumber(bytes, 2) };
+}
+
 /** The unit that suits the size, three significant digits: "512 B", "1.50 MiB", "12.2 GiB". */
 export function size(bytes: number): string {
   const magnitude = Math.abs(bytes);

@@ -1,0 +1,48 @@
+import type { ReactiveController, ReactiveControllerHost } from 'lit';
+import { alternatives, effectKey, type Alternative, type Effect, type Effects } from '../state/effects';
+import { change, type FieldKey } from '../state/fields';
+import { ask, isTrouble, type FindModel, type Result } from '../wasm/ask';
+import { IdleQueue } from '../wasm/idle';
+import type { Core } from '../wasm/wrap';
+
+/** Finds out, when there is time, what every other choice would do to an answer. */
+export class Explorer implements ReactiveController {
+  effects: Effects = new Map();
+  /** The answer that the effects belong to; they stay until those of a newer one are found. */
+  base: Result | null = null;
+  private readonly idle = new IdleQueue();
+  private readonly opened = new Set<FieldKey>();
+
+  constructor(private readonly host: ReactiveControllerHost) {
+    host.addController(this);
+  }
+
+  hostDisconnected(): void {
+    this.idle.stop();
+  }
+
+  /** While a list is open, what each of its entries would do is worth knowing, too. */
+  listed(key: FieldKey, open: boolean): void {
+    if (open) this.opened.add(key);
+    else this.opened.delete(key);
+  }
+
+  explore(core: Core, base: Result, find: FindModel): void {
+    const { models, gpus } = core.catalogue;
+    const lists: Partial<Record<FieldKey, readonly { id: string }[]>> = { model: models, gpu: gpus };
+    const listed = [...this.opened].flatMap((key) =>
+      (lists[key] ?? []).map(({ id }): Alternative => ({ key, value: id })),
+    );
+    const found = new Map<string, Effect | null>();
+    const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
+      const answer = ask(core, change(base.setup, key, value, models), find);
+      const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
+      found.set(effectKey(key, value), effect);
+    });
+    this.idle.run(steps, () => {
+      this.base = base;
+      this.effects = new Map(found);
+      this.host.requestUpdate();
+    });
+  }
+}
