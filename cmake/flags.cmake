@@ -17,11 +17,20 @@ if(EMSCRIPTEN)
     oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti -DEMSCRIPTEN_HAS_UNBOUND_TYPE_NAMES=0
   )
   target_link_options(oometer-flags INTERFACE -flto -fno-exceptions -fno-rtti)
-  # These run once a job: they are optimised for size, what runs for every operator or event for speed.
-  file(GLOB once_a_job CONFIGURE_DEPENDS core/config/*.cpp core/job/*.cpp core/models/*/config.cpp
-       core/models/registry.cpp core/runtime/*.cpp core/cuda/outside.cpp)
-  set_source_files_properties(${once_a_job} PROPERTIES COMPILE_OPTIONS -Os)
 endif()
+
+# What a browser loads has to be small, where that costs no time. Reading a job runs once an answer; of a model's equal
+# blocks only the first are executed, so that models are small too. What sees every event or parameter stays fast: the log,
+# block stacks, autograd, optimizers, the allocator and its replay, the report.
+function(oometer_optimise_for_size sources)
+  set(small ${sources})
+  list(FILTER small INCLUDE REGEX
+       "/(advice|models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
+  set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
+  set(smallest ${sources})
+  list(FILTER smallest INCLUDE REGEX "/(config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
+  set_source_files_properties(${smallest} PROPERTIES COMPILE_OPTIONS -Oz)
+endfunction()
 
 if(OOMETER_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)

@@ -68,18 +68,29 @@ std::string error_json(const Error& error) {
   return json.take();
 }
 
-std::string estimate_json(std::string_view text, const EstimateOptions& options) {
+Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
   const Result<Job> job = parse_job(text);
-  if (!job) return error_json(job.error());
-  const Result<Estimate> result = estimate(*job, options.report);
+  if (!job) return job.error();
+  return estimate(*job, options);
+}
+
+std::string estimate_json(std::string_view text, const EstimateOptions& options) {
+  const Result<Estimate> result = estimate(text, options.report);
   if (!result) return error_json(result.error());
   return to_json(result->report, result->simulation.log, result->input, {options.full_tree});
 }
 
+std::string summary_json(std::string_view text) {
+  ReportOptions options;
+  options.attribution = false;
+  const Result<Estimate> result = estimate(text, options);
+  return result ? summary_to_json(result->report, result->input) : error_json(result.error());
+}
+
 Result<std::string> estimate_snapshot(std::string_view text) {
-  const Result<Job> job = parse_job(text);
-  if (!job) return job.error();
-  Result<Estimate> result = estimate(*job);
+  ReportOptions options;
+  options.attribution = false;
+  const Result<Estimate> result = estimate(text, options);
   if (!result) return result.error();
   AllocatorOptions allocator;
   allocator.expandable_segments = result->input.expandable_segments;

@@ -22,6 +22,9 @@ struct Estimate {
 /// 63 bits, or nothing is trained.
 Result<Estimate> estimate(const Job& job, const ReportOptions& options = {});
 
+/// The same of a job given as JSON (version 1): parse_job, then estimate.
+Result<Estimate> estimate(std::string_view job, const ReportOptions& options = {});
+
 struct EstimateOptions {
   ReportOptions report;
   bool full_tree = false;  ///< every module, not only those down to the layers
@@ -30,6 +33,10 @@ struct EstimateOptions {
 /// The report of a job given as JSON (version 1), as JSON; or {"error": {"code", "pointer", "message"}}. Takes any
 /// bytes and never throws.
 std::string estimate_json(std::string_view job, const EstimateOptions& options = {});
+
+/// The report's head alone, or {"error": {...}}: verdict, fits, headroom, peak, interval, gpu. For sweeps: what only
+/// the whole report needs is not computed.
+std::string summary_json(std::string_view job);
 
 /// {"error": {...}}
 std::string error_json(const Error& error);

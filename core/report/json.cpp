@@ -76,7 +76,7 @@ class ModuleTree {
   std::string path_;
 };
 
-void write_judgement(JsonWriter& json, const Report& report, const Log& log, const ReportInput& input) {
+void write_head(JsonWriter& json, const Report& report, const ReportInput& input, bool with_basis) {
   json.member("verdict", verdict_name(report.verdict));
   json.member("fits", report.fits);
   json.member("headroom", report.headroom);
@@ -92,13 +92,16 @@ void write_judgement(JsonWriter& json, const Report& report, const Log& log, con
   json.member("of", "total");
   json.member("low", report.low);
   json.member("high", report.high);
-  json.member("basis", report.basis);
+  if (with_basis) json.member("basis", report.basis);
   json.end_object();
   json.key("gpu");
   json.begin_object();
   json.member("name", input.gpu.id);
   json.member("usable_bytes", input.gpu.usable_bytes);
   json.end_object();
+}
+
+void write_places(JsonWriter& json, const Report& report, const Log& log) {
   json.key("out_of_memory");
   if (report.out_of_memory) {
     const OutOfMemory& out = *report.out_of_memory;
@@ -139,8 +142,7 @@ void write_timeline(JsonWriter& json, const Report& report) {
   json.begin_object();
   json.key("columns");
   json.begin_array();
-  for (const char* column : {"event", "allocated", "reserved"}) json.value(column);
-  for (std::size_t i = 0; i < kFactors; ++i) json.value(factor_name(static_cast<Factor>(i)));
+  for (const char* column : timeline_columns()) json.value(column);
   json.end_array();
   json.key("rows");
   json.begin_array();
@@ -184,10 +186,25 @@ void write_texts(JsonWriter& json, const char* name, const std::vector<std::stri
 
 }  // namespace
 
+std::vector<const char*> timeline_columns() {
+  std::vector<const char*> columns = {"event", "allocated", "reserved"};
+  for (std::size_t i = 0; i < kFactors; ++i) columns.push_back(factor_name(static_cast<Factor>(i)));
+  return columns;
+}
+
+std::string summary_to_json(const Report& report, const ReportInput& input) {
+  JsonWriter json;
+  json.begin_object();
+  write_head(json, report, input, false);
+  json.end_object();
+  return json.take();
+}
+
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options) {
   JsonWriter json;
   json.begin_object();
-  write_judgement(json, report, log, input);
+  write_head(json, report, input, true);
+  write_places(json, report, log);
   json.key("breakdown");
   json.begin_object();
   write_factors(json, report.breakdown);

@@ -203,6 +203,7 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
   report.peak_at = moment_at(log, unlimited.peak_event);
   if (limited.out_of_memory) report.out_of_memory_at = moment_at(log, limited.out_of_memory->event);
   judge(report, unlimited, limited, input);
+  if (!options.attribution) return report;
 
   Timeline timeline(unlimited.highs, options.timeline_points);
   Largest largest(log, options.largest);

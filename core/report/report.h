@@ -94,6 +94,7 @@ struct ReportInput {
 struct ReportOptions {
   std::size_t timeline_points = 300;  ///< at most; each is the highest of its share of the events
   std::size_t largest = 20;
+  bool attribution = true;  ///< false: verdict, peaks and phases only, not who holds the memory
 };
 
 struct Report {
