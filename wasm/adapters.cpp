@@ -1,15 +1,65 @@
 #include "adapters.h"
 
+#include <emscripten/em_js.h>
 #include <emscripten/heap.h>
 
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "report/json.h"
 #include "report/json_writer.h"
 #include "version.h"
 
+// JavaScript's own arrays, filled from a piece of the heap: nothing points into it afterwards.
+// clang-format off
+EM_JS(emscripten::EM_VAL, oometer_bytes, (const char* bytes, std::size_t size), {
+  return Emval.toHandle(HEAPU8.slice(bytes, bytes + size));
+});
+EM_JS(emscripten::EM_VAL, oometer_series, (const char* columns, const double* values, std::size_t size), {
+  return Emval.toHandle({"columns": UTF8ToString(columns).split(" "), "rows": HEAPF64.slice(values >> 3, (values >> 3) + size)});
+});
+// clang-format on
+
 namespace oometer::wasm {
 
+namespace {
+
+constexpr std::size_t kSeriesPoints = 2000;
+
+}  // namespace
+
 std::string estimate(const std::string& job) { return estimate_json(job); }
+
+std::string summary(const std::string& job) { return summary_json(job); }
+
+std::string tree(const std::string& job) {
+  EstimateOptions options;
+  options.full_tree = true;
+  return estimate_json(job, options);
+}
+
+emscripten::val series(const std::string& job) {
+  ReportOptions options;
+  options.timeline_points = kSeriesPoints;
+  options.largest = 0;
+  const Result<Estimate> result = oometer::estimate(job, options);
+  if (!result) return emscripten::val(error_json(result.error()));
+  std::string columns;
+  for (const char* column : timeline_columns()) columns += (columns.empty() ? "" : " ") + std::string(column);
+  std::vector<double> values;
+  for (const TimelineRow& row : result->report.timeline) {
+    values.push_back(static_cast<double>(row.event));
+    values.push_back(static_cast<double>(row.allocated));
+    values.push_back(static_cast<double>(row.reserved));
+    for (const std::int64_t bytes : row.factors) values.push_back(static_cast<double>(bytes));
+  }
+  return emscripten::val::take_ownership(oometer_series(columns.c_str(), values.data(), values.size()));
+}
+
+emscripten::val snapshot(const std::string& job) {
+  const Result<std::string> pickle = estimate_snapshot(job);
+  if (!pickle) return emscripten::val(error_json(pickle.error()));
+  return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
+}
 
 std::string presets() {
   JsonWriter json;

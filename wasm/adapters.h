@@ -8,6 +8,10 @@
 namespace oometer::wasm {
 
 std::string estimate(const std::string& job);
+std::string summary(const std::string& job);
+std::string tree(const std::string& job);
+emscripten::val series(const std::string& job);
+emscripten::val snapshot(const std::string& job);
 std::string presets();
 std::string version_text();
 double heap_bytes();

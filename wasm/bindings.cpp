@@ -5,6 +5,10 @@
 
 EMSCRIPTEN_BINDINGS(oometer) {
   emscripten::function("estimate", &oometer::wasm::estimate);
+  emscripten::function("summary", &oometer::wasm::summary);
+  emscripten::function("tree", &oometer::wasm::tree);
+  emscripten::function("series", &oometer::wasm::series);
+  emscripten::function("snapshot", &oometer::wasm::snapshot);
   emscripten::function("presets", &oometer::wasm::presets);
   emscripten::function("version", &oometer::wasm::version_text);
   emscripten::function("heapBytes", &oometer::wasm::heap_bytes);

@@ -2,12 +2,26 @@
 export interface Oometer {
   /** A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message"}}`, out. Never throws. */
   estimate(job: string): string;
+  /** The head of that report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
+  summary(job: string): string;
+  /** The whole report with every module, where `estimate` stops at the layers; or the error. */
+  tree(job: string): string;
+  /** The timeline at up to 2,000 points, each the highest of its share of the events; the error as JSON text. */
+  series(job: string): Series | string;
+  /** The job's memory snapshot, a pickle that https://pytorch.org/memory_viz opens; the error as JSON text. */
+  snapshot(job: string): Uint8Array | string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */
   version(): string;
   /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
   heapBytes(): number;
+}
+
+/** `rows` holds `columns.length` numbers a row: the event, then bytes. */
+export interface Series {
+  columns: string[];
+  rows: Float64Array;
 }
 
 export interface CreateOptions {

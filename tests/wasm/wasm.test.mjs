@@ -1,8 +1,10 @@
 // The WebAssembly module says what the command says, to the byte, for every job that the tests and presets hold.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync, readdirSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { before, test } from "node:test";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 
 const root = new URL("../../", import.meta.url);
 const native = new URL("build/native/oometer", root).pathname;
@@ -66,6 +68,61 @@ test("bad input is an error as a value, and the module lives on", () => {
     assert.equal(nativeReport(job).status, 2);
   }
   assert.ok(JSON.parse(oometer.estimate('{"version": 1, "model": {"preset": "llava-1.5-7b"}}')).peak);
+});
+
+const errors = ["{", '{"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 0}}'];
+const example = '{"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 8}, "training": {"stage": "finetune"}}';
+
+test("a summary is the report's head", () => {
+  for (const { job } of cases().slice(0, 40)) {
+    const { verdict, fits, headroom, peak, interval, gpu } = JSON.parse(oometer.estimate(JSON.stringify(job)));
+    const head = { verdict, fits, headroom, peak, interval: { of: interval.of, low: interval.low, high: interval.high }, gpu };
+    assert.equal(oometer.summary(JSON.stringify(job)), JSON.stringify(head));
+  }
+  for (const job of errors) assert.equal(oometer.summary(job), oometer.estimate(job));
+});
+
+test("the tree is the report with every module", () => {
+  const full = JSON.parse(oometer.tree(example));
+  const report = JSON.parse(oometer.estimate(example));
+  const depth = (module) => 1 + Math.max(0, ...module.children.map(depth));
+  assert.ok(depth(full.modules[0]) > depth(report.modules[0]));
+  const opened = full.modules[0];
+  assert.equal(opened.activations, report.modules[0].activations);
+  assert.deepEqual({ ...full, modules: [] }, { ...report, modules: [] });
+  for (const job of errors) assert.equal(oometer.tree(job), oometer.estimate(job));
+});
+
+test("a series is the timeline in typed arrays, finer, with its peak", () => {
+  const { columns, rows } = oometer.series(example);
+  const { timeline, peak, events } = JSON.parse(oometer.estimate(example));
+  assert.deepEqual(columns, timeline.columns);
+  assert.ok(rows instanceof Float64Array);
+  const points = rows.length / columns.length;
+  assert.ok(Number.isInteger(points) && points > timeline.rows.length && points <= 2000);
+  let highest = 0;
+  for (let row = 0; row < points; ++row) {
+    const [event, allocated, reserved, ...factors] = rows.subarray(row * columns.length, (row + 1) * columns.length);
+    assert.ok(event < events && allocated <= reserved);
+    assert.equal(factors.reduce((sum, bytes) => sum + bytes, 0), allocated);
+    highest = Math.max(highest, allocated);
+  }
+  assert.equal(highest, peak.allocated);
+  for (const job of errors) assert.equal(oometer.series(job), oometer.estimate(job));
+});
+
+test("a snapshot is the command's, and nothing of it points into the heap", () => {
+  const snapshot = oometer.snapshot(example);
+  assert.ok(snapshot instanceof Uint8Array);
+  assert.equal(snapshot.byteLength, snapshot.buffer.byteLength);
+  const folder = mkdtempSync(join(tmpdir(), "oometer-"));
+  try {
+    execFileSync(native, ["trace", "-", "-o", join(folder, "job.pickle")], { input: example });
+    assert.ok(readFileSync(join(folder, "job.pickle")).equals(snapshot));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+  for (const job of errors) assert.equal(oometer.snapshot(job), oometer.estimate(job));
 });
 
 test("presets are listed by name", () => {
