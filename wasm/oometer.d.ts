@@ -29,6 +29,8 @@ export interface CreateOptions {
   wasmBinary?: ArrayBuffer | Uint8Array;
   /** Where a browser finds a file of the module, if not beside it. */
   locateFile?(path: string, prefix: string): string;
+  /** Instantiates a module that was compiled already, in place of fetching it: a page gives its workers its own. */
+  instantiateWasm?(imports: WebAssembly.Imports, received: (instance: WebAssembly.Instance) => void): object;
 }
 
 export default function create(options?: CreateOptions): Promise<Oometer>;

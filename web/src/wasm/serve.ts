@@ -1,0 +1,28 @@
+// What a worker does: it is given the compiled core, then one question after another. Its answers are the core's strings.
+import type { Oometer } from 'oometer-core/oometer.mjs';
+
+export interface Question {
+  ask: 'summary';
+  job: object;
+  /** Members that replace the job's own, for one answer each; without them, one answer to the job. */
+  variants?: readonly object[];
+}
+
+type Instantiate = (module: WebAssembly.Module) => Promise<Oometer>;
+
+/** The first message is the compiled core and has no answer. */
+export function serve(instantiate: Instantiate): void {
+  let core: Promise<Oometer> | null = null;
+  addEventListener('message', ({ data }: MessageEvent<WebAssembly.Module | Question>) => {
+    if (data instanceof WebAssembly.Module) {
+      core = instantiate(data);
+      return;
+    }
+    const { ask, job, variants = [{}] } = data;
+    core
+      ?.then((oometer) => {
+        postMessage(variants.map((variant) => oometer[ask](JSON.stringify({ ...job, ...variant }))));
+      })
+      .catch(reportError);
+  });
+}
