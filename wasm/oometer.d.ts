@@ -9,7 +9,7 @@ export interface Oometer {
   /** The timeline at up to 2,000 points, each the highest of its share of the events; the error as JSON text. */
   series(job: string): Series | string;
   /** The job's memory snapshot, a pickle that https://pytorch.org/memory_viz opens; the error as JSON text. */
-  snapshot(job: string): Uint8Array | string;
+  snapshot(job: string): Uint8Array<ArrayBuffer> | string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */

@@ -67,6 +67,15 @@ describe('saving', () => {
     expect(total).toBe(peak.total);
   });
 
+  it('gives a memory snapshot as PyTorch pickles it', async () => {
+    await visit();
+    const { name, bytes } = await saved('Memory snapshot');
+    expect(name).toBe('oometer-llava-1.5-7b.pickle');
+    expect(bytes[0]).toBe(0x80); // a pickle begins with its protocol and ends with a stop
+    expect(bytes.at(-1)).toBe('.'.charCodeAt(0));
+    expect(bytes.includes('segment_alloc')).toBe(true);
+  });
+
   it('gives the picture as SVG and as PNG', async () => {
     await visit();
     const svg = (await saved('Picture, SVG')).bytes.toString();

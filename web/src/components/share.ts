@@ -99,6 +99,9 @@ export class OometerShare extends LitElement {
             <button @click=${this.saveCsv}>Layers, CSV</button>
             <button @click=${this.saveSvg}>Picture, SVG</button>
             <button @click=${this.savePng}>Picture, PNG</button>
+            <button @click=${this.saveSnapshot} title="For pytorch.org/memory_viz, beside one of a real run">
+              Memory snapshot
+            </button>
             <button
               @click=${() => {
                 print();
@@ -145,6 +148,12 @@ export class OometerShare extends LitElement {
 
   private readonly saveCsv = (): void => {
     if (this.result) this.save('csv', new Blob([csv(asCells(this.result))], { type: 'text/csv' }));
+  };
+
+  private readonly saveSnapshot = (): void => {
+    const { core, result } = this;
+    const pickle = core && result ? core.snapshot(result.job) : null;
+    if (pickle instanceof Uint8Array) this.save('pickle', new Blob([pickle], { type: 'application/octet-stream' }));
   };
 
   private readonly saveSvg = (): void => {

@@ -13,6 +13,8 @@ export interface Core {
   /** The report as the core wrote it. */
   raw(job: Job): string;
   estimate(job: Job): Answer;
+  /** The job's PyTorch memory snapshot, a pickle. */
+  snapshot(job: Job): Uint8Array<ArrayBuffer> | JobError;
 }
 
 export function wrap(module: Oometer): Core {
@@ -28,6 +30,10 @@ export function wrap(module: Oometer): Core {
       return 'error' in answer
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
+    },
+    snapshot(job) {
+      const pickle = module.snapshot(JSON.stringify(job));
+      return typeof pickle === 'string' ? (JSON.parse(pickle) as { error: JobError }).error : pickle;
     },
   };
 }
