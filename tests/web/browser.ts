@@ -3,6 +3,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import axe from 'axe-core';
 import { chromium, type Browser, type BrowserContextOptions, type Locator, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
 import { serve, type Site } from './serve';
@@ -15,6 +16,14 @@ export interface View {
   height: number;
   colorScheme?: 'light' | 'dark';
 }
+
+/** The widths of a phone, a tablet and a desk, light and dark. */
+export const VIEWS: View[] = [
+  { width: 360, height: 740, colorScheme: 'light' },
+  { width: 768, height: 1024, colorScheme: 'dark' },
+  { width: 1440, height: 900, colorScheme: 'light' },
+  { width: 1440, height: 900, colorScheme: 'dark' },
+];
 
 const DESKTOP: View = { width: 1440, height: 900 };
 
@@ -89,4 +98,18 @@ export async function shown(): Promise<{ job: string; report: string }> {
     const app = document.querySelector<Element & { job: unknown; report: string | null }>('oometer-app');
     return { job: JSON.stringify(app?.job), report: app?.report ?? '' };
   });
+}
+
+/** What axe finds wrong with the page as it stands. */
+export async function accessibility(): Promise<string[]> {
+  await page.evaluate(axe.source);
+  return page.evaluate(async () => {
+    const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
+  });
+}
+
+/** The peak that the page shows, in bytes. */
+export async function total(): Promise<number> {
+  return (JSON.parse((await shown()).report) as { peak: { total: number } }).peak.total;
 }

@@ -24,6 +24,7 @@ import './holders';
 import './own-model';
 import './phases';
 import './share';
+import './sweep';
 import './tensors';
 import './trust';
 import './verdict';
@@ -278,6 +279,7 @@ export class OometerApp extends LitElement {
     return html`<div class="details">
       <oometer-holders .report=${report}></oometer-holders>
       <oometer-phases .report=${report}></oometer-phases>
+      <oometer-sweep .result=${result} .gpus=${this.core?.catalogue.gpus ?? []} @apply=${this.apply}></oometer-sweep>
       <oometer-tensors .report=${report}></oometer-tensors>
       <oometer-compare
         .columns=${this.columns(result)}
@@ -296,6 +298,11 @@ export class OometerApp extends LitElement {
       <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
     </div>`;
   }
+
+  /** Settings that were found for somebody: a step that the back button undoes. */
+  private readonly apply = ({ detail }: CustomEvent<Setup>): void => {
+    this.show(detail, this.pins, true);
+  };
 
   private columns(now: Result): Column[] {
     const pins = this.pins.map((setup): Column => {

@@ -1,5 +1,5 @@
 // The report in sentences.
-import type { Moment, Report } from '../wasm/report';
+import type { Moment, Report, Verdict } from '../wasm/report';
 import { gib, gibNumber, size } from './bytes';
 
 export interface VerdictWords {
@@ -14,6 +14,8 @@ export interface VerdictWords {
   /** All but the headline: "71.0 ± 1.4 of 79.1 GiB on each of 8 × H100 80GB" */
   detail: string;
 }
+
+export const VERDICTS: Record<Verdict, string> = { fits: 'fits', tight: 'tight', 'does-not-fit': 'does not fit' };
 
 /** "71.0 ± 1.4", or both ends where they lie unevenly: "71.0 (70.8 to 73.1)". */
 export function withInterval(total: number, low: number, high: number): string {

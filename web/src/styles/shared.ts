@@ -22,6 +22,7 @@ export const shared = css`
   }
   p {
     margin: 0 0 0.75rem;
+    overflow-wrap: break-word; /* a module's path is a long word */
   }
   a {
     color: var(--accent);

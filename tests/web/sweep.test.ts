@@ -1,0 +1,108 @@
+// The sweep: a map of answers, computed by workers, of which each cell can be used.
+import { describe, expect, it } from 'vitest';
+import {
+  accessibility,
+  headline,
+  number,
+  open,
+  page,
+  pictures,
+  requests,
+  total,
+  useBrowser,
+  VIEWS,
+  visit,
+} from './browser';
+
+useBrowser();
+
+const sweep = () => page.locator('oometer-sweep');
+const said = () => sweep().getByRole('status').first();
+
+/** Begins to sweep, in so many steps. */
+async function begin(steps: string): Promise<void> {
+  await sweep().getByLabel('Steps').selectOption(steps);
+  await sweep().getByRole('button', { name: 'Sweep' }).click();
+}
+
+async function finished(timeout = 25_000): Promise<void> {
+  await said().filter({ hasText: ' cells in ' }).waitFor({ timeout });
+}
+
+describe('a sweep', () => {
+  it('of 100 × 100 is finished in time, while edits are answered', { timeout: 120_000 }, async () => {
+    await visit();
+    const before = requests.length;
+    await sweep().getByLabel('Micro-batch up to').fill('100');
+    await begin('100');
+    await page.waitForTimeout(1000);
+    const edits: number[] = [];
+    for (let i = 0; i < 5; i++) {
+      const start = Date.now();
+      await number('Micro-batch').fill(String(9 + i));
+      await page.evaluate(() => new Promise(requestAnimationFrame));
+      edits.push(Date.now() - start);
+    }
+    await finished(100_000);
+    console.log(`${await said().innerText()} Edits meanwhile: ${edits.join(', ')} ms`);
+    expect(await said().innerText()).toMatch(/^10,000 cells in/);
+    // Nothing is fetched but the worker's own script, which the page has already.
+    const own = requests.filter((address) => /\/oometer-[^/]*\.js$/.test(address));
+    expect(requests.slice(before).every((address) => own.includes(address))).toBe(true);
+  });
+
+  it('says of a cell what the page says of its settings', async () => {
+    await visit();
+    await begin('16');
+    await sweep().getByText('As a table').click();
+    expect(await sweep().locator('tbody tr').count()).toBe(16);
+    const cells = sweep().getByRole('application');
+    const box = await cells.boundingBox();
+    if (!box) throw new Error('the map is not drawn');
+    for (const [x, y] of [
+      [0.35, 0.05],
+      [0.55, 0.35],
+      [0.95, 0.95],
+    ] as const) {
+      await cells.hover({ position: { x: x * box.width, y: y * box.height } });
+      const told = await sweep().locator('.readout').innerText();
+      await cells.click({ position: { x: x * box.width, y: y * box.height } });
+      const gib = ((await total()) / 1024 ** 3).toFixed(1);
+      expect(told).toContain(` ${gib} of `);
+      expect(told).toContain(`Micro-batch ${await number('Micro-batch').inputValue()}, `);
+      const words = /: (fits|tight|does not fit),/.exec(told)?.[1] ?? '';
+      expect((await headline()).toLowerCase().startsWith(words)).toBe(true);
+    }
+  });
+
+  it('is cancelled at once, and begun again', async () => {
+    await visit();
+    await begin('100');
+    await sweep().getByRole('progressbar').waitFor();
+    await sweep().getByRole('button', { name: 'Cancel' }).click();
+    expect(await said().innerText()).toMatch(/^Cancelled after [\d,]+ of [\d,]+ cells/);
+    expect(await sweep().getByRole('progressbar').count()).toBe(0);
+    await begin('16');
+    await finished();
+  });
+
+  it('goes over GPUs, by keyboard', async () => {
+    await visit();
+    await sweep().getByLabel('GPU × micro-batch').check();
+    await begin('16');
+    await finished();
+    await sweep().getByRole('application').focus();
+    for (const key of ['ArrowUp', 'ArrowRight', 'Enter']) await page.keyboard.press(key);
+    await expect.poll(() => new URL(page.url()).hash).toMatch(/^#v1\?gpu=/);
+  });
+});
+
+it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
+  await open(view);
+  await visit();
+  await begin('16');
+  await sweep().getByText('As a table').click();
+  expect(await accessibility()).toEqual([]);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);
+  await sweep().screenshot({ path: `${pictures}/sweep-${view.width}-${view.colorScheme ?? 'light'}.png` });
+});

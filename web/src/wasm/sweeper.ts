@@ -1,0 +1,54 @@
+// A sweep over several workers, in small pieces: progress is seen, and cancelling is at once.
+import { fill, readCell, strides, variantAt, wanted, type Cells, type Grid } from '../state/sweep';
+import type { Result } from './ask';
+import { Helper } from './helper';
+
+/** Cells that one worker is asked about at once. */
+const PIECE = 8;
+/** More have little left to do, and each takes memory for a core. */
+const MOST_WORKERS = 8;
+
+export class Sweeper {
+  private helpers: Helper[] = [];
+  private turn = 0;
+
+  /**
+   * Fills the cells and tells after each piece; resolves with how many the core was asked about, or null where another
+   * sweep or `cancel` ended it.
+   */
+  async run(base: Result, grid: Grid, cells: Cells, told: () => void): Promise<number | null> {
+    const turn = ++this.turn;
+    const count = Math.min(MOST_WORKERS, navigator.hardwareConcurrency || 2);
+    while (this.helpers.length < count) this.helpers.push(new Helper());
+    let asked = 0;
+    for (const stride of strides(cells.length)) {
+      const left = wanted(cells, grid, stride);
+      const work = async (helper: Helper): Promise<void> => {
+        while (left.length > 0 && turn === this.turn) {
+          const piece = left.splice(0, PIECE);
+          const variants = piece.map((index) => variantAt(base.setup, base.model, grid, index));
+          const answers = await helper.ask({ ask: 'summary', job: base.job, variants });
+          if (turn !== this.turn) return;
+          piece.forEach((index, i) => (cells[index] = readCell(answers[i] ?? '')));
+          asked += piece.length;
+          told();
+        }
+      };
+      await Promise.all(this.helpers.map(work));
+      if (turn !== this.turn) return null;
+      fill(cells, grid, stride);
+    }
+    return asked;
+  }
+
+  /** What is asked already, a small piece for each worker, is not told. */
+  cancel(): void {
+    this.turn++;
+  }
+
+  stop(): void {
+    this.cancel();
+    for (const helper of this.helpers) helper.stop();
+    this.helpers = [];
+  }
+}
