@@ -21,7 +21,7 @@ type Across = 'seq' | 'gpu';
 type Count = Extract<FieldKey, 'mbs' | 'seq'>;
 
 /** The first divide what people set, so that the present settings are a cell. */
-const STEPS = ['16', '32', '64', '100'];
+const STEPS = ['16', '32'];
 /** Where a count ends at least, unless somebody says otherwise. */
 const LEAST: Record<Count, number> = { mbs: 32, seq: 4096 };
 /** Milliseconds between two drawings of a map that is being filled. */

@@ -68,7 +68,7 @@ export function readCell(json: string): Cell | null {
 }
 
 /** So many cells are asked about one by one. */
-const FEW = 1100;
+const FEW = 2000;
 /** Of a finer grid every fourth row and column comes first, then what lies between cells that differ. */
 const COARSE = 4;
 
