@@ -73,7 +73,7 @@ export function ownModel(id: string, own: OwnModel): Model {
 
 /** An own model as text for a link: its JSON, deflated, in base64url. */
 export async function pack(own: OwnModel): Promise<string> {
-  const stream = new Blob([JSON.stringify(own)]).stream().pipeThrough(new CompressionStream('deflate-raw'));
+  const stream = new Blob([JSON.stringify(own)]).stream().pipeThrough(new CompressionStream('deflate'));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const binary = Array.from(bytes, (byte) => String.fromCharCode(byte)).join('');
   return btoa(binary).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
@@ -83,7 +83,7 @@ export async function pack(own: OwnModel): Promise<string> {
 export async function unpack(packed: string): Promise<OwnModel> {
   const binary = atob(packed.replaceAll('-', '+').replaceAll('_', '/'));
   const bytes = Uint8Array.from(binary, (char) => char.charCodeAt(0));
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw')).getReader();
+  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate')).getReader();
   const decoder = new TextDecoder('utf-8', { fatal: true });
   let text = '';
   for (;;) {
