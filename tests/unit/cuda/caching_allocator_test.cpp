@@ -10,7 +10,6 @@ namespace {
 using Block = CachingAllocator::Block;
 using State = CachingAllocator::State;
 
-
 AllocatorOptions expandable() {
   AllocatorOptions options;
   options.expandable_segments = true;

@@ -154,7 +154,7 @@ export class OometerSweepMap extends LitElement {
     const row = `${field(rows.key).label} ${this.name(rows, Math.floor(index / width))}`;
     const where = `${row}, ${field(columns.key).label.toLowerCase()} ${this.name(columns, index % width)}`;
     if (!cell) return `${where}: ${SAYS[cell === null ? 'refused' : 'unknown']}`;
-    const amount = cell.total === null ? 'as all around it' : `${gibNumber(cell.total)} of ${gib(cell.limit)}`;
+    const amount = `${gibNumber(cell.total)} of ${gib(cell.limit)}`;
     return `${where}: ${SAYS[cell.verdict]}, ${amount}`;
   }
 

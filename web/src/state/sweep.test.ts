@@ -1,19 +1,6 @@
 import { expect, it } from 'vitest';
 import { START } from './fields';
-import {
-  cellOf,
-  fill,
-  ranges,
-  readCell,
-  runs,
-  setupAt,
-  strides,
-  upTo,
-  wanted,
-  type Cell,
-  type Cells,
-  type Grid,
-} from './sweep';
+import { cellOf, ranges, readCell, runs, setupAt, upTo, type Cell, type Grid } from './sweep';
 
 const grid: Grid = {
   rows: { key: 'mbs', values: ['1', '2'] },
@@ -49,34 +36,4 @@ it('joins what says the same, never over a row’s end', () => {
 it('reads an answer, and an error as none', () => {
   expect(readCell('{"verdict":"fits","peak":{"total":1},"gpu":{"usable_bytes":2}}')).toEqual(cell('fits'));
   expect(readCell('{"error":{}}')).toBeNull();
-});
-
-it('asks about a fifth of a fine grid, and knows the same', () => {
-  const values = upTo(100, 100);
-  const fine: Grid = { rows: { key: 'mbs', values }, columns: { key: 'seq', values } };
-  const truth = (index: number): Cell | null => {
-    const size = (Math.floor(index / 100) + 1) * ((index % 100) + 1);
-    return index % 100 < 13 ? null : cell(size < 1500 ? 'fits' : size < 1700 ? 'tight' : 'does-not-fit');
-  };
-  const cells: Cells = Array.from({ length: 100 * 100 });
-  let asked = 0;
-  for (const stride of strides(cells.length)) {
-    for (const index of wanted(cells, fine, stride)) {
-      cells[index] = truth(index);
-      asked++;
-    }
-    fill(cells, fine, stride);
-  }
-  expect(asked).toBeLessThan(2500);
-  expect(cells.map((known) => known?.verdict)).toEqual(cells.map((_, index) => truth(index)?.verdict));
-});
-
-it('takes nothing from one GPU for another', () => {
-  const gpus: Grid = { rows: { key: 'gpu', values: ['a', 'b', 'c'] }, columns: { key: 'mbs', values: upTo(9, 9) } };
-  const cells: Cells = Array.from({ length: 27 });
-  expect(wanted(cells, gpus, 4)).toEqual([0, 4, 8, 9, 13, 17, 18, 22, 26]);
-  for (const index of wanted(cells, gpus, 4)) cells[index] = cell(index < 9 ? 'fits' : 'tight');
-  fill(cells, gpus, 4);
-  expect(new Set(cells.slice(0, 9).map((known) => known?.verdict))).toEqual(new Set(['fits']));
-  expect(new Set(cells.slice(9).map((known) => known?.verdict))).toEqual(new Set(['tight']));
 });

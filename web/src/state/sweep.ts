@@ -17,8 +17,7 @@ export interface Grid {
 /** What is known of a cell; null where the core refuses it. */
 export interface Cell {
   verdict: Verdict;
-  /** Null where it was not asked about: cells all around it say the same. */
-  total: number | null;
+  total: number;
   limit: number;
 }
 
@@ -65,52 +64,6 @@ export function readCell(json: string): Cell | null {
     { verdict: Verdict; peak: { total: number }; gpu: { usable_bytes: number } } | { error: unknown };
   if ('error' in answer) return null;
   return { verdict: answer.verdict, total: answer.peak.total, limit: answer.gpu.usable_bytes };
-}
-
-/** So many cells are asked about one by one. */
-const FEW = 2000;
-/** Of a finer grid every fourth row and column comes first, then what lies between cells that differ. */
-const COARSE = 4;
-
-/** The strides of a grid, one after another. */
-export function strides(cells: number): number[] {
-  return cells <= FEW ? [1] : [COARSE, COARSE / 2, 1];
-}
-
-/** Every `stride`th place and the last; between two GPUs nothing lies. */
-function lattice({ key, values }: Axis, stride: number): number[] {
-  const step = key === 'gpu' ? 1 : stride;
-  return values.map((_, i) => i).filter((i) => i % step === 0 || i === values.length - 1);
-}
-
-/** What is to be asked at a stride. */
-export function wanted(cells: Readonly<Cells>, { rows, columns }: Grid, stride: number): number[] {
-  const width = columns.values.length;
-  const across = lattice(columns, stride);
-  return lattice(rows, stride)
-    .flatMap((row) => across.map((column) => row * width + column))
-    .filter((index) => cells[index] === undefined);
-}
-
-/** Cells between four (two in one GPU's row) neighbours of the stride that say the same are as they. */
-export function fill(cells: Cells, { rows, columns }: Grid, stride: number): void {
-  const width = columns.values.length;
-  const down = lattice(rows, stride);
-  const across = lattice(columns, stride);
-  down.forEach((top, i) => {
-    const bottom = rows.key === 'gpu' ? top : (down[i + 1] ?? top);
-    across.slice(1).forEach((right, j) => {
-      const left = across[j] ?? right;
-      const corners = [top, bottom].flatMap((row) => [cells[row * width + left], cells[row * width + right]]);
-      const [first] = corners;
-      if (first === undefined || corners.some((cell) => said(cell) !== said(first))) return;
-      for (let row = top; row <= bottom; row++) {
-        for (let column = left; column <= right; column++) {
-          cells[row * width + column] ??= first && { ...first, total: null };
-        }
-      }
-    });
-  });
 }
 
 export function known(cells: Readonly<Cells>): number {

@@ -1,5 +1,5 @@
 // A sweep over several workers, in small pieces: progress is seen, and cancelling is at once.
-import { fill, readCell, strides, variantAt, wanted, type Cells, type Grid } from '../state/sweep';
+import { readCell, variantAt, type Cells, type Grid } from '../state/sweep';
 import type { Result } from './ask';
 import { Helper } from './helper';
 
@@ -20,25 +20,20 @@ export class Sweeper {
     const turn = ++this.turn;
     const count = Math.min(MOST_WORKERS, navigator.hardwareConcurrency || 2);
     while (this.helpers.length < count) this.helpers.push(new Helper());
-    let asked = 0;
-    for (const stride of strides(cells.length)) {
-      const left = wanted(cells, grid, stride);
-      const work = async (helper: Helper): Promise<void> => {
-        while (left.length > 0 && turn === this.turn) {
-          const piece = left.splice(0, PIECE);
-          const variants = piece.map((index) => variantAt(base.setup, base.model, grid, index));
-          const answers = await helper.ask({ ask: 'summary', job: base.job, variants });
-          if (turn !== this.turn) return;
-          piece.forEach((index, i) => (cells[index] = readCell(answers[i] ?? '')));
-          asked += piece.length;
-          told();
-        }
-      };
-      await Promise.all(this.helpers.map(work));
-      if (turn !== this.turn) return null;
-      fill(cells, grid, stride);
-    }
-    return asked;
+    const left = cells.flatMap((cell, index) => (cell === undefined ? [index] : []));
+    const asked = left.length;
+    const work = async (helper: Helper): Promise<void> => {
+      while (left.length > 0 && turn === this.turn) {
+        const piece = left.splice(0, PIECE);
+        const variants = piece.map((index) => variantAt(base.setup, base.model, grid, index));
+        const answers = await helper.ask({ ask: 'summary', job: base.job, variants });
+        if (turn !== this.turn) return;
+        piece.forEach((index, i) => (cells[index] = readCell(answers[i] ?? '')));
+        told();
+      }
+    };
+    await Promise.all(this.helpers.map(work));
+    return turn === this.turn ? asked : null;
   }
 
   /** What is asked already, a small piece for each worker, is not told. */
