@@ -1,6 +1,6 @@
 // The pictures and what one does with them.
 import { describe, expect, it } from 'vitest';
-import { page, shown, useBrowser, visit } from './browser';
+import { number, page, shown, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -147,6 +147,6 @@ describe('effects', () => {
   it('of half a micro-batch are one press away', async () => {
     await visit();
     await page.getByRole('button', { name: /^Micro-batch 4/ }).click();
-    expect(await page.getByRole('spinbutton', { name: 'Micro-batch' }).inputValue()).toBe('4');
+    expect(await number('Micro-batch').inputValue()).toBe('4');
   });
 });
