@@ -25,7 +25,7 @@ endif()
 function(oometer_optimise_for_size sources)
   set(small ${sources})
   list(FILTER small INCLUDE REGEX
-       "/(advice|models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
+       "/(models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX "/(config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")

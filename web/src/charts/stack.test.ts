@@ -1,20 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import type { Factors } from '../format/factors';
 import type { Module, Report } from '../wasm/report';
+import { noFactors } from '../wasm/report.fixture';
 import { factorSegments, limitScale, moduleRows, totalSegments } from './stack';
 
-const none: Factors = {
-  parameters: 0,
-  gradients: 0,
-  optimizer_states: 0,
-  activations: 0,
-  temporaries: 0,
-  buffers_and_inputs: 0,
-  allocator_rounding: 0,
-};
-
 const module = (path: string, parameters: number, children: Module[] = [], modality = 'language'): Module => ({
-  ...none,
+  ...noFactors,
   path,
   type: '',
   modality,
@@ -25,14 +15,14 @@ const module = (path: string, parameters: number, children: Module[] = [], modal
 function report(total: number, limit: number): Report {
   return {
     peak: { allocated: total - 20, reserved: total - 5, outside_allocator: 5, total },
-    breakdown: { ...none, parameters: total - 30, activations: 10 },
+    breakdown: { ...noFactors, parameters: total - 30, activations: 10 },
     interval: { of: 'total', low: total - 2, high: total + 2, basis: '' },
     gpu: { usable_bytes: limit },
   } as Report;
 }
 
 it('a bar shows what is there, in the order of the factors', () => {
-  const segments = factorSegments({ ...none, activations: 3, parameters: 5 });
+  const segments = factorSegments({ ...noFactors, activations: 3, parameters: 5 });
   expect(segments.map(({ key, bytes }) => [key, bytes])).toEqual([
     ['parameters', 5],
     ['activations', 3],

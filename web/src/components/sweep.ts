@@ -195,13 +195,14 @@ export class OometerSweep extends LitElement {
     this.running = true;
     this.said = `Computing ${written(cells.length)} cells …`;
     try {
-      const asked = await this.sweeper.run(base, grid, cells, () => {
+      const finished = await this.sweeper.run(base, grid, cells, () => {
         if (performance.now() - drawn < DRAW) return;
         drawn = performance.now();
         this.drawn = known(cells);
       });
-      if (asked === null) return;
-      this.said = done(cells.length, asked, (performance.now() - start) / 1000);
+      if (!finished) return;
+      const seconds = ((performance.now() - start) / 1000).toFixed(1);
+      this.said = `${written(cells.length)} cells in ${seconds} s. Press one to use its settings.`;
     } catch (error) {
       this.sweeper.cancel();
       this.said = `The sweep ended: ${error instanceof Error ? error.message : String(error)}`;
@@ -221,12 +222,6 @@ export class OometerSweep extends LitElement {
 
 function written(count: number): string {
   return count.toLocaleString('en-US');
-}
-
-function done(cells: number, asked: number, seconds: number): string {
-  const all = `${written(cells)} cells in ${seconds.toFixed(1)} s`;
-  const some = `, ${written(asked)} of them asked about; the others lie between such as say the same`;
-  return `${all}${asked < cells ? some : ''}. Press one to use its settings.`;
 }
 
 customElements.define('oometer-sweep', OometerSweep);

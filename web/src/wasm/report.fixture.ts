@@ -1,6 +1,17 @@
 // A report for tests, with what they do not care about filled in.
 import { GIB } from '../format/bytes';
+import type { Factors } from '../format/factors';
 import type { Report } from './report';
+
+export const noFactors: Factors = {
+  parameters: 0,
+  gradients: 0,
+  optimizer_states: 0,
+  activations: 0,
+  temporaries: 0,
+  buffers_and_inputs: 0,
+  allocator_rounding: 0,
+};
 
 export function report(overrides: Partial<Report>): Report {
   const base: Report = {
@@ -12,15 +23,7 @@ export function report(overrides: Partial<Report>): Report {
     gpu: { name: 'h100-80gb', usable_bytes: 79.1 * GIB },
     out_of_memory: null,
     peak_at: { iteration: 2, phase: 'backward', module: 'language_model.lm_head', op: 'aten::mm' },
-    breakdown: {
-      parameters: 0,
-      gradients: 0,
-      optimizer_states: 0,
-      activations: 0,
-      temporaries: 0,
-      buffers_and_inputs: 0,
-      allocator_rounding: 0,
-    },
+    breakdown: noFactors,
     modules: [],
     phases: [],
     timeline: { columns: [], rows: [] },

@@ -4,8 +4,8 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 export interface Question {
   ask: 'summary';
   job: object;
-  /** Members that replace the job's own, for one answer each; without them, one answer to the job. */
-  variants?: readonly object[];
+  /** Members that replace the job's own, for one answer each. */
+  variants: readonly object[];
 }
 
 type Instantiate = (module: WebAssembly.Module) => Promise<Oometer>;
@@ -18,7 +18,7 @@ export function serve(instantiate: Instantiate): void {
       core = instantiate(data);
       return;
     }
-    const { ask, job, variants = [{}] } = data;
+    const { ask, job, variants } = data;
     core
       ?.then((oometer) => {
         postMessage(variants.map((variant) => oometer[ask](JSON.stringify({ ...job, ...variant }))));

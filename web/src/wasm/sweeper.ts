@@ -12,16 +12,12 @@ export class Sweeper {
   private helpers: Helper[] = [];
   private turn = 0;
 
-  /**
-   * Fills the cells and tells after each piece; resolves with how many the core was asked about, or null where another
-   * sweep or `cancel` ended it.
-   */
-  async run(base: Result, grid: Grid, cells: Cells, told: () => void): Promise<number | null> {
+  /** Fills the cells and tells after each piece; resolves with false where another sweep or `cancel` ended it. */
+  async run(base: Result, grid: Grid, cells: Cells, told: () => void): Promise<boolean> {
     const turn = ++this.turn;
     const count = Math.min(MOST_WORKERS, navigator.hardwareConcurrency || 2);
     while (this.helpers.length < count) this.helpers.push(new Helper());
     const left = cells.flatMap((cell, index) => (cell === undefined ? [index] : []));
-    const asked = left.length;
     const work = async (helper: Helper): Promise<void> => {
       while (left.length > 0 && turn === this.turn) {
         const piece = left.splice(0, PIECE);
@@ -33,7 +29,7 @@ export class Sweeper {
       }
     };
     await Promise.all(this.helpers.map(work));
-    return turn === this.turn ? asked : null;
+    return turn === this.turn;
   }
 
   /** What is asked already, a small piece for each worker, is not told. */
