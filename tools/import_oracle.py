@@ -1,9 +1,9 @@
 """Makes tests/reference/ from the oracle's cases and from traces of real PyTorch.
 
-    import_oracle.py --oracle DIR [--traces DIR] [--peaks DIR]
+    import_oracle.py --oracle DIR [--traces DIR] [--ranks DIR] [--peaks DIR]
 
-Writes single_gpu.jsonl, zero2.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the traces
-(NAME.spec.json with NAME.peaks.json, as real_trace.py and zero_trace.py write them). --peaks: the oracle's cases as
+Writes single_gpu.jsonl, zero2.jsonl, distributed.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the
+traces, real_ranks.jsonl from those of --ranks (NAME.spec.json with NAME.peaks.json, as real_trace.py and rank_trace.py write them). --peaks: the oracle's cases as
 real_trace.py --peaks measures them (NAME.json), which go into single_gpu.jsonl. tests/reference/README.md has the fields.
 """
 
@@ -72,8 +72,8 @@ def single_gpu(oracle: Path, peaks: Path | None) -> Iterator[dict[str, Any]]:
         yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
 
 
-def zero2(oracle: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((oracle / "distributed" / "cases").glob("A*.json")):
+def ranks(oracle: Path, names: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((oracle / "distributed" / "cases").glob(f"{names}*.json")):
         case = json.loads(path.read_text())
         result, truth = case.get("result"), {}
         if case.get("out_of_memory"):
@@ -137,16 +137,20 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--oracle", type=Path, required=True)
     arguments.add_argument("--traces", type=Path)
+    arguments.add_argument("--ranks", type=Path)
     arguments.add_argument("--peaks", type=Path)
     given = arguments.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle, given.peaks))
-    write_lines(OUT / "zero2.jsonl", zero2(given.oracle))
+    write_lines(OUT / "zero2.jsonl", ranks(given.oracle, "A"))
+    write_lines(OUT / "distributed.jsonl", ranks(given.oracle, "[BC]"))
     entries = [json.dumps(layer, separators=(",", ":")) for layer in layers(given.oracle)]
     (OUT / "layers.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")
     if given.traces:
         write_lines(OUT / "real.jsonl", real(given.traces, given.oracle, distributed=False))
         write_lines(OUT / "real_zero2.jsonl", real(given.traces, given.oracle, distributed=True))
+    if given.ranks:
+        write_lines(OUT / "real_ranks.jsonl", real(given.ranks, given.oracle, distributed=True))
 
 
 if __name__ == "__main__":

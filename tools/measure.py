@@ -152,9 +152,9 @@ def ghost(spec: step.Spec) -> dict[str, Any]:
         return {"phases": real_trace.run(spec, None)}
     if strategy != "deepspeed":
         raise SystemExit(f"{strategy} is not measured here: deepspeed is")
-    import zero_trace
+    import rank_trace
 
-    return {"phases": zero_trace.run(spec, None)}
+    return {"phases": rank_trace.run(spec, None)}
 
 
 def used_memory() -> dict[str, int] | None:

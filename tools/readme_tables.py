@@ -69,15 +69,19 @@ def group_of(file: str, case: Json) -> str:
         return ("LLaVA-1.5 7B and 13B" if name.startswith("llava") else "CLIP" if name.startswith("clip") else "Llama, Vicuna") + ", one GPU"
     if file == "real.jsonl":
         return "tiny models, one choice of the form a case, one GPU"
-    if file == "zero2.jsonl":
-        return "LLaVA-1.5 7B, DeepSpeed ZeRO-2"
-    return "tiny models, DeepSpeed ZeRO-2"
+    models = {"zero2.jsonl": "LLaVA-1.5 7B", "distributed.jsonl": "LLaVA-1.5 7B and Llamas"}.get(file, "tiny models")
+    return f"{models}, {strategy_of(case['job']['parallel'])}"
+
+
+def strategy_of(parallel: Json) -> str:
+    named = {"ddp": "DDP", "fsdp1": "FSDP1", "fsdp2": "FSDP2"}
+    return named.get(parallel["strategy"]) or f"DeepSpeed ZeRO-{parallel['zero_stage']}"
 
 
 def accuracy(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
     verdicts = right = refused = 0
-    for file in ("single_gpu.jsonl", "real.jsonl", "zero2.jsonl", "real_zero2.jsonl"):
+    for file in ("single_gpu.jsonl", "real.jsonl", "zero2.jsonl", "real_zero2.jsonl", "distributed.jsonl", "real_ranks.jsonl"):
         for case in cases(file):
             report = oometer(case["job"])
             if report is None:
@@ -100,7 +104,7 @@ def accuracy(oometer: Oometer) -> str:
     lines = [table(["cases", "number", "allocated: median error", "max", "reserved: median error", "max"], rows)]
     lines.append(f"\nUnder a limit of 77 or 79 GiB, with and without `expandable_segments`, oometer says whether the run dies in {right} of {verdicts} cases.")
     if refused:
-        lines.append(f"Not in the table, because refused as not modelled yet (ZeRO-1): {refused} of the recorded cases.")
+        lines.append(f"Not in the table, because refused as not modelled yet: {refused} of the recorded cases.")
     return "\n".join(lines)
 
 

@@ -207,7 +207,7 @@ def short(name: str) -> str:
 def interesting(frames: list[str]) -> list[str]:
     """Python frames, innermost first, without the plumbing and without ours."""
     plumbing = ("torch/_ops.py", "torch/utils/_python_dispatch.py", "torch/utils/_contextlib.py", "torch/nn/modules/module.py")
-    ours = ("real_trace.py", "step.py", "zero_trace.py")
+    ours = ("real_trace.py", "step.py", "rank_trace.py")
     return [f for f in frames if not f.startswith((*plumbing, *ours)) and ".py:" in f]
 
 

@@ -2,7 +2,7 @@
 
     trace_diff.py OURS THEIRS [--all [N]] [--context N] [--iteration N] [--phase NAME] [--identity]
 
-OURS is `oometer log JOB.json`, or `-` for standard input; THEIRS a trace of real_trace.py or zero_trace.py, or a FakeTensor trace with
+OURS is `oometer log JOB.json`, or `-` for standard input; THEIRS a trace of real_trace.py or rank_trace.py, or a FakeTensor trace with
 lines ["A", id, bytes, op, module, ...] and ["F", id]. Allocations must come in the same order with the same bytes; the frees between
 two allocations are compared as a multiset of bytes (`--identity`: of the allocations that they end). Exit status 1 if they differ.
 """

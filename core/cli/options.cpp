@@ -55,6 +55,8 @@ constexpr Key kKeys[] = {
     {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},
     {"--data-parallel", "/parallel/data", Kind::value, "replicas"},
     {"--zero-stage", "/parallel/zero_stage", Kind::value, "DeepSpeed's ZeRO stage"},
+    {"--rank", "/parallel/rank", Kind::value, "the rank to look at, if not the one that needs most"},
+    {"--ddp", "/parallel/ddp", Kind::value, "options of DistributedDataParallel, as JSON"},
     {"--gpu", "/gpu/name", Kind::text, "a GPU of `oometer presets`"},
     {"--usable-bytes", "/gpu/usable_bytes", Kind::value, "what the allocator may take, instead of a GPU's name"},
     {"--compute-capability", "/gpu/compute_capability", Kind::text, "beside --usable-bytes: 9.0"},

@@ -24,11 +24,25 @@ struct DeepSpeedConfig {
   bool operator==(const DeepSpeedConfig&) const = default;
 };
 
+/// torch.nn.parallel.DistributedDataParallel's options (nn/parallel/distributed.py, 2.15) that change what it
+/// allocates.
+struct DdpConfig {
+  std::optional<std::int64_t> bucket_cap_mb;  ///< none: a first bucket of 1 MiB, then 25 MiB each
+  bool broadcast_buffers = true;
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+  bool lazy_bucket_allocation = false;  ///< buckets only while a backward runs; 2.15
+
+  bool operator==(const DdpConfig&) const = default;
+};
+
 struct ParallelConfig {
   Strategy strategy = Strategy::none;
   std::int64_t data = 1;             ///< replicas
   std::optional<std::int64_t> rank;  ///< none: the rank that needs most
   DeepSpeedConfig deepspeed;         ///< read only where the strategy is deepspeed
+  DdpConfig ddp;                     ///< read only where it is ddp
 
   /// The product of the degrees: how many GPUs the job takes.
   std::int64_t world_size() const { return data; }

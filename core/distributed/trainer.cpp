@@ -1,5 +1,6 @@
 #include "distributed/trainer.h"
 
+#include "distributed/ddp.h"
 #include "distributed/zero2.h"
 
 namespace oometer {
@@ -8,6 +9,8 @@ std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const Trai
                                       const ParallelConfig& parallel, std::int64_t usable_bytes) {
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZero2>(context, model, training, parallel, usable_bytes);
+  if (parallel.strategy == Strategy::ddp)
+    return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp);
   return std::make_unique<Trainer>(context, model, training);
 }
 

@@ -12,14 +12,6 @@ namespace {
 constexpr std::uint8_t kReductionStream = 1;
 constexpr ModuleId kModel = 0;
 
-/// `tensor.data = source.data`, the shape being kept: the old storage goes if nobody else holds it.
-void set_data(const Tensor& tensor, const Storage& source) {
-  retain(source.get());
-  release(std::exchange(tensor->storage, source.get()));
-}
-
-void set_data(const Tensor& tensor, const Tensor& source) { set_data(tensor, Storage(source->storage)); }
-
 /// One element on the device.
 Tensor scalar(Context& context, Op op, DType dtype) { return empty(context, op, {}, dtype); }
 

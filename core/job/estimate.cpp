@@ -45,6 +45,7 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
+  if (result.simulation.refusal) return *result.simulation.refusal;
   result.input = report_input(job, behaviours, result.simulation);
   AllocatorOptions allocator;
   allocator.expandable_segments = behaviours.expandable_segments;

@@ -61,6 +61,7 @@ std::string name_of(T value, const Name<T> (&names)[N]) {
 constexpr Range kBatch{1, 1 << 20};
 constexpr Range kLength{1, 1 << 24};
 constexpr Range kReplicas{1, 1 << 16};
+constexpr Range kBucketMegabytes{1, 1 << 20};
 constexpr Range kElements{1, std::int64_t{1} << 40};
 constexpr Range kUsableBytes{1 << 20, std::int64_t{1} << 44};
 /// No tensor may be larger, so that a sum over any model's tensors fits 64 bits.
@@ -527,6 +528,28 @@ DeepSpeedConfig llava_zero2(std::int64_t hidden_size) {
   return config;
 }
 
+/// DistributedDataParallel's keyword arguments.
+DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runtime& runtime) {
+  DdpConfig config;
+  config.bucket_cap_mb = ddp.optional_integer("bucket_cap_mb", kBucketMegabytes);
+  config.broadcast_buffers = ddp.boolean("broadcast_buffers", config.broadcast_buffers);
+  config.find_unused_parameters = ddp.boolean("find_unused_parameters", config.find_unused_parameters);
+  config.gradient_as_bucket_view = ddp.boolean("gradient_as_bucket_view", config.gradient_as_bucket_view);
+  config.static_graph = ddp.boolean("static_graph", config.static_graph);
+  config.lazy_bucket_allocation = ddp.boolean("lazy_bucket_allocation", config.lazy_bucket_allocation);
+  for (const char* key : {"batched_grad_copy", "skip_all_reduce_unused_params"}) ddp.boolean(key, false);
+  if (config.lazy_bucket_allocation && runtime.torch < Version{2, 15, 0})
+    ddp.fail_found("lazy_bucket_allocation", "inconsistent", "torch has it since 2.15: leave it out");
+  if (config.find_unused_parameters && !config.static_graph &&
+      training.checkpointing.mode == CheckpointMode::reentrant) {
+    ddp.fail_found("find_unused_parameters", "inconsistent",
+                   "DistributedDataParallel stops with reentrant checkpointing (a parameter is marked ready twice): "
+                   "leave it out, set static_graph, or use non-reentrant checkpointing");
+  }
+  ddp.finish();
+  return config;
+}
+
 struct Parallel {
   ParallelConfig config;
   std::string ds_config_json;
@@ -542,14 +565,17 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (config.strategy == Strategy::none && config.data > 1) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
                 "found " + std::to_string(config.data) +
-                    " replicas without a strategy; deepspeed with zero_stage 2 belongs here");
-  } else if (config.strategy != Strategy::none && !deepspeed) {
+                    " replicas without a strategy; ddp, or deepspeed with a zero_stage, belongs here");
+  } else if (config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2) {
     reader.fail_found("strategy", "not-modelled",
-                      std::string("this strategy ") + kNotModelledYet + ": none or deepspeed belongs here");
+                      std::string("this strategy ") + kNotModelledYet + ": none, ddp or deepspeed belongs here");
   }
-  for (const char* key : {"ddp", "fsdp"}) {
-    if (reader.has(key)) reader.fail_found(key, "inconsistent", "only that strategy reads it: leave it out");
+  if (config.strategy == Strategy::ddp) {
+    config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
+  } else if (reader.has("ddp")) {
+    reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
   }
+  if (reader.has("fsdp")) reader.fail_found("fsdp", "inconsistent", "only that strategy reads it: leave it out");
   for (const char* key : {"zero_stage", "ds_config"}) {
     if (reader.has(key) && !deepspeed) {
       reader.fail_found(key, "inconsistent", "only strategy \"deepspeed\" reads it: leave it out or set the strategy");
@@ -745,6 +771,18 @@ json write_training(const TrainingConfig& training) {
   return out;
 }
 
+json write_ddp(const DdpConfig& ddp) {
+  const DdpConfig defaults;
+  json out = json::object();
+  if (ddp.bucket_cap_mb) out["bucket_cap_mb"] = *ddp.bucket_cap_mb;
+  put(out, "broadcast_buffers", ddp.broadcast_buffers, defaults.broadcast_buffers);
+  put(out, "find_unused_parameters", ddp.find_unused_parameters, defaults.find_unused_parameters);
+  put(out, "gradient_as_bucket_view", ddp.gradient_as_bucket_view, defaults.gradient_as_bucket_view);
+  put(out, "static_graph", ddp.static_graph, defaults.static_graph);
+  put(out, "lazy_bucket_allocation", ddp.lazy_bucket_allocation, defaults.lazy_bucket_allocation);
+  return out;
+}
+
 }  // namespace
 
 std::string to_json(const Job& job) {
@@ -768,6 +806,7 @@ std::string to_json(const Job& job) {
   put_name(parallel, "strategy", job.parallel.strategy, Strategy::none, kStrategies);
   put(parallel, "data", job.parallel.data, 1);
   if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
+  put_object(parallel, "ddp", write_ddp(job.parallel.ddp));
   if (!job.ds_config_json.empty()) {
     parallel["ds_config"] = parsed(job.ds_config_json);
   } else if (job.parallel.strategy == Strategy::deepspeed) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "job/job.h"
+#include "result.h"
 #include "trace/log.h"
 #include "train/step.h"
 
@@ -11,8 +13,9 @@ namespace oometer {
 /// What running a job leaves.
 struct Simulation {
   Log log;
-  std::int64_t parameters = 0;  ///< elements, as `sum(p.numel() for p in model.parameters())`
-  std::int64_t trainable = 0;   ///< of those, the ones that require gradients
+  std::int64_t parameters = 0;   ///< elements, as `sum(p.numel() for p in model.parameters())`
+  std::int64_t trainable = 0;    ///< of those, the ones that require gradients
+  std::optional<Error> refusal;  ///< what a library would have stopped the run with
 };
 
 /// Executes a job: the model is built and trained for two iterations on tensors without numbers. `behaviours` is the

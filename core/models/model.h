@@ -16,7 +16,16 @@ namespace oometer {
 struct ModelOutputs {
   Tensor loss;
   Tensor pooler_output;
-  TensorList others;  ///< logits, hidden states: alive as long as the outputs are
+  TensorList others;  ///< logits and what else there is, in the class's order
+
+  /// Every tensor of them, in the class's order.
+  std::vector<Tensor*> all() {
+    std::vector<Tensor*> tensors;
+    if (loss) tensors.push_back(&loss);
+    for (Tensor& other : others) tensors.push_back(&other);
+    if (pooler_output) tensors.push_back(&pooler_output);
+    return tensors;
+  }
 };
 
 /// How a model is run, beside its own config.
@@ -37,6 +46,7 @@ class Model {
   virtual ModelOutputs forward() = 0;
 
   std::vector<Parameter> parameters;  ///< in the order of construction
+  std::vector<Tensor> buffers;        ///< likewise
 };
 
 /// Builds the class that a config stands for, on the device.

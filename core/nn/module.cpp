@@ -27,7 +27,7 @@ Tensor Builder::parameter(const char* name, const Shape& sizes) const {
 
 Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   const ModuleScope scope(*context, module);
-  return empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer);
+  return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
 }
 
 Linear::Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool with_bias)

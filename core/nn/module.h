@@ -21,6 +21,7 @@ struct Parameter {
 struct Builder {
   Context* context = nullptr;
   std::vector<Parameter>* parameters = nullptr;
+  std::vector<Tensor>* buffers = nullptr;
   ModuleId module = 0;
   Modality modality = Modality::none;
   DType dtype = DType::float32;

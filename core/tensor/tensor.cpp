@@ -102,6 +102,13 @@ Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides) {
 // (torch/csrc/autograd/VariableTypeUtils.h, as_view).
 Tensor detach(const Tensor& tensor) { return alias(tensor, tensor.sizes(), tensor.strides()); }
 
+void set_data(const Tensor& tensor, const Storage& source) {
+  retain(source.get());
+  release(std::exchange(tensor->storage, source.get()));
+}
+
+void set_data(const Tensor& tensor, const Tensor& source) { set_data(tensor, Storage(source->storage)); }
+
 Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype) {
   return make(*storage->context, storage.get(), sizes, strides, dtype);
 }

@@ -99,6 +99,9 @@ Tensor empty_like(Op op, const Tensor& like, DType dtype);
 /// Another tensor on the same storage, with no autograd history: `detach()`, and the raw material of views.
 Tensor alias(const Tensor& tensor, const Shape& sizes, const Shape& strides);
 Tensor detach(const Tensor& tensor);
+/// `tensor.data = source`: the shape is kept; the old storage goes if nobody else holds it.
+void set_data(const Tensor& tensor, const Storage& source);
+void set_data(const Tensor& tensor, const Tensor& source);
 /// A tensor on a storage that is there.
 Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype);
 

@@ -126,9 +126,13 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
   Tensor loss;
   {
     ModelOutputs outputs;
+    const bool last = micro_step == micro_steps;
     {
       const AutocastRegion region(context, uses_autocast(training.precision));
+      trainer.before_forward(last);
+      if (trainer.refusal()) return;
       outputs = model.forward();
+      trainer.after_forward(outputs);
       loss = std::move(outputs.loss);
       if (!training.loss.empty()) {
         const Tensor as_float = to(outputs.pooler_output, DType::float32);
@@ -154,6 +158,7 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
+      if (trainer.refusal()) return;
       // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
       if (iteration == 1 && !context.gradients && context.repeats) micro_steps_again.finish(gradients_of(model));
     }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "models/model.h"
+#include "result.h"
 #include "tensor/context.h"
 #include "train/config.h"
 #include "train/optimizer.h"
@@ -20,6 +22,9 @@ class Trainer {
 
   /// The model stands on the device; its wrapper and the optimizer are made.
   virtual void initialize();
+  /// The wrapper's forward begins, and ends.
+  virtual void before_forward([[maybe_unused]] bool last_micro_step) {}
+  virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}
   /// loss.backward(), or the engine's.
   virtual void backward(const Tensor& loss, bool last_micro_step);
   /// The training loop divides the loss by the accumulation steps; otherwise `backward` does.
@@ -27,12 +32,16 @@ class Trainer {
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
 
+  /// Why the library would have stopped the run, if it would.
+  const std::optional<Error>& refusal() const { return refusal_; }
+
  protected:
   Context& context_;
   Model& model_;
   const TrainingConfig& training_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor grad_scale_, growth_tracker_;  ///< GradScaler's, amp-fp16 only
+  std::optional<Error> refusal_;
 };
 
 DType weight_dtype(Precision precision);

@@ -32,8 +32,11 @@ class Process {
   Context context;
   ModuleId root = 0;
   std::vector<Parameter> parameters;
+  std::vector<Tensor> buffers;
 
-  Builder builder(DType dtype = DType::bfloat16) { return {&context, &parameters, root, Modality::none, dtype}; }
+  Builder builder(DType dtype = DType::bfloat16) {
+    return {&context, &parameters, &buffers, root, Modality::none, dtype};
+  }
 
   Tensor parameter(const Shape& sizes, DType dtype = DType::bfloat16) {
     return builder(dtype).parameter("weight", sizes);

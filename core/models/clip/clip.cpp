@@ -250,7 +250,8 @@ class ClipVisionOnly : public Model {
  public:
   ClipVisionOnly(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
+    const Builder builder{&context,         &parameters,
+                          &buffers,         context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
                           Modality::vision, options.dtype};
     model_ = ClipVisionModel(builder, config, options);
   }
@@ -289,7 +290,8 @@ class ClipModel : public Model {
  public:
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "CLIPModel", Modality::none),
+    const Builder builder{&context,       &parameters,
+                          &buffers,       context.add_module(0, "", -1, "CLIPModel", Modality::none),
                           Modality::none, options.dtype};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ =

@@ -316,7 +316,8 @@ class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data) {
-    const Builder builder{&context, &parameters, context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language),
+    const Builder builder{&context,           &parameters,
+                          &buffers,           context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language),
                           Modality::language, options.dtype};
     model_ = LlamaModel(builder.child("model", "LlamaModel"), config, options);
     const Builder head = builder.child("lm_head", "Linear");
@@ -346,7 +347,7 @@ class LlamaForCausalLM : public Model {
     Tensor logits = lm_head_(hidden_states);
     if (context_.behaviours.logits_float_in_model) logits = to(logits, DType::float32);
     outputs.loss = causal_lm_loss(logits, labels_);
-    outputs.others = {logits, hidden_states};
+    outputs.others.push_back(logits);
     return outputs;
   }
 

@@ -43,9 +43,9 @@ class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{&context, &parameters,
-                       context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none), Modality::none,
-                       options.dtype};
+    const Builder root{&context,       &parameters,
+                       &buffers,       context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
+                       Modality::none, options.dtype};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
     const Builder model = holds_causal_lm ? root : root.child("model", "LlavaModel");
     model_ = model.module;
@@ -94,11 +94,12 @@ class Llava : public Model {
   ModelOutputs forward() override {
     if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm();
     ModelOutputs outputs;
-    Tensor hidden_states = model_forward(outputs);
+    Tensor image_hidden_states;
+    const Tensor hidden_states = model_forward(image_hidden_states);
     const Tensor logits = lm_head_(hidden_states);
     outputs.loss = causal_lm_loss(logits, labels_);
     outputs.others.push_back(logits);
-    outputs.others.push_back(hidden_states);
+    if (image_hidden_states) outputs.others.push_back(image_hidden_states);
     return outputs;
   }
 
@@ -160,7 +161,7 @@ class Llava : public Model {
   }
 
   // LlavaModel.forward
-  Tensor model_forward(ModelOutputs& outputs) const {
+  Tensor model_forward(Tensor& image_hidden_states) const {
     const ModuleScope scope(context_, model_);
     Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
@@ -172,7 +173,7 @@ class Llava : public Model {
       features = to(features, inputs_embeds.dtype());
       const Tensor mask = placeholder_mask(inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, mask, features);
-      outputs.others.push_back(features);
+      image_hidden_states = features;
     }
     return language_model_(inputs_embeds);
   }

@@ -50,9 +50,9 @@ class OriginalLlava : public Model {
  public:
   OriginalLlava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{&context, &parameters,
-                       context.add_module(0, "", -1, "LlavaLlamaForCausalLM", Modality::language), Modality::language,
-                       options.dtype};
+    const Builder root{&context,           &parameters,
+                       &buffers,           context.add_module(0, "", -1, "LlavaLlamaForCausalLM", Modality::language),
+                       Modality::language, options.dtype};
     const Builder model = root.child("model", "LlavaLlamaModel");
     model_ = LlamaModel(model, config.text, options);
     const Builder tower = model.child("vision_tower", "CLIPVisionTower", Modality::vision);

@@ -24,8 +24,8 @@ std::set<std::string> keys_of(const json& object) {
 }
 
 /// The keys that the parser knows at a pointer: it lists them where it meets one that is near none.
-std::set<std::string> parser_keys(const std::string& pointer) {
-  json job = {{"model", {{"preset", "llama-2-7b"}}}};
+std::set<std::string> parser_keys(const std::string& pointer, const json& parallel = json::object()) {
+  json job = {{"model", {{"preset", "llama-2-7b"}}}, {"parallel", parallel}};
   job[json::json_pointer(pointer + "/zzzzzzzzzzzzzzzzzzzz")] = 1;
   const Result<Job> result = parse_job(job.dump());
   REQUIRE_FALSE(result.has_value());
@@ -51,6 +51,8 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   CHECK(parser_keys("/training/optimizer") == keys_of(training["optimizer"]["properties"]));
   CHECK(parser_keys("/training/activation_checkpointing") ==
         keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
+  const json parallel = root["parallel"]["properties"];
+  CHECK(parser_keys("/parallel/ddp", {{"strategy", "ddp"}}) == keys_of(parallel["ddp"]["anyOf"][1]["properties"]));
 }
 
 TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]") {

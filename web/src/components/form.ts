@@ -31,6 +31,9 @@ export interface Listed {
 const MORE: FieldKey[] = [
   'checkpointing',
   'parallel',
+  'ddpviews',
+  'ddpgraph',
+  'ddpcap',
   'precision',
   'optimizer',
   'impl',
@@ -136,7 +139,7 @@ export class OometerForm extends LitElement {
         ${this.count('mbs')} ${this.count('seq')} ${this.count('images')}
         <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
           <summary>More <span class="gist">${this.gist()}</span></summary>
-          ${MORE.map((key) => (field(key).kind === 'count' ? this.count(key) : this.choice(key)))}
+          ${MORE.filter((key) => this.applies(key)).map((key) => (field(key).kind === 'count' ? this.count(key) : this.choice(key)))}
         </details>
         <p class="hint">
           Beside each choice: what it alone would do to the peak.
@@ -154,12 +157,12 @@ export class OometerForm extends LitElement {
   }
 
   private applies(key: FieldKey): boolean {
-    return this.model === null || field(key).applies?.(this.model) !== false;
+    return this.model === null || field(key).applies?.(this.model, this.setup) !== false;
   }
 
   /** What is set in the closed group, in a line. */
   private gist(): string {
-    return MORE.filter((key) => key !== 'framework' && key !== 'impl')
+    return MORE.filter((key) => key !== 'framework' && key !== 'impl' && this.applies(key))
       .map((key) => (key === 'checkpointing' || this.setup[key] !== START[key] ? this.short(key) : ''))
       .filter(Boolean)
       .join(', ');

@@ -13,7 +13,7 @@ export function settings({
   model,
   gpu,
 }: Pick<Result, 'setup' | 'model' | 'gpu'>): [label: string, value: string][] {
-  return FIELDS.filter((field) => field.kind !== 'config' && field.applies?.(model) !== false).map(
+  return FIELDS.filter((field) => field.kind !== 'config' && field.applies?.(model, setup) !== false).map(
     ({ key, label, choices }) => {
       if (key === 'model') return [label, model.title];
       if (key === 'gpu') return [label, gpu.name];

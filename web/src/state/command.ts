@@ -18,6 +18,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/max_grad_norm', '--max-grad-norm'],
   ['/parallel/strategy', '--strategy'],
   ['/parallel/zero_stage', '--zero-stage'],
+  ['/parallel/ddp', '--ddp'],
   ['/parallel/data', '--data-parallel'],
   ['/gpu/name', '--gpu'],
   ['/runtime/framework', '--framework'],
@@ -61,13 +62,14 @@ export function command(job: Job): string {
   for (const [pointer, option] of OPTIONS) {
     const value = at(job, pointer);
     if (value === undefined || value === null || value === DEFAULTS[pointer]) continue;
-    words.push(value === true ? option : `${option} ${word(value as string | number)}`);
+    const empty = typeof value === 'object' && Object.keys(value).length === 0;
+    if (!empty) words.push(value === true ? option : `${option} ${word(value)}`);
   }
   return words.join(' ');
 }
 
 /** Settings are plain words; whatever is not must not become a second command. */
-function word(value: string | number): string {
-  const text = String(value);
+function word(value: unknown): string {
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
   return /^[\w.,:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -34,7 +34,7 @@ function valuesOf({ key, kind, choices }: Field, setup: Setup): string[] {
 
 /** Every single change that the form offers, those of the settings in sight first. */
 export function alternatives(setup: Setup, model: Traits): Alternative[] {
-  return FIELDS.filter((field) => field.applies?.(model) !== false).flatMap((field) =>
+  return FIELDS.filter((field) => field.applies?.(model, setup) !== false).flatMap((field) =>
     valuesOf(field, setup)
       .filter((value) => value !== setup[field.key])
       .map((value) => ({ key: field.key, value })),

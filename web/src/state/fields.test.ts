@@ -58,6 +58,18 @@ describe('toJob', () => {
     expect(job.training).toMatchObject({ optimizer: { name: 'sgd', momentum: 0.9 }, max_grad_norm: 1 });
     expect(job.parallel).toEqual({ strategy: 'none', data: 1 });
   });
+
+  it('says of DDP only what differs from its defaults, and nothing of it elsewhere', () => {
+    const ddp = { ...START, parallel: 'ddp' };
+    expect(toJob(ddp, llava).parallel).toEqual({ strategy: 'ddp', ddp: {}, data: 8 });
+    expect(toJob({ ...ddp, ddpviews: 'lazy-views', ddpgraph: 'static', ddpcap: '50' }, llava).parallel?.ddp).toEqual({
+      gradient_as_bucket_view: true,
+      lazy_bucket_allocation: true,
+      static_graph: true,
+      bucket_cap_mb: 50,
+    });
+    expect(toJob({ ...START, ddpgraph: 'unused' }, llava).parallel?.ddp).toBeUndefined();
+  });
 });
 
 it('an empty or wordy count is caught before the core is asked, unless its field is hidden', () => {

@@ -20,6 +20,9 @@ export type FieldKey =
   | 'attention'
   | 'checkpointing'
   | 'parallel'
+  | 'ddpviews'
+  | 'ddpgraph'
+  | 'ddpcap'
   | 'accumulate'
   | 'clip'
   | 'framework'
@@ -46,8 +49,8 @@ export interface Field {
   choices?: readonly Choice[];
   /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
   pointers: readonly string[];
-  /** Whether the field means anything for this model. */
-  applies?: (model: Traits) => boolean;
+  /** Whether the field means anything for this model and the other settings. */
+  applies?: (model: Traits, setup: Setup) => boolean;
 }
 
 const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
@@ -55,6 +58,8 @@ const choices = (...rows: [value: string, label: string, about: string][]): Choi
 
 const versions = (...names: string[]): Choice[] =>
   choices(...names.map((name): [string, string, string] => [name, name, '']));
+
+const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
 
 export const FIELDS: readonly Field[] = [
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
@@ -115,6 +120,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(
       ['none', 'None', 'One GPU holds everything.'],
+      ['ddp', 'DDP', 'Each GPU has its own samples, and holds everything.'],
       [
         'zero2',
         'DeepSpeed ZeRO-2',
@@ -122,6 +128,41 @@ export const FIELDS: readonly Field[] = [
       ],
     ),
     pointers: ['/parallel'],
+  },
+  {
+    key: 'ddpviews',
+    label: 'DDP gradients',
+    hint: 'Gradients travel in buckets, which are as large as all of them.',
+    kind: 'choice',
+    choices: choices(
+      ['copied', 'Copied', 'PyTorch’s default: gradients, and buckets beside them.'],
+      ['views', 'Views', 'gradient_as_bucket_view: the buckets are the gradients.'],
+      ['lazy', 'Lazy', 'lazy_bucket_allocation: buckets only while a backward runs; PyTorch 2.15.'],
+      ['lazy-views', 'Lazy views', 'Both: neither buckets nor gradients between steps.'],
+    ),
+    pointers: ['/parallel/ddp/gradient_as_bucket_view', '/parallel/ddp/lazy_bucket_allocation'],
+    applies: usesDdp,
+  },
+  {
+    key: 'ddpgraph',
+    label: 'DDP graph',
+    hint: 'What DDP is told about the parameters that a step uses.',
+    kind: 'choice',
+    choices: choices(
+      ['all', 'All used', 'PyTorch’s default.'],
+      ['unused', 'Some unused', 'find_unused_parameters: every output is cloned, logits too.'],
+      ['static', 'Static', 'static_graph: the first step finds out; it alone clones the outputs.'],
+    ),
+    pointers: ['/parallel/ddp'],
+    applies: usesDdp,
+  },
+  {
+    key: 'ddpcap',
+    label: 'DDP bucket',
+    hint: 'MiB of gradients that travel together',
+    kind: 'count',
+    pointers: ['/parallel/ddp/bucket_cap_mb'],
+    applies: usesDdp,
   },
   {
     key: 'precision',
@@ -255,6 +296,9 @@ export const START: Readonly<Setup> = {
   images: '1',
   checkpointing: 'non-reentrant',
   parallel: 'zero2',
+  ddpviews: 'copied',
+  ddpgraph: 'all',
+  ddpcap: '25',
   precision: 'bf16',
   optimizer: 'adamw',
   impl: 'fused',
@@ -300,7 +344,7 @@ function number(text: string): number {
 /** A count that cannot be sent to the core: empty, or not a number at all. */
 export function unreadable(setup: Setup, model: Traits): { field: Field; message: string } | null {
   for (const candidate of FIELDS) {
-    if (candidate.kind !== 'count' || candidate.applies?.(model) === false) continue;
+    if (candidate.kind !== 'count' || candidate.applies?.(model, setup) === false) continue;
     if (!Number.isFinite(number(setup[candidate.key]))) {
       return { field: candidate, message: `Type a whole number, such as ${START[candidate.key]}.` };
     }
@@ -308,9 +352,20 @@ export function unreadable(setup: Setup, model: Traits): { field: Field; message
   return null;
 }
 
+/** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
+function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unknown> {
+  return {
+    ...(ddpviews.endsWith('views') ? { gradient_as_bucket_view: true } : {}),
+    ...(ddpviews.startsWith('lazy') ? { lazy_bucket_allocation: true } : {}),
+    ...(ddpgraph === 'unused' ? { find_unused_parameters: true } : {}),
+    ...(ddpgraph === 'static' ? { static_graph: true } : {}),
+    ...(ddpcap === START.ddpcap ? {} : { bucket_cap_mb: number(ddpcap) }),
+  };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
-  const applies = (key: FieldKey): boolean => field(key).applies?.(model) !== false;
+  const applies = (key: FieldKey): boolean => field(key).applies?.(model, setup) !== false;
   const zero = /^zero(\d)$/.exec(setup.parallel);
   const job = {
     version: 1,
@@ -337,6 +392,7 @@ export function toJob(setup: Setup, model: Model): Job {
     parallel: {
       strategy: zero ? 'deepspeed' : setup.parallel,
       ...(zero ? { zero_stage: Number(zero[1]) } : {}),
+      ...(setup.parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
       data: number(setup.gpus),
     },
     gpu: { name: setup.gpu },

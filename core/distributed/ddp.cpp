@@ -1,0 +1,224 @@
+#include "distributed/ddp.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModuleId kModel = 0;
+constexpr std::int64_t kMiB = 1 << 20;
+/// kDefaultFirstBucketBytes, reducer.hpp; and the cap where none is given (_DEFAULT_BUCKET_CAP_MB).
+constexpr std::int64_t kFirstBucket = kMiB, kDefaultCap = 25 * kMiB;
+/// `broadcast_bucket_size`, distributed.py.
+constexpr std::int64_t kBroadcastBucket = 250 * kMiB;
+
+/// compute_bucket_assignment_by_size: tensors in their order, each dtype for itself; a bucket that has reached its
+/// limit is closed, and the next has the next limit, the last one for good. `in_order`: the buckets that come out are
+/// sorted by their first tensor, as they are where the tensors are not in order of arrival.
+std::vector<std::vector<std::size_t>> assign_buckets(const TensorList& tensors, const std::vector<std::int64_t>& limits,
+                                                     bool in_order) {
+  struct Filling {
+    std::vector<std::size_t> indices;
+    std::int64_t bytes = 0;
+    std::size_t limit = 0;
+  };
+  std::map<DType, Filling> filling;
+  std::vector<std::vector<std::size_t>> buckets;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    Filling& bucket = filling[tensors[i].dtype()];
+    bucket.indices.push_back(i);
+    bucket.bytes += tensors[i].nbytes();
+    if (bucket.bytes < limits[bucket.limit]) continue;
+    buckets.push_back(std::move(bucket.indices));
+    bucket = {{}, 0, std::min(bucket.limit + 1, limits.size() - 1)};
+  }
+  for (auto& [dtype, bucket] : filling)
+    if (!bucket.indices.empty()) buckets.push_back(std::move(bucket.indices));
+  if (in_order) std::sort(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+/// _DDPSink.backward hands its gradients on.
+void hand_on(Backward& b) {
+  for (unsigned i = 0; i < b.node.edges.size(); ++i) b.give(i, std::move(b.grads[i]));
+}
+
+}  // namespace
+
+DistributedDataParallel::DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training,
+                                                 const DdpConfig& config)
+    : Trainer(context, model, training), config_(config) {}
+
+DistributedDataParallel::~DistributedDataParallel() {
+  if (context_.gradients == this) context_.gradients = nullptr;
+}
+
+void DistributedDataParallel::initialize() {
+  {
+    const NoGrad no_grad(context_);
+    const ModuleScope scope(context_, kModel);
+    TensorList states, trained;  // _sync_module_states
+    for (const Parameter& parameter : model_.parameters) {
+      states.push_back(parameter.tensor);
+      if (!parameter.tensor->leaf_requires_grad) continue;
+      index_[parameter.tensor.get()] = parameters_.size();
+      parameters_.push_back(parameter);
+      trained.push_back(parameter.tensor);
+    }
+    if (config_.broadcast_buffers)
+      for (const Tensor& buffer : model_.buffers) states.push_back(buffer);
+    broadcast_coalesced(states);
+    // compute_bucket_size_limits: one bucket until the order of arrival is known, if it ever will be.
+    std::vector<std::int64_t> limits{std::numeric_limits<std::int64_t>::max()};
+    if (config_.find_unused_parameters && !config_.static_graph) limits = bucket_limits();
+    std::vector<Indices> assignment = assign_buckets(trained, limits, true);
+    std::reverse(assignment.begin(), assignment.end());
+    initialize_buckets(assignment);
+    // initialize_local_used_map, where it is looked at.
+    if (config_.find_unused_parameters || config_.static_graph)
+      local_used_map_ = empty(context_, Op::empty, {static_cast<std::int64_t>(trained.size())}, DType::int32);
+  }
+  Trainer::initialize();
+  context_.gradients = this;
+}
+
+/// `first_bucket_bytes_cap`, then `bucket_bytes_cap`.
+std::vector<std::int64_t> DistributedDataParallel::bucket_limits() const {
+  if (!config_.bucket_cap_mb) return {kFirstBucket, kDefaultCap};
+  return {*config_.bucket_cap_mb * kMiB};
+}
+
+/// broadcast_coalesced, comm.cpp: flat copies of what is sent, at most two at a time; of one tensor a mere view.
+void DistributedDataParallel::broadcast_coalesced(const TensorList& tensors) {
+  std::deque<Tensor> in_flight;
+  for (const Indices& bucket : assign_buckets(tensors, {kBroadcastBucket}, true)) {
+    constexpr std::size_t kMaxInFlight = 2;
+    if (in_flight.size() == kMaxInFlight) in_flight.pop_front();
+    std::int64_t numel = 0;
+    for (const std::size_t i : bucket) numel += tensors[i].numel();
+    const Tensor& first = tensors[bucket.front()];
+    in_flight.push_back(bucket.size() == 1 ? detach(first) : empty(context_, Op::cat, {numel}, first.dtype()));
+  }
+  while (!in_flight.empty()) in_flight.pop_front();
+}
+
+void DistributedDataParallel::initialize_buckets(const std::vector<Indices>& assignment) {
+  release_buckets();
+  buckets_.clear();
+  bucket_of_.resize(parameters_.size());
+  for (const Indices& indices : assignment) {
+    for (const std::size_t i : indices) bucket_of_[i] = buckets_.size();
+    Bucket& bucket = buckets_.emplace_back(Bucket{indices, {}});
+    if (!config_.lazy_bucket_allocation) allocate(bucket);
+  }
+}
+
+void DistributedDataParallel::allocate(Bucket& bucket) {
+  std::int64_t numel = 0;
+  for (const std::size_t i : bucket.parameters) numel += parameters_[i].tensor.numel();
+  const DType dtype = parameters_[bucket.parameters.front()].tensor.dtype();
+  bucket.contents = empty(context_, Op::bucket, {numel}, dtype, Role::gradient);
+  for (const std::size_t i : bucket.parameters)
+    context_.share(bucket.contents, parameters_[i].module, parameters_[i].tensor.numel());
+}
+
+/// The first goes first, as in a std::vector.
+void DistributedDataParallel::release_buckets() {
+  for (Bucket& bucket : buckets_) bucket.contents.reset();
+}
+
+/// Reducer::rebuild_buckets: once, in the order in which the gradients came. A static graph's come in the second
+/// iteration (the first only counts), so that its buckets change in the third: as much memory, differently cut.
+void DistributedDataParallel::rebuild_buckets() {
+  if (has_rebuilt_ || config_.find_unused_parameters || config_.static_graph || arrived_.empty()) return;
+  has_rebuilt_ = true;
+  TensorList tensors;
+  for (const std::size_t i : arrived_) tensors.push_back(parameters_[i].tensor);
+  std::vector<Indices> assignment = assign_buckets(tensors, bucket_limits(), false);
+  for (Indices& bucket : assignment)
+    for (std::size_t& i : bucket) i = arrived_[i];
+  {
+    // sync_bucket_indices: rank 0's are everybody's.
+    const auto count = static_cast<std::int64_t>(arrived_.size());
+    const Tensor indices = empty(context_, Op::empty, {count + 1}, DType::int32);
+    const Tensor sizes = empty(context_, Op::empty, {static_cast<std::int64_t>(assignment.size())}, DType::int32);
+  }
+  initialize_buckets(assignment);
+}
+
+/// _pre_forward
+void DistributedDataParallel::before_forward(bool last_micro_step) {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  if (reduces_ && !config_.find_unused_parameters && !config_.static_graph && arrived_.size() < parameters_.size()) {
+    // ensure_prior_reduction_finished
+    refusal_ = Error{"inconsistent", "/parallel/ddp",
+                     "found " + std::to_string(parameters_.size() - arrived_.size()) +
+                         " trained parameters that get no gradient, which stops DistributedDataParallel in the second "
+                         "step; {\"find_unused_parameters\": true} belongs here, or freeze them"};
+    return;
+  }
+  rebuild_buckets();
+  if (syncs_buffers_ && config_.broadcast_buffers) {
+    TensorList buffers;
+    for (const Tensor& buffer : model_.buffers) buffers.push_back(buffer);
+    broadcast_coalesced(buffers);
+  }
+  reduces_ = syncs_buffers_ = last_micro_step;
+}
+
+/// _post_forward: where unused parameters are looked for, _DDPSink clones every output.
+void DistributedDataParallel::after_forward(ModelOutputs& outputs) {
+  const bool sinks = config_.static_graph ? !static_graph_known_ : config_.find_unused_parameters;
+  if (!sinks) return;
+  const ModuleScope scope(context_, kModel);
+  TensorList given;
+  for (Tensor* output : outputs.all()) given.push_back(*output);
+  Record record(Op::clone, hand_on, given);
+  TensorList clones;
+  for (const Tensor& tensor : given) clones.push_back(empty_like(Op::clone, tensor));
+  std::size_t i = 0;
+  for (Tensor* output : outputs.all()) {
+    // What has no history is handed back as it is.
+    const Tensor clone = record.output(clones[i++]);
+    if (output->requires_grad()) *output = clone;
+  }
+}
+
+void DistributedDataParallel::backward(const Tensor& loss, bool last_micro_step) {
+  Trainer::backward(loss, last_micro_step);
+  if (!reduces_) return;
+  if (config_.static_graph && !static_graph_known_) {
+    // Reducer::delay_all_reduce: the first iteration only counts, and reduces everything at its end.
+    static_graph_known_ = true;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) mark_ready(i);
+  }
+  if (config_.lazy_bucket_allocation) release_buckets();
+}
+
+/// Reducer::autograd_hook
+void DistributedDataParallel::gradient_ready(const Tensor& tensor) {
+  const auto found = index_.find(tensor.get());
+  if (found == index_.end() || !reduces_ || (config_.static_graph && !static_graph_known_)) return;
+  if (!has_rebuilt_) arrived_.push_back(found->second);
+  mark_ready(found->second);
+}
+
+/// mark_variable_ready_dense: the gradient is copied into its bucket, and back when that is reduced; or it becomes a
+/// view of the bucket.
+void DistributedDataParallel::mark_ready(std::size_t index) {
+  const ModuleScope scope(context_, kModel);
+  Bucket& bucket = buckets_[bucket_of_[index]];
+  if (!bucket.contents) allocate(bucket);
+  const Tensor& gradient = parameters_[index].tensor->grad;
+  if (gradient && config_.gradient_as_bucket_view) set_data(gradient, bucket.contents);
+}
+
+}  // namespace oometer

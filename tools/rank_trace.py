@@ -1,0 +1,308 @@
+"""Runs one rank of data-parallel training on the ghost device, with the framework's own code, and writes its trace as real_trace.py does.
+
+    rank_trace.py CASE.json OUT.jsonl --ghost DIR [--deepspeed DIR] [--peaks FILE]
+
+Strategies: DeepSpeed ZeRO 0-3, DDP, FSDP1 and FSDP2.
+
+The process group is torch's "fake" one, whose collectives do nothing. Each event also has the Python frames that caused it.
+`--deepspeed DIR` takes another version of DeepSpeed (made with `pip install --target DIR`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import gc
+import json
+import logging
+import os
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import step
+from real_trace import Modules, Peaks, write
+
+H100 = 80 * 2**30 - 700 * 2**20  # what DeepSpeed is told when it asks how much the device has
+NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)", re.IGNORECASE)
+
+
+def resolved(config: dict[str, Any], world: int, spec: step.Spec, model: Any) -> dict[str, Any]:
+    """The "auto" entries of a DeepSpeed config, as transformers' Trainer fills them."""
+    from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
+
+    answer = HfTrainerDeepSpeedConfig(copy.deepcopy(config))
+    arguments = types.SimpleNamespace(
+        world_size=world,
+        per_device_train_batch_size=spec["batch"]["mbs"],
+        gradient_accumulation_steps=1,
+        max_grad_norm=1.0,
+        learning_rate=2e-5,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        adam_epsilon=1e-8,
+        weight_decay=0.0,
+        bf16=True,
+        fp16=False,
+        bf16_full_eval=False,
+        fp16_full_eval=False,
+        fp16_backend="auto",
+        half_precision_backend="auto",
+        fp16_opt_level="O1",
+        save_on_each_node=False,
+        warmup_steps=0,
+        get_warmup_steps=lambda n: 0,
+        tf32=True,
+        parallelism_config=None,
+        deepspeed_plugin=None,
+    )
+    answer.trainer_config_process(arguments)
+    answer.trainer_config_finalize(arguments, model, 1000)
+    return answer.config | {"zero_allow_untested_optimizer": True}
+
+
+def old_names() -> None:
+    """Names that today's libraries no longer have and DeepSpeed 0.12 imports; none is used in a run."""
+    import numpy as np
+    from torch.distributed.elastic.agent.server import api
+
+    for module, name, value in ((api, "log", logging.getLogger()), (api, "_get_socket_with_port", None), (np, "BUFSIZE", 8192)):
+        if not hasattr(module, name):
+            setattr(module, name, value)
+
+
+def believe_nothing() -> None:
+    """Gradients are whatever lies in memory: overflow tests run, for what they allocate, but find none."""
+    import deepspeed.accelerator.cuda_accelerator as accelerator
+    import deepspeed.runtime.zero.stage_1_and_2 as stage2
+    import torch
+    from deepspeed.runtime.zero import stage3
+
+    accelerator.CUDA_Accelerator.available_memory = lambda self, device_index=None: H100 - torch.cuda.memory_allocated()
+    for cls in (stage2.DeepSpeedZeroOptimizer, stage3.DeepSpeedZeroOptimizer_Stage3):
+
+        def has_overflow(self: Any, *args: Any, original: Any = cls.has_overflow, **kwargs: Any) -> bool:
+            original(self, *args, **kwargs)
+            return False
+
+        cls.has_overflow = has_overflow
+    for module in (stage2, stage3):
+        if hasattr(module, "is_invalid_grad_norm"):
+            module.is_invalid_grad_norm = lambda norm: False
+    # Lists are compared with other ranks', which a fake process group does not have.
+    from deepspeed.runtime.zero import parameter_offload, partitioned_param_coordinator
+
+    for module in (stage3, parameter_offload, partitioned_param_coordinator):
+        if hasattr(module, "assert_ints_same_as_other_ranks"):
+            module.assert_ints_same_as_other_ranks = lambda ints: None
+
+
+def groups_of(model: Any, how_many: int) -> list[dict[str, Any]]:
+    """HF Trainer's parameter groups: with weight decay, and without (biases, norms); get_decay_parameter_names, 5.23."""
+    import torch
+
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    norms = {n for n, m in model.named_modules() if isinstance(m, torch.nn.LayerNorm)}
+    if how_many == 1:
+        return [{"params": [p for _, p in named]}]
+    decayed = [p for n, p in named if not NO_DECAY.search(n) and n.rpartition(".")[0] not in norms]
+    others = [p for n, p in named if NO_DECAY.search(n) or n.rpartition(".")[0] in norms]
+    return [g for g in ({"params": decayed, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.0}) if g["params"]]
+
+
+def half_or(spec: step.Spec, name: str | None) -> Any:
+    import torch
+
+    return getattr(torch, step.DTYPES[name]) if name else None
+
+
+def wrap_deepspeed(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
+    import deepspeed
+
+    config = resolved(spec["parallel"]["ds_config"], spec["parallel"]["world"], spec, model)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer(model), config=config)
+    return engine, engine.backward, engine.step
+
+
+def wrap_torch(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
+    import torch
+
+    wrapped = {"ddp": wrap_ddp, "fsdp1": wrap_fsdp1, "fsdp2": wrap_fsdp2}[spec["parallel"]["strategy"]](spec, model)
+    stepped, clip = optimizer(wrapped), spec["train"].get("clip_grad")
+
+    def take_step() -> None:
+        if clip:
+            torch.nn.utils.clip_grad_norm_([p for p in wrapped.parameters() if p.requires_grad], clip)
+        stepped.step()
+        stepped.zero_grad(set_to_none=True)
+
+    return wrapped, lambda loss: loss.backward(), take_step
+
+
+def wrap_ddp(spec: step.Spec, model: Any) -> Any:
+    import torch
+    import torch.nn.parallel.distributed as module
+
+    # Shapes gathered from other ranks are compared, and the fake group gathers nothing. Its future carries no tensor either,
+    # which DDP's own reduction wants: this hook reduces the bucket in place, as that one does.
+    module._verify_param_shape_across_processes = lambda *args, **kwargs: None
+    wrapped = module.DistributedDataParallel(model, device_ids=[0], **spec["parallel"].get("ddp", {}))
+
+    def reduce(bucket: Any) -> Any:
+        torch.distributed.all_reduce(bucket.buffer())
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    wrapped.register_comm_hook(None, lambda _state, bucket: reduce(bucket))
+    return wrapped
+
+
+def wrap_fsdp2(spec: step.Spec, model: Any) -> Any:
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+    options = spec["parallel"]["fsdp"]
+    mixed = options.get("mp")
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16 if mixed else half_or(spec, options.get("param_dtype")),
+        reduce_dtype=torch.float32 if mixed else half_or(spec, options.get("reduce_dtype")),
+    )
+    offload = CPUOffloadPolicy(pin_memory=False) if options.get("cpu_offload") else OffloadPolicy()
+    mesh = init_device_mesh("cuda", (spec["parallel"]["world"],))
+    given = {"mesh": mesh, "mp_policy": policy, "offload_policy": offload}
+    given["reshard_after_forward"] = options.get("reshard_after_forward", True)
+    for module in model.modules():
+        if type(module).__name__ in options["wrap"]:
+            fully_shard(module, **given)
+    return fully_shard(model, **given)
+
+
+def wrap_fsdp1(spec: step.Spec, model: Any) -> Any:
+    import functools
+
+    import torch
+    from torch.distributed import fsdp
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+    options = spec["parallel"]["fsdp"]
+    classes = {type(m) for m in model.modules() if type(m).__name__ in options["wrap"]}
+    mixed = fsdp.MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16)
+    prefetch = options.get("backward_prefetch", "BACKWARD_PRE")
+    return fsdp.FullyShardedDataParallel(
+        model,
+        auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes),
+        mixed_precision=mixed if options.get("mp") else None,
+        device_id=0,
+        use_orig_params=options.get("use_orig_params", True),
+        limit_all_gathers=options.get("limit_all_gathers", True),
+        sharding_strategy=fsdp.ShardingStrategy[options.get("sharding", "FULL_SHARD")],
+        backward_prefetch=fsdp.BackwardPrefetch[prefetch] if prefetch else None,
+        forward_prefetch=options.get("forward_prefetch", False),
+        cpu_offload=fsdp.CPUOffload(offload_params=bool(options.get("cpu_offload"))),
+    )
+
+
+def zero_init(spec: step.Spec) -> Any:
+    """from_pretrained under ZeRO-3 builds the model inside zero.Init: each parameter is cut as soon as it is there."""
+    parallel = spec["parallel"]
+    if parallel["strategy"] != "deepspeed" or parallel["ds_config"]["zero_optimization"].get("stage") != 3:
+        return contextlib.nullcontext()
+    import torch._dynamo.polyfills.loader
+    import torch._dynamo.polyfills.tensor  # they look at signatures that zero.Init replaces
+    from deepspeed.runtime.zero.partition_parameters import Init
+
+    zero = {k: v for k, v in parallel["ds_config"]["zero_optimization"].items() if v != "auto"}
+    half = "fp16" if spec["train"]["precision"] == "fp16" else "bf16"
+    config = {"train_micro_batch_size_per_gpu": spec["batch"]["mbs"], half: {"enabled": True}, "zero_optimization": zero}
+    return Init(config_dict_or_path=config)
+
+
+def run(spec: step.Spec, out: Path | None) -> list[dict[str, Any]]:
+    import torch
+    import torch.distributed
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    step.quiet_torch()
+    parallel, train = spec["parallel"], spec["train"]
+    world, rank = parallel["world"], parallel.get("rank") or 0
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    torch.distributed.init_process_group(backend="fake", store=FakeStore(), rank=rank, world_size=world)
+    wrap = wrap_torch
+    if parallel["strategy"] == "deepspeed":
+        old_names()
+        believe_nothing()
+        wrap = wrap_deepspeed
+    modules, peaks = Modules(), Peaks()
+    keep = step.DeviceValues(spec.get("item_int", 0), active=lambda: bool(modules.stack))
+    options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
+
+    def optimizer(module: Any) -> Any:
+        return torch.optim.AdamW(groups_of(module, parallel.get("param_groups", 2)), lr=2e-5, **options)
+
+    with contextlib.ExitStack() as stack:
+        if out:
+            torch.cuda.memory._record_memory_history(max_entries=10_000_000, context="all", stacks="python")
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
+        stack.enter_context(step.attention_choice(spec))
+        with peaks.phase(0, "init"), zero_init(spec):
+            model = step.build_model(spec)
+        modules.watch(model)
+        with peaks.phase(0, "wrap"):
+            wrapped, backward, take_step = wrap(spec, model, optimizer)
+            gc.collect()
+        with peaks.phase(0, "inputs"):
+            batch = step.make_inputs(spec)
+        tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
+        named = {t.data_ptr(): n for n, t in tensors if type(t) in (torch.Tensor, torch.nn.Parameter) and t.device.type == "cuda"}
+        for iteration in (1, 2):
+            gc.collect()
+            gc.disable()
+            with peaks.phase(iteration, "forward"), step.autocast(spec, "cuda"):
+                result = wrapped(**batch)
+                loss = step.loss_of(spec, result)
+                del result
+            with peaks.phase(iteration, "backward"):
+                backward(loss)
+                del loss
+            with peaks.phase(iteration, "optimizer"):
+                take_step()
+            gc.enable()
+    if out:
+        count = write(out, profile, torch.cuda.memory._snapshot()["device_traces"][0], modules, named)
+        print(f"{out}: {count} events")
+    del keep
+    return peaks.rows
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("case", type=Path)
+    arguments.add_argument("out", type=Path, nargs="?")
+    arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--deepspeed", help="a folder with another version of DeepSpeed")
+    arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
+    given = arguments.parse_args()
+    os.environ |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+    step.enter_ghost(given.ghost, capability="90")
+    if given.deepspeed:
+        sys.path.insert(0, given.deepspeed)
+    rows = run(step.spec_of(json.loads(given.case.read_text())), given.out)
+    table = Peaks()
+    table.rows = rows
+    table.print()
+    if given.peaks:
+        given.peaks.write_text(json.dumps(rows) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # the fake process group does not shut down
+
+
+if __name__ == "__main__":
+    main()
