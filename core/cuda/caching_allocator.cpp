@@ -46,6 +46,33 @@ CachingAllocator::CachingAllocator(const AllocatorOptions& options)
   add_stream(0);
 }
 
+CachingAllocator::CachingAllocator(const CachingAllocator& other, std::int64_t usable_bytes, const Block* refused)
+    : CachingAllocator({usable_bytes, false}) {
+  next_address_ = other.next_address_;
+  add_stream(static_cast<std::uint8_t>(other.lists_.size() / 2 - 1));
+  other.for_each_block([&](const Block& first) {
+    if (!other.starts_segment(first) || &first == refused || (first.state == State::free && other.is_segment(&first)))
+      return;
+    FreeList& list = *lists_[list_index(first.list->small, first.list->stream)];
+    Block* prev = &wall_;
+    for (const Block* theirs = &first; theirs != &other.wall_; theirs = theirs->next) {
+      Block* block = new_block();
+      *block = *theirs;
+      block->list = &list;
+      block->prev = prev;
+      block->next = &wall_;
+      if (prev != &wall_) prev->next = block;
+      if (block->state == State::free) {
+        list.insert(block);
+      } else {
+        stats_.allocated += block->size;
+      }
+      stats_.reserved += block->size;
+      prev = block;
+    }
+  });
+}
+
 // get_allocation_size
 std::int64_t CachingAllocator::segment_size(std::int64_t size) {
   if (size <= kSmallSize) return kSmallSegment;
@@ -54,11 +81,11 @@ std::int64_t CachingAllocator::segment_size(std::int64_t size) {
 }
 
 // should_split
-inline bool CachingAllocator::splits(const Block& block, std::int64_t size) const {
-  return block.size - size >= (block.small || expandable_ ? kMinBlock : kSmallSize + 1);
+inline bool CachingAllocator::splits(const Block& block, std::int64_t size) {
+  return block.size - size >= block.list->min_rest;
 }
 
-CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8_t stream) {
+CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8_t stream, std::uint32_t owner) {
   if (!waiting_.empty()) process_events();
   const std::int64_t size = round_size(std::min(bytes, kMaxBytes + 1));
   const bool small = size <= kSmallSize;
@@ -66,11 +93,11 @@ CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8
   FreeList& free_blocks = *lists_[list_index(small, stream)];
 
   Block* block = best_fit(free_blocks, size);
-  if (block == nullptr) block = grow(size, small, stream);
+  if (block == nullptr) block = grow(free_blocks, size);
   if (block == nullptr) {
     release_cached_blocks();
     ++retries_;
-    block = grow(size, small, stream);
+    block = grow(free_blocks, size);
     if (block == nullptr) return nullptr;
   }
 
@@ -81,7 +108,7 @@ CachingAllocator::Block* CachingAllocator::malloc(std::int64_t bytes, std::uint8
   }
 
   block->state = State::allocated;
-  block->requested = bytes;
+  block->owner = owner;
   stats_.allocated += block->size;
   return block;
 }
@@ -107,7 +134,7 @@ void CachingAllocator::free(Block* block) {
 }
 
 void CachingAllocator::record_stream(Block* block, std::uint8_t stream) {
-  if (stream != block->stream) block->used_elsewhere = true;
+  if (stream != block->list->stream) block->used_elsewhere = true;
 }
 
 void CachingAllocator::empty_cache() {
@@ -115,21 +142,15 @@ void CachingAllocator::empty_cache() {
   release_cached_blocks();
 }
 
-std::vector<const CachingAllocator::Block*> CachingAllocator::blocks() const {
-  std::vector<const Block*> blocks;
-  for (const std::unique_ptr<Block[]>& chunk : chunks_) {
-    for (std::size_t i = 0; i < kChunk; ++i) {
-      if (chunk[i].size > 0) blocks.push_back(&chunk[i]);
-    }
-  }
-  std::sort(blocks.begin(), blocks.end(), lower_address);
-  return blocks;
-}
+std::uint8_t CachingAllocator::stream_of(const Block& block) const { return block.list->stream; }
+
+bool CachingAllocator::is_small(const Block& block) const { return block.list->small; }
 
 // --- free lists
 // -------------------------------------------------------------------------------------------------------
 
-CachingAllocator::FreeList::FreeList() {
+CachingAllocator::FreeList::FreeList(bool small_, std::uint8_t stream_, std::int64_t min_rest_)
+    : small(small_), stream(stream_), min_rest(min_rest_) {
   for (Links& end : bins_) end = {std::numeric_limits<std::int64_t>::max(), 0, &end, &end};
 }
 
@@ -200,16 +221,21 @@ inline void CachingAllocator::FreeList::erase(Block* block) {
 }
 
 void CachingAllocator::add_stream(std::uint8_t stream) {
-  while (lists_.size() <= list_index(true, stream)) lists_.push_back(std::make_unique<FreeList>());
+  while (lists_.size() <= list_index(true, stream)) {
+    const bool small = lists_.size() % 2 == 1;
+    const auto of_stream = static_cast<std::uint8_t>(lists_.size() / 2);
+    const std::int64_t min_rest = small || expandable_ ? kMinBlock : kSmallSize + 1;
+    lists_.push_back(std::make_unique<FreeList>(small, of_stream, min_rest));
+  }
 }
 
 void CachingAllocator::insert_unmapped(Block* block) {
-  std::vector<Block*>& unmapped = list(*block).unmapped;
+  std::vector<Block*>& unmapped = block->list->unmapped;
   unmapped.insert(std::lower_bound(unmapped.begin(), unmapped.end(), block, lower_address), block);
 }
 
 void CachingAllocator::erase_unmapped(Block* block) {
-  std::vector<Block*>& unmapped = list(*block).unmapped;
+  std::vector<Block*>& unmapped = block->list->unmapped;
   unmapped.erase(std::find(unmapped.begin(), unmapped.end(), block));
 }
 
@@ -217,7 +243,7 @@ inline void CachingAllocator::insert(Block* block) {
   if (block->state == State::unmapped) [[unlikely]] {
     insert_unmapped(block);
   } else {
-    list(*block).insert(block);
+    block->list->insert(block);
   }
 }
 
@@ -225,7 +251,7 @@ inline void CachingAllocator::erase(Block* block) {
   if (block->state == State::unmapped) [[unlikely]] {
     erase_unmapped(block);
   } else {
-    list(*block).erase(block);
+    block->list->erase(block);
   }
 }
 
@@ -266,9 +292,8 @@ inline CachingAllocator::Block* CachingAllocator::split(Block* block, std::int64
   front->size = size;
   front->prev = block->prev;
   front->next = block;
+  front->list = block->list;
   front->state = block->state;
-  front->stream = block->stream;
-  front->small = block->small;
   front->used_elsewhere = false;
   front->prev->next = front;
   block->prev = front;
@@ -345,14 +370,12 @@ bool CachingAllocator::take(std::int64_t size) {
 }
 
 /// A new segment's one block, in its list.
-CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t size, bool small, std::uint8_t stream,
-                                                       State state) {
+CachingAllocator::Block* CachingAllocator::new_segment(FreeList& list, std::int64_t size, State state) {
   Block* block = new_block();
   *block = {};
   block->address = next_address_;
   block->size = size;
-  block->stream = stream;
-  block->small = small;
+  block->list = &list;
   block->state = state;
   block->prev = block->next = &wall_;
   next_address_ += static_cast<std::uint64_t>(size);
@@ -361,18 +384,18 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t size, bool s
 }
 
 /// alloc_block: a free block of at least `size` with the device's memory; null if it has not that much.
-CachingAllocator::Block* CachingAllocator::grow(std::int64_t size, bool small, std::uint8_t stream) {
-  if (expandable_) return expand(size, small, stream);
+CachingAllocator::Block* CachingAllocator::grow(FreeList& list, std::int64_t size) {
+  if (expandable_) return expand(list, size);
   const std::int64_t bytes = segment_size(size);
   if (!take(bytes)) return nullptr;
-  Block* block = new_segment(bytes, small, stream, State::free);
-  segment_events_.push_back({SegmentEvent::Kind::alloc, stream, block->address, bytes});
+  Block* block = new_segment(list, bytes, State::free);
+  segment_events_.push_back({SegmentEvent::Kind::alloc, list.stream, block->address, bytes});
   return block;
 }
 
 /// try_allocate_expandable_block
-CachingAllocator::Block* CachingAllocator::expand(std::int64_t size, bool small, std::uint8_t stream) {
-  Block* block = find_expandable(size, small, stream);
+CachingAllocator::Block* CachingAllocator::expand(FreeList& list, std::int64_t size) {
+  Block* block = find_expandable(list, size);
   if (block->state == State::unmapped) block = map(block, std::min(block->size, size));
   while (block != nullptr && block->size < size) {
     block = map(block->next, std::min(size - block->size, block->next->size));
@@ -381,8 +404,8 @@ CachingAllocator::Block* CachingAllocator::expand(std::int64_t size, bool small,
 }
 
 /// find_expandable_block: the lowest run of free and unmapped blocks that has room, else a new segment.
-CachingAllocator::Block* CachingAllocator::find_expandable(std::int64_t size, bool small, std::uint8_t stream) {
-  for (Block* unmapped : lists_[list_index(small, stream)]->unmapped) {
+CachingAllocator::Block* CachingAllocator::find_expandable(FreeList& list, std::int64_t size) {
+  for (Block* unmapped : list.unmapped) {
     Block* const before = unmapped->prev;
     Block* const first = before->state == State::free ? before : unmapped;
     std::int64_t room = 0;
@@ -392,16 +415,16 @@ CachingAllocator::Block* CachingAllocator::find_expandable(std::int64_t size, bo
     if (room >= size) return first;
   }
   const std::int64_t space = round_up(std::max(size, kAddressSpace), kLargeSegment);  // whole pages of either size
-  return new_segment(space, small, stream, State::unmapped);
+  return new_segment(list, space, State::unmapped);
 }
 
 /// map_block: gives memory to the pages of an unmapped block's first `size` bytes. The free block that holds them; null
 /// if the device has not that much.
 CachingAllocator::Block* CachingAllocator::map(Block* block, std::int64_t size) {
-  const std::int64_t bytes = round_up(size, page_size(block->small));
+  const std::int64_t bytes = round_up(size, page_size(block->list->small));
   if (!take(bytes)) return nullptr;
   block = take_front(block, bytes);
-  segment_events_.push_back({SegmentEvent::Kind::map, block->stream, block->address, bytes});
+  segment_events_.push_back({SegmentEvent::Kind::map, block->list->stream, block->address, bytes});
   block->state = State::free;
   coalesce(block);
   return block;
@@ -409,7 +432,7 @@ CachingAllocator::Block* CachingAllocator::map(Block* block, std::int64_t size) 
 
 /// unmap_block: gives back the pages that lie whole inside a free block.
 void CachingAllocator::unmap(Block* block) {
-  const auto page = static_cast<std::uint64_t>(page_size(block->small));
+  const auto page = static_cast<std::uint64_t>(page_size(block->list->small));
   const std::uint64_t begin = block->address;
   const std::uint64_t end = begin + static_cast<std::uint64_t>(block->size);
   const std::uint64_t first = (begin + page - 1) / page * page;
@@ -419,7 +442,7 @@ void CachingAllocator::unmap(Block* block) {
   const auto bytes = static_cast<std::int64_t>(last - first);
   block = take_front(block, bytes);
   stats_.reserved -= bytes;
-  segment_events_.push_back({SegmentEvent::Kind::unmap, block->stream, first, bytes});
+  segment_events_.push_back({SegmentEvent::Kind::unmap, block->list->stream, first, bytes});
   block->state = State::unmapped;
   coalesce(block);
 }
@@ -427,16 +450,8 @@ void CachingAllocator::unmap(Block* block) {
 void CachingAllocator::release_segment(Block* block) {
   erase(block);
   stats_.reserved -= block->size;
-  segment_events_.push_back({SegmentEvent::Kind::free, block->stream, block->address, block->size});
+  segment_events_.push_back({SegmentEvent::Kind::free, block->list->stream, block->address, block->size});
   drop(block);
-}
-
-std::int64_t CachingAllocator::releasable_bytes() const {
-  std::int64_t bytes = 0;
-  for (const std::unique_ptr<FreeList>& list : lists_)
-    for (const Block* block = list->first(); block != nullptr; block = list->after(block))
-      if (is_segment(block)) bytes += block->size;
-  return bytes;
 }
 
 /// Gives back every segment that is free as a whole; of expandable segments, every page.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 /// PyTorch's CUDA caching allocator, block by block: c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator, of
@@ -30,6 +31,8 @@ struct MemoryStats {
 };
 
 class CachingAllocator {
+  class FreeList;
+
  public:
   enum class State : std::uint8_t {
     free,
@@ -50,11 +53,10 @@ class CachingAllocator {
   struct alignas(64) Block : Links {
     Block* prev = nullptr;  ///< neighbours in the segment; at its ends a wall, which is never free
     Block* next = nullptr;
-    std::int64_t requested = 0;  ///< of an allocated block
-    std::uint16_t bin = 0;       ///< of a free block
+    FreeList* list = nullptr;  ///< of its pool and stream: where it is while it is free
+    std::uint32_t owner = 0;   ///< of an allocated block: what its malloc was told
+    std::uint16_t bin = 0;     ///< of a free block
     State state = State::free;
-    std::uint8_t stream = 0;
-    bool small = false;           ///< of the small pool
     bool used_elsewhere = false;  ///< record_stream: another stream uses it too
   };
 
@@ -67,11 +69,15 @@ class CachingAllocator {
   };
 
   explicit CachingAllocator(const AllocatorOptions& options);
+  /// What `other` would be on a device of `usable_bytes` that could not give it the segment of `refused`, its newest
+  /// block: without that, and with the cached segments back. No free may wait. Without expandable segments.
+  CachingAllocator(const CachingAllocator& other, std::int64_t usable_bytes, const Block* refused);
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// Null when the device has no memory left, even after the cached segments went back to it.
-  Block* malloc(std::int64_t bytes, std::uint8_t stream);
+  /// Null when the device has no memory left, even after the cached segments went back to it. `owner`: by what the
+  /// caller knows the block.
+  Block* malloc(std::int64_t bytes, std::uint8_t stream, std::uint32_t owner = 0);
   void free(Block* block);
   /// What malloc and free at once would do: nothing, where a cached block serves (it is split and made whole again).
   /// The size of the block; 0 where none serves, and malloc has to be called.
@@ -83,11 +89,18 @@ class CachingAllocator {
   void empty_cache();
 
   const MemoryStats& stats() const { return stats_; }
-  /// What empty_cache would give back. Without expandable segments.
-  std::int64_t releasable_bytes() const;
-  /// All blocks, by address.
-  std::vector<const Block*> blocks() const;
+  /// All blocks, in no order.
+  template <class Visit>
+  void for_each_block(const Visit& visit) const {
+    for (const std::unique_ptr<Block[]>& chunk : chunks_) {
+      const std::size_t used = chunk == chunks_.back() ? chunk_used_ : kChunk;
+      for (Block& block : std::span(chunk.get(), used))
+        if (block.size > 0) visit(block);
+    }
+  }
   bool starts_segment(const Block& block) const { return block.prev == &wall_; }
+  std::uint8_t stream_of(const Block& block) const;
+  bool is_small(const Block& block) const;  ///< of the small pool
   const std::vector<SegmentEvent>& segment_events() const { return segment_events_; }
   /// num_alloc_retries: how often the cached segments had to go before the device could give more.
   int retries() const { return retries_; }
@@ -117,7 +130,8 @@ class CachingAllocator {
   /// block.
   class FreeList {
    public:
-    FreeList();
+    /// `min_rest`: a block is split where at least so much is left of it.
+    FreeList(bool small, std::uint8_t stream, std::int64_t min_rest);
     FreeList(const FreeList&) = delete;
     FreeList& operator=(const FreeList&) = delete;
 
@@ -128,6 +142,9 @@ class CachingAllocator {
     Block* after(const Block* block) const;
     Block* first() const { return first_from(0); }
 
+    const bool small;
+    const std::uint8_t stream;
+    const std::int64_t min_rest;
     std::vector<Block*> unmapped;  ///< by address
 
    private:
@@ -142,7 +159,6 @@ class CachingAllocator {
   };
 
   static std::size_t list_index(bool small, std::uint8_t stream) { return std::size_t{stream} * 2 + small; }
-  FreeList& list(const Block& block) { return *lists_[list_index(block.small, block.stream)]; }
   void add_stream(std::uint8_t stream);
   void insert_unmapped(Block* block);
   void erase_unmapped(Block* block);
@@ -157,13 +173,13 @@ class CachingAllocator {
   void free_block(Block* block);
   void process_events();
 
-  bool splits(const Block& block, std::int64_t size) const;
+  static bool splits(const Block& block, std::int64_t size);
   Block* best_fit(const FreeList& free_blocks, std::int64_t size);
-  Block* grow(std::int64_t size, bool small, std::uint8_t stream);
+  Block* grow(FreeList& list, std::int64_t size);
   bool take(std::int64_t size);
-  Block* new_segment(std::int64_t size, bool small, std::uint8_t stream, State state);
-  Block* expand(std::int64_t size, bool small, std::uint8_t stream);
-  Block* find_expandable(std::int64_t size, bool small, std::uint8_t stream);
+  Block* new_segment(FreeList& list, std::int64_t size, State state);
+  Block* expand(FreeList& list, std::int64_t size);
+  Block* find_expandable(FreeList& list, std::int64_t size);
   Block* map(Block* block, std::int64_t size);
   void unmap(Block* block);
   bool is_segment(const Block* block) const { return block->prev == &wall_ && block->next == &wall_; }

@@ -22,6 +22,28 @@ class Replayer {
     result_.highs.resize((log.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
   }
 
+  /// From an event on, which asks for `refused`: a device of `usable_bytes` does not give it at once.
+  Replayer(const Replayer& unlimited, std::int64_t usable_bytes, const CachingAllocator::Block* refused)
+      : log_(unlimited.log_),
+        options_{usable_bytes, false},
+        allocator_(unlimited.allocator_, usable_bytes, refused),
+        blocks_(new CachingAllocator::Block*[log_.storages.size()]) {
+    // Of the storages that are alive: nothing asks for others.
+    allocator_.for_each_block([this](CachingAllocator::Block& block) {
+      if (block.state == CachingAllocator::State::allocated) blocks_[block.owner] = &block;
+    });
+    reserved_ = allocator_.stats().reserved;
+    result_.block_bytes.resize(log_.storages.size());
+    result_.highs.resize((log_.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
+  }
+
+  Outcome run_from(std::uint32_t event) {
+    play(event, static_cast<std::uint32_t>(log_.events.size()));
+    const bool at_once = result_.out_of_memory && result_.out_of_memory->event == event;  // its own retry was counted
+    result_.retries = allocator_.retries() + !at_once;
+    return std::move(result_);
+  }
+
   Replay run() {
     const auto end = static_cast<std::uint32_t>(log_.events.size());
     const std::size_t phases = log_.phases.size();
@@ -94,13 +116,13 @@ class Replayer {
             continue;
           }
         }
-        CachingAllocator::Block* block = allocator_.malloc(bytes, event.stream);
+        CachingAllocator::Block* block = allocator_.malloc(bytes, event.stream, event.storage);
         if (block == nullptr) {
           if (allocator_.stats().reserved != reserved_) note_reserved(i);
           fail(i, bytes);
           break;
         }
-        if (allocator_.stats().reserved != reserved_) note_growth(i, bytes, *block, reserved_);
+        if (allocator_.stats().reserved != reserved_) note_growth(i, block);
         blocks_[event.storage] = block;
         result_.block_bytes[event.storage] = block->size;
         note(i, allocator_.stats().allocated);
@@ -121,17 +143,13 @@ class Replayer {
     phase_peak_reserved_ = std::max(phase_peak_reserved_, reserved_);
   }
 
-  /// `block` was given for `bytes`, after more had been asked of the device, which had given `before`.
-  void note_growth(std::uint32_t event, std::int64_t bytes, const CachingAllocator::Block& block, std::int64_t before) {
+  /// `block` was given, after more had been asked of the device.
+  void note_growth(std::uint32_t event, const CachingAllocator::Block* block) {
+    const std::int64_t before = result_.peak_reserved;
     note_reserved(event);
-    const bool first_beyond = reserved_ > result_.watched_bytes && before <= result_.watched_bytes && !beyond_watched_;
-    if (!first_beyond) return;
-    beyond_watched_ = true;
-    if (options_.expandable_segments) return;
-    // What would be left to the allocator once its cached segments are back: the new one is in use.
-    const MemoryStats left{allocator_.stats().allocated - block.size, before - allocator_.releasable_bytes()};
-    const std::int64_t segment = reserved_ - before, device_free = result_.watched_bytes - left.reserved;
-    if (segment > device_free) result_.refused_beyond_watched = {event, bytes, segment, device_free, left};
+    if (reserved_ <= result_.watched_bytes || result_.within_watched || options_.expandable_segments) return;
+    result_.within_watched = Replayer(*this, result_.watched_bytes, block).run_from(event);
+    result_.within_watched->peak_reserved = std::max(result_.within_watched->peak_reserved, before);
   }
 
   void fail(std::uint32_t event, std::int64_t bytes) {
@@ -145,7 +163,6 @@ class Replayer {
   CachingAllocator allocator_;
   std::unique_ptr<CachingAllocator::Block*[]> blocks_;  // of each storage that has been born
   std::int64_t reserved_ = 0;
-  bool beyond_watched_ = false;
   std::uint32_t phase_peak_event_ = kNever;
   std::int64_t phase_peak_reserved_ = 0;
   Replay result_;
@@ -159,8 +176,7 @@ Replay replay(const Log& log, const AllocatorOptions& options, std::int64_t watc
 
 Outcome replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited) {
   if (unlimited.peak_reserved <= options.usable_bytes && !unlimited.out_of_memory) return unlimited;
-  if (unlimited.refused_beyond_watched && unlimited.watched_bytes == options.usable_bytes)
-    return {unlimited.peak_reserved, 1, unlimited.refused_beyond_watched};
+  if (unlimited.within_watched && unlimited.watched_bytes == options.usable_bytes) return *unlimited.within_watched;
   return replay(log, options);
 }
 

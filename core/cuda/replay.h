@@ -46,18 +46,17 @@ struct Replay : Outcome {
   std::vector<std::int64_t> block_bytes;  ///< of each storage: rounded, with the slack of a block that was not split
   std::vector<Reserved> reserved;         ///< each change
   std::vector<High> highs;                ///< of events [0, kRun), [kRun, 2 kRun) ...
-  /// The first alloc that takes the device beyond `watched_bytes`, if a device of no more than that would refuse it
-  /// even with its cached segments back: then that is the whole difference between the two devices.
-  std::optional<OutOfMemory> refused_beyond_watched;
   std::int64_t watched_bytes = std::numeric_limits<std::int64_t>::max();
+  /// How the log fares on a device of `watched_bytes`, where that is another story: it was played there too, from the
+  /// first alloc that such a device refuses. Not with expandable segments.
+  std::optional<Outcome> within_watched;
 };
 
 Replay replay(const Log& log, const AllocatorOptions& options,
               std::int64_t watched_bytes = std::numeric_limits<std::int64_t>::max());
 
 /// What happens on a device that gives `options.usable_bytes`. Without a limit, nothing is asked of the device that a
-/// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer; so it is
-/// where it watched this limit and saw a refusal.
+/// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer.
 Outcome replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited);
 
 }  // namespace oometer

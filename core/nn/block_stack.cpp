@@ -62,15 +62,17 @@ class BlockStack::Stencil {
     Log& log = context_.log;
     const std::uint32_t events = last_.events();
     const StorageId storages = last_.storages();
-    for (std::uint32_t i = 0; i < events; ++i) {
-      Event event = log.events[last_.begin.event + i];
-      event.storage += steps_[i].storage;
-      event.module += steps_[i].module;
-      log.events.push_back(event);
+    const Step* step = steps_.data();
+    for (Event& event : append_again(log.events, last_.begin.event, events)) {
+      event.storage += step->storage;
+      event.module += step->module;
+      ++step;
     }
-    for (StorageId k = 0; k < storages; ++k) {
-      const StorageRecord& record = log.storages[last_.begin.storage + k];
-      log.storages.push_back(record.again(record.module + records_[k].module, events, records_[k].is_freed));
+    const RecordStep* record_step = records_.data();
+    for (StorageRecord& record : append_again(log.storages, last_.begin.storage, storages)) {
+      record.module += record_step->module;
+      record.move(events, record_step->is_freed);
+      ++record_step;
     }
     for (const std::uint32_t i : frees_) {
       const std::uint32_t at = last_.end.event + i;

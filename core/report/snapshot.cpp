@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "report/pickle_writer.h"
@@ -67,7 +68,7 @@ class Snapshot {
   bool allocate(const Event& event) {
     const std::int64_t bytes = log_.storages[event.storage].bytes;
     complete_frees();
-    Block* block = allocator_.malloc(bytes, event.stream);
+    Block* block = allocator_.malloc(bytes, event.stream, event.storage);
     write_segment_events();
     if (block == nullptr) {
       // Its address is what the device had left, its size the rounded request.
@@ -83,7 +84,7 @@ class Snapshot {
   void free(StorageId storage, Block* block) {
     const std::int64_t bytes = log_.storages[storage].bytes;
     const std::uint64_t address = block->address;
-    const std::uint8_t stream = block->stream;
+    const std::uint8_t stream = allocator_.stream_of(*block);
     blocks_[storage] = nullptr;
     write_event("free_requested", address, bytes, stream);
     if (block->used_elsewhere) {
@@ -151,32 +152,28 @@ class Snapshot {
 
   /// The state at the end: each segment, or each mapped stretch of an expandable one, with its blocks.
   void write_segments() {
-    std::map<const Block*, StorageId> owners;
-    for (StorageId id = 0; id < blocks_.size(); ++id) {
-      if (blocks_[id] != nullptr) owners[blocks_[id]] = id;
-    }
-    for (const Waiting& free : waiting_) waiting_storages_[free.address] = free.storage;
-
-    const std::vector<const Block*> blocks = allocator_.blocks();
+    std::vector<const Block*> blocks;
+    allocator_.for_each_block([&](const Block& block) { blocks.push_back(&block); });
+    std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) { return a->address < b->address; });
     out_.begin_list();
     for (auto begin = blocks.begin(); begin != blocks.end();) {
       auto end = begin + 1;
       if ((*begin)->state != State::unmapped) {
         while (end != blocks.end() && !allocator_.starts_segment(**end) && (*end)->state != State::unmapped) ++end;
-        write_segment({begin, end}, owners);
+        write_segment({begin, end});
       }
       begin = end;
     }
     out_.end_list();
   }
 
-  void write_segment(const std::vector<const Block*>& blocks, const std::map<const Block*, StorageId>& owners) {
+  void write_segment(std::span<const Block* const> blocks) {
     std::int64_t total = 0, allocated = 0, active = 0, requested = 0;
     for (const Block* block : blocks) {
       total += block->size;
       if (block->state == State::free) continue;
       active += block->size;
-      requested += block->requested;
+      requested += log_.storages[block->owner].bytes;
       if (block->state == State::allocated) allocated += block->size;
     }
     out_.begin_dict();
@@ -186,8 +183,8 @@ class Snapshot {
     out_.member("allocated_size", allocated);
     out_.member("active_size", active);
     out_.member("requested_size", requested);
-    out_.member("stream", std::int64_t{blocks.front()->stream});
-    out_.member("segment_type", blocks.front()->small ? "small" : "large");
+    out_.member("stream", std::int64_t{allocator_.stream_of(*blocks.front())});
+    out_.member("segment_type", allocator_.is_small(*blocks.front()) ? "small" : "large");
     out_.value("segment_pool_id");
     out_.pair(0, 0);
     out_.member("is_expandable", options_.expandable_segments);
@@ -196,25 +193,24 @@ class Snapshot {
     out_.end_list();
     out_.value("blocks");
     out_.begin_list();
-    for (const Block* block : blocks) write_block(*block, owners);
+    for (const Block* block : blocks) write_block(*block);
     out_.end_list();
     out_.end_dict();
   }
 
-  void write_block(const Block& block, const std::map<const Block*, StorageId>& owners) {
+  void write_block(const Block& block) {
     const bool waits = block.state == State::waiting;
     out_.begin_dict();
     out_.member("address", static_cast<std::int64_t>(block.address));
     out_.member("size", block.size);
-    out_.member("requested_size", block.state == State::free ? 0 : block.requested);
+    out_.member("requested_size", block.state == State::free ? 0 : log_.storages[block.owner].bytes);
     out_.member("state", block.state == State::free ? "inactive" : waits ? "active_pending_free" : "active_allocated");
     out_.value("frames");
     if (block.state == State::free) {
       out_.begin_list();
       out_.end_list();
     } else {
-      const StorageId owner = waits ? waiting_storages_.at(block.address) : owners.at(&block);
-      const std::uint32_t birth = log_.storages[owner].alloc_event;
+      const std::uint32_t birth = log_.storages[block.owner].alloc_event;
       std::size_t phase = 0;
       while (phase < log_.phases.size() && log_.phases[phase].first_event <= birth) ++phase;
       write_frames(log_.events[birth], phase);
@@ -244,7 +240,6 @@ class Snapshot {
   CachingAllocator allocator_;
   std::vector<Block*> blocks_;  // of each storage that is alive
   std::vector<Waiting> waiting_;
-  std::map<std::uint64_t, StorageId> waiting_storages_;  // by address
   std::map<std::tuple<ModuleId, OpId, std::size_t>, std::uint32_t> frames_;
   std::size_t segment_events_ = 0;
   std::size_t phase_ = 0;

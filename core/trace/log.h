@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +30,7 @@ enum class EventKind : std::uint8_t {
   empty_cache,    ///< torch.cuda.empty_cache(): cached whole segments go back to the driver
 };
 
-/// One event. 16 bytes: a step of LLaVA-1.5 7B has some twenty thousand.
+/// One event. 12 bytes: a step of LLaVA-1.5 7B has some twenty thousand.
 struct Event {
   StorageId storage = 0;
   ModuleId module = 0;
@@ -64,17 +67,9 @@ struct StorageRecord {
   bool recomputed = false;  ///< made while a checkpointed block was run again
 
   /// The same storage once more, `events` later.
-  StorageRecord again(ModuleId owner, std::uint32_t events, bool is_freed) const {
-    return {bytes,
-            alloc_event + events,
-            is_freed ? free_event + events : kNever,
-            owner,
-            shape,
-            ndim,
-            dtype,
-            role,
-            saved,
-            recomputed};
+  void move(std::uint32_t events, bool is_freed) {
+    alloc_event += events;
+    free_event = is_freed ? free_event + events : kNever;
   }
 };
 
@@ -114,6 +109,16 @@ struct Log {
   std::vector<Share> shares;  ///< a storage's stand together; what they leave is its record's module's
   bool overflow = false;      ///< some size did not fit 63 bits: the log is not to be believed
 };
+
+/// Writes items [first, first + count) once more at the end; where they lie now.
+template <class Item>
+std::span<Item> append_again(std::vector<Item>& items, std::size_t first, std::size_t count) {
+  const std::size_t at = items.size();
+  items.resize(at + count);
+  std::copy_n(items.begin() + static_cast<std::ptrdiff_t>(first), count,
+              items.begin() + static_cast<std::ptrdiff_t>(at));
+  return std::span(items).subspan(at);
+}
 
 /// "language_model.layers.0.mlp" of a module; "" for the model itself.
 std::string module_path(const Log& log, ModuleId module);

@@ -53,21 +53,18 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
-  for (std::uint32_t i = first_event_; i < last_event_; ++i) {
-    Event event = log.events[i];
-    event.storage += is_own(event.storage) ? storages : 0;
-    log.events.push_back(event);
-  }
+  const StorageId own = last_storage_ - first_storage_;
+  for (Event& event : append_again(log.events, first_event_, last_event_ - first_event_))
+    event.storage += event.storage - first_storage_ < own ? storages : 0;
   std::int64_t left_bytes = 0;
-  for (StorageId id = first_storage_; id < last_storage_; ++id) {
-    const StorageRecord& first = log.storages[id];
-    const bool stays = first.free_event >= last_event_;
-    left_bytes += stays ? Context::rounded(first.bytes) : 0;
-    log.storages.push_back(first.again(first.module, events, !stays));
+  for (StorageRecord& record : append_again(log.storages, first_storage_, own)) {
+    const bool stays = record.free_event >= last_event_;
+    left_bytes += stays ? Context::rounded(record.bytes) : 0;
+    record.move(events, !stays);
   }
   context_.change_allocated(left_bytes);
 
-  std::vector<Storage> again(last_storage_ - first_storage_);
+  std::vector<Storage> again(own);
   for (const Left& left : left_) {
     Storage& storage = again[left.storage - first_storage_];
     if (!storage) storage = context_.resume(left.storage + storages);

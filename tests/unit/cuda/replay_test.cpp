@@ -132,7 +132,7 @@ TEST_CASE("A limit that was watched is answered as one that was played") {
       CHECK(watching.peak_reserved == peak);
       const Replay played = replay(history.log, {limit});
       const Outcome outcome = replay_within(history.log, {limit}, watching);
-      seen += watching.refused_beyond_watched.has_value();
+      seen += watching.within_watched.has_value();
       CHECK(outcome.retries == played.retries);
       REQUIRE(outcome.out_of_memory.has_value() == played.out_of_memory.has_value());
       if (!outcome.out_of_memory) {
