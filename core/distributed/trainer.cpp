@@ -1,14 +1,14 @@
 #include "distributed/trainer.h"
 
 #include "distributed/ddp.h"
-#include "distributed/zero2.h"
+#include "distributed/zero_1_and_2.h"
 
 namespace oometer {
 
 std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training,
                                       const ParallelConfig& parallel, std::int64_t usable_bytes) {
   if (parallel.strategy == Strategy::deepspeed)
-    return std::make_unique<DeepSpeedZero2>(context, model, training, parallel, usable_bytes);
+    return std::make_unique<DeepSpeedZeroOptimizer>(context, model, training, parallel, usable_bytes);
   if (parallel.strategy == Strategy::ddp)
     return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp);
   return std::make_unique<Trainer>(context, model, training);

@@ -412,9 +412,9 @@ void refuse_offload(ConfigReader& zero, std::string_view key) {
 }
 
 void check_stage(ConfigReader& reader, std::string_view key, std::int64_t stage) {
-  if (stage != 2) {
+  if (stage != 1 && stage != 2) {
     reader.fail_found(key, "not-modelled",
-                      "ZeRO " + std::to_string(stage) + " " + kNotModelledYet + ": 2 belongs here");
+                      "ZeRO " + std::to_string(stage) + " " + kNotModelledYet + ": 1 or 2 belongs here");
   }
 }
 
@@ -520,9 +520,10 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   return config;
 }
 
-/// LLaVA's scripts/zero2.json (v1.2.2): what `zero_stage` 2 alone means.
-DeepSpeedConfig llava_zero2(std::int64_t hidden_size) {
+/// LLaVA's scripts/zero2.json (v1.2.2): what `zero_stage` alone means.
+DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
   DeepSpeedConfig config;
+  config.zero_stage = stage;
   config.overlap_comm = true;
   config.reduce_bucket_size = hidden_size * hidden_size;
   return config;
@@ -601,7 +602,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
             "the ds_config says " + std::to_string(config.deepspeed.zero_stage) + ": leave one of them out");
       }
     } else if (stage) {
-      config.deepspeed = llava_zero2(hidden_size);
+      config.deepspeed = llava_zero(*stage, hidden_size);
     } else {
       reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
     }

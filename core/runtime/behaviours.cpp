@@ -105,6 +105,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
 
   b.zero_flattens_on_gpu = ds >= Version{0, 16, 0};
   b.zero_optimizer_states_at_init = ds < Version{0, 14, 0};
+  b.zero1_reduces_after_backward = ds < Version{0, 14, 0};
   b.zero_buckets_at_first_gradient = ds >= Version{0, 16, 0};
   b.zero_post_accumulate_hooks = ds >= Version{0, 16, 0};
   b.zero_leaves_placeholders = ds >= Version{0, 14, 0};
@@ -112,6 +113,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.zero_checks_overflow_always = ds >= Version{0, 16, 0};
   b.zero_norm_on_host = ds < Version{0, 14, 0};
   b.deepspeed_clips_by_default = ds >= Version{0, 16, 0};
+  b.deepspeed_halves_buffers = ds < Version{0, 16, 0};
   b.deepspeed_keeps_losses = ds >= Version{0, 14, 0} && ds < Version{0, 16, 0};
   return b;
 }

@@ -190,6 +190,9 @@ struct Behaviours {
   /// ZeRO 1/2 asks the device for its free memory and flattens a group there if it fits; else through host memory
   /// (stage_1_and_2.py, __init__; 0.16 and later). Before: always through host memory (`move_to_cpu`).
   bool zero_flattens_on_gpu = true;
+  /// Stage 1 goes without overlap_comm, contiguous_gradients and round_robin_gradients, whatever the configuration says
+  /// (engine.py, _configure_zero_optimizer, "meaningless in stage 1"; 0.12.6, not 0.14.4).
+  bool zero1_reduces_after_backward = false;
   /// initialize_optimizer_states calls optimizer.step(): the moments are born at initialisation (0.12.6); later
   /// versions leave them to the first real step (0.14.4, 0.19.8).
   bool zero_optimizer_states_at_init = false;
@@ -212,6 +215,9 @@ struct Behaviours {
   /// `gradient_clipping` is 1.0 where the configuration has none (runtime/constants.py, GRADIENT_CLIPPING_DEFAULT;
   /// 0.19.8); before 0, no clipping (0.12.6, 0.14.4).
   bool deepspeed_clips_by_default = true;
+  /// The engine turns the model's buffers into halves too, by module.bfloat16() or half() (engine.py,
+  /// _configure_distributed_model; 0.12.6, 0.14.4, not 0.19.8, which casts parameters alone).
+  bool deepspeed_halves_buffers = false;
   /// The engine keeps the mean loss until the step (`self.losses`, engine.py; 0.14.4; not 0.12.6, 0.19.8).
   bool deepspeed_keeps_losses = false;
 

@@ -86,7 +86,8 @@ PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tenso
   Tensor freqs;
   if (kind == Rotary::pointwise) {
     freqs = std::move(positions);
-    freqs = mul(freqs, inv_freq);
+    const Tensor inverse = to(inv_freq, DType::float32);
+    freqs = mul(freqs, inverse);
   } else {
     const Scoped<bool> without_autocast(context.autocast.enabled, false);
     freqs = transpose(matmul(expand(unsqueeze(unsqueeze(inv_freq, 0), 2), {rows, half, 1}), positions), 1, 2);

@@ -220,7 +220,7 @@ std::vector<Bad> bad_jobs() {
              "inconsistent", "/parallel/ddp/lazy_bucket_allocation"),
       member(R"("parallel": {"strategy": "deepspeed", "zero_stage": 2, "ddp": {}})", "inconsistent", "/parallel/ddp"),
       member(R"("parallel": {"strategy": "deepspeed"})", "missing", "/parallel/zero_stage"),
-      member(R"("parallel": {"strategy": "deepspeed", "zero_stage": 3})", "not-modelled", "/parallel/zero_stage"),
+      member(R"("parallel": {"strategy": "deepspeed", "zero_stage": 0})", "not-modelled", "/parallel/zero_stage"),
       member(R"("parallel": {"zero_stage": 2})", "inconsistent", "/parallel/zero_stage"),
       member(zero2 + R"(, "rank": 4})", "out-of-range", "/parallel/rank"),
       member(zero2 + R"(}, "gpu": {"count": 8})", "inconsistent", "/gpu/count"),

@@ -121,6 +121,7 @@ export const FIELDS: readonly Field[] = [
     choices: choices(
       ['none', 'None', 'One GPU holds everything.'],
       ['ddp', 'DDP', 'Each GPU has its own samples, and holds everything.'],
+      ['zero1', 'DeepSpeed ZeRO-1', 'Each GPU has its own samples; optimizer states are spread over all.'],
       [
         'zero2',
         'DeepSpeed ZeRO-2',

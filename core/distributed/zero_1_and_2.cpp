@@ -1,4 +1,4 @@
-#include "distributed/zero2.h"
+#include "distributed/zero_1_and_2.h"
 
 #include <algorithm>
 
@@ -31,36 +31,40 @@ Tensor is_infinite(const Tensor& x) {
 
 }  // namespace
 
-void DeepSpeedZero2::GradientList::release() {
+void DeepSpeedZeroOptimizer::GradientList::release() {
   // CPython takes a list apart from its end.
   tensors.clear();
   counts.clear();
 }
 
-DeepSpeedZero2::DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training,
-                               const ParallelConfig& parallel, std::int64_t usable_bytes)
+DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, const TrainingConfig& training,
+                                               const ParallelConfig& parallel, std::int64_t usable_bytes)
     : Trainer(context, model, training),
       config_(parallel.deepspeed),
+      partitions_gradients_(config_.zero_stage == 2),
       world_(parallel.world_size()),
       usable_bytes_(usable_bytes),
       wanted_rank_(parallel.rank),
       dtype_(weight_dtype(training.precision)) {
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
+  if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
+    config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
 }
 
-DeepSpeedZero2::~DeepSpeedZero2() {
+DeepSpeedZeroOptimizer::~DeepSpeedZeroOptimizer() {
   if (context_.gradients == this) context_.gradients = nullptr;
 }
 
-std::uint8_t DeepSpeedZero2::reduction_stream() const {
+std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
   return config_.overlap_comm ? kReductionStream : context_.stream;
 }
 
 // --- initialisation --------------------------------------------------------------------------------------------------
 
-void DeepSpeedZero2::initialize() {
+void DeepSpeedZeroOptimizer::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
+  if (context_.behaviours.deepspeed_halves_buffers) halve_buffers();
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
     Group& group = groups_.emplace_back();
@@ -84,8 +88,19 @@ void DeepSpeedZero2::initialize() {
   context_.gradients = this;
 }
 
+/// module.bfloat16(), _configure_distributed_model
+void DeepSpeedZeroOptimizer::halve_buffers() {
+  for (const Tensor& buffer : model_.buffers) {
+    if (!is_floating_point(buffer.dtype()) || buffer.dtype() == dtype_) continue;
+    const ModuleScope scope(context_, context_.record(buffer)->module);
+    const Tensor half = empty(context_, Op::to_copy, buffer.sizes(), dtype_, Role::buffer);
+    buffer->dtype = dtype_;
+    set_data(buffer, half);
+  }
+}
+
 /// The group's parameters become views of one buffer.
-void DeepSpeedZero2::flatten(Group& group) {
+void DeepSpeedZeroOptimizer::flatten(Group& group) {
   const Behaviours& b = context_.behaviours;
   const FlatLayout& layout = group.layout;
   if (b.zero_flattens_on_gpu) context_.empty_cache();
@@ -116,7 +131,7 @@ void DeepSpeedZero2::flatten(Group& group) {
 }
 
 /// `partition.detach().clone().to(dtype=torch.float32)`
-void DeepSpeedZero2::make_master(Group& group) {
+void DeepSpeedZeroOptimizer::make_master(Group& group) {
   Tensor partition = empty(context_, Op::clone, {group.layout.partition}, dtype_);
   group.master = to(partition, DType::float32);
   partition.reset();
@@ -125,7 +140,7 @@ void DeepSpeedZero2::make_master(Group& group) {
     context_.share(group.master, group.parameters[i].module, group.layout.share(i, rank_));
 }
 
-void DeepSpeedZero2::initialize_optimizer_states() {
+void DeepSpeedZeroOptimizer::initialize_optimizer_states() {
   for (Group& group : groups_) {
     group.master->grad = empty(context_, Op::zeros, {group.layout.partition}, DType::float32);
     context_.set_role(group.master->grad, Role::gradient, kModel);
@@ -136,7 +151,8 @@ void DeepSpeedZero2::initialize_optimizer_states() {
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-void DeepSpeedZero2::backward(const Tensor& loss, bool last_micro_step) {
+void DeepSpeedZeroOptimizer::backward(const Tensor& loss, bool last_micro_step) {
+  last_micro_step_ = last_micro_step;
   const Behaviours& b = context_.behaviours;
   if (b.zero_buckets_at_first_gradient) {
     // DeepSpeedEngine.backward (0.19.8): the loss is divided by the accumulation steps, be it by 1, and scaled.
@@ -169,23 +185,29 @@ void DeepSpeedZero2::backward(const Tensor& loss, bool last_micro_step) {
 }
 
 /// setup_buckets. With overlap_comm there are two: one fills while the other is reduced.
-void DeepSpeedZero2::allocate_buckets() {
+void DeepSpeedZeroOptimizer::allocate_buckets() {
   bucket_ = 0;
+  buckets_.clear();
   if (!config_.contiguous_gradients) return;
   for (int i = 0; i < (config_.overlap_comm ? 2 : 1); ++i)
     buckets_.push_back(empty(context_, Op::bucket, {config_.reduce_bucket_size}, dtype_, Role::gradient));
 }
 
-/// reduce_independent_p_g_buckets_and_remove_grads: a gradient is there.
-void DeepSpeedZero2::gradient_ready(const Tensor& tensor) {
+/// process_gradients. Stage 1 reduces in the last micro-step only, and without overlap when backward is over.
+void DeepSpeedZeroOptimizer::gradient_ready(const Tensor& tensor) {
   const auto found = places_.find(tensor.get());
   if (found == places_.end()) return;
-  const Place place = found->second;
-  const std::int64_t numel = tensor.numel();
   const ModuleScope scope(context_, kModel);
   // The flat buffer belongs to the model; the gradient is still its parameter's.
-  context_.set_role(tensor->grad, Role::gradient, parameter(place).module);
+  context_.set_role(tensor->grad, Role::gradient, parameter(found->second).module);
   if (buckets_.empty()) allocate_buckets();
+  if (partitions_gradients_ || (config_.overlap_comm && last_micro_step_)) add_to_bucket(found->second);
+}
+
+/// reduce_independent_p_g_buckets_and_remove_grads
+void DeepSpeedZeroOptimizer::add_to_bucket(const Place& place) {
+  const Tensor& tensor = parameter(place).tensor;
+  const std::int64_t numel = tensor.numel();
   if (bucket_elements_ + numel > config_.reduce_bucket_size) {
     reduce_bucket();
     if (config_.contiguous_gradients && config_.overlap_comm) bucket_ = 1 - bucket_;
@@ -201,7 +223,7 @@ void DeepSpeedZero2::gradient_ready(const Tensor& tensor) {
 }
 
 /// average_tensor: the bucket is cut by the ranks that own its parts; the parts are joined, reduced and put back.
-void DeepSpeedZero2::average(const Tensor& bucket) {
+void DeepSpeedZeroOptimizer::average(const Tensor& bucket) {
   if (!config_.reduce_scatter) return;  // all-reduced in place
   const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
   const bool records = config_.overlap_comm && context_.behaviours.zero_records_streams;
@@ -240,7 +262,7 @@ void DeepSpeedZero2::average(const Tensor& bucket) {
 }
 
 /// copy_grads_in_partition: one buffer takes the gradients of all groups.
-void DeepSpeedZero2::keep_gradient(const Place& place) {
+void DeepSpeedZeroOptimizer::keep_gradient(const Place& place) {
   if (!grads_in_partition_) {
     std::int64_t total = 0;
     for (const Group& group : groups_) total += group.layout.touched(rank_);
@@ -250,7 +272,7 @@ void DeepSpeedZero2::keep_gradient(const Place& place) {
 }
 
 /// reduce_ipg_grads
-void DeepSpeedZero2::reduce_bucket() {
+void DeepSpeedZeroOptimizer::reduce_bucket() {
   const Behaviours& b = context_.behaviours;
   // Local names that hold an extra-large gradient until the function returns: the tensor, and since 0.16 also a view of
   // its storage, which outlives the move into the partition.
@@ -272,13 +294,14 @@ void DeepSpeedZero2::reduce_bucket() {
   }
   const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
   for (const Place& place : bucket_places_) {
-    if (!groups_[place.group].layout.touches(place.index, rank_)) {
+    const bool is_mine = groups_[place.group].layout.touches(place.index, rank_);
+    if (!is_mine && partitions_gradients_) {
       // What a side stream may still read is let go at the next reduction.
       if (config_.overlap_comm && !config_.contiguous_gradients)
         reduced_.push_back(place);
       else
         parameter(place).tensor->grad.reset();
-    } else if (config_.contiguous_gradients)
+    } else if (is_mine && config_.contiguous_gradients)
       keep_gradient(place);
   }
   bucket_places_.clear();
@@ -286,13 +309,13 @@ void DeepSpeedZero2::reduce_bucket() {
 }
 
 /// _clear_previous_reduced_grads: gradients of other ranks' partitions.
-void DeepSpeedZero2::clear_reduced() {
+void DeepSpeedZeroOptimizer::clear_reduced() {
   for (const Place& place : reduced_) parameter(place).tensor->grad.reset();
   reduced_.clear();
 }
 
 /// get_all_grad_tensors: zeros stand for what received no gradient.
-TensorList DeepSpeedZero2::partition_gradients(const Group& group) {
+TensorList DeepSpeedZeroOptimizer::partition_gradients(const Group& group) {
   TensorList gradients;
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     if (!group.layout.touches(i, rank_)) continue;
@@ -309,7 +332,8 @@ TensorList DeepSpeedZero2::partition_gradients(const Group& group) {
 
 /// get_flat_partition(return_tensor_list=True): views, and zeros for what the partition lacks. In the flat order, which
 /// round-robin changes, only the last can leave a gap.
-DeepSpeedZero2::GradientList DeepSpeedZero2::flat_partition(const Group& group, const TensorList& gradients) {
+DeepSpeedZeroOptimizer::GradientList DeepSpeedZeroOptimizer::flat_partition(const Group& group,
+                                                                            const TensorList& gradients) {
   GradientList list;
   std::int64_t size = 0;
   std::size_t next = 0;
@@ -327,9 +351,14 @@ DeepSpeedZero2::GradientList DeepSpeedZero2::flat_partition(const Group& group, 
 }
 
 /// independent_gradient_partition_epilogue, then the parameters' gradients are let go.
-void DeepSpeedZero2::epilogue(bool last_micro_step) {
+void DeepSpeedZeroOptimizer::epilogue(bool last_micro_step) {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
+  if (!partitions_gradients_ && !last_micro_step) return;
+  if (!partitions_gradients_ && !config_.overlap_comm)  // reduce_gradients
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      for (std::size_t j = 0; j < groups_[i].parameters.size(); ++j)
+        if (groups_[i].parameters[j].tensor->grad) add_to_bucket({i, j});
   reduce_bucket();
   clear_reduced();
   {
@@ -358,7 +387,7 @@ void DeepSpeedZero2::epilogue(bool last_micro_step) {
 // --- step ------------------------------------------------------------------------------------------------------------
 
 /// has_overflow: is any gradient of the partition not finite?
-void DeepSpeedZero2::check_overflow() {
+void DeepSpeedZeroOptimizer::check_overflow() {
   const Behaviours& b = context_.behaviours;
   if (!b.zero_checks_overflow_always && training_.precision != Precision::fp16) return;
   Tensor count, overflow;
@@ -401,7 +430,7 @@ void DeepSpeedZero2::check_overflow() {
 }
 
 /// get_grad_norm_direct: each gradient goes through a float64 copy (get_norm_dtype).
-Tensor DeepSpeedZero2::group_norm(const Group& group) {
+Tensor DeepSpeedZeroOptimizer::group_norm(const Group& group) {
   const Behaviours& b = context_.behaviours;
   // zip(gradients, params) leaves out the zeros behind the last gradient.
   std::size_t count = 0;
@@ -467,7 +496,7 @@ Tensor DeepSpeedZero2::group_norm(const Group& group) {
 }
 
 /// scaled_global_norm. Null where it is a number on the host.
-Tensor DeepSpeedZero2::global_norm() {
+Tensor DeepSpeedZeroOptimizer::global_norm() {
   const Behaviours& b = context_.behaviours;
   TensorList norms;
   for (const Group& group : groups_) norms.push_back(group_norm(group));
@@ -495,7 +524,7 @@ Tensor DeepSpeedZero2::global_norm() {
 }
 
 /// unscale_and_clip_grads: scalars; the gradient itself is scaled in place.
-void DeepSpeedZero2::clip(const Tensor& norm) {
+void DeepSpeedZeroOptimizer::clip(const Tensor& norm) {
   if (!norm || (config_.gradient_clipping <= 0 && !context_.behaviours.deepspeed_clips_by_default)) return;
   const auto next = [&](Op op) { return scalar(context_, op, DType::float32); };
   Tensor coefficient = next(Op::div);
@@ -507,7 +536,7 @@ void DeepSpeedZero2::clip(const Tensor& norm) {
   inverse = next(Op::mul);
 }
 
-void DeepSpeedZero2::step_group(std::size_t index, const Tensor& norm) {
+void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
   Group& group = groups_[index];
   const std::int64_t partition = group.layout.partition;
   // flatten: torch.cat, but of one tensor a mere view.
@@ -522,7 +551,7 @@ void DeepSpeedZero2::step_group(std::size_t index, const Tensor& norm) {
   group.master->grad.reset();
 }
 
-void DeepSpeedZero2::step() {
+void DeepSpeedZeroOptimizer::step() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
   check_overflow();

@@ -12,14 +12,14 @@
 
 namespace oometer {
 
-/// Training under DeepSpeed ZeRO stage 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6, 0.14.4
-/// and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives
+/// Training under DeepSpeed ZeRO stage 1 or 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6,
+/// 0.14.4 and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives
 /// themselves work in place: nothing else of them is in PyTorch's allocator.
-class DeepSpeedZero2 final : public Trainer, private GradientListener {
+class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
  public:
-  DeepSpeedZero2(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
-                 std::int64_t usable_bytes);
-  ~DeepSpeedZero2() override;
+  DeepSpeedZeroOptimizer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
+                         std::int64_t usable_bytes);
+  ~DeepSpeedZeroOptimizer() override;
 
   void initialize() override;
   void backward(const Tensor& loss, bool last_micro_step) override;
@@ -50,8 +50,10 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   };
 
   void gradient_ready(const Tensor& parameter) override;
+  void add_to_bucket(const Place& place);
 
   // initialisation
+  void halve_buffers();
   void flatten(Group& group);
   void make_master(Group& group);
   void initialize_optimizer_states();
@@ -76,7 +78,8 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   std::uint8_t reduction_stream() const;
   Parameter& parameter(const Place& place) { return groups_[place.group].parameters[place.index]; }
 
-  const DeepSpeedConfig& config_;
+  DeepSpeedConfig config_;
+  bool partitions_gradients_;  ///< stage 2
   std::int64_t world_, usable_bytes_, rank_ = 0;
   std::optional<std::int64_t> wanted_rank_;
   DType dtype_;
@@ -89,7 +92,8 @@ class DeepSpeedZero2 final : public Trainer, private GradientListener {
   std::int64_t bucket_elements_ = 0;
   std::vector<Place> bucket_places_;
   std::vector<Place> reduced_;  ///< previous_reduced_grads
-  bool extra_large_ = false;    ///< it holds one gradient larger than itself
+  bool last_micro_step_ = true;
+  bool extra_large_ = false;  ///< it holds one gradient larger than itself
   Tensor grads_in_partition_;
 
   Tensor losses_, global_grad_norm_;  ///< the engine's

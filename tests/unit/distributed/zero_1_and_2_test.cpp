@@ -1,5 +1,6 @@
-#include "distributed/zero2.h"
+#include "distributed/zero_1_and_2.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
@@ -72,6 +73,38 @@ TEST_CASE("Between steps: 2 P + (4 + 8) P / N, no gradient", "[distributed]") {
   // The fused kernel keeps a step counter for each of the two groups.
   CHECK(alive(log, Role::optimizer_state, begin) == 12 * flat / world + 2 * 4);
   CHECK(alive(log, Role::gradient, begin) == 0);
+}
+
+TEST_CASE("Stage 1 keeps as much as stage 2 between steps; without overlap all gradients until backward is over",
+          "[distributed]") {
+  const auto run = [](const std::string& options) {
+    return log_of(R"("strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": {)" + options + "}}");
+  };
+  const std::string bucket = R"(, "reduce_bucket_size": 5000)";
+  const Log stage2 = run(R"("stage": 2)" + bucket), stage1 = run(R"("stage": 1)" + bucket);
+  for (const Role role : {Role::parameter, Role::optimizer_state, Role::gradient})
+    CHECK(alive(stage1, role, phase_begin(stage1, PhaseName::forward, 2)) ==
+          alive(stage2, role, phase_begin(stage2, PhaseName::forward, 2)));
+  const auto most_gradients = [](const Log& log) {
+    std::int64_t most = 0;
+    const std::uint32_t end = phase_begin(log, PhaseName::optimizer, 1);
+    for (std::uint32_t i = phase_begin(log, PhaseName::backward, 1); i <= end; ++i)
+      most = std::max(most, alive(log, Role::gradient, i));
+    return most;
+  };
+  const std::int64_t all = 2 * (kMatrices + kNorms);
+  CHECK(most_gradients(stage1) >= all);
+  CHECK(most_gradients(stage2) < all);
+  CHECK(most_gradients(run(R"("stage": 1, "overlap_comm": true)" + bucket)) < most_gradients(stage1));
+}
+
+TEST_CASE("Stage 1 reduces in the last micro-step only", "[distributed]") {
+  const Log log =
+      log_of(R"("strategy": "deepspeed", "data": 2, "zero_stage": 1)", R"(, "gradient_accumulation_steps": 2)");
+  std::uint32_t second = 0;  // where the second micro-step's forward begins
+  for (const PhaseMark& phase : log.phases)
+    if (phase.name == PhaseName::forward && phase.iteration == 1) second = phase.first_event;
+  CHECK(alive(log, Role::gradient, second) >= 2 * (kMatrices + kNorms));
 }
 
 TEST_CASE("DeepSpeed 0.12.6 makes the moments at initialisation", "[distributed]") {
