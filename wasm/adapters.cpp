@@ -3,6 +3,7 @@
 #include <emscripten/em_js.h>
 #include <emscripten/heap.h>
 
+#include "advice/advice.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "report/json.h"
@@ -60,6 +61,8 @@ emscripten::val snapshot(const std::string& job) {
   if (!pickle) return emscripten::val(error_json(pickle.error()));
   return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
 }
+
+std::string advise(const std::string& job) { return advise_json(job); }
 
 std::string presets() {
   JsonWriter json;

@@ -12,6 +12,7 @@ std::string summary(const std::string& job);
 std::string tree(const std::string& job);
 emscripten::val series(const std::string& job);
 emscripten::val snapshot(const std::string& job);
+std::string advise(const std::string& job);
 std::string presets();
 std::string version_text();
 double heap_bytes();

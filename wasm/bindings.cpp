@@ -9,6 +9,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   emscripten::function("tree", &oometer::wasm::tree);
   emscripten::function("series", &oometer::wasm::series);
   emscripten::function("snapshot", &oometer::wasm::snapshot);
+  emscripten::function("advise", &oometer::wasm::advise);
   emscripten::function("presets", &oometer::wasm::presets);
   emscripten::function("version", &oometer::wasm::version_text);
   emscripten::function("heapBytes", &oometer::wasm::heap_bytes);

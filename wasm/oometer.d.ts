@@ -10,6 +10,12 @@ export interface Oometer {
   series(job: string): Series | string;
   /** The job's memory snapshot, a pickle that https://pytorch.org/memory_viz opens; the error as JSON text. */
   snapshot(job: string): Uint8Array<ArrayBuffer> | string;
+  /**
+   * What would help: `{largest_micro_batch, longest_sequence, fewest_gpus, changes: [{label, change, peak, verdict, saves, costs}],
+   * combination: {labels, change, peak, verdict} | null}`, or the error. `change` is a JSON merge patch on the job; a number is
+   * null where there is none. Executes a hundred jobs.
+   */
+  advise(job: string): string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "advice/advice.h"
+#include "cli/advice_table.h"
 #include "cli/event_log.h"
 #include "cli/format.h"
 #include "cli/options.h"
@@ -33,10 +35,9 @@ int bad_input(const std::string& pointer, const std::string& message) {
   return kBadInput;
 }
 
-/// The job's report, handed to `use` if there is one.
+/// An answer of the core, handed to `use` unless it is an error.
 template <typename Use>
-int with_report(const JobOptions& options, const Use& use) {
-  const std::string text = estimate_json(options.job());
+int with_answer(const std::string& text, const Use& use) {
   const nlohmann::ordered_json report = nlohmann::ordered_json::parse(text);
   if (const auto error = report.find("error"); error != report.end()) {
     return bad_input(error->at("pointer").get<std::string>(), error->at("message").get<std::string>());
@@ -45,17 +46,24 @@ int with_report(const JobOptions& options, const Use& use) {
 }
 
 int run_estimate(const JobOptions& options, bool json) {
-  return with_report(options, [&](const std::string& text, const nlohmann::ordered_json& report) {
+  return with_answer(estimate_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
     return kFits;
   });
 }
 
 int run_check(const JobOptions& options, bool strict) {
-  return with_report(options, [&](const std::string&, const nlohmann::ordered_json& report) {
+  return with_answer(estimate_json(options.job()), [&](const std::string&, const nlohmann::ordered_json& report) {
     print(verdict_line(report));
     const std::string verdict = report.at("verdict").get<std::string>();
     return verdict == "fits" || (verdict == "tight" && !strict) ? kFits : kDoesNotFit;
+  });
+}
+
+int run_advise(const JobOptions& options, bool json) {
+  return with_answer(advise_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& advice) {
+    print(json ? text : advice_table(advice));
+    return kFits;
   });
 }
 
@@ -103,6 +111,10 @@ int run(int argc, char** argv) {
   bool strict = false;
   check->add_flag("--strict", strict, "a tight fit is not enough");
 
+  CLI::App* advise = app.add_subcommand("advise", "print how far a job can go, and what would make it fit");
+  const JobOptions advise_options(*advise);
+  advise->add_flag("--json", json, "the whole answer, as JSON");
+
   CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that are known by name");
 
   CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot that PyTorch's memory viewer opens");
@@ -122,6 +134,7 @@ int run(int argc, char** argv) {
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (log->parsed()) return run_log(log_options);
+  if (advise->parsed()) return run_advise(advise_options, json);
   if (check->parsed()) return run_check(check_options, strict);
   return run_estimate(estimate_options, json);
 }

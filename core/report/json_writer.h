@@ -40,6 +40,9 @@ class JsonWriter {
   void value(std::string_view string);
   void value(const char* string) { value(std::string_view(string)); }
 
+  /// A value that is JSON already.
+  void raw(std::string_view text) { literal(text); }
+
   template <typename T>
   void member(std::string_view name, const T& content) {
     key(name);

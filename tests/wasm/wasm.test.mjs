@@ -125,6 +125,12 @@ test("a snapshot is the command's, and nothing of it points into the heap", () =
   for (const job of errors) assert.equal(oometer.snapshot(job), oometer.estimate(job));
 });
 
+test("advice is the command's", () => {
+  const expected = execFileSync(native, ["advise", "--json", "-"], { input: example, encoding: "utf8" }).trimEnd();
+  assert.equal(oometer.advise(example), expected);
+  for (const job of errors) assert.equal(oometer.advise(job), oometer.estimate(job));
+});
+
 test("presets are listed by name", () => {
   const { models, gpus } = JSON.parse(oometer.presets());
   assert.ok(models.some(({ id }) => id === "llava-1.5-7b"));

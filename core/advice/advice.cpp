@@ -1,0 +1,114 @@
+#include "advice/advice.h"
+
+#include <algorithm>
+
+#include "advice/changes.h"
+#include "advice/combination.h"
+#include "advice/largest.h"
+#include "advice/trial.h"
+#include "config/reader.h"
+#include "job/estimate.h"
+#include "job/parse.h"
+#include "report/json_writer.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+/// The single changes that help: each saves, or is a GPU on which the job fits.
+std::vector<TriedChange> single_changes(const json& document, const Trial& now, const std::vector<Choice>& choices) {
+  std::vector<TriedChange> tried;
+  for (const Choice& choice : choices) {
+    if (choice.first_that_fits && now.fits) continue;
+    for (const Change& change : choice.changes) {
+      const std::optional<Trial> trial = try_job(patched(document, change.patch));
+      if (!trial) continue;
+      const std::int64_t saves = now.total - trial->total;
+      if (choice.first_that_fits ? trial->fits : saves > 0 || (trial->fits && !now.fits))
+        tried.push_back({change.label, change.costs, text_of(change.patch), *trial, saves});
+      if (choice.first_that_fits && trial->fits) break;
+    }
+  }
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const TriedChange& a, const TriedChange& b) { return a.saves > b.saves; });
+  return tried;
+}
+
+void write_number(JsonWriter& json, const char* key, const std::optional<std::int64_t>& number) {
+  json.key(key);
+  if (number) {
+    json.value(*number);
+  } else {
+    json.null();
+  }
+}
+
+void write_change(JsonWriter& json, const std::string& change, const Trial& trial) {
+  json.key("change");
+  json.raw(change);
+  json.member("peak", trial.total);
+  json.member("verdict", verdict_name(trial.verdict));
+}
+
+std::string to_json(const Advice& advice) {
+  JsonWriter json;
+  json.begin_object();
+  write_number(json, "largest_micro_batch", advice.largest_micro_batch);
+  write_number(json, "longest_sequence", advice.longest_sequence);
+  write_number(json, "fewest_gpus", advice.fewest_gpus);
+  json.key("changes");
+  json.begin_array();
+  for (const TriedChange& tried : advice.changes) {
+    json.begin_object();
+    json.member("label", tried.label);
+    write_change(json, tried.change, tried.trial);
+    json.member("saves", tried.saves);
+    json.member("costs", tried.costs);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("combination");
+  if (advice.combination) {
+    json.begin_object();
+    json.key("labels");
+    json.begin_array();
+    for (const std::string& label : advice.combination->labels) json.value(label);
+    json.end_array();
+    write_change(json, advice.combination->change, advice.combination->trial);
+    json.end_object();
+  } else {
+    json.null();
+  }
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace
+
+Result<Advice> advise(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return job.error();
+  ReportOptions options;
+  options.attribution = false;
+  const Result<Estimate> now = estimate(*job, options);
+  if (!now) return now.error();
+  const Trial trial{now->report.verdict, now->report.fits, now->report.total};
+  const json document = *parse_json(text);
+  const std::vector<Choice> choices = possible_changes(*job, document);
+  Advice advice;
+  advice.largest_micro_batch = largest_micro_batch(document);
+  advice.longest_sequence = longest_sequence(*job, document);
+  advice.fewest_gpus = fewest_gpus(*job, document);
+  advice.changes = single_changes(document, trial, choices);
+  if (!trial.fits) advice.combination = cheapest_combination(document, choices);
+  return advice;
+}
+
+std::string advise_json(std::string_view job) {
+  const Result<Advice> advice = advise(job);
+  return advice ? to_json(*advice) : error_json(advice.error());
+}
+
+}  // namespace oometer

@@ -1,0 +1,73 @@
+#include "advice/largest.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "advice/trial.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+/// The last of [least, most] that fits, by halving: the one above it was tried and does not.
+template <typename Patch>
+std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t least, std::int64_t most,
+                                           const Patch& patch) {
+  const auto fits = [&](std::int64_t n) {
+    const std::optional<Trial> trial = try_job(patched(document, patch(n)));
+    return trial && trial->fits;
+  };
+  if (most < least || !fits(least)) return std::nullopt;
+  std::int64_t good = least;
+  std::int64_t bad = most + 1;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+json at(const char* section, const char* key, std::int64_t value) {
+  json patch = json::object();
+  patch[section][key] = value;
+  return patch;
+}
+
+struct Positions {
+  std::int64_t operator()(const LlamaConfig& c) const { return kMostLength * c.max_position_embeddings; }
+  std::int64_t operator()(const LlavaConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
+  std::int64_t operator()(const ClipConfig& c) const { return c.text.max_position_embeddings; }  // learned: no more
+  std::int64_t operator()(const ClipVisionConfig&) const { return 0; }
+};
+
+}  // namespace
+
+std::optional<std::int64_t> largest_micro_batch(const json& document) {
+  return last_that_fits(document, 1, kMostMicroBatch, [](std::int64_t n) { return at("data", "micro_batch_size", n); });
+}
+
+std::optional<std::int64_t> longest_sequence(const Job& job, const json& document) {
+  const ModelTraits traits = model_traits(job.model.config);
+  if (!traits.takes_text) return std::nullopt;
+  const std::int64_t images = job.data.images_per_sample * traits.tokens_per_image;
+  return last_that_fits(document, std::max<std::int64_t>(images, 1), std::visit(Positions{}, job.model.config),
+                        [](std::int64_t n) { return at("data", "sequence_length", n); });
+}
+
+std::optional<std::int64_t> fewest_gpus(const Job& job, const json& document) {
+  if (job.parallel.strategy != Strategy::deepspeed) return std::nullopt;
+  // More GPUs hold smaller shares: the search counts down from the bound.
+  const auto fewer = [](std::int64_t n) {
+    json patch = at("parallel", "data", kMostGpus - n);
+    patch["gpu"]["count"] = nullptr;
+    patch["parallel"]["rank"] = nullptr;
+    return patch;
+  };
+  const std::optional<std::int64_t> spared = last_that_fits(document, 0, kMostGpus - 1, fewer);
+  if (!spared) return std::nullopt;
+  return kMostGpus - *spared;
+}
+
+}  // namespace oometer

@@ -1,0 +1,52 @@
+#include "cli/advice_table.h"
+
+#include "cli/format.h"
+
+namespace oometer::cli {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::string limit(const Json& advice, const char* key, const char* words, const char* unit) {
+  const Json& number = advice.at(key);
+  const std::string value = number.is_null() ? "none" : std::to_string(number.get<std::int64_t>()) + " " + unit;
+  return std::string(words) + value + "\n";
+}
+
+std::string bytes(const Json& object, const char* key) { return bytes_text(object.at(key).get<std::int64_t>()); }
+
+std::string text(const Json& object, const char* key) { return object.at(key).get<std::string>(); }
+
+std::string row(const char* format, const std::string& a, const std::string& b, const std::string& c) {
+  char line[160];
+  std::snprintf(line, sizeof line, format, a.c_str(), b.c_str(), c.c_str());
+  return line;
+}
+
+}  // namespace
+
+std::string advice_table(const Json& advice) {
+  std::string out = "How far it can go, all else equal\n";
+  out += limit(advice, "largest_micro_batch", "  largest micro-batch  ", "samples");
+  out += limit(advice, "longest_sequence", "  longest sequence     ", "tokens");
+  if (!advice.at("fewest_gpus").is_null()) out += limit(advice, "fewest_gpus", "  fewest GPUs          ", "GPUs");
+
+  out += "\nWhat one change does\n" + row("  %13s%13s  %-14s", "saves", "peak", "verdict") + "change\n";
+  for (const Json& change : advice.at("changes")) {
+    const std::int64_t saves = change.at("saves").get<std::int64_t>();
+    std::string saved = bytes_text(saves < 0 ? -saves : saves);
+    if (saves < 0) saved.insert(0, 1, '-');
+    out += row("  %13s%13s  %-14s", saved, bytes(change, "peak"), text(change, "verdict"));
+    out += text(change, "label") + " (costs " + text(change, "costs") + ")\n";
+  }
+  if (advice.at("changes").empty()) out += "  nothing that oometer knows saves memory here\n";
+
+  if (const Json& combination = advice.at("combination"); !combination.is_null()) {
+    out += "\nThe cheapest that is enough (" + text(combination, "verdict") + ", " + bytes(combination, "peak") + ")\n";
+    for (const Json& label : combination.at("labels")) out += "  - " + label.get<std::string>() + "\n";
+  }
+  return out;
+}
+
+}  // namespace oometer::cli

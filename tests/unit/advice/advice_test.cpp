@@ -1,0 +1,106 @@
+#include "advice/advice.h"
+
+#include <nlohmann/json.hpp>
+
+#include "advice/trial.h"
+#include "jobs.h"
+
+namespace oometer {
+namespace {
+
+using nlohmann::json;
+
+Advice advice_of(const json& job) {
+  const Result<Advice> advice = advise(job.dump());
+  if (!advice) FAIL(advice.error().pointer << ": " << advice.error().message);
+  return *advice;
+}
+
+/// A tiny model on a device that its run leaves no room on.
+json cramped(const std::string& text, std::int64_t usable_bytes) {
+  json job = json::parse(text);
+  job["gpu"] = {{"usable_bytes", usable_bytes}, {"compute_capability", "9.0"}};
+  return job;
+}
+
+void check_change(const json& job, const std::string& change, const Trial& trial) {
+  INFO(change);
+  const std::optional<Trial> again = try_job(patched(job, json::parse(change)));
+  REQUIRE(again);
+  CHECK(again->total == trial.total);
+  CHECK(again->verdict == trial.verdict);
+}
+
+const std::string kLong = R"("micro_batch_size": 8, "sequence_length": 256)";
+const std::string kEager = R"("precision": "fp32", "attention": "eager", "optimizer": {"implementation": "foreach"})";
+
+}  // namespace
+
+TEST_CASE("the largest micro-batch and sequence fit, and one more does not", "[advice]") {
+  for (const std::string& text : {tiny_llama(), tiny_llava()}) {
+    const json job = cramped(text, 64 << 20);
+    const Advice advice = advice_of(job);
+    REQUIRE(advice.largest_micro_batch);
+    REQUIRE(advice.longest_sequence);
+    const auto fits = [&](const char* key, std::int64_t value) {
+      return try_job(patched(job, {{"data", {{key, value}}}}))->fits;
+    };
+    CHECK(fits("micro_batch_size", *advice.largest_micro_batch));
+    CHECK_FALSE(fits("micro_batch_size", *advice.largest_micro_batch + 1));
+    CHECK(fits("sequence_length", *advice.longest_sequence));
+    CHECK_FALSE(fits("sequence_length", *advice.longest_sequence + 1));
+    CHECK_FALSE(advice.fewest_gpus);
+  }
+}
+
+TEST_CASE("every change gives the peak that it promises, the best first", "[advice]") {
+  for (const std::string& text : {tiny_llama(kEager, "", kLong), tiny_llava(kEager, "", kLong)}) {
+    const json job = cramped(text, 48 << 20);
+    const Advice advice = advice_of(job);
+    const std::optional<Trial> now = try_job(job);
+    REQUIRE(now);
+    REQUIRE(advice.changes.size() > 3);
+    for (std::size_t i = 0; i < advice.changes.size(); ++i) {
+      const TriedChange& tried = advice.changes[i];
+      check_change(job, tried.change, tried.trial);
+      CHECK(tried.saves == now->total - tried.trial.total);
+      CHECK_FALSE(tried.costs.empty());
+      if (i > 0) CHECK(tried.saves <= advice.changes[i - 1].saves);
+    }
+  }
+}
+
+TEST_CASE("the combination fits, and needs each of its changes", "[advice]") {
+  const json job = cramped(tiny_llama(kEager, "", kLong), 40 << 20);
+  REQUIRE_FALSE(try_job(job)->fits);
+  const Advice advice = advice_of(job);
+  REQUIRE(advice.combination);
+  CHECK(advice.combination->trial.fits);
+  CHECK_FALSE(advice.combination->labels.empty());
+  check_change(job, advice.combination->change, advice.combination->trial);
+}
+
+TEST_CASE("nothing combines where the job fits already", "[advice]") {
+  const Advice advice = advice_of(json::parse(tiny_llama()));
+  CHECK_FALSE(advice.combination);
+  for (const TriedChange& tried : advice.changes) CHECK(tried.saves > 0);
+}
+
+TEST_CASE("the fewest GPUs that hold a sharded job", "[advice]") {
+  json job = json::parse(R"({"model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 1},
+    "training": {"stage": "finetune", "activation_checkpointing": "non-reentrant"}, "gpu": {"name": "h100-80gb"},
+    "parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 8}})");
+  const Advice advice = advice_of(job);
+  REQUIRE(advice.fewest_gpus);
+  const auto fits = [&](std::int64_t n) { return try_job(patched(job, {{"parallel", {{"data", n}}}}))->fits; };
+  CHECK(fits(*advice.fewest_gpus));
+  CHECK((*advice.fewest_gpus == 1 || !fits(*advice.fewest_gpus - 1)));
+}
+
+TEST_CASE("a job's own errors are the answer", "[advice]") {
+  CHECK(advise_json("{").find(R"({"error":{"code":"not-json")") == 0);
+  CHECK(advise(R"({"model": {"preset": "llama-2-7b"}, "data": {"micro_batch_size": 0}})").error().pointer ==
+        "/data/micro_batch_size");
+}
+
+}  // namespace oometer
