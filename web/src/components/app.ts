@@ -10,6 +10,7 @@ import { shared } from '../styles/shared';
 import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
 import { loadCore } from '../wasm/core';
 import type { Core } from '../wasm/wrap';
+import { Advisor } from './advisor';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
 import { Drops } from './drops';
@@ -17,6 +18,7 @@ import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
 import type { OometerOwnModel } from './own-model';
+import './advice';
 import './compare';
 import './copy';
 import './form';
@@ -61,6 +63,7 @@ export class OometerApp extends LitElement {
   declare private said: string;
   private library = new Library([]);
   private readonly explorer = new Explorer(this);
+  private readonly advisor = new Advisor(this);
   private readonly drops = new Drops(this, (files) => void this.ownModelDialog()?.take(files));
   private readonly pinned = new Map<string, Result | Trouble>();
   private addressTimer = 0;
@@ -179,6 +182,7 @@ export class OometerApp extends LitElement {
       cancelAnimationFrame(this.frame);
       this.frame = requestAnimationFrame(() => (this.detailed = answer));
       this.explorer.explore(core, answer, this.library.find);
+      this.advisor.advise(answer);
     }
     this.announce();
   }
@@ -279,6 +283,13 @@ export class OometerApp extends LitElement {
     return html`<div class="details">
       <oometer-holders .report=${report}></oometer-holders>
       <oometer-phases .report=${report}></oometer-phases>
+      <oometer-advice
+        .advice=${this.advisor.advice}
+        .result=${result}
+        .stale=${this.advisor.base !== result}
+        .refused=${this.advisor.refused}
+        @apply=${this.apply}
+      ></oometer-advice>
       <oometer-sweep .result=${result} .gpus=${this.core?.catalogue.gpus ?? []} @apply=${this.apply}></oometer-sweep>
       <oometer-tensors .report=${report}></oometer-tensors>
       <oometer-compare

@@ -1,0 +1,66 @@
+// What would help: found by a worker, applied with one press.
+import { describe, expect, it } from 'vitest';
+import { accessibility, headline, number, open, page, pictures, total, useBrowser, VIEWS, visit } from './browser';
+
+useBrowser();
+
+/** Fine-tuning with nothing saved: far too much for the example's GPUs. */
+const TOO_MUCH = '#v1?checkpointing=none&mbs=32';
+
+const advice = () => page.locator('oometer-advice');
+/** Advice that is about what is shown. */
+const advised = (): Promise<void> => advice().locator('section[aria-busy=false] tbody tr').first().waitFor();
+
+describe('what would help', () => {
+  it('is applied with one press, and gives the peak that it promised', async () => {
+    await visit(TOO_MUCH);
+    await advised();
+    const row = advice()
+      .locator('tbody tr', { has: page.getByRole('button') })
+      .first();
+    const promised = (await row.locator('td').nth(1).getAttribute('title')) ?? '';
+    const before = page.url();
+    await row.getByRole('button').click();
+    await expect.poll(total).toBe(Number(promised.replaceAll(/\D/g, '')));
+    expect(page.url()).not.toBe(before);
+    await page.goBack();
+    await expect.poll(() => page.url()).toBe(before);
+  });
+
+  it('gives a combination that fits', async () => {
+    await visit(TOO_MUCH);
+    expect(await headline()).toMatch(/^Does not fit/);
+    await advised();
+    await advice().locator('.together').getByRole('button').click();
+    await expect.poll(headline).toMatch(/^(Fits|Tight)/);
+  });
+
+  it('says how far the micro-batch goes', async () => {
+    await visit();
+    await advised();
+    await advice().getByRole('button', { name: 'Use largest micro-batch' }).click();
+    expect(await headline()).toMatch(/^(Fits|Tight)/);
+    const most = Number(await number('Micro-batch').inputValue());
+    await number('Micro-batch').fill(String(most + 1));
+    expect(await headline()).not.toMatch(/^Fits/);
+  });
+
+  it('is about the newest settings', async () => {
+    await visit();
+    for (const count of ['1', '3', '64']) await number('Micro-batch').fill(count);
+    await advised();
+    const promised = await advice().locator('tbody tr').first().locator('td').nth(1).getAttribute('title');
+    await visit('#v1?mbs=64');
+    await advised();
+    expect(await advice().locator('tbody tr').first().locator('td').nth(1).getAttribute('title')).toBe(promised);
+  });
+});
+
+it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
+  await open(view);
+  await visit(TOO_MUCH);
+  await advised();
+  expect(await accessibility()).toEqual([]);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);
+  await advice().screenshot({ path: `${pictures}/advice-${view.width}-${view.colorScheme ?? 'light'}.png` });
+});

@@ -1,0 +1,220 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { exact, gib, gibNumber } from '../format/bytes';
+import { VERDICTS } from '../format/words';
+import type { FieldKey, Setup } from '../state/fields';
+import { applied } from '../state/patch';
+import { shared } from '../styles/shared';
+import type { Advice, Change, Combination, Patch } from '../wasm/advice';
+import type { Result } from '../wasm/ask';
+import { copyTable } from './copy-table';
+
+interface Most {
+  key: FieldKey;
+  label: string;
+  value: (advice: Advice) => number | null;
+}
+
+const MOST: readonly Most[] = [
+  { key: 'mbs', label: 'Largest micro-batch', value: (advice) => advice.largest_micro_batch },
+  { key: 'seq', label: 'Longest sequence', value: (advice) => advice.longest_sequence },
+  { key: 'gpus', label: 'Fewest GPUs', value: (advice) => advice.fewest_gpus },
+];
+
+/** What would help: how far each count can go, single changes, and the cheapest that together fit. */
+export class OometerAdvice extends LitElement {
+  static override properties = {
+    advice: { attribute: false },
+    result: { attribute: false },
+    stale: { type: Boolean },
+    refused: {},
+  };
+  declare advice: Advice | null;
+  /** What is shown: a change is applied to its settings. */
+  declare result: Result | null;
+  /** Whether the advice is still about an earlier answer. */
+  declare stale: boolean;
+  /** Why there is no advice. */
+  declare refused: string;
+
+  constructor() {
+    super();
+    this.advice = null;
+    this.result = null;
+    this.stale = false;
+    this.refused = '';
+  }
+
+  static override styles = [
+    shared,
+    css`
+      .waiting {
+        min-height: 24rem; /* about what comes */
+      }
+      dl {
+        display: flex;
+        flex-wrap: wrap;
+        gap: 0.75rem 2.5rem;
+        margin: 0 0 1rem;
+      }
+      dt {
+        color: var(--text-soft);
+        font-size: 0.8125rem;
+      }
+      dd {
+        display: flex;
+        align-items: center;
+        gap: 0.5rem;
+        min-height: 1.875rem;
+        margin: 0;
+        font-size: 1.05rem;
+        font-weight: 600;
+      }
+      .together {
+        display: flex;
+        flex-wrap: wrap;
+        align-items: center;
+        gap: 0.5rem 1rem;
+        margin-bottom: 0.9rem;
+        padding: 0.5rem 0.9rem;
+        border-left: 4px solid var(--accent);
+        background: var(--surface-raised);
+        font-size: 0.9rem;
+      }
+      .together p {
+        flex: 1 1 18rem;
+        margin: 0;
+      }
+      th[scope='row'] {
+        min-width: 9rem;
+      }
+      td.costs {
+        min-width: 10rem;
+        color: var(--text-soft);
+      }
+      .fits {
+        color: var(--fits);
+      }
+      .tight {
+        color: var(--tight);
+      }
+      .does-not-fit {
+        color: var(--over);
+      }
+      .tools {
+        margin-top: 0.6rem;
+      }
+      @media print {
+        td button,
+        dd button,
+        .together button {
+          display: none;
+        }
+      }
+    `,
+  ];
+
+  override render(): TemplateResult {
+    const { advice, refused } = this;
+    return html`
+      <section aria-labelledby="help" aria-busy=${this.stale ? 'true' : 'false'}>
+        <h2 id="help">What would help</h2>
+        ${
+          advice
+            ? this.found(advice)
+            : html`<p class="soft small ${refused ? '' : 'waiting'}">${refused || 'Trying changes …'}</p>`
+        }
+      </section>
+    `;
+  }
+
+  private found(advice: Advice): TemplateResult {
+    const { changes, combination } = advice;
+    return html`
+      <dl>${MOST.map((most) => this.most(most, advice))}</dl>
+      ${combination ? this.together(combination) : nothing}
+      ${
+        changes.length === 0
+          ? html`<p class="soft small">No single change that is known here would save memory.</p>`
+          : html`<div class="scroll" tabindex="0" role="group" aria-labelledby="help">
+                <table aria-labelledby="help">
+                  <thead>
+                    <tr>
+                      <th scope="col">Change</th>
+                      <th scope="col" class="number">Saves, GiB</th>
+                      <th scope="col" class="number">Peak then, GiB</th>
+                      <th scope="col">Verdict then</th>
+                      <th scope="col">What it costs</th>
+                      <td class="tools"></td>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    ${changes.map((change) => this.change(change))}
+                  </tbody>
+                </table>
+              </div>
+              <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>`
+      }
+    `;
+  }
+
+  /** A count as far as it goes with all else as it is. */
+  private most({ key, label, value }: Most, advice: Advice): TemplateResult | typeof nothing {
+    const { result } = this;
+    const most = value(advice);
+    if (!result) return nothing;
+    const set = most === null ? null : { ...result.setup, [key]: String(most) };
+    return html`<div>
+      <dt>${label} that fits</dt>
+      <dd>
+        ${most === null ? 'none' : most.toLocaleString('en-US')}
+        ${
+          set === null || set[key] === result.setup[key]
+            ? html`<span class="soft small">${most === null ? '' : 'as set'}</span>`
+            : this.button(set, 'Use', label.toLowerCase())
+        }
+      </dd>
+    </div>`;
+  }
+
+  private together({ labels, change, peak, verdict }: Combination): TemplateResult {
+    return html`<div class="together">
+      <p>
+        The cheapest that ${verdict === 'tight' ? 'may fit' : 'fits'}: <strong>${labels.join(' + ')}</strong>. Peak
+        ${gib(peak)}, <span class=${verdict}>${VERDICTS[verdict]}</span>.
+      </p>
+      ${this.offer(change, labels.length > 1 ? 'Apply all' : 'Apply', labels.join(', '))}
+    </div>`;
+  }
+
+  private change({ label, change, peak, saves, verdict, costs }: Change): TemplateResult {
+    return html`<tr>
+      <th scope="row">${label}</th>
+      <td class="number" title=${exact(saves)}>${gibNumber(saves)}</td>
+      <td class="number" title=${exact(peak)}>${gibNumber(peak)}</td>
+      <td class=${verdict}>${VERDICTS[verdict]}</td>
+      <td class="costs">${costs}</td>
+      <td class="number tools" data-copy="">${this.offer(change, 'Apply', label)}</td>
+    </tr>`;
+  }
+
+  /** A button for what the settings can express; the rest is for the configuration itself. */
+  private offer(change: Patch, words: string, what: string): TemplateResult {
+    const { result } = this;
+    const setup = result && applied(result.setup, result.model, change);
+    return setup
+      ? this.button(setup, words, what)
+      : html`<span class="soft small" title=${JSON.stringify(change)}>not a setting here</span>`;
+  }
+
+  private button(setup: Setup, words: string, what: string): TemplateResult {
+    return html`<button
+      @click=${() => {
+        this.dispatchEvent(new CustomEvent<Setup>('apply', { detail: setup }));
+      }}
+    >
+      ${words}<span class="hidden"> ${what}</span>
+    </button>`;
+  }
+}
+
+customElements.define('oometer-advice', OometerAdvice);

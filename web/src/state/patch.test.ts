@@ -1,0 +1,54 @@
+import { expect, it } from 'vitest';
+import { FIELDS, START, toJob, type Setup } from './fields';
+import type { Model } from './model';
+import { applied, merge } from './patch';
+
+const model: Model = {
+  id: 'llava-1.5-7b',
+  title: '',
+  description: '',
+  text: true,
+  images: true,
+  sequence_length: 2048,
+  job: { preset: 'llava-1.5-7b' },
+};
+
+it('merges as RFC 7386 says', () => {
+  expect(merge({ a: { b: 1, c: 2 } }, { a: { b: null, d: 3 } })).toEqual({ a: { c: 2, d: 3 } });
+  expect(merge({ a: [1, 2] }, { a: [3] })).toEqual({ a: [3] });
+  expect(merge('x', { a: { b: null } })).toEqual({ a: {} });
+});
+
+it('reads every choice and count back from the job that it makes', () => {
+  for (const { key, kind, choices } of FIELDS) {
+    const values = kind === 'count' ? ['3'] : (choices ?? []).map(({ value }) => value);
+    for (const value of values) {
+      const wanted: Setup = { ...START, [key]: value };
+      expect(applied(START, model, { ...toJob(wanted, model) })).toEqual(wanted);
+    }
+  }
+});
+
+it('applies several at once, and leaves the rest', () => {
+  const patch = {
+    data: { micro_batch_size: 2 },
+    training: { gradient_accumulation_steps: 4, optimizer: { name: 'sgd' } },
+    parallel: { strategy: 'none', zero_stage: null },
+    runtime: { deepspeed: null },
+  };
+  const setup = { ...START, seq: '4096' };
+  expect(applied(setup, model, patch)).toEqual({
+    ...setup,
+    mbs: '2',
+    accumulate: '4',
+    optimizer: 'sgd',
+    parallel: 'none',
+  });
+});
+
+it('does not pretend to express what the form does not offer', () => {
+  expect(applied(START, model, { parallel: { zero_stage: 9 } })).toBeNull();
+  expect(applied(START, model, { training: { lora: { rank: 8 } } })).toBeNull();
+  expect(applied(START, model, { training: { precision: 'fp8' } })).toBeNull();
+  expect(applied(START, model, { data: { micro_batch_size: 2 }, training: { lora: { rank: 8 } } })).toBeNull();
+});

@@ -1,0 +1,36 @@
+// What the core's advisor says of a job. All sizes are bytes.
+import type { JobError, Verdict } from './report';
+
+/** A merge patch (RFC 7386) on the job. */
+export type Patch = Record<string, unknown>;
+
+export interface Change {
+  label: string;
+  change: Patch;
+  peak: number;
+  saves: number;
+  verdict: Verdict;
+  /** What one pays for it, in words. */
+  costs: string;
+}
+
+export interface Combination {
+  labels: string[];
+  change: Patch;
+  peak: number;
+  verdict: Verdict;
+}
+
+export interface Advice {
+  /** Null where none fits. */
+  largest_micro_batch: number | null;
+  longest_sequence: number | null;
+  fewest_gpus: number | null;
+  changes: Change[];
+  combination: Combination | null;
+}
+
+export function readAdvice(json: string): Advice | JobError {
+  const answer = JSON.parse(json) as Advice | { error: JobError };
+  return 'error' in answer ? answer.error : answer;
+}
