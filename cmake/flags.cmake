@@ -28,7 +28,7 @@ function(oometer_optimise_for_size sources)
        "/(models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
-  list(FILTER smallest INCLUDE REGEX "/(config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
+  list(FILTER smallest INCLUDE REGEX "/(advice|config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
   set_source_files_properties(${smallest} PROPERTIES COMPILE_OPTIONS -Oz)
 endfunction()
 

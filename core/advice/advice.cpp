@@ -72,10 +72,7 @@ std::string to_json(const Advice& advice) {
   json.key("combination");
   if (advice.combination) {
     json.begin_object();
-    json.key("labels");
-    json.begin_array();
-    for (const std::string& label : advice.combination->labels) json.value(label);
-    json.end_array();
+    json.member_array("labels", advice.combination->labels);
     write_change(json, advice.combination->change, advice.combination->trial);
     json.end_object();
   } else {

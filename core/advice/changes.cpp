@@ -1,6 +1,7 @@
 #include "advice/changes.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "job/catalogue.h"
 
@@ -9,6 +10,71 @@ namespace oometer {
 using nlohmann::json;
 
 namespace {
+
+// --- changes that are the same for every job that they apply to: a row each ------------------------------------------
+
+struct Row {
+  Price price;
+  std::string_view of;  ///< rows that change the same thing stand together, the mildest first
+  const char* label;
+  const char* costs;
+  const char* patch;
+  bool (*applies)(const Job& job);
+};
+
+bool is_amp(const Job& job) {
+  return job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16;
+}
+
+constexpr Row kRows[] = {
+    {Price::nothing, "attention", "SDPA attention", "nothing but rounding: the same mathematics in a fused kernel",
+     R"({"training": {"attention": "sdpa"}})",
+     [](const Job& job) {
+       return job.training.attention == AttentionKind::eager || job.training.attention == AttentionKind::sdpa_math;
+     }},
+    {Price::nothing, "optimizer", "Fused optimizer", "nothing: the same update in one kernel",
+     R"({"training": {"optimizer": {"implementation": "fused"}}})",
+     [](const Job& job) { return job.training.optimizer.implementation == OptimizerImplementation::foreach_; }},
+    {Price::nothing, "allocator", "Expandable segments",
+     "an environment variable: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+     R"({"runtime": {"expandable_segments": true}})", [](const Job& job) { return !job.runtime.expandable_segments; }},
+    {Price::time, "checkpointing", "Activation checkpointing",
+     "time: each block's forward runs a second time in the backward pass",
+     R"({"training": {"activation_checkpointing": "non-reentrant"}})",
+     [](const Job& job) {
+       return job.training.checkpointing.mode == CheckpointMode::none || job.training.checkpointing.every > 1;
+     }},
+    {Price::numerics, "precision", "Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
+     R"({"training": {"precision": "amp-bf16"}})",
+     [](const Job& job) { return job.training.precision == Precision::fp32; }},
+    {Price::numerics, "precision", "Pure bf16",
+     "numerics: weights and optimizer states are rounded to bf16 too, small updates are lost; training can be less "
+     "stable",
+     R"({"training": {"precision": "bf16"}})",
+     [](const Job& job) {
+       return (job.training.precision == Precision::fp32 || is_amp(job)) &&
+              job.parallel.strategy != Strategy::deepspeed;
+     }},
+    {Price::numerics, "precision", "Pure bf16",
+     "numerics: weights and gradients are rounded to bf16; DeepSpeed keeps a float32 copy",
+     R"({"training": {"precision": "bf16"}})",
+     [](const Job& job) {
+       return (job.training.precision == Precision::fp32 || is_amp(job)) &&
+              job.parallel.strategy == Strategy::deepspeed;
+     }},
+    {Price::training, "stage", "Vision tower frozen", "another training: the vision tower learns nothing",
+     R"({"training": {"stage": "finetune"}})",
+     [](const Job& job) {
+       const ModelTraits traits = model_traits(job.model.config);
+       return job.training.stage == Stage::full && traits.takes_images && traits.has_projector;
+     }},
+    {Price::training, "optimizer's name", "SGD instead of Adam",
+     "another training: no moments, so another learning rate, and transformers often train worse",
+     R"({"training": {"optimizer": {"name": "sgd"}}})",
+     [](const Job& job) { return job.training.optimizer.name != OptimizerName::sgd; }},
+};
+
+// --- changes by steps, which depend on the job -----------------------------------------------------------------------
 
 /// A patch that puts `value` at /section/key.
 json patch_of(const char* section, const char* key, json value) {
@@ -23,29 +89,13 @@ void remove(json& patch, const json& document, const char* section, const char* 
   if (found != document.end() && found->is_object() && found->contains(key)) patch[section][key] = nullptr;
 }
 
-Choice switches(const Job& job, int which) {
-  const TrainingConfig& training = job.training;
-  if (which == 0 && (training.attention == AttentionKind::eager || training.attention == AttentionKind::sdpa_math))
-    return {{{"SDPA attention", "nothing but rounding: the same mathematics in a fused kernel",
-              patch_of("training", "attention", "sdpa")}}};
-  if (which == 1 && training.optimizer.implementation == OptimizerImplementation::foreach_) {
-    json patch = json::object();
-    patch["training"]["optimizer"]["implementation"] = "fused";
-    return {{{"Fused optimizer", "nothing: the same update in one kernel", std::move(patch)}}};
-  }
-  if (which == 2 && !job.runtime.expandable_segments)
-    return {{{"Expandable segments", "an environment variable: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-              patch_of("runtime", "expandable_segments", true)}}};
-  return {};
-}
-
 /// Micro-batches of a half, a quarter ... as far as the product can be kept by accumulation.
-Choice accumulation(const Job& job) {
+Choice accumulation(const Job& job, const json&) {
   const bool contrastive = std::holds_alternative<ClipConfig>(job.model.config);
+  Choice choice{contrastive ? Price::training : Price::time};
   const std::string costs = contrastive
                                 ? "another training: the contrastive loss compares fewer samples with each other"
                                 : "some time: smaller, more forward and backward passes for each optimizer step";
-  Choice choice;
   std::int64_t batch = job.data.micro_batch_size;
   std::int64_t steps = job.training.gradient_accumulation_steps;
   while (batch % 2 == 0) {
@@ -60,33 +110,9 @@ Choice accumulation(const Job& job) {
   return choice;
 }
 
-Choice checkpointing(const Job& job) {
-  const CheckpointingConfig& now = job.training.checkpointing;
-  if (now.mode != CheckpointMode::none && now.every == 1) return {};
-  return {{{"Activation checkpointing", "time: each block's forward runs a second time in the backward pass",
-            patch_of("training", "activation_checkpointing", "non-reentrant")}}};
-}
-
-Choice precision(const Job& job) {
-  const Precision now = job.training.precision;
-  const bool deepspeed = job.parallel.strategy == Strategy::deepspeed;
-  Choice choice;
-  if (now == Precision::fp32)
-    choice.changes.push_back({"Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
-                              patch_of("training", "precision", "amp-bf16")});
-  if (now == Precision::fp32 || now == Precision::amp_bf16 || now == Precision::amp_fp16)
-    choice.changes.push_back(
-        {"Pure bf16",
-         deepspeed ? "numerics: weights and gradients are rounded to bf16; DeepSpeed keeps a float32 copy"
-                   : "numerics: weights and optimizer states are rounded to bf16 too, small updates are "
-                     "lost; training can be less stable",
-         patch_of("training", "precision", "bf16")});
-  return choice;
-}
-
 Choice more_gpus(const Job& job, const json& document) {
-  if (job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::deepspeed) return {};
-  Choice choice;
+  Choice choice{Price::hardware};
+  if (job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::deepspeed) return choice;
   for (const std::int64_t gpus : {2, 4, 8}) {
     if (gpus <= job.parallel.data) continue;
     json patch = patch_of("parallel", "data", gpus);
@@ -107,8 +133,7 @@ Choice larger_gpu(const Job& job, const json& document) {
   std::vector<Gpu> gpus = gpu_catalogue();
   std::stable_sort(gpus.begin(), gpus.end(),
                    [](const Gpu& a, const Gpu& b) { return a.usable_bytes < b.usable_bytes; });
-  Choice choice;
-  choice.first_that_fits = true;
+  Choice choice{Price::hardware, {}, true};
   for (const Gpu& gpu : gpus) {
     if (gpu.usable_bytes <= job.gpu.usable_bytes || gpu.vendor != job.gpu.vendor) continue;
     json patch = patch_of("gpu", "name", gpu.id);
@@ -119,38 +144,24 @@ Choice larger_gpu(const Job& job, const json& document) {
   return choice;
 }
 
-Choice frozen_tower(const Job& job) {
-  const ModelTraits traits = model_traits(job.model.config);
-  if (job.training.stage != Stage::full || !traits.takes_images || !traits.has_projector) return {};
-  return {{{"Vision tower frozen", "another training: the vision tower learns nothing",
-            patch_of("training", "stage", "finetune")}}};
-}
-
-Choice sgd(const Job& job) {
-  if (job.training.optimizer.name == OptimizerName::sgd) return {};
-  json patch = json::object();
-  patch["training"]["optimizer"]["name"] = "sgd";
-  return {{{"SGD instead of Adam",
-            "another training: no moments, so another learning rate, and transformers often train worse",
-            std::move(patch)}}};
-}
+constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, more_gpus, larger_gpu};
 
 }  // namespace
 
 std::vector<Choice> possible_changes(const Job& job, const json& document) {
-  const bool contrastive = std::holds_alternative<ClipConfig>(job.model.config);
-  std::vector<Choice> choices = {switches(job, 0), switches(job, 1), switches(job, 2)};
-  if (!contrastive) choices.push_back(accumulation(job));
-  choices.push_back(checkpointing(job));
-  choices.push_back(precision(job));
-  choices.push_back(more_gpus(job, document));
-  choices.push_back(larger_gpu(job, document));
-  if (contrastive) choices.push_back(accumulation(job));
-  choices.push_back(frozen_tower(job));
-  choices.push_back(sgd(job));
-  choices.erase(
-      std::remove_if(choices.begin(), choices.end(), [](const Choice& choice) { return choice.changes.empty(); }),
-      choices.end());
+  std::vector<Choice> choices;
+  for (const auto steps : kSteps) {
+    if (Choice choice = steps(job, document); !choice.changes.empty()) choices.push_back(std::move(choice));
+  }
+  std::string_view last;
+  for (const Row& row : kRows) {
+    if (!row.applies(job)) continue;
+    if (row.of != last) choices.push_back({row.price});
+    last = row.of;
+    choices.back().changes.push_back({row.label, row.costs, json::parse(row.patch)});
+  }
+  std::stable_sort(choices.begin(), choices.end(),
+                   [](const Choice& a, const Choice& b) { return a.price < b.price; });
   return choices;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,15 +16,18 @@ struct Change {
   nlohmann::json patch;  ///< RFC 7386, on the job as it was given
 };
 
+/// What a change is paid with, the cheapest first.
+enum class Price : std::uint8_t { nothing, time, numerics, hardware, training };
+
 /// Ways to change one and the same thing, of which at most one is taken; the mildest first.
 struct Choice {
-  std::vector<Change> changes;
+  Price price = Price::nothing;
+  std::vector<Change> changes{};
   bool first_that_fits = false;  ///< only the mildest that makes the job fit is worth telling (a larger GPU)
 };
 
-/// Everything that applies to a job, the cheapest first: what costs nothing, then time, numerics, hardware, and at last
-/// what changes the training itself. `document` is the job as it was given. Whether the core accepts a change, and what
-/// it saves, is for a run to say.
+/// Everything that applies to a job, in the order of its price. `document` is the job as it was given. Whether the core
+/// accepts a change, and what it saves, is for a run to say.
 std::vector<Choice> possible_changes(const Job& job, const nlohmann::json& document);
 
 }  // namespace oometer

@@ -53,6 +53,15 @@ class JsonWriter {
     }
   }
 
+  /// An array of strings.
+  template <typename Strings>
+  void member_array(std::string_view name, const Strings& strings) {
+    key(name);
+    begin_array();
+    for (const auto& string : strings) value(string);
+    end_array();
+  }
+
   std::string take() {
     text_.resize(used_);
     return std::move(text_);
