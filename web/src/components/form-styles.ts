@@ -37,23 +37,6 @@ export const formStyles = css`
     padding: 0;
     border: 0;
   }
-  input[type='number'],
-  select {
-    width: 100%;
-    min-width: 0;
-    height: 2.125rem;
-    padding: 0 0.5rem;
-    border: 1px solid var(--line-strong);
-    border-radius: var(--radius);
-    background: var(--surface);
-    color: var(--text);
-    font: inherit;
-    font-size: 0.9375rem;
-    font-variant-numeric: tabular-nums;
-  }
-  [aria-invalid='true'] {
-    border: 2px solid var(--over);
-  }
   .hint {
     margin: 0;
     color: var(--text-soft);
@@ -145,12 +128,6 @@ export const formStyles = css`
   details.more {
     border-top: 1px solid var(--line);
     padding-top: 0.6rem;
-  }
-  summary {
-    min-height: 1.75rem;
-    font-size: 0.875rem;
-    font-weight: 600;
-    cursor: pointer;
   }
   .gist {
     color: var(--text-soft);

@@ -7,7 +7,7 @@ import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
 import { field, START, type Field, type FieldKey, type Setup } from '../state/fields';
 import type { Model } from '../state/model';
-import { shared } from '../styles/shared';
+import { fields, shared } from '../styles/shared';
 import type { Catalogue } from '../wasm/catalogue';
 import { formStyles } from './form-styles';
 import { gpuItems, modelItems } from './items';
@@ -80,7 +80,7 @@ export class OometerForm extends LitElement {
     this.total = null;
   }
 
-  static override styles = [shared, segmentedStyles, formStyles];
+  static override styles = [shared, fields, segmentedStyles, formStyles];
 
   override render(): TemplateResult {
     const { model } = this;

@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { readConfig, type OwnModel } from '../state/model';
-import { shared } from '../styles/shared';
+import { fields, shared } from '../styles/shared';
 
 /** Asks for a config.json: pasted, chosen or dropped. Several files stand side by side. */
 export class OometerOwnModel extends LitElement {
@@ -14,6 +14,7 @@ export class OometerOwnModel extends LitElement {
 
   static override styles = [
     shared,
+    fields,
     css`
       dialog {
         width: min(40rem, calc(100vw - 2rem));
@@ -32,14 +33,9 @@ export class OometerOwnModel extends LitElement {
       }
       textarea {
         display: block;
-        width: 100%;
         height: 14rem;
         margin: 0.25rem 0 0.75rem;
         padding: 0.5rem;
-        border: 1px solid var(--line-strong);
-        border-radius: var(--radius);
-        background: var(--surface);
-        color: var(--text);
         font: 0.8125rem/1.4 var(--mono);
         resize: vertical;
       }

@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from 'lit';
 import { live } from 'lit/directives/live.js';
-import { shared } from '../styles/shared';
+import { fields, shared } from '../styles/shared';
 
 export interface Item {
   value: string;
@@ -52,6 +52,7 @@ export class OometerPicker extends LitElement {
 
   static override styles = [
     shared,
+    fields,
     css`
       :host {
         display: grid;
@@ -66,20 +67,9 @@ export class OometerPicker extends LitElement {
       .box {
         position: relative;
       }
-      input {
-        width: 100%;
-        height: 2.125rem;
-        padding: 0 1.6rem 0 0.5rem;
-        border: 1px solid var(--line-strong);
-        border-radius: var(--radius);
-        background: var(--surface);
-        color: var(--text);
-        font: inherit;
-        font-size: 0.9375rem;
+      input[role='combobox'] {
+        padding-right: 1.6rem;
         text-overflow: ellipsis;
-      }
-      input[aria-invalid='true'] {
-        border: 2px solid var(--over);
       }
       .arrow {
         position: absolute;

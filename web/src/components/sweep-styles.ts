@@ -14,16 +14,11 @@ export const controlStyles = css`
     color: var(--text-soft);
     font-size: 0.8125rem;
   }
-  .field input,
-  .field select {
+  .field :is(input, select) {
     width: 7rem;
-    min-height: 1.875rem;
-    padding: 0.2rem 0.5rem;
-    border: 1px solid var(--line-strong);
-    border-radius: var(--radius);
-    background: var(--surface);
-    color: var(--text);
-    font: inherit;
+  }
+  form button {
+    min-height: 2.125rem; /* as high as the fields */
   }
   .segments label {
     white-space: normal;
@@ -31,7 +26,7 @@ export const controlStyles = css`
   progress {
     flex: 1 1 8rem;
     max-width: 16rem;
-    height: 1.875rem;
+    height: 2.125rem;
     accent-color: var(--accent);
   }
   @media print {
@@ -133,12 +128,6 @@ export const mapStyles = css`
     width: 1.1rem;
     height: 1.1rem;
     border: 1px solid var(--line-strong);
-  }
-  summary {
-    min-height: 1.75rem;
-    font-size: 0.875rem;
-    font-weight: 600;
-    cursor: pointer;
   }
   @media print {
     details {

@@ -1,7 +1,7 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { field, type FieldKey, type Setup } from '../state/fields';
 import { known, setupAt, upTo, type Axis, type Cells, type Grid } from '../state/sweep';
-import { shared } from '../styles/shared';
+import { fields, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
 import type { Gpu } from '../wasm/catalogue';
 import { Sweeper } from '../wasm/sweeper';
@@ -67,7 +67,7 @@ export class OometerSweep extends LitElement {
     this.said = '';
   }
 
-  static override styles = [shared, segmentedStyles, controlStyles];
+  static override styles = [shared, fields, segmentedStyles, controlStyles];
 
   override disconnectedCallback(): void {
     super.disconnectedCallback();

@@ -87,6 +87,12 @@ export const shared = css`
   button:hover {
     border-color: var(--line-strong);
   }
+  summary {
+    min-height: 1.75rem;
+    font-size: 0.875rem;
+    font-weight: 600;
+    cursor: pointer;
+  }
   table {
     width: 100%;
     border-collapse: collapse;
@@ -115,6 +121,12 @@ export const shared = css`
   }
   .number {
     text-align: right;
+    white-space: nowrap;
+  }
+  td.module {
+    min-width: 12rem;
+  }
+  td.shape {
     white-space: nowrap;
   }
   .swatch {
@@ -151,6 +163,28 @@ export const shared = css`
     font-family: var(--mono);
     font-size: 0.92em;
     overflow-wrap: break-word;
+  }
+`;
+
+/** What one types and chooses in. */
+export const fields = css`
+  input:is([type='number'], [role='combobox']),
+  select,
+  textarea {
+    width: 100%;
+    min-width: 0;
+    height: 2.125rem;
+    padding: 0 0.5rem;
+    border: 1px solid var(--line-strong);
+    border-radius: var(--radius);
+    background: var(--surface);
+    color: var(--text);
+    font: inherit;
+    font-size: 0.9375rem;
+    font-variant-numeric: tabular-nums;
+  }
+  [aria-invalid='true'] {
+    border: 2px solid var(--over);
   }
 `;
 
