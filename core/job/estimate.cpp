@@ -1,5 +1,7 @@
 #include "job/estimate.h"
 
+#include <limits>
+
 #include "cuda/replay.h"
 #include "job/parse.h"
 #include "report/json.h"
@@ -86,6 +88,20 @@ std::string summary_json(std::string_view text) {
   options.attribution = false;
   const Result<Estimate> result = estimate(text, options);
   return result ? summary_to_json(result->report, result->input) : error_json(result.error());
+}
+
+std::string tensors_json(std::string_view text, std::string_view module) {
+  ReportOptions options;
+  options.timeline_points = 0;
+  options.largest = std::numeric_limits<std::size_t>::max();
+  const Result<Estimate> result = estimate(text, options);
+  if (!result) return error_json(result.error());
+  const Log& log = result->simulation.log;
+  for (ModuleId id = 0; id < log.modules.size(); ++id) {
+    if (module_path(log, id) == module)
+      return holdings_to_json(holdings_of(log, result->report, id), result->report, log);
+  }
+  return error_json({"invalid", "", "no module of this model is called \"" + std::string(module) + "\""});
 }
 
 Result<std::string> estimate_snapshot(std::string_view text) {

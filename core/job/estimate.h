@@ -38,6 +38,10 @@ std::string estimate_json(std::string_view job, const EstimateOptions& options =
 /// the whole report needs is not computed.
 std::string summary_json(std::string_view job);
 
+/// Everything that one module, by its path, and those below it hold at the peak, the largest first: an array like the
+/// report's `largest`, where a part of a flat buffer has `"flat": true`; or {"error": {...}}.
+std::string tensors_json(std::string_view job, std::string_view module);
+
 /// {"error": {...}}
 std::string error_json(const Error& error);
 

@@ -1,5 +1,8 @@
 #include "report/json.h"
 
+#include <iterator>
+#include <limits>
+
 #include "report/json_writer.h"
 #include "version.h"
 
@@ -137,50 +140,51 @@ void write_phases(JsonWriter& json, const Report& report, const Log& log) {
   json.end_array();
 }
 
-void write_timeline(JsonWriter& json, const Report& report) {
+void write_timeline(JsonWriter& json, const Report& report, const Log& log) {
   json.key("timeline");
   json.begin_object();
-  json.key("columns");
-  json.begin_array();
-  for (const char* column : timeline_columns()) json.value(column);
-  json.end_array();
+  json.member_array("columns", timeline_columns());
+  const TimelinePlaces places = timeline_places(report, log);
+  json.member_array("ops", places.ops);
+  json.member_array("modules", places.modules);
   json.key("rows");
   json.begin_array();
-  for (const TimelineRow& row : report.timeline) {
+  for (std::size_t i = 0; i < report.timeline.size(); ++i) {
+    const TimelineRow& row = report.timeline[i];
     json.begin_array();
     json.value(std::int64_t{row.event});
     json.value(row.allocated);
     json.value(row.reserved);
     for (const std::int64_t bytes : row.factors) json.value(bytes);
+    json.value(places.rows[i].op);
+    json.value(places.rows[i].module);
     json.end_array();
   }
   json.end_array();
   json.end_object();
 }
 
+void write_holding(JsonWriter& json, const Holding& holding, const Report& report, const Log& log) {
+  const StorageRecord& record = log.storages[holding.storage];
+  json.begin_object();
+  json.member("bytes", holding.bytes);
+  json.key("shape");
+  json.begin_array();
+  if (holding.shared) json.value(holding.bytes / element_size(record.dtype));
+  for (std::uint32_t i = 0; i < record.ndim && !holding.shared; ++i) json.value(log.dims[record.shape + i]);
+  json.end_array();
+  json.member("dtype", dtype_name(record.dtype));
+  json.member("module", module_path(log, holding.module));
+  json.member("role", role_text(log, holding.storage, report.factors[holding.storage]));
+  if (holding.shared) json.member("flat", true);
+  json.end_object();
+}
+
 void write_largest(JsonWriter& json, const Report& report, const Log& log) {
   json.key("largest");
   json.begin_array();
-  for (const StorageId id : report.largest) {
-    const StorageRecord& record = log.storages[id];
-    json.begin_object();
-    json.member("bytes", record.bytes);
-    json.key("shape");
-    json.begin_array();
-    for (std::uint32_t i = 0; i < record.ndim; ++i) json.value(log.dims[record.shape + i]);
-    json.end_array();
-    json.member("dtype", dtype_name(record.dtype));
-    json.member("module", module_path(log, record.module));
-    json.member("role", role_text(log, id, report.factors[id]));
-    json.end_object();
-  }
-  json.end_array();
-}
-
-void write_texts(JsonWriter& json, const char* name, const std::vector<std::string>& texts) {
-  json.key(name);
-  json.begin_array();
-  for (const std::string& text : texts) json.value(text);
+  for (const StorageId id : report.largest)
+    write_holding(json, {id, log.storages[id].module, log.storages[id].bytes, false}, report, log);
   json.end_array();
 }
 
@@ -189,7 +193,31 @@ void write_texts(JsonWriter& json, const char* name, const std::vector<std::stri
 std::vector<const char*> timeline_columns() {
   std::vector<const char*> columns = {"event", "allocated", "reserved"};
   for (std::size_t i = 0; i < kFactors; ++i) columns.push_back(factor_name(static_cast<Factor>(i)));
+  columns.push_back("op");
+  columns.push_back("module");
   return columns;
+}
+
+TimelinePlaces timeline_places(const Report& report, const Log& log) {
+  constexpr std::int64_t kNew = -1;
+  TimelinePlaces places;
+  std::vector<std::int64_t> ops(log.ops.size(), kNew);
+  std::vector<std::int64_t> modules(log.modules.size(), kNew);
+  for (const TimelineRow& row : report.timeline) {
+    const Event& event = log.events[row.event];
+    std::int64_t& op = ops[event.op];
+    if (op == kNew) {
+      op = std::ssize(places.ops);
+      places.ops.push_back(log.ops[event.op]);
+    }
+    std::int64_t& module = modules[event.module];
+    if (module == kNew) {
+      module = std::ssize(places.modules);
+      places.modules.push_back(module_path(log, event.module));
+    }
+    places.rows.push_back({op, module});
+  }
+  return places;
 }
 
 std::string summary_to_json(const Report& report, const ReportInput& input) {
@@ -197,6 +225,14 @@ std::string summary_to_json(const Report& report, const ReportInput& input) {
   json.begin_object();
   write_head(json, report, input, false);
   json.end_object();
+  return json.take();
+}
+
+std::string holdings_to_json(const std::vector<Holding>& holdings, const Report& report, const Log& log) {
+  JsonWriter json;
+  json.begin_array();
+  for (const Holding& holding : holdings) write_holding(json, holding, report, log);
+  json.end_array();
   return json.take();
 }
 
@@ -214,7 +250,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   if (!log.modules.empty()) ModuleTree(json, report, log, options.full_tree).write(0);
   json.end_array();
   write_phases(json, report, log);
-  write_timeline(json, report);
+  write_timeline(json, report, log);
   write_largest(json, report, log);
   json.key("model");
   json.begin_object();
@@ -231,8 +267,8 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
     json.end_object();
   }
   json.end_array();
-  write_texts(json, "assumptions", input.assumptions);
-  write_texts(json, "unmodelled", input.unmodelled);
+  json.member_array("assumptions", input.assumptions);
+  json.member_array("unmodelled", input.unmodelled);
   json.member("events", log.events.size());
   json.member("version", version());
   json.end_object();

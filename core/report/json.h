@@ -18,7 +18,22 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
 /// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak, interval, gpu.
 std::string summary_to_json(const Report& report, const ReportInput& input);
 
-/// What the values of a row of the timeline are: "event", then bytes.
+/// What a module holds at the peak: an array like the report's `largest`, where a part of a flat buffer has `"flat": true`
+/// and its elements for a shape.
+std::string holdings_to_json(const std::vector<Holding>& holdings, const Report& report, const Log& log);
+
+/// What the values of a row of the timeline are: "event", then bytes, then "op" and "module", places in TimelinePlaces.
 std::vector<const char*> timeline_columns();
+
+/// What happened at the events of a timeline's rows, each name once.
+struct TimelinePlaces {
+  struct Place {
+    std::int64_t op, module;
+  };
+  std::vector<const char*> ops;
+  std::vector<std::string> modules;  ///< paths
+  std::vector<Place> rows;
+};
+TimelinePlaces timeline_places(const Report& report, const Log& log);
 
 }  // namespace oometer

@@ -256,6 +256,30 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
   return report;
 }
 
+std::vector<Holding> holdings_of(const Log& log, const Report& report, ModuleId module) {
+  const auto is_below = [&](ModuleId id) {
+    while (id > module) id = log.modules[id].parent;  // parents come before their children
+    return id == module;
+  };
+  constexpr std::int64_t kNotAlive = -1;
+  std::vector<std::int64_t> own(log.storages.size(), kNotAlive);  // what a storage's shares leave to its own module
+  for (const StorageId id : report.largest) own[id] = log.storages[id].bytes;
+  std::vector<Holding> holdings;
+  for (const Share& share : log.shares) {
+    if (own[share.storage] == kNotAlive) continue;
+    const std::int64_t bytes = share.elements * element_size(log.storages[share.storage].dtype);
+    own[share.storage] -= bytes;
+    if (is_below(share.module)) holdings.push_back({share.storage, share.module, bytes, true});
+  }
+  for (const StorageId id : report.largest) {
+    if (own[id] > 0 && is_below(log.storages[id].module))
+      holdings.push_back({id, log.storages[id].module, own[id], own[id] != log.storages[id].bytes});
+  }
+  std::stable_sort(holdings.begin(), holdings.end(),
+                   [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
+  return holdings;
+}
+
 std::string role_text(const Log& log, StorageId storage, Factor factor) {
   const StorageRecord& record = log.storages[storage];
   const std::string op = log.ops[log.events[record.alloc_event].op];

@@ -126,6 +126,18 @@ std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside);
 Report build_report(const Log& log, const Replay& unlimited, const Outcome& limited, const ReportInput& input,
                     const ReportOptions& options = {});
 
+/// What a module holds at the peak: a tensor, or its part of one that many share.
+struct Holding {
+  StorageId storage = 0;
+  ModuleId module = 0;  ///< the module itself, or one below it
+  std::int64_t bytes = 0;
+  bool shared = false;  ///< a part of a flat buffer
+};
+
+/// Everything that a module and those below it hold at the peak, the largest first: with the blocks' rounding it sums to
+/// the module's factors. The report has to be one with every tensor among its `largest`.
+std::vector<Holding> holdings_of(const Log& log, const Report& report, ModuleId module);
+
 /// "saved output of silu", "gradient": what a tensor of the log is.
 std::string role_text(const Log& log, StorageId storage, Factor factor);
 

@@ -94,7 +94,7 @@ test("the tree is the report with every module", () => {
 });
 
 test("a series is the timeline in typed arrays, finer, with its peak", () => {
-  const { columns, rows } = oometer.series(example);
+  const { columns, ops, modules, rows } = oometer.series(example);
   const { timeline, peak, events } = JSON.parse(oometer.estimate(example));
   assert.deepEqual(columns, timeline.columns);
   assert.ok(rows instanceof Float64Array);
@@ -102,7 +102,9 @@ test("a series is the timeline in typed arrays, finer, with its peak", () => {
   assert.ok(Number.isInteger(points) && points > timeline.rows.length && points <= 2000);
   let highest = 0;
   for (let row = 0; row < points; ++row) {
-    const [event, allocated, reserved, ...factors] = rows.subarray(row * columns.length, (row + 1) * columns.length);
+    const [event, allocated, reserved, ...rest] = rows.subarray(row * columns.length, (row + 1) * columns.length);
+    const [op, module, ...factors] = [...rest.slice(-2), ...rest.slice(0, -2)];
+    assert.ok(op < ops.length && module < modules.length);
     assert.ok(event < events && allocated <= reserved);
     assert.equal(factors.reduce((sum, bytes) => sum + bytes, 0), allocated);
     highest = Math.max(highest, allocated);

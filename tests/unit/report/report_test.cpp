@@ -216,6 +216,12 @@ TEST_CASE("The JSON says what the report says, the same each time") {
   CHECK(json.at("largest").at(0).at("bytes") == c.log.storages[c.report.largest[0]].bytes);
   CHECK(json.at("timeline").at("rows").size() == c.report.timeline.size());
   CHECK(json.at("timeline").at("columns").size() == json.at("timeline").at("rows").at(0).size());
+  for (std::size_t i = 0; i < c.report.timeline.size(); ++i) {
+    const Event& event = c.log.events[c.report.timeline[i].event];
+    const auto& row = json.at("timeline").at("rows").at(i);
+    CHECK(json.at("timeline").at("ops").at(row.at(row.size() - 2).get<std::size_t>()) == c.log.ops[event.op]);
+    CHECK(json.at("timeline").at("modules").at(row.back().get<std::size_t>()) == module_path(c.log, event.module));
+  }
   std::int64_t sum = 0;
   for (const auto& [factor, bytes] : json.at("breakdown").items()) {
     sum += bytes.get<std::int64_t>();

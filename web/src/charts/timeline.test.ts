@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Report } from '../wasm/report';
-import { momentAt, timeline } from './timeline';
+import { momentAt, timeline, timelineTable } from './timeline';
 
 const columns = [
   'event',
@@ -13,6 +13,8 @@ const columns = [
   'temporaries',
   'buffers_and_inputs',
   'allocator_rounding',
+  'op',
+  'module',
 ];
 
 const report = {
@@ -23,9 +25,11 @@ const report = {
   ],
   timeline: {
     columns,
+    ops: ['parameter', 'mm'],
+    modules: ['', 'lm_head'],
     rows: [
-      [0, 50, 60, 50, 0, 0, 0, 0, 0, 0],
-      [50, 90, 100, 50, 0, 0, 40, 0, 0, 0],
+      [0, 50, 60, 50, 0, 0, 0, 0, 0, 0, 0, 0],
+      [50, 90, 100, 50, 0, 0, 40, 0, 0, 0, 1, 1],
     ],
   },
 } as unknown as Report;
@@ -51,6 +55,8 @@ it('tells what was held at a moment', () => {
   expect(momentAt(drawn, 50)).toMatchObject({
     event: 50,
     reserved: 100,
+    op: 'mm',
+    module: 'lm_head',
     phase: { name: 'forward' },
     from: 50,
     to: 100,
@@ -58,7 +64,11 @@ it('tells what was held at a moment', () => {
   expect(momentAt(drawn, 100)?.factors).toContainEqual({ key: 'activations', bytes: 40 });
 });
 
+it('is a table with names', () => {
+  expect(timelineTable(report)[2]).toEqual(['50', '90', '100', '50', '0', '0', '40', '0', '0', '0', 'mm', 'lm_head']);
+});
+
 it('draws nothing where there is nothing to draw', () => {
-  expect(timeline({ ...report, timeline: { columns, rows: [] } })).toBeNull();
-  expect(timeline({ ...report, timeline: { columns: [], rows: [[], []] } })).toBeNull();
+  expect(timeline({ ...report, timeline: { ...report.timeline, rows: [] } })).toBeNull();
+  expect(timeline({ ...report, timeline: { ...report.timeline, columns: [], rows: [[], []] } })).toBeNull();
 });

@@ -16,6 +16,8 @@ export interface Moment {
   from: number;
   to: number;
   event: number;
+  op: string;
+  module: string;
   phase: Phase | undefined;
   allocated: number;
   reserved: number;
@@ -43,9 +45,10 @@ export interface Timeline {
 
 /** Null where the report has no timeline to draw. */
 export function timeline(report: Report): Timeline | null {
-  const { columns, rows } = report.timeline;
+  const { columns, ops, modules, rows } = report.timeline;
   const column = (name: string): number => columns.indexOf(name);
   const at = { event: column('event'), allocated: column('allocated'), reserved: column('reserved') };
+  const names = { op: column('op'), module: column('module') };
   const factors = FACTORS.map(({ key }) => ({ key, index: column(key) })).filter(({ index }) => index >= 0);
   if (rows.length < 2 || Math.min(at.event, at.allocated, at.reserved) < 0) return null;
 
@@ -79,6 +82,8 @@ export function timeline(report: Report): Timeline | null {
       from: (starts[i] ?? 0) / (WIDTH / 100),
       to: (ends[i] ?? WIDTH) / (WIDTH / 100),
       event,
+      op: ops[value(row, names.op)] ?? '',
+      module: modules[value(row, names.module)] ?? '',
       phase: report.phases.findLast((phase) => phase.event <= event) ?? report.phases[0],
       allocated: value(row, at.allocated),
       reserved: value(row, at.reserved),
@@ -105,6 +110,13 @@ function steps(starts: readonly number[], ends: readonly number[], levels: reado
     const y = level.toFixed(1);
     return [`${(starts[i] ?? 0).toFixed(1)} ${y}`, `${(ends[i] ?? 0).toFixed(1)} ${y}`];
   });
+}
+
+/** Every moment in numbers and names, under its columns, for a table. */
+export function timelineTable({ timeline: { columns, ops, modules, rows } }: Report): string[][] {
+  const names: Record<string, readonly string[]> = { op: ops, module: modules };
+  const text = (column: string, value: number): string => names[column]?.[value] ?? String(value);
+  return [columns, ...rows.map((row) => row.map((value, i) => text(columns[i] ?? '', value)))];
 }
 
 /** The moment at a place of the width, in percent. */

@@ -12,6 +12,8 @@ import './layers';
 import { segmented, segmentedStyles } from './segmented';
 import { term } from './term';
 import { fill, shared } from '../styles/shared';
+import type { Job } from '../state/job.generated';
+import type { PageCore } from '../wasm/core';
 import type { Report } from '../wasm/report';
 
 const VIEWS = [
@@ -24,16 +26,23 @@ const VIEWS = [
 export class OometerHolders extends LitElement {
   static override properties = {
     report: { attribute: false },
+    core: { attribute: false },
+    job: { attribute: false },
     open: { state: true },
     view: { state: true },
   };
   declare report: Report | null;
+  /** For the map, which asks the core what the report leaves out. */
+  declare core: PageCore | null;
+  declare job: Job | null;
   declare private open: ReadonlySet<string>;
   declare private view: string;
 
   constructor() {
     super();
     this.report = null;
+    this.core = null;
+    this.job = null;
     this.open = new Set();
     this.view = 'map';
   }
@@ -189,7 +198,7 @@ export class OometerHolders extends LitElement {
             </div>
             ${
               this.view === 'map'
-                ? html`<oometer-icicle .report=${report}></oometer-icicle>`
+                ? html`<oometer-icicle .report=${report} .core=${this.core} .job=${this.job}></oometer-icicle>`
                 : this.view === 'bars'
                   ? this.bars(report)
                   : html`<oometer-layers .report=${report}></oometer-layers>`

@@ -3,14 +3,19 @@ import { repeat } from 'lit/directives/repeat.js';
 import { factorSegments } from '../charts/stack';
 import { icicle, LEVELS, lineage, nameIn, type Cell } from '../charts/icicle';
 import { exact, percent, size } from '../format/bytes';
-import { shape } from '../format/words';
+import type { Job } from '../state/job.generated';
 import { styles } from '../styles/inline';
 import { fill, shared } from '../styles/shared';
-import type { Report } from '../wasm/report';
+import type { PageCore } from '../wasm/core';
+import type { Module, Report } from '../wasm/report';
+import { tensorTable } from './tensor-table';
 
 /** Below these shares of the width a name, or a name and a size, would be cut to nothing. */
 const NAMED = 6;
 const SIZED = 11;
+
+/** As many as anybody reads. */
+const MOST_TENSORS = 40;
 
 const OVERALL = 'Whole model';
 const REST = 'the rest';
@@ -19,18 +24,27 @@ const REST = 'the rest';
 export class OometerIcicle extends LitElement {
   static override properties = {
     report: { attribute: false },
+    core: { attribute: false },
+    job: { attribute: false },
     path: { state: true },
     active: { state: true },
   };
   declare report: Report | null;
+  /** What knows the model below its layers, and the report's job; without them one walks as far as the report goes. */
+  declare core: PageCore | null;
+  declare job: Job | null;
   /** The module that has the whole width. */
   declare private path: string;
+  /** The whole tree, asked of the core once a job. */
+  private asked: { job: Job; root: Module } | null = null;
   /** The cell that arrow keys move from: one stop for the Tab key, as in any tree. */
   declare private active: string;
 
   constructor() {
     super();
     this.report = null;
+    this.core = null;
+    this.job = null;
     this.path = '';
     this.active = '';
   }
@@ -103,18 +117,31 @@ export class OometerIcicle extends LitElement {
       .stack span {
         flex: none;
       }
-      ul {
-        margin: 0.5rem 0 0;
-        padding-left: 1.1rem;
-        font-size: 0.8125rem;
+      .scroll {
+        max-height: 20rem;
+        margin-top: 0.75rem;
+        overflow: auto;
       }
     `,
   ];
 
+  /** From the whole model down to what has the whole width. */
+  private line(): Module[] {
+    const { report, path, core, job } = this;
+    const root = report?.modules[0];
+    if (!root) return [];
+    const line = lineage(root, path);
+    const below = path !== '' && !line.at(-1)?.children.length;
+    const found = path === '' || line.length > 1;
+    if ((found && !below) || !core || !job) return line;
+    if (this.asked?.job !== job) this.asked = { job, root: core.tree(job)[0] ?? root };
+    return lineage(this.asked.root, path);
+  }
+
   override render(): TemplateResult | typeof nothing {
-    const root = this.report?.modules[0];
+    const line = this.line();
+    const [root] = line;
     if (!root) return nothing;
-    const line = lineage(root, this.path);
     const at = line.at(-1) ?? root;
     const cells = icicle(at);
     const active = cells.some((cell) => !cell.rest && cell.module.path === this.active) ? this.active : at.path;
@@ -140,7 +167,7 @@ export class OometerIcicle extends LitElement {
           (cell) => this.cell(cell, active),
         )}
       </div>
-      ${at.children.length === 0 ? this.tensors(at.path) : nothing}
+      ${this.asked?.root === root || at.children.length === 0 ? this.tensors(at.path) : nothing}
     `;
   }
 
@@ -202,18 +229,20 @@ export class OometerIcicle extends LitElement {
     </div>`;
   }
 
-  /** The tensors of one layer that are among the largest of the run. */
+  /** What a layer or less holds, tensor by tensor; without a core, what of it is among the largest of all. */
   private tensors(path: string): TemplateResult {
-    const own = (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
-    if (own.length === 0) return html`<p class="small soft">None of the largest tensors at the peak is in here.</p>`;
-    return html`<ul>
-      ${own.map(
-        (tensor) =>
-          html`<li>
-            ${size(tensor.bytes)}: ${tensor.role}, ${shape(tensor.shape)} ${tensor.dtype}, in ${tensor.module}
-          </li>`,
-      )}
-    </ul>`;
+    const { core, job } = this;
+    const all =
+      core && job
+        ? core.tensors(job, path)
+        : (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
+    if (all.length === 0) return html`<p class="small soft">No tensor at the peak is its own.</p>`;
+    const shown = all.slice(0, MOST_TENSORS);
+    const rest = all.slice(MOST_TENSORS).reduce((sum, { bytes }) => sum + bytes, 0);
+    return html`<div class="scroll" tabindex="0" role="group" aria-label="Tensors of ${path}">
+        ${tensorTable(shown, `Tensors of ${path}`, (module) => nameIn(module, path))}
+      </div>
+      ${rest > 0 ? html`<p class="small soft">And ${all.length - MOST_TENSORS} smaller ones of ${size(rest)}.</p>` : nothing}`;
   }
 
   private key(event: KeyboardEvent, cells: readonly Cell[], active: string): void {
@@ -239,8 +268,7 @@ export class OometerIcicle extends LitElement {
       event.preventDefault();
       this.enter(at.module.path);
     } else if (event.key === 'Escape' || event.key === 'Backspace') {
-      const root = this.report?.modules[0];
-      const above = root ? lineage(root, this.path).at(-2) : undefined;
+      const above = this.line().at(-2);
       if (above) {
         event.preventDefault();
         this.enter(above.path);

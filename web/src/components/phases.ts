@@ -1,4 +1,5 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { timelineTable } from '../charts/timeline';
 import { exact, gibNumber, percent } from '../format/bytes';
 import { tabbed } from '../format/table';
 import { phaseName } from '../format/words';
@@ -106,7 +107,7 @@ export class OometerPhases extends LitElement {
         </table>
         <div class="tools">
           ${copyTable(() => this.renderRoot.querySelector('table'))}
-          <oometer-copy label="Copy timeline" .text=${() => series(report)}></oometer-copy>
+          <oometer-copy label="Copy timeline" .text=${() => tabbed(timelineTable(report))}></oometer-copy>
         </div>
       </section>
     `;
@@ -131,11 +132,6 @@ export class OometerPhases extends LitElement {
       </tr>
     `;
   }
-}
-
-/** Every stretch of the timeline with its highest point, in bytes. */
-function series({ timeline: { columns, rows } }: Report): string {
-  return tabbed([columns, ...rows.map((row) => row.map(String))]);
 }
 
 customElements.define('oometer-phases', OometerPhases);

@@ -1,10 +1,8 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
-import { exact, size } from '../format/bytes';
-import { shape } from '../format/words';
-import { breakable } from './breakable';
 import { copyTable } from './copy-table';
 import { shared } from '../styles/shared';
-import type { LargeTensor, Report } from '../wasm/report';
+import { tensorTable } from './tensor-table';
+import type { Report } from '../wasm/report';
 
 const FIRST = 10;
 
@@ -28,12 +26,6 @@ export class OometerTensors extends LitElement {
         gap: 0.5rem;
         margin-top: 0.75rem;
       }
-      td.module {
-        min-width: 12rem;
-      }
-      .shape {
-        white-space: nowrap;
-      }
     `,
   ];
 
@@ -45,20 +37,7 @@ export class OometerTensors extends LitElement {
       <section aria-labelledby="tensors">
         <h2 id="tensors">Largest tensors at the peak</h2>
         <div class="scroll" tabindex="0" role="group" aria-labelledby="tensors">
-          <table aria-labelledby="tensors">
-            <thead>
-              <tr>
-                <th scope="col" class="number">Size</th>
-                <th scope="col">Shape</th>
-                <th scope="col">Type</th>
-                <th scope="col">Module</th>
-                <th scope="col">What it is</th>
-              </tr>
-            </thead>
-            <tbody>
-              ${shown.map((tensor) => row(tensor))}
-            </tbody>
-          </table>
+          ${tensorTable(shown, 'Largest tensors at the peak')}
         </div>
         <div class="tools">
           ${
@@ -73,18 +52,6 @@ export class OometerTensors extends LitElement {
       </section>
     `;
   }
-}
-
-function row(tensor: LargeTensor): TemplateResult {
-  return html`
-    <tr>
-      <td class="number" title=${exact(tensor.bytes)}>${size(tensor.bytes)}</td>
-      <td class="shape">${shape(tensor.shape)}</td>
-      <td>${tensor.dtype}</td>
-      <td class="module"><code>${tensor.module === '' ? '–' : breakable(tensor.module)}</code></td>
-      <td>${tensor.role}</td>
-    </tr>
-  `;
 }
 
 customElements.define('oometer-tensors', OometerTensors);

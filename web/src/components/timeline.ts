@@ -3,9 +3,10 @@ import { ticks } from '../charts/ticks';
 import { HEIGHT, momentAt, timeline, WIDTH, type Moment, type Timeline } from '../charts/timeline';
 import { GIB, gib, gibNumber, percent } from '../format/bytes';
 import { FACTORS } from '../format/factors';
-import { phaseName } from '../format/words';
+import { operation, phaseName } from '../format/words';
 import { styles } from '../styles/inline';
 import { fill, shared } from '../styles/shared';
+import { breakable } from './breakable';
 import { timelineStyles } from './timeline-styles';
 import type { Report } from '../wasm/report';
 
@@ -160,9 +161,10 @@ export class OometerTimeline extends LitElement {
     >`;
   }
 
-  private tell({ phase, event, allocated, reserved, factors }: Moment): TemplateResult {
-    return html`<strong>${phase ? phaseName(phase.name, phase.iteration) : ''}</strong>, from event
-      ${event.toLocaleString('en-US')}: ${gib(allocated, 2)} in tensors, ${gib(reserved, 2)} reserved.
+  private tell({ phase, event, op, module, allocated, reserved, factors }: Moment): TemplateResult {
+    return html`<strong>${phase ? phaseName(phase.name, phase.iteration) : ''}</strong>, event
+      ${event.toLocaleString('en-US')}, ${breakable(operation(op, module))}: ${gib(allocated, 2)} in tensors,
+      ${gib(reserved, 2)} reserved.
       ${factors
         .filter(({ bytes }) => bytes >= GIB / 100)
         .map(
@@ -174,12 +176,12 @@ export class OometerTimeline extends LitElement {
 
   private spoken(moment: Moment | undefined): string {
     if (!moment) return '';
-    const { phase, allocated, reserved, factors } = moment;
+    const { phase, op, module, allocated, reserved, factors } = moment;
     const parts = factors
       .filter(({ bytes }) => bytes >= GIB / 100)
       .map(({ key, bytes }) => `${label(key)} ${gib(bytes)}`);
     const name = phase ? phaseName(phase.name, phase.iteration) : '';
-    return `${name}: ${gib(allocated)} in tensors, ${gib(reserved)} reserved; ${parts.join(', ')}`;
+    return `${name}, ${operation(op, module)}: ${gib(allocated)} in tensors, ${gib(reserved)} reserved; ${parts.join(', ')}`;
   }
 
   private within(place: number): boolean {

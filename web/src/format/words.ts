@@ -72,6 +72,11 @@ function place({ iteration, phase, module, op }: Moment): string {
   return `${stage}${step}${owner}${operation}`;
 }
 
+/** "mm in layers.3.mlp.up_proj": an operator and whose it is. */
+export function operation(op: string, module: string): string {
+  return [op, module === '' ? '' : `in ${module}`].filter((word) => word !== '').join(' ');
+}
+
 /** Where the peak is, as one would tell a colleague. */
 export function peakPlace(report: Report): string {
   return `The peak comes ${place(report.peak_at)}.`;

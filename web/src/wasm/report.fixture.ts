@@ -26,7 +26,7 @@ export function report(overrides: Partial<Report>): Report {
     breakdown: noFactors,
     modules: [],
     phases: [],
-    timeline: { columns: [], rows: [] },
+    timeline: { columns: [], ops: [], modules: [], rows: [] },
     largest: [],
     model: { parameters: 0, trainable: 0 },
     assumptions: [],

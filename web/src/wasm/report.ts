@@ -26,6 +26,8 @@ export interface LargeTensor {
   dtype: string;
   module: string;
   role: string;
+  /** A part of a flat buffer that many modules share. */
+  flat?: true;
 }
 
 /** A moment of the run. */
@@ -58,7 +60,8 @@ export interface Report {
   breakdown: Factors;
   modules: Module[];
   phases: Phase[];
-  timeline: { columns: string[]; rows: number[][] };
+  /** Each row a moment, the highest of its stretch; its `op` and `module` are places in the lists of names. */
+  timeline: { columns: string[]; ops: string[]; modules: string[]; rows: number[][] };
   largest: LargeTensor[];
   model: { parameters: number; trainable: number };
   assumptions: string[];
