@@ -15,8 +15,10 @@
 EM_JS(emscripten::EM_VAL, oometer_bytes, (const char* bytes, std::size_t size), {
   return Emval.toHandle(HEAPU8.slice(bytes, bytes + size));
 });
-EM_JS(emscripten::EM_VAL, oometer_series, (const char* columns, const double* values, std::size_t size), {
-  return Emval.toHandle({"columns": UTF8ToString(columns).split(" "), "rows": HEAPF64.slice(values >> 3, (values >> 3) + size)});
+EM_JS(emscripten::EM_VAL, oometer_series, (const char* names, const double* values, std::size_t size), {
+  const series = JSON.parse(UTF8ToString(names));
+  series["rows"] = HEAPF64.slice(values >> 3, (values >> 3) + size);
+  return Emval.toHandle(series);
 });
 // clang-format on
 
@@ -38,22 +40,32 @@ std::string tree(const std::string& job) {
   return estimate_json(job, options);
 }
 
+std::string tensors(const std::string& job, const std::string& module) { return tensors_json(job, module); }
+
 emscripten::val series(const std::string& job) {
   ReportOptions options;
   options.timeline_points = kSeriesPoints;
   options.largest = 0;
   const Result<Estimate> result = oometer::estimate(job, options);
   if (!result) return emscripten::val(error_json(result.error()));
-  std::string columns;
-  for (const char* column : timeline_columns()) columns += (columns.empty() ? "" : " ") + std::string(column);
+  const TimelinePlaces places = timeline_places(result->report, result->simulation.log);
+  JsonWriter names;
+  names.begin_object();
+  names.member_array("columns", timeline_columns());
+  names.member_array("ops", places.ops);
+  names.member_array("modules", places.modules);
+  names.end_object();
   std::vector<double> values;
-  for (const TimelineRow& row : result->report.timeline) {
+  for (std::size_t i = 0; i < places.rows.size(); ++i) {
+    const TimelineRow& row = result->report.timeline[i];
     values.push_back(static_cast<double>(row.event));
     values.push_back(static_cast<double>(row.allocated));
     values.push_back(static_cast<double>(row.reserved));
     for (const std::int64_t bytes : row.factors) values.push_back(static_cast<double>(bytes));
+    values.push_back(static_cast<double>(places.rows[i].op));
+    values.push_back(static_cast<double>(places.rows[i].module));
   }
-  return emscripten::val::take_ownership(oometer_series(columns.c_str(), values.data(), values.size()));
+  return emscripten::val::take_ownership(oometer_series(names.take().c_str(), values.data(), values.size()));
 }
 
 emscripten::val snapshot(const std::string& job) {

@@ -10,6 +10,7 @@ namespace oometer::wasm {
 std::string estimate(const std::string& job);
 std::string summary(const std::string& job);
 std::string tree(const std::string& job);
+std::string tensors(const std::string& job, const std::string& module);
 emscripten::val series(const std::string& job);
 emscripten::val snapshot(const std::string& job);
 std::string advise(const std::string& job);

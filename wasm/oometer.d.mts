@@ -1,11 +1,21 @@
-/** The core of oometer as a module: `const oometer = await create(); JSON.parse(oometer.estimate(job))`. */
-export interface Oometer {
+/** What every module answers: `const oometer = await create(); JSON.parse(oometer.estimate(job))`. */
+export interface Estimator {
   /** A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message"}}`, out. Never throws. */
   estimate(job: string): string;
-  /** The head of that report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
+  /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
+  presets(): string;
+  /** "0.1.0+abc1234": the project's version and the commit it was built from. */
+  version(): string;
+}
+
+/** The core of oometer as a module. */
+export interface Oometer extends Estimator {
+  /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
   summary(job: string): string;
   /** The whole report with every module, where `estimate` stops at the layers; or the error. */
   tree(job: string): string;
+  /** What a module, by its path, and those below it hold at the peak: `[{bytes, shape, dtype, module, role, flat?}]`, or the error. */
+  tensors(job: string, module: string): string;
   /** The timeline at up to 2,000 points, each the highest of its share of the events; the error as JSON text. */
   series(job: string): Series | string;
   /** The job's memory snapshot, a pickle that https://pytorch.org/memory_viz opens; the error as JSON text. */
@@ -16,17 +26,15 @@ export interface Oometer {
    * null where there is none. Executes a hundred jobs.
    */
   advise(job: string): string;
-  /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
-  presets(): string;
-  /** "0.1.0+abc1234": the project's version and the commit it was built from. */
-  version(): string;
   /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
   heapBytes(): number;
 }
 
-/** `rows` holds `columns.length` numbers a row: the event, then bytes. */
+/** `rows` holds `columns.length` numbers a row: the event, bytes, then places in `ops` and `modules`. */
 export interface Series {
   columns: string[];
+  ops: string[];
+  modules: string[];
   rows: Float64Array;
 }
 

@@ -48,18 +48,20 @@ export function preloadCore(): Plugin {
     name: 'preload-core',
     transformIndexHtml: {
       order: 'post',
-      handler: (html, { bundle }) =>
-        Object.keys(html.includes('<script') ? (bundle ?? {}) : {}).flatMap((file) => {
+      handler: (html, { bundle, path }) => {
+        const core = path.endsWith('embed.html') ? 'widget' : 'oometer';
+        return Object.keys(html.includes('<script') ? (bundle ?? {}) : {}).flatMap((file) => {
           const href = `./${file}`;
-          if (/oometer-[^/]*\.wasm$/.test(file)) {
+          if (new RegExp(`/${core}-[^/]*\\.wasm$`).test(file)) {
             const attrs = { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href };
             return [{ tag: 'link', injectTo: 'head' as const, attrs }];
           }
-          if (/oometer-[^/]*\.js$/.test(file)) {
+          if (new RegExp(`/${core}-[^/]*\\.js$`).test(file)) {
             return [{ tag: 'link', injectTo: 'head' as const, attrs: { rel: 'modulepreload', crossorigin: '', href } }];
           }
           return [];
-        }),
+        });
+      },
     },
   };
 }

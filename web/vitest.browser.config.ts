@@ -16,5 +16,5 @@ export default defineConfig({
     ],
   },
   server: { fs: { allow: ['..'] } },
-  test: { dir: '../tests/web', environment: 'node', testTimeout: 30_000, hookTimeout: 60_000 },
+  test: { dir: '../tests/web', environment: 'node', testTimeout: 120_000, hookTimeout: 120_000 },
 });

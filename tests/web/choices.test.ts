@@ -1,7 +1,7 @@
 // What the form offers, asked of the real core: no choice may lead to an error that is not the person's own.
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Oometer } from '../../wasm/oometer';
+import type { Oometer } from '../../wasm/oometer.mjs';
 import { change, FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
 import { Library } from '../../web/src/state/library';
 import { read } from '../../web/src/state/permalink';

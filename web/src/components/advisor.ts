@@ -39,7 +39,7 @@ export class Advisor implements ReactiveController {
     this.waiting = null;
     this.busy = true;
     try {
-      const [json = ''] = await this.helper.ask({ ask: 'advise', job: base.job });
+      const [json = ''] = await this.helper.ask({ ask: 'advise', job: base.job, variants: [{}] });
       const answer = readAdvice(json);
       this.refused = 'message' in answer ? answer.message : '';
       this.advice = 'message' in answer ? null : answer;

@@ -8,8 +8,7 @@ import { MOST_PINS, read, write } from '../state/permalink';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
-import { loadCore } from '../wasm/core';
-import type { Core } from '../wasm/wrap';
+import { loadCore, type PageCore } from '../wasm/core';
 import { Advisor } from './advisor';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
@@ -52,7 +51,7 @@ export class OometerApp extends LitElement {
   };
   declare private setup: Setup;
   declare private pins: Setup[];
-  declare private core: Core | null;
+  declare private core: PageCore | null;
   /** The latest answer; `detailed` follows a frame later with the pictures, which must not hold an edit up. */
   declare private result: Result | null;
   declare private detailed: Result | null;
@@ -281,7 +280,7 @@ export class OometerApp extends LitElement {
   private details(result: Result): TemplateResult {
     const { report } = result;
     return html`<div class="details">
-      <oometer-holders .report=${report}></oometer-holders>
+      <oometer-holders .report=${report} .core=${this.core} .job=${result.job}></oometer-holders>
       <oometer-phases .report=${report}></oometer-phases>
       <oometer-advice
         .advice=${this.advisor.advice}

@@ -7,7 +7,7 @@ import { command } from '../state/command';
 import { write } from '../state/permalink';
 import { shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
-import type { Core } from '../wasm/wrap';
+import type { PageCore } from '../wasm/core';
 import './copy';
 import { download, rasterize } from './download';
 
@@ -15,7 +15,7 @@ import { download, rasterize } from './download';
 export class OometerShare extends LitElement {
   static override properties = { result: { attribute: false }, core: { attribute: false }, link: { attribute: false } };
   declare result: Result | null;
-  declare core: Core | null;
+  declare core: PageCore | null;
   /** The page's address, with all that it shows. */
   declare link: () => string;
 
@@ -39,12 +39,6 @@ export class OometerShare extends LitElement {
       }
       details {
         margin-top: 0.9rem;
-      }
-      summary {
-        min-height: 1.75rem;
-        font-size: 0.875rem;
-        font-weight: 600;
-        cursor: pointer;
       }
       .snippet {
         margin: 0.5rem 0 1rem;

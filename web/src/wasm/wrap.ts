@@ -1,5 +1,5 @@
 // The core's strings as values.
-import type { Oometer } from 'oometer-core/oometer.mjs';
+import type { Estimator } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
 import { readCatalogue, type Catalogue } from './catalogue';
 import type { JobError, Report } from './report';
@@ -13,11 +13,9 @@ export interface Core {
   /** The report as the core wrote it. */
   raw(job: Job): string;
   estimate(job: Job): Answer;
-  /** The job's PyTorch memory snapshot, a pickle. */
-  snapshot(job: Job): Uint8Array<ArrayBuffer> | JobError;
 }
 
-export function wrap(module: Oometer): Core {
+export function wrap(module: Estimator): Core {
   const raw = (job: Job): string => module.estimate(JSON.stringify(job));
   return {
     catalogue: readCatalogue(module.presets()),
@@ -30,10 +28,6 @@ export function wrap(module: Oometer): Core {
       return 'error' in answer
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
-    },
-    snapshot(job) {
-      const pickle = module.snapshot(JSON.stringify(job));
-      return typeof pickle === 'string' ? (JSON.parse(pickle) as { error: JobError }).error : pickle;
     },
   };
 }

@@ -3,9 +3,9 @@ import { Library } from '../state/library';
 import { read, write } from '../state/permalink';
 import type { Job } from '../state/job.generated';
 import { ask, isTrouble } from '../wasm/ask';
-import { loadCore } from '../wasm/core';
 import type { Report } from '../wasm/report';
 import type { Core } from '../wasm/wrap';
+import { loadCore } from './core';
 
 export type WidgetAnswer =
   | {

@@ -1,0 +1,14 @@
+// What JavaScript sees of the whole module besides.
+#include <emscripten/bind.h>
+
+#include "adapters.h"
+
+EMSCRIPTEN_BINDINGS(oometer_page) {
+  emscripten::function("summary", &oometer::wasm::summary);
+  emscripten::function("tree", &oometer::wasm::tree);
+  emscripten::function("tensors", &oometer::wasm::tensors);
+  emscripten::function("series", &oometer::wasm::series);
+  emscripten::function("snapshot", &oometer::wasm::snapshot);
+  emscripten::function("advise", &oometer::wasm::advise);
+  emscripten::function("heapBytes", &oometer::wasm::heap_bytes);
+}
