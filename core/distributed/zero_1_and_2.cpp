@@ -49,6 +49,7 @@ DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, c
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
   if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
     config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
+  only_listens = true;
 }
 
 DeepSpeedZeroOptimizer::~DeepSpeedZeroOptimizer() {

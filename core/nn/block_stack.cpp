@@ -1,6 +1,7 @@
 #include "nn/block_stack.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "autograd/node.h"
 
@@ -100,6 +101,30 @@ class BlockStack::Stencil {
   std::int64_t change_ = 0;           ///< of the bytes alive
 };
 
+/// What a block itself did in a backward that a listener (DeepSpeed) was told of on the way. The listener's own doing
+/// is left out: it differs from block to block, and is done anew wherever the calls came.
+struct BlockStack::Heard {
+  enum class About : std::uint8_t { born, incoming, forward };
+  struct Step {
+    Event event;
+    About about;
+    StorageId place;  ///< among those born; or from where the block's forward began (modulo 2^32)
+  };
+  struct Call {
+    std::size_t step;       ///< before which it came
+    std::size_t parameter;  ///< of the block's
+    StorageId gradient;     ///< the parameter's: its place among those born
+    bool held;              ///< the block lets the gradient's storage go itself, later
+    Shape sizes, strides;
+    DType dtype;
+    ModuleId module;
+  };
+
+  std::vector<StorageId> born;
+  std::vector<Step> steps;
+  std::vector<Call> calls;
+};
+
 BlockStack::BlockStack(const Builder& builder)
     : taken_(builder.parameters->size()), starts_{{static_cast<ModuleId>(builder.context->log.modules.size()), 0}} {}
 
@@ -109,14 +134,22 @@ void BlockStack::add_block(const Builder& builder) {
 }
 
 /// One pass through the blocks, and the backward that follows it.
-class BlockStack::Run : public std::enable_shared_from_this<Run> {
+class BlockStack::Run : public std::enable_shared_from_this<Run>, private GradientListener {
  public:
   Run(const BlockStack& stack, Context& context, std::size_t begin, std::size_t end)
-      : stack_(stack), context_(context), first_(begin + 1), last_(end - 2), forward_(end + 1, {kNever, kNever}) {}
+      : stack_(stack),
+        context_(context),
+        listener_(context.gradients),
+        first_(begin + 1),
+        last_(end - 2),
+        forward_(end + 1, {kNever, kNever}) {
+    if (listener_) post_accumulate = listener_->post_accumulate;
+  }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   /// The graph goes. Where backward has not come by, what the blocks have saved goes with it, which nobody wrote.
-  ~Run() {
+  ~Run() override {
+    stop_recording();
     if (waits_for_backward_) fail();
   }
 
@@ -198,14 +231,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
       if (x.module != module_of(block_b, block_a, y.module)) return false;
       if (x.storage - begin_for(x.storage, a, block_a).storage != y.storage - begin_for(y.storage, b, block_b).storage)
         return false;
-      if (x.kind != EventKind::alloc) continue;
-      const StorageRecord &of_x = log.storages[x.storage], &of_y = log.storages[y.storage];
-      if (of_x.bytes != of_y.bytes || of_x.ndim != of_y.ndim || of_x.dtype != of_y.dtype || of_x.role != of_y.role ||
-          of_x.recomputed != of_y.recomputed || of_x.module != module_of(block_b, block_a, of_y.module) ||
-          !std::equal(dims(of_x).begin(), dims(of_x).end(), dims(of_y).begin()))
-        return false;
+      if (x.kind == EventKind::alloc && !is_same_birth(x.storage, block_a, y.storage, block_b)) return false;
     }
     return true;
+  }
+
+  bool is_same_birth(StorageId a, std::size_t block_a, StorageId b, std::size_t block_b) const {
+    const StorageRecord &x = context_.log.storages[a], &y = context_.log.storages[b];
+    return x.bytes == y.bytes && x.ndim == y.ndim && x.dtype == y.dtype && x.role == y.role &&
+           x.recomputed == y.recomputed && x.module == module_of(block_b, block_a, y.module) &&
+           std::equal(dims(x).begin(), dims(x).end(), dims(y).begin());
   }
 
   // --- once more ---
@@ -241,8 +276,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
     const bool passed_on = incoming == gradient_of_last_;  // accumulated into, all the way
     last_backward_.end = mark();
     const Part part = last_backward_;
+    if (!is_sole(gradient)) return fail();
+    if (listener_) return repeat_heard(b, gradient, passed_on);
     const StorageId output = incoming - part.end.storage;
-    if (!is_sole(gradient) || !is_about_itself(part, last_)) return fail();
+    if (!is_about_itself(part, last_)) return fail();
     if (!passed_on && output != gradient_of_last_ - part.begin.storage) return fail();
     Stencil stencil(
         context_, part,
@@ -259,6 +296,176 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
     if (passed_on) return b.give(0, gradient);
     b.give(0, on_storage(context_.resume(output + end_of_repetition_.storage), gradient.sizes(), gradient.strides(),
                          gradient.dtype()));
+    gradient->storage->id = kNever;
+  }
+
+  // --- once more, with a listener ---
+
+  /// What a listener was told while a block was executed.
+  struct Told {
+    Mark begin, end;
+    std::size_t parameter;
+    StorageId gradient;
+    Shape sizes, strides;
+    DType dtype;
+    ModuleId module;
+  };
+
+  void record(std::size_t block) {
+    if (!listener_) return;
+    recorded_ = block;
+    told_.clear();
+    context_.gradients = this;
+  }
+  void stop_recording() {
+    if (context_.gradients == this) context_.gradients = listener_;
+  }
+
+  void gradient_ready(const Tensor& parameter) override {
+    const std::span<const Tensor> parameters = stack_.parameters_of(recorded_);
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const Tensor& own) { return own.get() == parameter.get(); });
+    if (found == parameters.end()) fail();
+    const Tensor& gradient = parameter->grad;
+    Told told{mark(),
+              {},
+              static_cast<std::size_t>(found - parameters.begin()),
+              gradient->storage->id,
+              gradient.sizes(),
+              gradient.strides(),
+              gradient.dtype(),
+              context_.module};
+    listener_->gradient_ready(parameter);
+    told.end = mark();
+    told_.push_back(told);
+  }
+
+  /// A block's own part of a backward; none where it was about more than itself and what came into it.
+  std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) const {
+    const Log& log = context_.log;
+    const Part forward = forward_of(block);
+    Heard heard;
+    std::vector<StorageId> places(part.storages(), kNever);
+    std::vector<bool> freed(part.storages(), false);
+    auto told = told_.begin();
+    for (std::uint32_t i = part.begin.event;; ++i) {
+      for (; told != told_.end() && told->begin.event == i; ++told) {
+        if (!part.has(told->gradient) || places[told->gradient - part.begin.storage] == kNever) return std::nullopt;
+        heard.calls.push_back({heard.steps.size(), told->parameter, places[told->gradient - part.begin.storage], false,
+                               told->sizes, told->strides, told->dtype, told->module});
+        i = told->end.event;
+      }
+      if (i >= part.end.event) break;
+      const Event& event = log.events[i];
+      const StorageId id = event.storage;
+      if (event.kind == EventKind::empty_cache) return std::nullopt;
+      if (event.kind == EventKind::alloc) {
+        places[id - part.begin.storage] = static_cast<StorageId>(heard.born.size());
+        heard.born.push_back(id);
+      }
+      if (part.has(id)) {
+        const StorageId place = places[id - part.begin.storage];
+        if (place == kNever) return std::nullopt;  // the listener's
+        if (event.kind == EventKind::free) freed[place] = true;
+        heard.steps.push_back({event, Heard::About::born, place});
+      } else if (id == incoming) {
+        heard.steps.push_back({event, Heard::About::incoming, 0});
+      } else {
+        const StorageId near = forward.storages(), begin = forward.begin.storage;
+        if (is_in_backward(id) || id + near < begin || id >= begin + near) return std::nullopt;
+        heard.steps.push_back({event, Heard::About::forward, id - begin});
+      }
+    }
+    for (Heard::Call& call : heard.calls) call.held = freed[call.gradient];
+    return heard;
+  }
+
+  bool is_same(const Heard& a, std::size_t block_a, const Heard& b, std::size_t block_b) const {
+    const auto same_step = [&](const Heard::Step& x, const Heard::Step& y) {
+      return x.event.kind == y.event.kind && x.event.op == y.event.op && x.event.stream == y.event.stream &&
+             x.event.module == module_of(block_b, block_a, y.event.module) && x.about == y.about && x.place == y.place;
+    };
+    const auto same_birth = [&](StorageId x, StorageId y) { return is_same_birth(x, block_a, y, block_b); };
+    const auto same_call = [](const Heard::Call& x, const Heard::Call& y) {
+      return x.step == y.step && x.parameter == y.parameter && x.gradient == y.gradient;
+    };
+    return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step) &&
+           std::equal(a.born.begin(), a.born.end(), b.born.begin(), b.born.end(), same_birth) &&
+           std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call);
+  }
+
+  /// The last block's backward as that of block `to`, into which `incoming` comes. The storages that were born.
+  std::vector<StorageId> write(const Heard& heard, std::size_t to, StorageId incoming) {
+    Log& log = context_.log;
+    std::vector<StorageId> born;
+    born.reserve(heard.born.size());
+    std::vector<Storage> held(heard.born.size());
+    auto call = heard.calls.begin();
+    const auto tell = [&](std::size_t step) {
+      for (; call != heard.calls.end() && call->step == step; ++call) {
+        const ModuleScope scope(context_, module_of(last_, to, call->module));
+        const Tensor& parameter = stack_.parameters_of(to)[call->parameter];
+        Storage gradient = context_.resume(born[call->gradient]);
+        parameter->grad = on_storage(gradient, call->sizes, call->strides, call->dtype);
+        if (call->held) held[call->gradient] = gradient;
+        gradient.reset();
+        listener_->gradient_ready(parameter);
+      }
+    };
+    for (std::size_t i = 0; i < heard.steps.size(); ++i) {
+      tell(i);
+      const Heard::Step& step = heard.steps[i];
+      const auto now = static_cast<std::uint32_t>(log.events.size());
+      Event event = step.event;
+      event.module = module_of(last_, to, event.module);
+      if (event.kind == EventKind::alloc) {
+        StorageRecord record = log.storages[heard.born[step.place]];
+        record.alloc_event = now;
+        record.free_event = kNever;
+        record.module = module_of(last_, to, record.module);
+        born.push_back(static_cast<StorageId>(log.storages.size()));
+        log.storages.push_back(record);
+        context_.change_allocated(Context::rounded(record.bytes));
+      }
+      event.storage = step.about == Heard::About::born       ? born[step.place]
+                      : step.about == Heard::About::incoming ? incoming
+                                                             : forward_[to].storage + step.place;
+      if (event.kind == EventKind::free) {
+        log.storages[event.storage].free_event = now;
+        context_.change_allocated(-Context::rounded(log.storages[event.storage].bytes));
+        if (step.about == Heard::About::born && held[step.place]) let_go(held[step.place]);
+      }
+      log.events.push_back(event);
+    }
+    tell(heard.steps.size());
+    return born;
+  }
+
+  /// The log has let it go already.
+  void let_go(Storage& storage) {
+    if (storage->references != 1) fail();
+    storage->id = kNever;
+    storage.reset();
+  }
+
+  void repeat_heard(Backward& b, const Tensor& gradient, bool passed_on) {
+    stop_recording();
+    heard_ = heard(last_backward_, last_, gradient_of_last_);
+    if (!heard_) return fail();
+    StorageId incoming = gradient->storage->id;
+    const auto output = std::find(heard_->born.begin(), heard_->born.end(), incoming) - heard_->born.begin();
+    if (!passed_on && output == std::ssize(heard_->born)) return fail();
+    for (std::size_t i = last_; --i > first_;) {
+      const std::vector<StorageId> born = write(*heard_, i, incoming);
+      if (!passed_on) incoming = born[static_cast<std::size_t>(output)];
+      copy_saved_in_forward(i);
+    }
+    copy_saved_in_forward(first_);
+    end_of_repetition_ = mark();
+    gradient_of_first_ = incoming;
+    record(first_);
+    if (passed_on) return b.give(0, gradient);
+    b.give(0, on_storage(context_.resume(incoming), gradient.sizes(), gradient.strides(), gradient.dtype()));
     gradient->storage->id = kNever;
   }
 
@@ -302,24 +509,38 @@ class BlockStack::Run : public std::enable_shared_from_this<Run> {
   void enter_last(Backward& b) {
     last_backward_.begin = mark();
     gradient_of_last_ = b.grad()->storage->id;
+    record(last_);
     b.give(0, std::move(b.grads[0]));
   }
   void leave_first(Backward& b) {
+    stop_recording();
+    const Part part{end_of_repetition_, mark()};
     const bool repeated = end_of_repetition_.event != 0;
-    if (repeated && !is_same({end_of_repetition_, mark()}, first_, last_backward_, last_)) fail();
+    if (repeated && !(listener_ ? is_heard_again(part) : is_same(part, first_, last_backward_, last_))) fail();
     b.give(0, std::move(b.grads[0]));
+  }
+  bool is_heard_again(const Part& part) const {
+    const std::optional<Heard> again = heard(part, first_, gradient_of_first_);
+    return again && is_same(*again, first_, *heard_, last_);
   }
 
   void fail() { context_.repetition_failed = true; }
 
   const BlockStack& stack_;
   Context& context_;
+  GradientListener* const listener_;
   std::size_t first_, last_;   ///< whose forward is repeated, whose backward; what is between is not executed
   std::vector<Mark> forward_;  ///< where each block's forward begins, and where the last one's ends
   Part last_backward_{};
   Mark end_of_repetition_{};
   StorageId gradient_of_last_ = kNever;  ///< that comes into it
   bool waits_for_backward_ = false;
+
+  // with a listener
+  std::size_t recorded_ = 0;  ///< the block that is executed while it is recorded
+  std::vector<Told> told_;
+  std::optional<Heard> heard_;  ///< of the last block
+  StorageId gradient_of_first_ = kNever;
 };
 
 Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
@@ -340,8 +561,9 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     const std::span<const Tensor> parameters = parameters_of(begin);
     const bool trains =
         std::any_of(parameters.begin(), parameters.end(), [](const Tensor& p) { return p.requires_grad(); });
-    // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
-    if (context.gradients && context.grad_mode && (trains || hidden_states.requires_grad())) repeats = false;
+    // A listener may keep state of its own, which a repetition would not know.
+    const bool heard = context.gradients && context.grad_mode && (trains || hidden_states.requires_grad());
+    if (heard && !context.gradients->only_listens) repeats = false;
   }
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), block);
   for (std::size_t i = begin; i < end; ++i) hidden_states = block(i, hidden_states);

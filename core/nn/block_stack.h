@@ -46,6 +46,7 @@ class BlockStack {
   };
   struct Part;
   class Stencil;
+  struct Heard;
   class Run;
 
   std::size_t taken_ = 0;           ///< of the builder's parameters

@@ -35,6 +35,9 @@ class GradientListener {
   /// It hangs on register_post_accumulate_grad_hook: AccumulateGrad has let its input go by then. The node's own post
   /// hooks run while the engine still holds it.
   bool post_accumulate = false;
+  /// It acts in gradient_ready and nowhere else while a backward runs: then what blocks do between its calls may be
+  /// written into the log instead of being executed, as long as the calls are made (BlockStack).
+  bool only_listens = false;
 };
 
 /// torch.autocast's state: see train/precision for when it is entered.

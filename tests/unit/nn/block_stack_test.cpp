@@ -60,6 +60,34 @@ TEST_CASE("Blocks that differ from their neighbours are executed", "[nn]") {
   }
 }
 
+TEST_CASE("DeepSpeed is told of every gradient between what is written", "[nn]") {
+  json job = llava_job(7, 12);
+  job["parallel"] = {{"strategy", "deepspeed"}, {"data", 4}};
+  json& zero = job["parallel"]["ds_config"]["zero_optimization"] = {{"stage", 2}};
+  for (const std::int64_t bucket : {20'000, 150'000, 1'000'000, 500'000'000}) {
+    for (const bool contiguous : {true, false}) {
+      for (const bool overlap : {true, false}) {
+        zero["reduce_bucket_size"] = bucket;
+        zero["contiguous_gradients"] = contiguous;
+        zero["overlap_comm"] = overlap;
+        check(job);
+      }
+    }
+  }
+  for (const char* version : {"0.12.6", "0.14.4", "0.19.8"}) {
+    job["runtime"] = {{"deepspeed", version}};
+    for (const char* stage : {"pretrain", "finetune", "full"}) {
+      for (const char* mode : {"none", "non-reentrant", "reentrant"}) {
+        for (const int steps : {1, 3}) {
+          job["training"] = {
+              {"stage", stage}, {"activation_checkpointing", mode}, {"gradient_accumulation_steps", steps}};
+          check(job);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("Hidden states that are captured on the way stay", "[nn]") {
   json job = llava_job(20, 8);
   for (const json& layers : {json(-1), json(0), json(-2), json(1), json(10), json({3, 10, -2}), json({0, 9, 20})}) {
