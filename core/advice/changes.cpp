@@ -160,8 +160,7 @@ std::vector<Choice> possible_changes(const Job& job, const json& document) {
     last = row.of;
     choices.back().changes.push_back({row.label, row.costs, json::parse(row.patch)});
   }
-  std::stable_sort(choices.begin(), choices.end(),
-                   [](const Choice& a, const Choice& b) { return a.price < b.price; });
+  std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.price < b.price; });
   return choices;
 }
 

@@ -11,7 +11,7 @@
 namespace oometer {
 
 inline constexpr std::int64_t kMostMicroBatch = 1 << 20;  ///< a job's own bound
-inline constexpr std::int64_t kMostLength = 4;  ///< times the model's max_position_embeddings
+inline constexpr std::int64_t kMostLength = 4;            ///< times the model's max_position_embeddings
 inline constexpr std::int64_t kMostGpus = 512;
 
 /// None where not even one sample fits.

@@ -18,8 +18,8 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
 /// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak, interval, gpu.
 std::string summary_to_json(const Report& report, const ReportInput& input);
 
-/// What a module holds at the peak: an array like the report's `largest`, where a part of a flat buffer has `"flat": true`
-/// and its elements for a shape.
+/// What a module holds at the peak: an array like the report's `largest`, where a part of a flat buffer has `"flat":
+/// true` and its elements for a shape.
 std::string holdings_to_json(const std::vector<Holding>& holdings, const Report& report, const Log& log);
 
 /// What the values of a row of the timeline are: "event", then bytes, then "op" and "module", places in TimelinePlaces.

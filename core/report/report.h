@@ -134,8 +134,8 @@ struct Holding {
   bool shared = false;  ///< a part of a flat buffer
 };
 
-/// Everything that a module and those below it hold at the peak, the largest first: with the blocks' rounding it sums to
-/// the module's factors. The report has to be one with every tensor among its `largest`.
+/// Everything that a module and those below it hold at the peak, the largest first: with the blocks' rounding it sums
+/// to the module's factors. The report has to be one with every tensor among its `largest`.
 std::vector<Holding> holdings_of(const Log& log, const Report& report, ModuleId module);
 
 /// "saved output of silu", "gradient": what a tensor of the log is.

@@ -113,3 +113,18 @@ export async function accessibility(): Promise<string[]> {
 export async function total(): Promise<number> {
   return (JSON.parse((await shown()).report) as { peak: { total: number } }).peak.total;
 }
+
+const sweepMap = (): Locator => page.locator('oometer-sweep');
+
+/** Begins to sweep, in so many steps. */
+export async function sweepOf(steps: string): Promise<void> {
+  await sweepMap().getByLabel('Steps').selectOption(steps);
+  await sweepMap().getByRole('button', { name: 'Sweep' }).click();
+}
+
+/** Waits for the sweep's end; what is said of it. */
+export async function swept(timeout: number): Promise<string> {
+  const said = sweepMap().getByRole('status').first();
+  await said.filter({ hasText: ' cells in ' }).waitFor({ timeout });
+  return said.innerText();
+}

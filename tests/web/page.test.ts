@@ -31,9 +31,6 @@ describe('an answer', () => {
     await visit();
     expect(await headline()).toMatch(/^(Fits|Tight|Does not fit)/);
     expect(await detail()).toMatch(/^[\d.]+.* of [\d.]+ GiB on each of 8 × H100/);
-    const painted = await page.evaluate(() => performance.getEntriesByName('oometer-first-answer')[0]?.startTime);
-    console.log(`first answer ${painted?.toFixed(0)} ms after navigation`);
-    expect(painted).toBeLessThan(3000);
   });
 
   it('follows a preset and a micro-batch, and is the native command’s to the byte', async () => {
@@ -59,30 +56,6 @@ describe('an answer', () => {
     // The two are built apart, perhaps at different commits; everything else is the same to the byte.
     const unstamped = (text: string): string => text.trimEnd().replace(/"version": ?"[^"]*"/, '');
     expect(unstamped(report)).toBe(unstamped(own));
-  });
-
-  it('changes within a frame of an edit', async () => {
-    await visit();
-    const times = await page.evaluate(async () => {
-      const app = document.querySelector<Element & { updateComplete: Promise<boolean> }>('oometer-app');
-      const form = app?.shadowRoot?.querySelector('oometer-form');
-      const verdict = app?.shadowRoot?.querySelector<Element & { updateComplete: Promise<boolean> }>('oometer-verdict');
-      const input = form?.shadowRoot?.querySelector<HTMLInputElement>('#mbs');
-      if (!app || !input || !verdict) throw new Error('the page has changed');
-      const taken: number[] = [];
-      for (let i = 0; i < 20; i++) {
-        input.value = String(1 + (i % 12));
-        const start = performance.now();
-        input.dispatchEvent(new Event('input'));
-        await app.updateComplete;
-        await verdict.updateComplete;
-        taken.push(performance.now() - start);
-      }
-      return taken.sort((a, b) => a - b);
-    });
-    const median = times[Math.floor(times.length / 2)] ?? Infinity;
-    console.log(`an edit to its result: median ${median.toFixed(1)} ms of ${times.length}`);
-    expect(median).toBeLessThan(100); // the promise is 16 ms, which `./dev bench` holds it to; a busy machine may be slow
   });
 
   it('sums to the whole, in the table by purpose and in that by module', async () => {

@@ -1,4 +1,5 @@
 // The pictures and what one does with them.
+import type { Locator } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { number, page, shown, useBrowser, visit } from './browser';
 
@@ -31,13 +32,26 @@ describe('the map of modules', () => {
     expect(await way.innerText()).toContain('Press a module');
   });
 
-  it('ends at a layer, with its largest tensors', async () => {
-    await visit('#v1?checkpointing=none');
-    const enter = (path: string): Promise<void> =>
-      page.locator(`oometer-icicle [data-path="${path}"]:not(.rest)`).click();
-    await enter('model.language_model');
-    await page.locator('oometer-icicle .cell:not(.rest)').last().press('Enter');
-    expect(await page.locator('oometer-icicle ul, oometer-icicle p').innerText()).not.toBe('');
+  it('leads below the layers, down to tensors', async () => {
+    await visit();
+    const cell = (path: string): Locator => page.locator(`oometer-icicle [data-path="${path}"]:not(.rest)`);
+    const layer = 'model.language_model.layers.3';
+    await cell('model.language_model').click();
+    await cell(layer).click();
+    const tensors = page.getByRole('table', { name: `Tensors of ${layer}` });
+    expect(await tensors.getByRole('row').count()).toBeGreaterThan(10);
+    await cell(`${layer}.mlp`).click();
+    await cell(`${layer}.mlp.up_proj`).click();
+    const own = page.getByRole('table', { name: `Tensors of ${layer}.mlp.up_proj` });
+    // ZeRO keeps a parameter in a flat buffer: 11008 × 4096 elements of two bytes.
+    expect(await own.getByRole('row', { name: /45088768.*parameter/ }).innerText()).toMatch(
+      /86\.0 MiB.*bf16.*in a flat buffer/s,
+    );
+    await page.keyboard.press('Escape');
+    await page.getByRole('table', { name: `Tensors of ${layer}.mlp`, exact: true }).waitFor();
+    // Another answer about the same model is walked into as deeply.
+    await number('Micro-batch').fill('2');
+    await page.getByRole('table', { name: `Tensors of ${layer}.mlp`, exact: true }).waitFor();
   });
 });
 
@@ -81,10 +95,12 @@ describe('the timeline', () => {
     const slider = page.getByRole('slider', { name: 'Moment of the run' });
     await slider.scrollIntoViewIfNeeded();
     await slider.hover();
-    expect(await page.locator('oometer-timeline .readout').innerText()).toMatch(/Step 1.* reserved/s);
+    expect(await page.locator('oometer-timeline .readout').innerText()).toMatch(
+      /Step 1, \w+, event [\d,]+, \w+( in [\w.]+)?: .* reserved/s,
+    );
     await slider.focus();
     await page.keyboard.press('End');
-    expect(await slider.getAttribute('aria-valuetext')).toMatch(/^Step 2, optimizer: /);
+    expect(await slider.getAttribute('aria-valuetext')).toMatch(/^Step 2, optimizer, \w+( in [\w.]+)?: /);
     const before = await slider.getAttribute('aria-valuetext');
     await page.keyboard.press('Home');
     expect(await slider.getAttribute('aria-valuetext')).not.toBe(before);

@@ -8,6 +8,9 @@ import {
   page,
   pictures,
   requests,
+  shown,
+  sweepOf,
+  swept,
   total,
   useBrowser,
   VIEWS,
@@ -19,31 +22,22 @@ useBrowser();
 const sweep = () => page.locator('oometer-sweep');
 const said = () => sweep().getByRole('status').first();
 
-/** Begins to sweep, in so many steps. */
-async function begin(steps: string): Promise<void> {
-  await sweep().getByLabel('Steps').selectOption(steps);
-  await sweep().getByRole('button', { name: 'Sweep' }).click();
-}
-
-async function finished(timeout = 25_000): Promise<void> {
-  await said().filter({ hasText: ' cells in ' }).waitFor({ timeout });
-}
-
 describe('a sweep', () => {
   it('of 32 × 32 is finished, while edits are answered', { timeout: 120_000 }, async () => {
     await visit();
     const before = requests.length;
-    await begin('32');
+    await sweepOf('32');
     await page.waitForTimeout(1000);
-    const edits: number[] = [];
-    for (let i = 0; i < 5; i++) {
-      const start = Date.now();
-      await number('Micro-batch').fill(String(9 + i));
-      await page.evaluate(() => new Promise(requestAnimationFrame));
-      edits.push(Date.now() - start);
+    for (const count of ['9', '10', '11']) {
+      await number('Micro-batch').fill(count);
+      await expect
+        .poll(async () => JSON.parse((await shown()).job) as object)
+        .toMatchObject({
+          data: { micro_batch_size: Number(count) },
+        });
+      expect(await sweep().getByRole('progressbar').count()).toBe(1);
     }
-    await finished(100_000);
-    console.log(`${await said().innerText()} Edits meanwhile: ${edits.join(', ')} ms`);
+    await swept(100_000);
     expect(await said().innerText()).toMatch(/^1,024 cells in/);
     // Nothing is fetched but the worker's own script, which the page has already.
     const own = requests.filter((address) => /\/oometer-[^/]*\.js$/.test(address));
@@ -52,7 +46,7 @@ describe('a sweep', () => {
 
   it('says of a cell what the page says of its settings', async () => {
     await visit();
-    await begin('16');
+    await sweepOf('16');
     await sweep().getByText('As a table').click();
     expect(await sweep().locator('tbody tr').count()).toBe(16);
     const cells = sweep().getByRole('application');
@@ -76,20 +70,20 @@ describe('a sweep', () => {
 
   it('is cancelled at once, and begun again', async () => {
     await visit();
-    await begin('32');
+    await sweepOf('32');
     await sweep().getByRole('progressbar').waitFor();
     await sweep().getByRole('button', { name: 'Cancel' }).click();
     expect(await said().innerText()).toMatch(/^Cancelled after [\d,]+ of [\d,]+ cells/);
     expect(await sweep().getByRole('progressbar').count()).toBe(0);
-    await begin('16');
-    await finished();
+    await sweepOf('16');
+    await swept(60_000);
   });
 
   it('goes over GPUs, by keyboard', async () => {
     await visit();
     await sweep().getByLabel('GPU × micro-batch').check();
-    await begin('16');
-    await finished();
+    await sweepOf('16');
+    await swept(60_000);
     await sweep().getByRole('application').focus();
     for (const key of ['ArrowUp', 'ArrowRight', 'Enter']) await page.keyboard.press(key);
     await expect.poll(() => new URL(page.url()).hash).toMatch(/^#v1\?gpu=/);
@@ -99,7 +93,7 @@ describe('a sweep', () => {
 it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
   await open(view);
   await visit();
-  await begin('16');
+  await sweepOf('16');
   await sweep().getByText('As a table').click();
   expect(await accessibility()).toEqual([]);
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);

@@ -113,6 +113,7 @@ export class OometerApp extends LitElement {
   }
 
   private async start(): Promise<void> {
+    performance.mark('oometer-script');
     try {
       this.core = await loadCore();
       performance.mark('oometer-core-loaded');

@@ -240,7 +240,7 @@ export class OometerIcicle extends LitElement {
     const shown = all.slice(0, MOST_TENSORS);
     const rest = all.slice(MOST_TENSORS).reduce((sum, { bytes }) => sum + bytes, 0);
     return html`<div class="scroll" tabindex="0" role="group" aria-label="Tensors of ${path}">
-        ${tensorTable(shown, `Tensors of ${path}`, (module) => nameIn(module, path))}
+        ${tensorTable(shown, `Tensors of ${path}`, (module) => (module === path ? 'itself' : nameIn(module, path)))}
       </div>
       ${rest > 0 ? html`<p class="small soft">And ${all.length - MOST_TENSORS} smaller ones of ${size(rest)}.</p>` : nothing}`;
   }

@@ -20,8 +20,8 @@ interface Swept {
 type Across = 'seq' | 'gpu';
 type Count = Extract<FieldKey, 'mbs' | 'seq'>;
 
-/** The first divide what people set, so that the present settings are a cell. */
-const STEPS = ['16', '32'];
+/** The first two divide what people set, so that the present settings are a cell. */
+const STEPS = ['16', '32', '100'];
 /** Where a count ends at least, unless somebody says otherwise. */
 const LEAST: Record<Count, number> = { mbs: 32, seq: 4096 };
 /** Milliseconds between two drawings of a map that is being filled. */

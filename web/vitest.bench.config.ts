@@ -1,0 +1,7 @@
+import { mergeConfig } from 'vitest/config';
+import browser from './vitest.browser.config';
+
+// What `./dev bench` measures in a browser.
+export default mergeConfig(browser, {
+  test: { include: ['**/speed.bench.ts'], testTimeout: 600_000, reporters: ['basic'], silent: false },
+});
