@@ -32,9 +32,8 @@ Tensor is_infinite(const Tensor& x) {
 }  // namespace
 
 void DeepSpeedZeroOptimizer::GradientList::release() {
-  // CPython takes a list apart from its end.
-  tensors.clear();
-  counts.clear();
+  // CPython takes a list apart from its end. The places stay: a repetition fills them.
+  for (auto tensor = tensors.rbegin(); tensor != tensors.rend(); ++tensor) tensor->reset();
 }
 
 DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, const TrainingConfig& training,
@@ -375,7 +374,7 @@ void DeepSpeedZeroOptimizer::epilogue(bool last_micro_step) {
         group.accumulated.clear();
       } else {
         GradientList gradients = flat_partition(group, partition_gradients(group));
-        (group.averaged.tensors.empty() ? group.averaged : added_list) = std::move(gradients);
+        (group.averaged.empty() ? group.averaged : added_list) = std::move(gradients);
       }
     }
     buckets_.clear();
@@ -386,6 +385,14 @@ void DeepSpeedZeroOptimizer::epilogue(bool last_micro_step) {
 }
 
 // --- step ------------------------------------------------------------------------------------------------------------
+
+/// From one backward's end to the next one's only the partition's gradients and the losses are kept.
+std::optional<std::vector<Tensor*>> DeepSpeedZeroOptimizer::left_by_backward() {
+  std::vector<Tensor*> left{&losses_};
+  for (Group& group : groups_)
+    for (Tensor& gradient : group.averaged.tensors) left.push_back(&gradient);
+  return left;
+}
 
 /// has_overflow: is any gradient of the partition not finite?
 void DeepSpeedZeroOptimizer::check_overflow() {

@@ -24,6 +24,7 @@ class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
   void initialize() override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  std::optional<std::vector<Tensor*>> left_by_backward() override;
   bool divides_loss() const override { return false; }
 
   std::int64_t rank() const { return rank_; }
@@ -35,6 +36,7 @@ class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
     TensorList tensors;
     std::vector<std::int64_t> counts;
 
+    bool empty() const { return tensors.empty() || !tensors.front(); }
     void release();
   };
   struct Group {

@@ -111,14 +111,15 @@ void Trainer::step() {
   optimizer_->zero_grad();
 }
 
-namespace {
-
-std::vector<Tensor*> gradients_of(const Model& model) {
+std::optional<std::vector<Tensor*>> Trainer::left_by_backward() {
+  if (context_.gradients) return std::nullopt;  // a listener keeps state of its own
   std::vector<Tensor*> gradients;
-  gradients.reserve(model.parameters.size());
-  for (const Parameter& parameter : model.parameters) gradients.push_back(&parameter.tensor->grad);
+  gradients.reserve(model_.parameters.size());
+  for (const Parameter& parameter : model_.parameters) gradients.push_back(&parameter.tensor->grad);
   return gradients;
 }
+
+namespace {
 
 void run_micro_step(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training, int iteration,
                     int micro_step, int micro_steps) {
@@ -159,8 +160,9 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
       if (trainer.refusal()) return;
-      // A listener (DeepSpeed) keeps state of its own, which a repetition would not know.
-      if (iteration == 1 && !context.gradients && context.repeats) micro_steps_again.finish(gradients_of(model));
+      if (iteration == 1 && context.repeats) {
+        if (const auto left = trainer.left_by_backward()) micro_steps_again.finish(*left);
+      }
     }
     context.begin_phase(PhaseName::optimizer, iteration);
     trainer.step();

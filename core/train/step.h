@@ -31,6 +31,9 @@ class Trainer {
   virtual bool divides_loss() const { return true; }
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
+  /// The handles that hold what an iteration's backward has left, all of it, until `step` empties them: a Repetition
+  /// fills them again. None where more is kept than handles can tell.
+  virtual std::optional<std::vector<Tensor*>> left_by_backward();
 
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
