@@ -1,6 +1,7 @@
 #include "advice/advice.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "advice/changes.h"
 #include "advice/combination.h"
@@ -21,15 +22,19 @@ namespace {
 std::vector<TriedChange> single_changes(const json& document, const Trial& now, const std::vector<Choice>& choices) {
   std::vector<TriedChange> tried;
   for (const Choice& choice : choices) {
-    if (choice.first_that_fits && now.fits) continue;
+    if (choice.tell == Tell::fitting && now.fits) continue;
+    std::vector<TriedChange> helping;
     for (const Change& change : choice.changes) {
       const std::optional<Trial> trial = try_job(patched(document, change.patch));
       if (!trial) continue;
       const std::int64_t saves = now.total - trial->total;
-      if (choice.first_that_fits ? trial->fits : saves > 0 || (trial->fits && !now.fits))
-        tried.push_back({change.label, change.costs, text_of(change.patch), *trial, saves});
-      if (choice.first_that_fits && trial->fits) break;
+      const bool helps = choice.tell == Tell::fitting ? trial->fits : saves > 0 || (trial->fits && !now.fits);
+      if (!helps) continue;
+      if (choice.tell != Tell::each) helping.clear();
+      helping.push_back({change.label, change.costs, text_of(change.patch), *trial, saves});
+      if (choice.tell != Tell::each && trial->fits) break;
     }
+    std::move(helping.begin(), helping.end(), std::back_inserter(tried));
   }
   std::stable_sort(tried.begin(), tried.end(),
                    [](const TriedChange& a, const TriedChange& b) { return a.saves > b.saves; });

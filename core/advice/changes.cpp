@@ -35,6 +35,12 @@ constexpr Row kRows[] = {
     {Price::nothing, "optimizer", "Fused optimizer", "nothing: the same update in one kernel",
      R"({"training": {"optimizer": {"implementation": "fused"}}})",
      [](const Job& job) { return job.training.optimizer.implementation == OptimizerImplementation::foreach_; }},
+    {Price::nothing, "DDP's gradients", "Gradients as views of DDP's buckets",
+     "nothing: an option of DistributedDataParallel, gradient_as_bucket_view",
+     R"({"parallel": {"ddp": {"gradient_as_bucket_view": true}}})",
+     [](const Job& job) {
+       return job.parallel.strategy == Strategy::ddp && !job.parallel.ddp.gradient_as_bucket_view;
+     }},
     {Price::nothing, "allocator", "Expandable segments",
      "an environment variable: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
      R"({"runtime": {"expandable_segments": true}})", [](const Job& job) { return !job.runtime.expandable_segments; }},
@@ -92,7 +98,7 @@ void remove(json& patch, const json& document, const char* section, const char* 
 /// Micro-batches of a half, a quarter ... as far as the product can be kept by accumulation.
 Choice accumulation(const Job& job, const json&) {
   const bool contrastive = std::holds_alternative<ClipConfig>(job.model.config);
-  Choice choice{contrastive ? Price::training : Price::time};
+  Choice choice{contrastive ? Price::training : Price::time, {}, Tell::enough};
   const std::string costs = contrastive
                                 ? "another training: the contrastive loss compares fewer samples with each other"
                                 : "some time: smaller, more forward and backward passes for each optimizer step";
@@ -110,21 +116,29 @@ Choice accumulation(const Job& job, const json&) {
   return choice;
 }
 
-Choice more_gpus(const Job& job, const json& document) {
-  Choice choice{Price::hardware};
-  if (job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::deepspeed) return choice;
-  for (const std::int64_t gpus : {2, 4, 8}) {
-    if (gpus <= job.parallel.data) continue;
+/// ZeRO-2 over as many GPUs as there are, where they hold everything each, and over more.
+Choice zero2(const Job& job, const json& document) {
+  Choice choice{Price::hardware, {}, Tell::enough};
+  const ParallelConfig& now = job.parallel;
+  const bool shards = now.strategy == Strategy::deepspeed;
+  if (!shards && now.strategy != Strategy::none && now.strategy != Strategy::ddp) return choice;
+  const auto add = [&](std::int64_t gpus, const std::string& costs) {
     json patch = patch_of("parallel", "data", gpus);
-    if (job.parallel.strategy == Strategy::none) {
+    if (!shards) {
       patch["parallel"]["strategy"] = "deepspeed";
       patch["parallel"]["zero_stage"] = 2;
+      remove(patch, document, "parallel", "ddp");
     }
     remove(patch, document, "gpu", "count");
-    const std::string number = std::to_string(gpus);
-    choice.changes.push_back({"ZeRO-2 over " + number + " GPUs",
-                              number + " GPUs and the traffic between them; each step sees the samples of all of them",
-                              std::move(patch)});
+    choice.changes.push_back({"ZeRO-2 over " + std::to_string(gpus) + " GPUs", costs, std::move(patch)});
+  };
+  if (now.strategy == Strategy::ddp && now.data > 1) {
+    choice.price = Price::time;
+    add(now.data, "effort: DeepSpeed instead of DDP; about the same traffic");
+  }
+  for (const std::int64_t gpus : {2, 4, 8}) {
+    if (gpus > now.data)
+      add(gpus, std::to_string(gpus) + " GPUs and the traffic between them; each step sees the samples of all of them");
   }
   return choice;
 }
@@ -133,7 +147,7 @@ Choice larger_gpu(const Job& job, const json& document) {
   std::vector<Gpu> gpus = gpu_catalogue();
   std::stable_sort(gpus.begin(), gpus.end(),
                    [](const Gpu& a, const Gpu& b) { return a.usable_bytes < b.usable_bytes; });
-  Choice choice{Price::hardware, {}, true};
+  Choice choice{Price::hardware, {}, Tell::fitting};
   for (const Gpu& gpu : gpus) {
     if (gpu.usable_bytes <= job.gpu.usable_bytes || gpu.vendor != job.gpu.vendor) continue;
     json patch = patch_of("gpu", "name", gpu.id);
@@ -144,7 +158,7 @@ Choice larger_gpu(const Job& job, const json& document) {
   return choice;
 }
 
-constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, more_gpus, larger_gpu};
+constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, zero2, larger_gpu};
 
 }  // namespace
 

@@ -19,11 +19,18 @@ struct Change {
 /// What a change is paid with, the cheapest first.
 enum class Price : std::uint8_t { nothing, time, numerics, hardware, training };
 
+/// Which of several ways to change one thing are worth telling.
+enum class Tell : std::uint8_t {
+  each,
+  enough,   ///< steps of one measure: the mildest that makes the job fit, else the last that helps
+  fitting,  ///< the mildest that makes a job fit that does not
+};
+
 /// Ways to change one and the same thing, of which at most one is taken; the mildest first.
 struct Choice {
   Price price = Price::nothing;
   std::vector<Change> changes{};
-  bool first_that_fits = false;  ///< only the mildest that makes the job fit is worth telling (a larger GPU)
+  Tell tell = Tell::each;
 };
 
 /// Everything that applies to a job, in the order of its price. `document` is the job as it was given. Whether the core

@@ -18,7 +18,7 @@ describe('what would help', () => {
     const row = advice()
       .locator('tbody tr', { has: page.getByRole('button') })
       .first();
-    const promised = (await row.locator('td').nth(1).getAttribute('title')) ?? '';
+    const promised = (await row.locator('td').nth(2).getAttribute('title')) ?? '';
     const before = page.url();
     await row.getByRole('button').click();
     await expect.poll(total).toBe(Number(promised.replaceAll(/\D/g, '')));
@@ -49,10 +49,10 @@ describe('what would help', () => {
     await visit();
     for (const count of ['1', '3', '64']) await number('Micro-batch').fill(count);
     await advised();
-    const promised = await advice().locator('tbody tr').first().locator('td').nth(1).getAttribute('title');
+    const promised = await advice().locator('tbody tr').first().locator('td').nth(2).getAttribute('title');
     await visit('#v1?mbs=64');
     await advised();
-    expect(await advice().locator('tbody tr').first().locator('td').nth(1).getAttribute('title')).toBe(promised);
+    expect(await advice().locator('tbody tr').first().locator('td').nth(2).getAttribute('title')).toBe(promised);
   });
 });
 

@@ -54,7 +54,9 @@ TEST_CASE("the largest micro-batch and sequence fit, and one more does not", "[a
 }
 
 TEST_CASE("every change gives the peak that it promises, the best first", "[advice]") {
-  for (const std::string& text : {tiny_llama(kEager, "", kLong), tiny_llava(kEager, "", kLong)}) {
+  const std::string ddp = R"(, "parallel": {"strategy": "ddp", "ddp": {"bucket_cap_mb": 1}, "data": 2})";
+  for (const std::string& text :
+       {tiny_llama(kEager, "", kLong), tiny_llava(kEager, "", kLong), tiny_llama(kEager, ddp, kLong)}) {
     const json job = cramped(text, 48 << 20);
     const Advice advice = advice_of(job);
     const std::optional<Trial> now = try_job(job);

@@ -87,6 +87,9 @@ export class OometerAdvice extends LitElement {
       th[scope='row'] {
         min-width: 9rem;
       }
+      td.verdict {
+        white-space: nowrap;
+      }
       td.costs {
         min-width: 10rem;
         color: var(--text-soft);
@@ -139,12 +142,12 @@ export class OometerAdvice extends LitElement {
                 <table aria-labelledby="help">
                   <thead>
                     <tr>
+                      <td class="tools"></td>
                       <th scope="col">Change</th>
                       <th scope="col" class="number">Saves, GiB</th>
                       <th scope="col" class="number">Peak then, GiB</th>
                       <th scope="col">Verdict then</th>
                       <th scope="col">What it costs</th>
-                      <td class="tools"></td>
                     </tr>
                   </thead>
                   <tbody>
@@ -188,12 +191,12 @@ export class OometerAdvice extends LitElement {
 
   private change({ label, change, peak, saves, verdict, costs }: Change): TemplateResult {
     return html`<tr>
+      <td class="tools" data-copy="">${this.offer(change, 'Apply', label)}</td>
       <th scope="row">${label}</th>
       <td class="number" title=${exact(saves)}>${gibNumber(saves)}</td>
       <td class="number" title=${exact(peak)}>${gibNumber(peak)}</td>
-      <td class=${verdict}>${VERDICTS[verdict]}</td>
+      <td class="verdict ${verdict}">${VERDICTS[verdict]}</td>
       <td class="costs">${costs}</td>
-      <td class="number tools" data-copy="">${this.offer(change, 'Apply', label)}</td>
     </tr>`;
   }
 

@@ -19,12 +19,17 @@ it('merges as RFC 7386 says', () => {
   expect(merge('x', { a: { b: null } })).toEqual({ a: {} });
 });
 
-it('reads every choice and count back from the job that it makes', () => {
-  for (const { key, kind, choices } of FIELDS) {
-    const values = kind === 'count' ? ['3'] : (choices ?? []).map(({ value }) => value);
-    for (const value of values) {
-      const wanted: Setup = { ...START, [key]: value };
-      expect(applied(START, model, { ...toJob(wanted, model) })).toEqual(wanted);
+it('finds every choice and count in the job that it makes', () => {
+  for (const parallel of ['zero2', 'ddp']) {
+    const before: Setup = { ...START, parallel };
+    for (const { key, kind, choices, applies } of FIELDS) {
+      if (applies?.(model, before) === false || key === 'parallel') continue;
+      const values = kind === 'count' ? ['3'] : (choices ?? []).map(({ value }) => value);
+      for (const value of values) {
+        const wanted: Setup = { ...before, [key]: value };
+        const job = { ...toJob(wanted, model) };
+        expect(toJob(applied(before, model, job) ?? before, model)).toEqual(job);
+      }
     }
   }
 });
@@ -34,7 +39,7 @@ it('applies several at once, and leaves the rest', () => {
     data: { micro_batch_size: 2 },
     training: { gradient_accumulation_steps: 4, optimizer: { name: 'sgd' } },
     parallel: { strategy: 'none', zero_stage: null },
-    runtime: { deepspeed: null },
+    gpu: { name: 'a100-40gb' },
   };
   const setup = { ...START, seq: '4096' };
   expect(applied(setup, model, patch)).toEqual({
@@ -43,6 +48,16 @@ it('applies several at once, and leaves the rest', () => {
     accumulate: '4',
     optimizer: 'sgd',
     parallel: 'none',
+    gpu: 'a100-40gb',
+  });
+});
+
+it('leaves one strategy for another, with all that is the first one’s own', () => {
+  const setup: Setup = { ...START, parallel: 'ddp', ddpviews: 'views' };
+  const patch = { parallel: { strategy: 'deepspeed', zero_stage: 2, ddp: null, data: 4 } };
+  expect(applied(setup, model, patch)).toMatchObject({ parallel: 'zero2', gpus: '4' });
+  expect(applied(setup, model, { parallel: { ddp: { lazy_bucket_allocation: true } } })).toMatchObject({
+    ddpviews: 'lazy-views',
   });
 });
 

@@ -1,10 +1,17 @@
-// A change that the core proposes, a merge patch on the job, as settings of the page.
+// A change that the core proposes, a merge patch (RFC 7386) on the job, as settings of the page.
 import type { Patch } from '../wasm/advice';
 import { FIELDS, toJob, type Field, type Setup } from './fields';
 import type { Model } from './model';
 
 function isObject(value: unknown): value is Patch {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function at(job: unknown, pointer: string): unknown {
+  return pointer
+    .split('/')
+    .slice(1)
+    .reduce((value, key) => (isObject(value) ? value[key] : undefined), job);
 }
 
 /** RFC 7386: members replace members, null removes one. */
@@ -18,54 +25,43 @@ export function merge(target: unknown, patch: unknown): unknown {
   return merged;
 }
 
-function at(job: unknown, pointer: string): unknown {
-  return pointer
-    .split('/')
-    .slice(1)
-    .reduce((value, key) => (isObject(value) ? value[key] : undefined), job);
+/** In how many values two jobs differ. */
+function differences(a: unknown, b: unknown): number {
+  if (!isObject(a) && !isObject(b)) return Number(JSON.stringify(a) !== JSON.stringify(b));
+  const [x, y] = [isObject(a) ? a : {}, isObject(b) ? b : {}];
+  return [...new Set([...Object.keys(x), ...Object.keys(y)])].reduce(
+    (sum, key) => sum + differences(x[key], y[key]),
+    0,
+  );
 }
 
-/** What a field would hold so that `toJob` wrote this job; null where it would hold what it does not offer. */
-function valueIn(job: unknown, { key, kind, choices, pointers }: Field): string | null {
-  const found = at(job, pointers[0] ?? '');
-  const part = isObject(found) ? found : {};
-  const text = ((): unknown => {
-    switch (key) {
-      case 'gpu':
-        return part.name;
-      case 'optimizer':
-        return part.name === 'sgd' && part.momentum !== undefined ? 'sgd-momentum' : part.name;
-      case 'parallel':
-        return part.strategy === 'deepspeed' ? `zero${String(part.zero_stage)}` : part.strategy;
-      case 'segments':
-        return found === true ? 'on' : 'off';
-      case 'clip':
-        return found ?? 'off';
-      default:
-        return found;
-    }
-  })();
-  if (typeof text !== 'string' && typeof text !== 'number') return null;
-  const value = String(text);
-  return kind === 'choice' && !choices?.some((choice) => choice.value === value) ? null : value;
-}
-
-/** Whether the patch would leave the job as it is. */
-function holds(job: unknown, patch: unknown): boolean {
-  if (!isObject(patch)) return patch === null ? job === undefined : JSON.stringify(job) === JSON.stringify(patch);
-  return isObject(job) && Object.entries(patch).every(([key, value]) => holds(job[key], value));
+/** What a field may hold to meet the patch. */
+function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] {
+  const named = pointers.map((pointer) => at(patch, pointer)).filter((value) => value !== undefined);
+  if (named.length === 0) return [];
+  if (kind === 'choice') return (choices ?? []).map(({ value }) => value);
+  return named
+    .map((value) => (isObject(value) ? value.name : value))
+    .filter((value) => typeof value === 'number' || typeof value === 'string')
+    .map(String);
 }
 
 /** The settings after the change; null where they cannot express it. */
 export function applied(setup: Setup, model: Model, patch: Patch): Setup | null {
-  const before = toJob(setup, model);
-  const after = merge(before, patch);
-  const next = { ...setup };
+  const wanted = merge(toJob(setup, model), patch);
+  const distance = (candidate: Setup): [lacks: number, differs: number] => {
+    const job = toJob(candidate, model);
+    return [differences(job, merge(job, patch)), differences(job, wanted)];
+  };
+  let best = setup;
+  let [lacks, differs] = distance(setup);
   for (const field of FIELDS) {
-    if (field.key === 'model' || field.key === 'config') continue;
-    const value = valueIn(after, field);
-    // What the job does not name, such as an unused library's version, stays as it was.
-    if (value !== null && value !== valueIn(before, field)) next[field.key] = value;
+    for (const value of candidates(field, patch)) {
+      const next = { ...best, [field.key]: value };
+      const [nextLacks, nextDiffers] = distance(next);
+      if (nextLacks > lacks || (nextLacks === lacks && nextDiffers >= differs)) continue;
+      [best, lacks, differs] = [next, nextLacks, nextDiffers];
+    }
   }
-  return holds(toJob(next, model), patch) ? next : null;
+  return lacks === 0 ? best : null;
 }
