@@ -21,11 +21,11 @@ endif()
 
 # What a browser loads has to be small, where that costs no time. Reading a job runs once an answer; of a model's equal
 # blocks only the first are executed, so that models are small too. What sees every event or parameter stays fast: the log,
-# block stacks, autograd, optimizers, the allocator and its replay, the report.
+# block stacks, autograd, optimizers, the allocator and its replay.
 function(oometer_optimise_for_size sources)
   set(small ${sources})
   list(FILTER small INCLUDE REGEX
-       "/(models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
+       "/(models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json|/report.cpp$|/nn/(activation|attention|module)|/train/step")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX "/(advice|config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")

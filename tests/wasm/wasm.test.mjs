@@ -10,9 +10,13 @@ const root = new URL("../../", import.meta.url);
 const native = new URL("build/native/oometer", root).pathname;
 let oometer;
 
+async function load(name) {
+  const { default: create } = await import(new URL(`build/wasm/${name}.mjs`, root));
+  return create({ wasmBinary: readFileSync(new URL(`build/wasm/${name}.wasm`, root)) });
+}
+
 before(async () => {
-  const { default: create } = await import(new URL("build/wasm/oometer.mjs", root));
-  oometer = await create({ wasmBinary: readFileSync(new URL("build/wasm/oometer.wasm", root)) });
+  oometer = await load("oometer");
 });
 
 function nativeReport(job) {
@@ -70,12 +74,34 @@ test("bad input is an error as a value, and the module lives on", () => {
   assert.ok(JSON.parse(oometer.estimate('{"version": 1, "model": {"preset": "llava-1.5-7b"}}')).peak);
 });
 
+test("the widget's module says the same", async () => {
+  const widget = await load("widget");
+  for (const { job } of cases().slice(0, 40)) {
+    const text = JSON.stringify(job);
+    assert.equal(widget.estimate(text), oometer.estimate(text));
+  }
+  assert.equal(widget.presets(), oometer.presets());
+  assert.equal(widget.version(), oometer.version());
+});
+
+test("tensors are those of one module, and sum to it", () => {
+  const path = "model.language_model.layers.3.mlp";
+  const find = (module) => (module.path === path ? module : module.children.map(find).find(Boolean));
+  const { parameters, gradients, optimizer_states, activations, temporaries, buffers_and_inputs } =
+    find(JSON.parse(oometer.tree(example)).modules[0]);
+  const tensors = JSON.parse(oometer.tensors(example, path));
+  const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+  const held = [parameters, gradients, optimizer_states, activations, temporaries, buffers_and_inputs];
+  assert.equal(sum(tensors.map(({ bytes }) => bytes)), sum(held));
+  assert.equal(JSON.parse(oometer.tensors(example, "nowhere")).error.code, "invalid");
+});
+
 const errors = ["{", '{"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 0}}'];
 const example = '{"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 8}, "training": {"stage": "finetune"}}';
 
 test("a summary is the report's head", () => {
-  for (const { job } of cases().slice(0, 40)) {
-    const { verdict, fits, headroom, peak, interval, gpu } = JSON.parse(oometer.estimate(JSON.stringify(job)));
+  const reports = cases().map(({ job }) => [job, JSON.parse(oometer.estimate(JSON.stringify(job)))]);
+  for (const [job, { verdict, fits, headroom, peak, interval, gpu }] of reports.filter(([, { error }]) => !error)) {
     const head = { verdict, fits, headroom, peak, interval: { of: interval.of, low: interval.low, high: interval.high }, gpu };
     assert.equal(oometer.summary(JSON.stringify(job)), JSON.stringify(head));
   }
