@@ -42,25 +42,26 @@ export function presetTraits(): Plugin {
   };
 }
 
-/** Lets the browser fetch the core while it still reads the page's own script: the first answer waits for both. */
+/** Lets the browser fetch and compile the core while it still reads the page's own script: the first answer waits for both. */
 export function preloadCore(): Plugin {
   return {
     name: 'preload-core',
     transformIndexHtml: {
       order: 'post',
       handler: (html, { bundle, path }) => {
-        const core = path.endsWith('embed.html') ? 'widget' : 'oometer';
-        return Object.keys(html.includes('<script') ? (bundle ?? {}) : {}).flatMap((file) => {
-          const href = `./${file}`;
-          if (new RegExp(`/${core}-[^/]*\\.wasm$`).test(file)) {
-            const attrs = { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href };
-            return [{ tag: 'link', injectTo: 'head' as const, attrs }];
-          }
-          if (new RegExp(`/${core}-[^/]*\\.js$`).test(file)) {
-            return [{ tag: 'link', injectTo: 'head' as const, attrs: { rel: 'modulepreload', crossorigin: '', href } }];
-          }
-          return [];
-        });
+        if (!html.includes('<script')) return [];
+        const core = new RegExp(path.endsWith('embed.html') ? '/widget-[^/]*\\.wasm$' : '/oometer-[^/]*\\.(js|wasm)$');
+        return Object.keys(bundle ?? {})
+          .filter((file) => core.test(file))
+          .map((file) =>
+            file.endsWith('.js')
+              ? { tag: 'script', injectTo: 'head', attrs: { type: 'module', async: true, src: `./${file}` } }
+              : {
+                  tag: 'link',
+                  injectTo: 'head',
+                  attrs: { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href: `./${file}` },
+                },
+          );
       },
     },
   };

@@ -3,5 +3,5 @@ import browser from './vitest.browser.config';
 
 // What `./dev bench` measures in a browser.
 export default mergeConfig(browser, {
-  test: { include: ['**/speed.bench.ts'], testTimeout: 600_000, reporters: ['basic'], silent: false },
+  test: { include: ['**/speed.bench.ts'], testTimeout: 600_000, reporters: [['default', { summary: false }]] },
 });

@@ -37,3 +37,5 @@ export function instantiate(module: WebAssembly.Module): Promise<Oometer> {
 }
 
 if ('WorkerGlobalScope' in globalThis) serve(instantiate);
+// A page runs this script first, beside its own, which is still being read when the core is compiled.
+else compiled().catch(() => undefined);
