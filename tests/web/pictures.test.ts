@@ -45,7 +45,7 @@ describe('the map of modules', () => {
     const own = page.getByRole('table', { name: `Tensors of ${layer}.mlp.up_proj` });
     // ZeRO keeps a parameter in a flat buffer: 11008 × 4096 elements of two bytes.
     expect(await own.getByRole('row', { name: /45088768.*parameter/ }).innerText()).toMatch(
-      /86\.0 MiB.*bf16.*in a flat buffer/s,
+      /86\.0.MiB.*bf16.*in a flat buffer/s,
     );
     await page.keyboard.press('Escape');
     await page.getByRole('table', { name: `Tensors of ${layer}.mlp`, exact: true }).waitFor();

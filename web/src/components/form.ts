@@ -236,6 +236,7 @@ export class OometerForm extends LitElement {
   private select(key: FieldKey): TemplateResult {
     const { label, choices = [] } = field(key);
     return html`<select
+      name=${key}
       aria-label=${label}
       .value=${live(this.setup[key])}
       @change=${(event: Event) => {

@@ -81,7 +81,7 @@ export class OometerOwnModel extends LitElement {
           <button @click=${this.close}>Cancel</button>
           <button class="go" @click=${this.usePasted}>Use it</button>
         </div>
-        <input type="file" accept=".json,application/json" multiple hidden @change=${this.useChosen} />
+        <input type="file" name="files" accept=".json,application/json" multiple hidden @change=${this.useChosen} />
       </dialog>
     `;
   }

@@ -10,6 +10,7 @@ export function slider(value: string, title: string, set: (value: string) => voi
   return html`<input
     class="slider"
     type="range"
+    name="slider"
     aria-hidden="true"
     tabindex="-1"
     title=${title}

@@ -20,8 +20,10 @@ export const controlStyles = css`
   form button {
     min-height: 2.125rem; /* as high as the fields */
   }
-  .segments label {
-    white-space: normal;
+  @media (max-width: 40rem) {
+    .segments label {
+      white-space: normal;
+    }
   }
   progress {
     flex: 1 1 8rem;

@@ -133,6 +133,7 @@ export class OometerSweep extends LitElement {
       <label class="field"
         >Steps
         <select
+          name="steps"
           @change=${(event: Event) => {
             this.steps = (event.target as HTMLSelectElement).value;
           }}
@@ -155,6 +156,7 @@ export class OometerSweep extends LitElement {
       >${field(key).label} up to
       <input
         type="number"
+        name=${key}
         min="1"
         max="1048576"
         required

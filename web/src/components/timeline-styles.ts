@@ -23,15 +23,17 @@ export const timelineStyles = css`
     height: 1.6rem;
     overflow: hidden;
   }
-  .phases button {
+  .phases > * {
     position: absolute;
     height: 1.5rem;
+    border-left: 1px solid var(--line-strong);
+  }
+  .phases button {
     min-height: 1.5rem;
     min-width: 0;
     padding: 0 0.3rem;
     overflow: hidden;
-    border: 0;
-    border-left: 1px solid var(--line-strong);
+    border-width: 0 0 0 1px;
     border-radius: 0;
     background: none;
     color: var(--text-soft);

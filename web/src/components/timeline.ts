@@ -17,6 +17,9 @@ interface Window {
 }
 
 const WHOLE: Window = { from: 0, to: 100 };
+/** What a finger can hit, and what the scale takes of the width; CSS pixels. */
+const SMALLEST_TARGET = 24;
+const AXIS = 40;
 /** A shorter drag is a slip of the hand. */
 const SHORTEST = 1;
 
@@ -27,12 +30,18 @@ export class OometerTimeline extends LitElement {
     window: { state: true },
     cursor: { state: true },
     drag: { state: true },
+    width: { state: true },
   };
   declare report: Report | null;
   declare private window: Window;
   /** In percent of the run; null: nothing is pointed at. */
   declare private cursor: number | null;
   declare private drag: number | null;
+  /** Of the plot, in CSS pixels. */
+  declare private width: number;
+  private readonly observer = new ResizeObserver(([entry]) => {
+    this.width = entry?.contentRect.width ?? 0;
+  });
   private drawn: Timeline | null = null;
   private drawnFor: Report | null = null;
 
@@ -42,6 +51,17 @@ export class OometerTimeline extends LitElement {
     this.window = WHOLE;
     this.cursor = null;
     this.drag = null;
+    this.width = 0;
+  }
+
+  override connectedCallback(): void {
+    super.connectedCallback();
+    this.observer.observe(this);
+  }
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    this.observer.disconnect();
   }
 
   static override styles = [shared, timelineStyles];
@@ -133,9 +153,13 @@ export class OometerTimeline extends LitElement {
     }
     return drawn.spans.map(({ phase, from, to }) => {
       const name = phaseName(phase.name, phase.iteration);
+      const place = styles({ left: `${from.toFixed(2)}%`, width: `${(to - from).toFixed(2)}%` });
+      if (((to - from) / 100) * (this.width - AXIS) < SMALLEST_TARGET) {
+        return html`<span title=${name} .style=${place}></span>`; // zoomed by Enter at a moment of it, or by a drag
+      }
       return html`<button
         title="Zoom: ${name}"
-        .style=${styles({ left: `${from.toFixed(2)}%`, width: `${(to - from).toFixed(2)}%` })}
+        .style=${place}
         @click=${() => {
           this.window = { from, to };
         }}
