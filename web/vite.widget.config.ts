@@ -1,4 +1,4 @@
-// The widget as one script beside the site: dist/widget.js, which fetches only oometer.wasm.
+// The widget as one script beside the site: dist/widget.js, which fetches only widget.wasm.
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
