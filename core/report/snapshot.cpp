@@ -160,7 +160,7 @@ class Snapshot {
       auto end = begin + 1;
       if ((*begin)->state != State::unmapped) {
         while (end != blocks.end() && !allocator_.starts_segment(**end) && (*end)->state != State::unmapped) ++end;
-        write_segment({begin, end});
+        write_segment({&*begin, static_cast<std::size_t>(end - begin)});
       }
       begin = end;
     }
