@@ -276,11 +276,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const bool passed_on = incoming == gradient_of_last_;  // accumulated into, all the way
     last_backward_.end = mark();
     const Part part = last_backward_;
-    if (!is_sole(gradient)) return fail();
+    if (!is_sole(gradient)) return give_up(b, gradient);
     if (listener_) return repeat_heard(b, gradient, passed_on);
     const StorageId output = incoming - part.end.storage;
-    if (!is_about_itself(part, last_)) return fail();
-    if (!passed_on && output != gradient_of_last_ - part.begin.storage) return fail();
+    if (!is_about_itself(part, last_)) return give_up(b, gradient);
+    if (!passed_on && output != gradient_of_last_ - part.begin.storage) return give_up(b, gradient);
     Stencil stencil(
         context_, part,
         [&](StorageId id) { return is_in_backward(id) ? part.storages() : 0 - forward_of(last_).storages(); },
@@ -325,7 +325,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const std::span<const Tensor> parameters = stack_.parameters_of(recorded_);
     const auto found = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const Tensor& own) { return own.get() == parameter.get(); });
-    if (found == parameters.end()) fail();
+    if (found == parameters.end()) {
+      fail();
+      return listener_->gradient_ready(parameter);
+    }
     const Tensor& gradient = parameter->grad;
     Told told{mark(),
               {},
@@ -451,10 +454,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   void repeat_heard(Backward& b, const Tensor& gradient, bool passed_on) {
     stop_recording();
     heard_ = heard(last_backward_, last_, gradient_of_last_);
-    if (!heard_) return fail();
+    if (!heard_) return give_up(b, gradient);
     StorageId incoming = gradient->storage->id;
     const auto output = std::find(heard_->born.begin(), heard_->born.end(), incoming) - heard_->born.begin();
-    if (!passed_on && output == std::ssize(heard_->born)) return fail();
+    if (!passed_on && output == std::ssize(heard_->born)) return give_up(b, gradient);
     for (std::size_t i = last_; --i > first_;) {
       const std::vector<StorageId> born = write(*heard_, i, incoming);
       if (!passed_on) incoming = born[static_cast<std::size_t>(output)];
@@ -525,6 +528,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
 
   void fail() { context_.repetition_failed = true; }
+  /// Backward goes on with any gradient at all: its log will not be used.
+  void give_up(Backward& b, const Tensor& gradient) {
+    fail();
+    b.give(0, gradient);
+  }
 
   const BlockStack& stack_;
   Context& context_;
