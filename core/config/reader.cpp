@@ -281,6 +281,11 @@ const json* ConfigReader::find(std::string_view key) {
 
 bool ConfigReader::has(std::string_view key) { return find(key) != nullptr; }
 
+bool ConfigReader::is_null(std::string_view key) {
+  const json* value = get(key);
+  return value && value->is_null();
+}
+
 bool ConfigReader::is_list(std::string_view key) { return has(key) && find(key)->is_array(); }
 
 bool ConfigReader::is_object(std::string_view key) { return has(key) && find(key)->is_object(); }

@@ -62,6 +62,8 @@ class ConfigReader {
 
   /// The key is there, and not null. Marks it as read.
   bool has(std::string_view key);
+  /// The key is there, and null.
+  bool is_null(std::string_view key);
   bool is_list(std::string_view key);
   bool is_object(std::string_view key);
   /// The text "auto".

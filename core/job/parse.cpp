@@ -684,6 +684,12 @@ Result<Job> parse_job(std::string_view text) {
     reader.fail("runtime", "inconsistent",
                 "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
   }
+  if (model_traits(job.model.config).copies_llama && job.runtime.framework == Framework::transformers &&
+      job.runtime.transformers < Version{5, 0, 0}) {
+    // What Behaviours says of older versions was found in Llama's code; a copy of it is not always up to date.
+    reader.object("runtime").fail_found("transformers", "not-modelled",
+                                        "this language model is modelled as transformers 5 runs it: 5.0 or later");
+  }
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(std::visit(LargestTensor{job.data}, job.model.config) <= kLargestTensor)) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "config/reader.h"
+#include "models/qwen2/config.h"
 
 namespace oometer {
 namespace {
@@ -27,6 +28,7 @@ ModelConfig read_clip_vision_of_clip(ConfigReader& reader, Framework) {
 
 constexpr Entry kRegistry[] = {
     {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
+    {"qwen2", "Qwen2ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen2_config(r); }},
     {"clip", "CLIPModel", [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_config(r); }},
     {"clip", "CLIPVisionModel", read_clip_vision_of_clip},
     {"clip_vision_model", "CLIPVisionModel",
@@ -73,8 +75,8 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
 }
 
 const char* class_name(const ModelConfig& config) {
-  constexpr const char* kNames[] = {"LlamaForCausalLM", "CLIPModel", "CLIPVisionModel",
-                                    "LlavaForConditionalGeneration"};
+  if (const auto* language = std::get_if<LlamaConfig>(&config)) return language->names->causal_lm;
+  constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   return kNames[config.index()];
 }
 
@@ -89,6 +91,7 @@ struct TraitsOf {
     t.takes_text = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
+    t.copies_llama = c.names != &kLlamaClassNames;
     return t;
   }
   ModelTraits operator()(const ClipVisionConfig& c) const {

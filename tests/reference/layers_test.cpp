@@ -39,7 +39,7 @@ LlamaConfig qwen2() {
   config.intermediate_size = 18944;
   config.num_attention_heads = 28;
   config.num_key_value_heads = 4;
-  config.attention_bias = true;
+  config.qkv_bias = true;
   return config;
 }
 
@@ -68,12 +68,6 @@ struct LlamaInputs {
 Layer llama_layer(const LlamaConfig& config, const Options& options = {}) {
   return [=](Process& p) {
     LlamaDecoderLayer layer(p.builder(options.dtype), config, options.attention);
-    if (config.attention_bias) {
-      // Qwen2 has biases at query, key and value only.
-      std::erase_if(p.parameters,
-                    [&](const Parameter& x) { return x.tensor.get() == layer.self_attn.o_proj.bias.get(); });
-      layer.self_attn.o_proj.bias.reset();
-    }
     if (options.frozen) freeze(p);
     const LlamaInputs in(p, config, options);
     return [=] { return Outputs{{layer(in.hidden_states, in.positions, in.mask)}}; };

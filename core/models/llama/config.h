@@ -8,8 +8,17 @@ namespace oometer {
 
 class ConfigReader;
 
+/// What the classes of a family are called that are copies of Llama's.
+struct LlamaClassNames {
+  const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding;
+};
+inline constexpr LlamaClassNames kLlamaClassNames{"LlamaForCausalLM",    "LlamaModel", "LlamaDecoderLayer",
+                                                  "LlamaAttention",      "LlamaMLP",   "LlamaRMSNorm",
+                                                  "LlamaRotaryEmbedding"};
+
 /// transformers 5.23, models/llama/configuration_llama.py, class LlamaConfig: the fields that decide memory.
 struct LlamaConfig {
+  const LlamaClassNames* names = &kLlamaClassNames;
   std::int64_t vocab_size = 32000;
   std::int64_t hidden_size = 4096;
   std::int64_t intermediate_size = 11008;
@@ -20,7 +29,8 @@ struct LlamaConfig {
   std::int64_t max_position_embeddings = 2048;
   Activation hidden_act = Activation::silu;
   double attention_dropout = 0.0;
-  bool attention_bias = false;
+  bool qkv_bias = false;     ///< attention_bias
+  bool output_bias = false;  ///< the same, of o_proj
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
 
@@ -29,5 +39,9 @@ struct LlamaConfig {
 
 /// Reads and validates as LlamaConfig and the modelling code would; what is wrong is noted in the reader.
 LlamaConfig read_llama_config(ConfigReader& reader);
+
+/// The fields that Llama's copies share with it, and what all of them ask of their heads.
+LlamaConfig read_llama_sizes(ConfigReader& reader, const LlamaConfig& defaults);
+void check_llama_heads(ConfigReader& reader, const LlamaConfig& config);
 
 }  // namespace oometer

@@ -148,19 +148,19 @@ Tensor LlamaMLP::operator()(const Tensor& x) const {
 
 LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
     : q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.num_attention_heads * config.head_dim,
-             config.attention_bias),
+             config.qkv_bias),
       k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim,
-             config.attention_bias),
+             config.qkv_bias),
       v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim,
-             config.attention_bias),
+             config.qkv_bias),
       o_proj(builder.child("o_proj", "Linear"), config.num_attention_heads * config.head_dim, config.hidden_size,
-             config.attention_bias),
+             config.output_bias),
       head_dim(config.head_dim),
       call{attention, true, config.attention_dropout},
       module(builder.module) {
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
   if (!builder.context->behaviours.attention_interface)
-    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
+    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
 }
 
 AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& shared,
@@ -209,10 +209,10 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
 }
 
 LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
-    : self_attn(builder.child("self_attn", "LlamaAttention"), config, attention),
-      mlp(builder.child("mlp", "LlamaMLP"), config),
-      input_layernorm(builder.child("input_layernorm", "LlamaRMSNorm"), config.hidden_size),
-      post_attention_layernorm(builder.child("post_attention_layernorm", "LlamaRMSNorm"), config.hidden_size),
+    : self_attn(builder.child("self_attn", config.names->attention), config, attention),
+      mlp(builder.child("mlp", config.names->mlp), config),
+      input_layernorm(builder.child("input_layernorm", config.names->rms_norm), config.hidden_size),
+      post_attention_layernorm(builder.child("post_attention_layernorm", config.names->rms_norm), config.hidden_size),
       module(builder.module) {}
 
 Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
@@ -237,13 +237,13 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.emplace_back(builder.child("layers", "LlamaDecoderLayer", i), config, options.attention);
+    layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options.attention);
     blocks.add_block(builder);
   }
-  norm = LlamaRMSNorm(builder.child("norm", "LlamaRMSNorm"), config.hidden_size);
+  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size);
   const Rotary rotary = builder.context->behaviours.rotary;
   if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
-    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "LlamaRotaryEmbedding"), config);
+    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
 }
 
 Tensor LlamaModel::embed(const Tensor& input_ids) const {
@@ -317,10 +317,11 @@ class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data) {
-    const Builder builder{&context,           &parameters,
-                          &buffers,           context.add_module(0, "", -1, "LlamaForCausalLM", Modality::language),
-                          Modality::language, options.dtype};
-    model_ = LlamaModel(builder.child("model", "LlamaModel"), config, options);
+    const Builder builder{
+        &context,           &parameters,
+        &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
+        Modality::language, options.dtype};
+    model_ = LlamaModel(builder.child("model", config.names->model), config, options);
     const Builder head = builder.child("lm_head", "Linear");
     lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
     if (config.tie_word_embeddings) {

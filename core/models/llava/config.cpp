@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "config/reader.h"
+#include "models/language.h"
 
 namespace oometer {
 namespace {
@@ -40,8 +41,7 @@ ClipVisionConfig read_vision(ConfigReader& reader) {
 
 LlamaConfig read_text(ConfigReader& reader) {
   ConfigReader text = reader.object("text_config");
-  text.choice<int>("model_type", 0, {{"llama", 0}});
-  const LlamaConfig c = read_llama_config(text);
+  const LlamaConfig c = read_language_config(text);
   text.finish();
   return c;
 }

@@ -54,10 +54,11 @@ class Llava : public Model {
     projector_ = LlavaMultiModalProjector(
         model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
     const Builder language =
-        model.child("language_model", holds_causal_lm ? "LlamaForCausalLM" : "LlamaModel", Modality::language);
+        model.child("language_model", holds_causal_lm ? config.text.names->causal_lm : config.text.names->model,
+                    Modality::language);
     causal_lm_ = language.module;
-    language_model_ =
-        LlamaModel(holds_causal_lm ? language.child("model", "LlamaModel") : language, config.text, options);
+    language_model_ = LlamaModel(holds_causal_lm ? language.child("model", config.text.names->model) : language,
+                                 config.text, options);
     vision_tower_.embeddings.checkpointing = options.checkpointing;
     language_model_.first_block = vision_tower_.encoder.layers.size();
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),

@@ -36,6 +36,27 @@ TEST_CASE("LlamaConfig fills in what depends on other fields", "[models]") {
   CHECK(read<LlamaConfig>(R"({"model_type": "llama", "head_dim": 64})").head_dim == 64);
 }
 
+TEST_CASE("Qwen2Config has its own defaults, and biases where Qwen2's attention has them", "[models]") {
+  const auto c = read<LlamaConfig>(R"({"model_type": "qwen2"})");
+  CHECK(c.vocab_size == 151936);
+  CHECK(c.intermediate_size == 22016);
+  CHECK(c.num_key_value_heads == 32);
+  CHECK(c.qkv_bias);
+  CHECK_FALSE(c.output_bias);
+  CHECK(class_name(ModelConfig(c)) == std::string("Qwen2ForCausalLM"));
+  CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "num_attention_heads": 64})").num_key_value_heads == 32);
+  CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "num_attention_heads": 64, "num_key_value_heads": null})")
+            .num_key_value_heads == 64);
+  // A window that no layer has changes nothing.
+  CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 32})") == c);
+  CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": null})") == c);
+}
+
+TEST_CASE("LlavaConfig takes the language models that are modelled", "[models]") {
+  const auto c = read<LlavaConfig>(R"({"model_type": "llava", "text_config": {"model_type": "qwen2"}})");
+  CHECK(c.text.qkv_bias);
+}
+
 TEST_CASE("LlavaConfig: an absent tower is ViT-L/14-336, an empty one its class's default", "[models]") {
   const auto absent = read<LlavaConfig>(R"({"model_type": "llava"})");
   CHECK(absent.vision.hidden_size == 1024);
