@@ -57,6 +57,7 @@ constexpr Key kKeys[] = {
     {"--zero-stage", "/parallel/zero_stage", Kind::value, "DeepSpeed's ZeRO stage"},
     {"--rank", "/parallel/rank", Kind::value, "the rank to look at, if not the one that needs most"},
     {"--ddp", "/parallel/ddp", Kind::value, "options of DistributedDataParallel, as JSON"},
+    {"--fsdp", "/parallel/fsdp", Kind::value, "options of FSDP2, as JSON"},
     {"--gpu", "/gpu/name", Kind::text, "a GPU of `oometer presets`"},
     {"--usable-bytes", "/gpu/usable_bytes", Kind::value, "what the allocator may take, instead of a GPU's name"},
     {"--compute-capability", "/gpu/compute_capability", Kind::text, "beside --usable-bytes: 9.0"},

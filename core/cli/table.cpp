@@ -140,6 +140,8 @@ std::string table(const Json& report) {
   line(out, "%.2f billion parameters, %.2f billion of them trained.",
        static_cast<double>(bytes_of(model, "parameters")) / 1e9,
        static_cast<double>(bytes_of(model, "trainable")) / 1e9);
+  if (const std::int64_t host = bytes_of(report, "host_bytes"))
+    line(out, "%s of host memory for each GPU: what is offloaded.", bytes_text(host).c_str());
   peak(out, report);
   breakdown(out, report);
   modules(out, report);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace oometer {
 
@@ -37,12 +39,23 @@ struct DdpConfig {
   bool operator==(const DdpConfig&) const = default;
 };
 
+/// What `fully_shard` (FSDP2) is called with.
+struct FsdpConfig {
+  std::vector<std::string> wrap;      ///< classes of the modules that are a group each; the model is the last
+  bool mixed_precision = false;       ///< MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32)
+  bool reshard_after_forward = true;  ///< false: parameters stay gathered until backward
+  bool cpu_offload = false;           ///< CPUOffloadPolicy: shards, gradients and the optimizer live in host memory
+
+  bool operator==(const FsdpConfig&) const = default;
+};
+
 struct ParallelConfig {
   Strategy strategy = Strategy::none;
   std::int64_t data = 1;             ///< replicas
   std::optional<std::int64_t> rank;  ///< none: the rank that needs most
   DeepSpeedConfig deepspeed;         ///< read only where the strategy is deepspeed
   DdpConfig ddp;                     ///< read only where it is ddp
+  FsdpConfig fsdp;                   ///< read only where it is fsdp2
 
   /// The product of the degrees: how many GPUs the job takes.
   std::int64_t world_size() const { return data; }

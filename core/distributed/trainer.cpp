@@ -1,6 +1,7 @@
 #include "distributed/trainer.h"
 
 #include "distributed/ddp.h"
+#include "distributed/fsdp2.h"
 #include "distributed/zero_1_and_2.h"
 
 namespace oometer {
@@ -9,6 +10,7 @@ std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const Trai
                                       const ParallelConfig& parallel, std::int64_t usable_bytes) {
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZeroOptimizer>(context, model, training, parallel, usable_bytes);
+  if (parallel.strategy == Strategy::fsdp2) return std::make_unique<FullyShard>(context, model, training, parallel);
   if (parallel.strategy == Strategy::ddp)
     return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp);
   return std::make_unique<Trainer>(context, model, training);

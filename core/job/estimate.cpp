@@ -20,6 +20,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.source_only = job.runtime.framework == Framework::llava;
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
+  input.host_bytes = simulation.host_bytes;
   input.assumptions = job.assumptions;
   input.assumptions.emplace_back(
       "two iterations of one shape are run; a long run with changing lengths can fragment memory further");

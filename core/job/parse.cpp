@@ -9,6 +9,7 @@
 #include "config/reader.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -551,6 +552,36 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
   return config;
 }
 
+/// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
+constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "Qwen2DecoderLayer", "CLIPEncoderLayer"};
+
+FsdpConfig read_fsdp2(ConfigReader fsdp, const Job& job) {
+  FsdpConfig config;
+  config.mixed_precision = fsdp.boolean("mp", config.mixed_precision);
+  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
+  config.cpu_offload = fsdp.boolean("cpu_offload", config.cpu_offload);
+  config.wrap =
+      fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
+  for (const std::string& name : config.wrap) {
+    if (std::find(std::begin(kBlocks), std::end(kBlocks), name) == std::end(kBlocks)) {
+      fsdp.fail(
+          "wrap", "unknown-value",
+          "found " + quote(name) + "; the blocks belong here: LlamaDecoderLayer, Qwen2DecoderLayer, CLIPEncoderLayer");
+    }
+  }
+  const bool full_precision = job.training.precision == Precision::fp32;
+  if (config.mixed_precision && !full_precision) {
+    fsdp.fail_found("mp", "inconsistent",
+                    "MixedPrecisionPolicy keeps the weights in float32: \"fp32\" belongs in training.precision");
+  }
+  if (uses_autocast(job.training.precision)) {
+    fsdp.fail("mp", "not-modelled",
+              std::string("autocast under FSDP2 ") + kNotModelledYet + ": \"mp\" with fp32 belongs here");
+  }
+  fsdp.finish();
+  return config;
+}
+
 struct Parallel {
   ParallelConfig config;
   std::string ds_config_json;
@@ -567,16 +598,30 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
                 "found " + std::to_string(config.data) +
                     " replicas without a strategy; ddp, or deepspeed with a zero_stage, belongs here");
-  } else if (config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2) {
+  } else if (config.strategy == Strategy::fsdp1) {
     reader.fail_found("strategy", "not-modelled",
-                      std::string("this strategy ") + kNotModelledYet + ": none, ddp or deepspeed belongs here");
+                      std::string("this strategy ") + kNotModelledYet + ": none, ddp, deepspeed or fsdp2 belongs here");
   }
   if (config.strategy == Strategy::ddp) {
     config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
   } else if (reader.has("ddp")) {
     reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
   }
-  if (reader.has("fsdp")) reader.fail_found("fsdp", "inconsistent", "only that strategy reads it: leave it out");
+  if (config.strategy == Strategy::fsdp2) {
+    config.fsdp = read_fsdp2(reader.object("fsdp"), job);
+    if (job.runtime.torch < Version{2, 15, 0})
+      reader.fail_found("strategy", "not-modelled", "FSDP2 is modelled for torch 2.15: ddp or deepspeed belongs here");
+    if (job.training.gradient_accumulation_steps > 1)
+      reader.fail_found("strategy", "not-modelled",
+                        std::string("gradient accumulation under FSDP2 ") + kNotModelledYet +
+                            ": 1 belongs in training.gradient_accumulation_steps");
+    if (job.training.max_grad_norm)
+      reader.fail_found(
+          "strategy", "not-modelled",
+          std::string("clipping under FSDP2 ") + kNotModelledYet + ": null belongs in training.max_grad_norm");
+  } else if (reader.has("fsdp")) {
+    reader.fail_found("fsdp", "inconsistent", "only strategy \"fsdp2\" reads it: leave it out or set the strategy");
+  }
   for (const char* key : {"zero_stage", "ds_config"}) {
     if (reader.has(key) && !deepspeed) {
       reader.fail_found(key, "inconsistent", "only strategy \"deepspeed\" reads it: leave it out or set the strategy");
@@ -778,6 +823,16 @@ json write_training(const TrainingConfig& training) {
   return out;
 }
 
+json write_fsdp2(const FsdpConfig& fsdp) {
+  const FsdpConfig defaults;
+  json out = json::object();
+  put(out, "wrap", fsdp.wrap, std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks)));
+  put(out, "cpu_offload", fsdp.cpu_offload, defaults.cpu_offload);
+  put(out, "mp", fsdp.mixed_precision, defaults.mixed_precision);
+  put(out, "reshard_after_forward", fsdp.reshard_after_forward, defaults.reshard_after_forward);
+  return out;
+}
+
 json write_ddp(const DdpConfig& ddp) {
   const DdpConfig defaults;
   json out = json::object();
@@ -814,6 +869,7 @@ std::string to_json(const Job& job) {
   put(parallel, "data", job.parallel.data, 1);
   if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
   put_object(parallel, "ddp", write_ddp(job.parallel.ddp));
+  if (job.parallel.strategy == Strategy::fsdp2) put_object(parallel, "fsdp", write_fsdp2(job.parallel.fsdp));
   if (!job.ds_config_json.empty()) {
     parallel["ds_config"] = parsed(job.ds_config_json);
   } else if (job.parallel.strategy == Strategy::deepspeed) {

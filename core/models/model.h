@@ -44,6 +44,8 @@ class Model {
   /// Makes the batch on the device, as a data loader would have.
   virtual void make_inputs() = 0;
   virtual ModelOutputs forward() = 0;
+  /// The batch's floating-point tensors: what a wrapper that casts its inputs replaces while forward runs.
+  virtual std::vector<Tensor*> floating_inputs() { return {}; }
 
   std::vector<Parameter> parameters;  ///< in the order of construction
   std::vector<Tensor> buffers;        ///< likewise

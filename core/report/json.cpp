@@ -257,6 +257,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   json.member("parameters", input.parameters);
   json.member("trainable", input.trainable);
   json.end_object();
+  json.member("host_bytes", input.host_bytes);
   json.key("ranks");
   json.begin_array();
   for (const RankPeak& rank : input.ranks) {

@@ -86,6 +86,7 @@ struct ReportInput {
   bool source_only = false;  ///< what the job runs was read, never measured
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
+  std::int64_t host_bytes = 0;  ///< what this rank keeps in host memory instead: not in any other figure
   std::vector<RankPeak> ranks;
   std::vector<std::string> assumptions;
   std::vector<std::string> unmodelled;

@@ -47,13 +47,19 @@ void Context::begin_phase(PhaseName name, int iteration) {
 Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role) {
   StorageImpl* storage = storages.make();
   storage->context = this;
-  storage->bytes = bytes;
-  if (bytes == 0 || stopped) return Storage(storage);
+  allocate_storage(*storage, op, bytes, dtype, shape, role);
+  return Storage(storage);
+}
+
+void Context::allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape,
+                               Role role) {
+  storage.bytes = bytes;
+  if (bytes == 0 || stopped) return;
   if (bytes >= kSizeLimit || allocated_ >= kSizeLimit) {
     log.overflow = true;
-    return Storage(storage);
+    return;
   }
-  storage->id = static_cast<StorageId>(log.storages.size());
+  storage.id = static_cast<StorageId>(log.storages.size());
   StorageRecord& record = log.storages.emplace_back();
   record.bytes = bytes;
   record.alloc_event = static_cast<std::uint32_t>(log.events.size());
@@ -64,9 +70,8 @@ Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& s
   record.role = role;
   record.recomputed = recomputing;
   for (std::int64_t dim : shape) log.dims.push_back(dim);
-  log.events.push_back({storage->id, module, static_cast<OpId>(op), EventKind::alloc, stream});
+  log.events.push_back({storage.id, module, static_cast<OpId>(op), EventKind::alloc, stream});
   change_allocated(rounded(bytes));
-  return Storage(storage);
 }
 
 Storage Context::resume(StorageId id) {
@@ -77,12 +82,16 @@ Storage Context::resume(StorageId id) {
   return Storage(storage);
 }
 
+void Context::free_storage(StorageImpl& storage) {
+  if (storage.id == kNever || finished_) return;
+  log.storages[storage.id].free_event = static_cast<std::uint32_t>(log.events.size());
+  log.events.push_back({storage.id, module, 0, EventKind::free, stream});
+  change_allocated(-rounded(storage.bytes));
+  storage.id = kNever;
+}
+
 void Context::drop(StorageImpl* storage) {
-  if (storage->id != kNever && !finished_) {
-    log.storages[storage->id].free_event = static_cast<std::uint32_t>(log.events.size());
-    log.events.push_back({storage->id, module, 0, EventKind::free, stream});
-    change_allocated(-rounded(storage->bytes));
-  }
+  free_storage(*storage);
   storages.drop(storage);
 }
 

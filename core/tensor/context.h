@@ -40,6 +40,17 @@ class GradientListener {
   bool only_listens = false;
 };
 
+/// Hears of the blocks of a stack as a module's forward hooks do: where FSDP gathers and shards.
+class BlockListener {
+ public:
+  virtual ~BlockListener() = default;
+  /// The block is about to run on `input`; what it runs on instead. Not called for a recomputation, which runs the
+  /// block's `forward`, not its hooks (transformers 5.23, GradientCheckpointingLayer).
+  virtual Tensor before_block(ModuleId block, Tensor input) = 0;
+  /// It has given `output`; what is handed on instead.
+  virtual Tensor after_block(ModuleId block, Tensor output) = 0;
+};
+
 /// torch.autocast's state: see train/precision for when it is entered.
 struct Autocast {
   bool enabled = false;
@@ -73,6 +84,7 @@ class Context {
   ModuleId module = 0;
   std::uint64_t sequence_number = 0;
   GradientListener* gradients = nullptr;
+  BlockListener* blocks = nullptr;
 
   bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, BlockStack
   bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
@@ -85,6 +97,9 @@ class Context {
   void begin_phase(PhaseName name, int iteration);
 
   Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
+  /// `storage.resize_()` to nothing, while its tensors stay, and back to new memory.
+  void free_storage(StorageImpl& storage);
+  void allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
   /// A handle to a storage that the log has alive, written there by other means than `allocate`.
   Storage resume(StorageId id);
   /// By how much the bytes alive have changed by what was written so; each storage rounded as `rounded` does.

@@ -74,6 +74,11 @@ void Optimizer::zero_grad() {
     for (Parameter& parameter : group.parameters) parameter.tensor->grad.reset();
 }
 
+std::int64_t states_per_parameter(const OptimizerConfig& config) {
+  if (config.name != OptimizerName::sgd) return 2;
+  return config.momentum != 0 ? 1 : 0;
+}
+
 std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups) {
   std::vector<std::vector<Parameter>> result(static_cast<std::size_t>(groups));
   for (const Parameter& parameter : parameters)

@@ -41,6 +41,9 @@ class Optimizer {
   std::vector<Group> groups_;
 };
 
+/// Tensors as large as the parameter that an optimizer keeps of it.
+std::int64_t states_per_parameter(const OptimizerConfig& config);
+
 /// Trainable parameters in the groups that HF Trainer makes (Trainer.get_decay_parameter_names): with weight decay, and
 /// without (biases and norms); one group holds them all.
 std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups);

@@ -112,7 +112,7 @@ void Trainer::step() {
 }
 
 std::optional<std::vector<Tensor*>> Trainer::left_by_backward() {
-  if (context_.gradients) return std::nullopt;  // a listener keeps state of its own
+  if (context_.gradients || context_.blocks) return std::nullopt;  // a listener keeps state of its own
   std::vector<Tensor*> gradients;
   gradients.reserve(model_.parameters.size());
   for (const Parameter& parameter : model_.parameters) gradients.push_back(&parameter.tensor->grad);

@@ -35,6 +35,8 @@ class Trainer {
   /// fills them again. None where more is kept than handles can tell.
   virtual std::optional<std::vector<Tensor*>> left_by_backward();
 
+  /// What a rank keeps in host memory because it was offloaded.
+  virtual std::int64_t host_bytes() const { return 0; }
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
 

@@ -258,6 +258,8 @@ class ClipVisionOnly : public Model {
 
   void make_inputs() override { pixel_values_ = make_pixels(context_, data_, channels_, dtype_); }
 
+  std::vector<Tensor*> floating_inputs() override { return {&pixel_values_}; }
+
   ModelOutputs forward() override {
     ClipVisionOutput output = model_(pixel_values_);
     return {{}, output.pooler_output, {output.last_hidden_state}};
@@ -309,6 +311,8 @@ class ClipModel : public Model {
     input_ids_ = empty(context_, Op::input, {data_.micro_batch_size, data_.sequence_length}, DType::int64, Role::input);
     pixel_values_ = make_pixels(context_, data_, channels_, dtype_);
   }
+
+  std::vector<Tensor*> floating_inputs() override { return {&pixel_values_}; }
 
   ModelOutputs forward() override {
     const bool projects_last = context_.behaviours.clip_projects_last;

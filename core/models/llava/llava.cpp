@@ -92,6 +92,11 @@ class Llava : public Model {
       attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
   }
 
+  std::vector<Tensor*> floating_inputs() override {
+    if (!pixel_values_) return {};
+    return {&pixel_values_};
+  }
+
   ModelOutputs forward() override {
     if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm();
     ModelOutputs outputs;

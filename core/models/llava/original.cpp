@@ -86,6 +86,11 @@ class OriginalLlava : public Model {
   }
 
   // LlavaLlamaForCausalLM.forward, then LlamaForCausalLM.forward
+  std::vector<Tensor*> floating_inputs() override {
+    if (!images_) return {};
+    return {&images_};
+  }
+
   ModelOutputs forward() override {
     const Prepared prepared = prepare_inputs_labels_for_multimodal();
     ModelOutputs outputs;

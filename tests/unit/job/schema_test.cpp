@@ -53,6 +53,7 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
         keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
   const json parallel = root["parallel"]["properties"];
   CHECK(parser_keys("/parallel/ddp", {{"strategy", "ddp"}}) == keys_of(parallel["ddp"]["anyOf"][1]["properties"]));
+  CHECK(parser_keys("/parallel/fsdp", {{"strategy", "fsdp2"}}) == keys_of(parallel["fsdp"]["anyOf"][1]["properties"]));
 }
 
 TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]") {

@@ -19,6 +19,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/parallel/strategy', '--strategy'],
   ['/parallel/zero_stage', '--zero-stage'],
   ['/parallel/ddp', '--ddp'],
+  ['/parallel/fsdp', '--fsdp'],
   ['/parallel/data', '--data-parallel'],
   ['/gpu/name', '--gpu'],
   ['/runtime/framework', '--framework'],

@@ -23,6 +23,9 @@ export type FieldKey =
   | 'ddpviews'
   | 'ddpgraph'
   | 'ddpcap'
+  | 'fsdpmp'
+  | 'fsdpreshard'
+  | 'fsdpoffload'
   | 'accumulate'
   | 'clip'
   | 'framework'
@@ -59,6 +62,7 @@ const choices = (...rows: [value: string, label: string, about: string][]): Choi
 const versions = (...names: string[]): Choice[] =>
   choices(...names.map((name): [string, string, string] => [name, name, '']));
 
+const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp2';
 const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
 
 export const FIELDS: readonly Field[] = [
@@ -127,6 +131,11 @@ export const FIELDS: readonly Field[] = [
         'DeepSpeed ZeRO-2',
         'Each GPU has its own samples; gradients and optimizer states are spread over all.',
       ],
+      [
+        'fsdp2',
+        'FSDP2',
+        'Weights, gradients and optimizer states are spread over all; each block is gathered as it runs.',
+      ],
     ),
     pointers: ['/parallel'],
   },
@@ -164,6 +173,42 @@ export const FIELDS: readonly Field[] = [
     kind: 'count',
     pointers: ['/parallel/ddp/bucket_cap_mb'],
     applies: usesDdp,
+  },
+  {
+    key: 'fsdpmp',
+    label: 'FSDP precision',
+    hint: 'A MixedPrecisionPolicy for gathered parameters and reduced gradients; it wants fp32 weights.',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'The weights’ own', 'Everything in the precision above.'],
+      ['on', 'Mixed, bf16', 'fp32 shards, gathered and computed in bf16, gradients reduced in fp32.'],
+    ),
+    pointers: ['/parallel/fsdp/mp'],
+    applies: usesFsdp,
+  },
+  {
+    key: 'fsdpreshard',
+    label: 'FSDP after forward',
+    hint: 'What becomes of a block’s gathered parameters until backward.',
+    kind: 'choice',
+    choices: choices(
+      ['on', 'Shard again', 'They are gathered twice a step: the least memory.'],
+      ['off', 'Keep gathered', 'reshard_after_forward=False: all of them stay until backward.'],
+    ),
+    pointers: ['/parallel/fsdp'],
+    applies: usesFsdp,
+  },
+  {
+    key: 'fsdpoffload',
+    label: 'FSDP offload',
+    hint: 'Where the shards are between uses.',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'On the GPU', 'Shards, gradients and optimizer states stay.'],
+      ['cpu', 'In host memory', 'CPUOffloadPolicy: only what runs is on the GPU; much slower.'],
+    ),
+    pointers: ['/parallel/fsdp/cpu_offload'],
+    applies: usesFsdp,
   },
   {
     key: 'precision',
@@ -300,6 +345,9 @@ export const START: Readonly<Setup> = {
   ddpviews: 'copied',
   ddpgraph: 'all',
   ddpcap: '25',
+  fsdpmp: 'off',
+  fsdpreshard: 'on',
+  fsdpoffload: 'off',
   precision: 'bf16',
   optimizer: 'adamw',
   impl: 'fused',
@@ -394,6 +442,15 @@ export function toJob(setup: Setup, model: Model): Job {
       strategy: zero ? 'deepspeed' : setup.parallel,
       ...(zero ? { zero_stage: Number(zero[1]) } : {}),
       ...(setup.parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
+      ...(setup.parallel === 'fsdp2'
+        ? {
+            fsdp: {
+              mp: setup.fsdpmp === 'on',
+              reshard_after_forward: setup.fsdpreshard === 'on',
+              cpu_offload: setup.fsdpoffload === 'cpu',
+            },
+          }
+        : {}),
       data: number(setup.gpus),
     },
     gpu: { name: setup.gpu },

@@ -1,0 +1,338 @@
+#include "distributed/fsdp2.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModuleId kModel = 0;
+/// FSDPCommContext's: copying in for an all-gather, and reducing.
+constexpr std::uint8_t kCopyInStream = 1, kReduceScatterStream = 2;
+/// ATen/native/cuda/TensorShape.cu: 128 threads that copy 16 bytes each.
+constexpr std::int64_t kThreads = 128, kBytesPerBlock = 16 * kThreads;
+
+constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// split_with_sizes_copy_out_cuda_contiguous_no_cast packs what its blocks have to know: `chunks` are bytes of each
+/// tensor's shard.
+std::int64_t split_metadata(const Device& device, const std::vector<std::int64_t>& chunks, std::int64_t world) {
+  std::int64_t blocks = 0;
+  for (const std::int64_t chunk : chunks) blocks += divide_up(chunk, kBytesPerBlock);
+  const std::int64_t most = device.sm_count * max_threads_per_sm(device) / kThreads * 2;
+  const std::int64_t factor = divide_up(blocks * world, most);
+  const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(factor))));
+  const std::int64_t iterations = divide_up(factor, std::min(root, world));
+  blocks = 0;
+  for (const std::int64_t chunk : chunks) blocks += divide_up(chunk, kBytesPerBlock * iterations);
+  return 4 * static_cast<std::int64_t>(chunks.size()) + 1 + blocks;
+}
+
+/// _chunk_cat_out_cuda_contiguous, likewise.
+std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks) {
+  std::int64_t blocks = 0;
+  for (const std::int64_t chunk : chunks) blocks += divide_up(chunk, kBytesPerBlock);
+  return 6 * static_cast<std::int64_t>(chunks.size()) + 2 + blocks;
+}
+
+}  // namespace
+
+FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel)
+    : Trainer(context, model, training),
+      config_(parallel.fsdp),
+      world_(parallel.world_size()),
+      rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
+
+FullyShard::~FullyShard() {
+  if (context_.blocks == this) context_.blocks = nullptr;
+}
+
+DType FullyShard::gathered_dtype(const Shard& shard) const {
+  return config_.mixed_precision ? DType::bfloat16 : shard.local.dtype();
+}
+
+// --- initialisation --------------------------------------------------------------------------------------------------
+
+void FullyShard::initialize() {
+  const NoGrad no_grad(context_);
+  const std::vector<ModuleRecord>& modules = context_.log.modules;
+  // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
+  std::vector<ModuleId> wrapped(modules.size(), kModel);
+  for (ModuleId id = 1; id < modules.size(); ++id) {
+    const auto is_type = [&](const std::string& name) { return name == modules[id].type; };
+    const bool wraps = std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type);
+    wrapped[id] = wraps ? id : wrapped[modules[id].parent];
+    if (!wraps) continue;
+    group_of_[id] = groups_.size();
+    groups_.emplace_back().module = id;
+  }
+  groups_.emplace_back();
+  group_of_[kModel] = groups_.size() - 1;
+  for (const Parameter& parameter : model_.parameters)
+    groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
+  // _get_managed_modules goes through the tree in post-order: a module's own parameters come after its children's.
+  std::vector<ModuleId> last(modules.size());  // of the subtree
+  for (ModuleId id = static_cast<ModuleId>(modules.size()); id-- > 0;) {
+    last[id] = std::max(last[id], id);
+    if (id > 0) last[modules[id].parent] = std::max(last[modules[id].parent], last[id]);
+  }
+  const auto in_post_order = [&](const Shard& a, const Shard& b) {
+    const ModuleId x = a.full.module, y = b.full.module;
+    return last[x] != last[y] ? last[x] < last[y] : x > y;
+  };
+  for (Group& group : groups_) {
+    std::stable_sort(group.shards.begin(), group.shards.end(), in_post_order);
+    shard(group);
+  }
+
+  std::vector<Parameter> local;
+  for (const Parameter& parameter : model_.parameters) {
+    const Group& group = groups_[group_of_[wrapped[parameter.module]]];
+    const auto same = [&](const Shard& shard) { return shard.full.tensor.get() == parameter.tensor.get(); };
+    const auto found = std::find_if(group.shards.begin(), group.shards.end(), same);
+    local.push_back({found->local, parameter.module, parameter.name, parameter.decays});
+  }
+  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
+    optimizer_->add_group(std::move(group));
+  context_.blocks = this;
+}
+
+/// FSDPParam._init_sharded_param: the rank's rows of the first dimension, in as much memory as the first rank's take.
+void FullyShard::shard(Group& group) {
+  for (Shard& shard : group.shards) {
+    const Tensor& full = shard.full.tensor;
+    const ModuleScope scope(context_, shard.full.module);
+    const std::int64_t rows = full.ndim() > 0 ? full.size(0) : 1;
+    const std::int64_t most = divide_up(rows, world_);
+    Shape sizes = full.ndim() > 0 ? full.sizes() : Shape{1};
+    sizes[0] = most;
+    Tensor padded = empty(context_, Op::zeros, sizes, full.dtype(), Role::parameter);
+    shard.padded = padded.numel();
+    if (config_.cpu_offload) {
+      host_bytes_ += padded.nbytes();
+      set_data(padded, context_.allocate(Op::none, 0, full.dtype(), {}, Role::parameter));
+    }
+    sizes[0] = std::clamp<std::int64_t>(rows - most * rank_, 0, most);
+    shard.local = alias(padded, sizes, contiguous_strides(sizes));
+    shard.local->leaf_requires_grad = full->leaf_requires_grad;
+    // Its gradient, and what the optimizer keeps of it.
+    if (config_.cpu_offload && full->leaf_requires_grad)
+      host_bytes_ += checked_product(shard.local.nbytes(), 1 + states_per_parameter(training_.optimizer));
+  }
+  for (Shard& shard : group.shards) {
+    // From here on the model's own parameter has memory only while it is gathered.
+    const Tensor& full = shard.full.tensor;
+    full->dtype = gathered_dtype(shard);
+    set_data(full, context_.allocate(Op::none, 0, full.dtype(), {}, Role::parameter));
+  }
+}
+
+// --- gathering -------------------------------------------------------------------------------------------------------
+
+/// foreach_all_gather: shards are copied, cast where the precision is mixed, into a part of the buffer for all ranks'.
+void FullyShard::unshard(Group& group) {
+  if (group.is_unsharded || group.gathered || group.shards.empty()) return;
+  const Scoped<std::uint8_t> stream(context_.stream, kCopyInStream);
+  const ModuleScope scope(context_, group.module);
+  std::int64_t numel = 0;
+  for (const Shard& shard : group.shards) numel += shard.padded;
+  const DType dtype = gathered_dtype(group.shards.front());
+  TensorList copies;
+  if (config_.cpu_offload) {
+    for (const Shard& shard : group.shards) {
+      const Tensor copy = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
+      copies.push_back(to(copy, dtype));
+    }
+  } else if (config_.mixed_precision) {
+    copies.push_back(empty(context_, Op::to_copy, {numel}, dtype, Role::parameter));
+  }
+  group.gathered = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype, Role::parameter);
+  for (const Shard& shard : group.shards)
+    context_.share(group.gathered, shard.full.module, checked_product(shard.padded, world_));
+}
+
+/// foreach_all_gather_copy_out: each parameter gets memory of its own.
+void FullyShard::wait_for_unshard(Group& group) {
+  if (!group.gathered) return;
+  const bool forward = group.state == State::forward;
+  if (forward) all_gather_state_.reset();  // the one before it has been copied out
+  std::vector<std::int64_t> chunks;
+  for (const Shard& shard : group.shards) {
+    const DType dtype = gathered_dtype(shard);
+    const ModuleScope scope(context_, shard.full.module);
+    const std::int64_t numel = checked_product(shard.padded, world_);
+    const std::int64_t bytes = checked_product(numel, element_size(dtype));
+    context_.allocate_storage(*shard.full.tensor->storage, Op::empty, bytes, dtype, {numel}, Role::parameter);
+    chunks.push_back(checked_product(shard.padded, element_size(dtype)));
+  }
+  {
+    const ModuleScope scope(context_, group.module);
+    const Workspace packed(context_, Op::split, 8 * split_metadata(context_.device, chunks, world_));
+  }
+  group.is_unsharded = true;
+  if (forward)
+    all_gather_state_ = std::move(group.gathered);
+  else
+    group.gathered.reset();
+}
+
+void FullyShard::reshard(Group& group) {
+  if (!group.is_unsharded) return;
+  for (const Shard& shard : group.shards) context_.free_storage(*shard.full.tensor->storage);
+  group.is_unsharded = false;
+}
+
+// --- hooks -----------------------------------------------------------------------------------------------------------
+
+/// `tensor` as the result of an operator that does nothing, whose backward calls `member` and hands its gradient on.
+Tensor FullyShard::hook(const Tensor& tensor, void (FullyShard::*member)(Group&), Group& group) {
+  Record record(Op::none, nullptr, {&tensor});
+  if (!record) return tensor;
+  record->custom = std::make_unique<std::function<void(Backward&)>>([this, member, &group](Backward& b) {
+    (this->*member)(group);
+    b.give(0, std::move(b.grads[0]));
+  });
+  return record.output(detach(tensor));
+}
+
+void FullyShard::pre_forward(Group& group) {
+  const NoGrad no_grad(context_);
+  group.state = State::forward;
+  unshard(group);
+  wait_for_unshard(group);
+}
+
+void FullyShard::post_forward(Group& group) {
+  if (config_.reshard_after_forward) reshard(group);
+  // _record_post_forward
+  group.post_forward_indices.push_back(post_forward_order_.size());
+  post_forward_order_.push_back(static_cast<std::size_t>(&group - groups_.data()));
+}
+
+/// The group is gathered, and the one that ran before it in forward begins to be (_backward_prefetch).
+void FullyShard::pre_backward(Group& group) {
+  if (group.state == State::pre_backward) return;  // another output's gradient came first
+  group.state = State::pre_backward;
+  unshard(group);
+  wait_for_unshard(group);
+  if (group.post_forward_indices.empty()) return;
+  const std::size_t index = group.post_forward_indices.back();
+  group.post_forward_indices.pop_back();
+  if (index > 0) unshard(groups_[post_forward_order_[index - 1]]);
+}
+
+/// FSDPParamGroup.post_backward, foreach_reduce.
+void FullyShard::post_backward(Group& group) {
+  group.state = State::post_backward;
+  TensorList gradients;
+  std::vector<Shard*> reduced;
+  for (Shard& shard : group.shards) {
+    Tensor& gradient = shard.full.tensor->grad;
+    if (!gradient) continue;
+    gradients.push_back(std::move(gradient));
+    reduced.push_back(&shard);
+  }
+  reshard(group);
+  reduce_scatter_input_.reset();  // the group before it
+  if (gradients.empty()) return;
+  const ModuleScope scope(context_, group.module);
+  const DType dtype = config_.mixed_precision ? DType::float32 : gradients.front().dtype();
+  std::int64_t numel = 0;
+  std::vector<std::int64_t> chunks;
+  for (const Shard* shard : reduced) {
+    numel += shard->padded;
+    chunks.push_back(checked_product(shard->padded, element_size(dtype)));
+  }
+  const auto share = [&](const Tensor& buffer, std::int64_t parts) {
+    context_.set_role(buffer, Role::gradient, group.module);
+    for (const Shard* shard : reduced)
+      context_.share(buffer, shard->full.module, checked_product(shard->padded, parts));
+  };
+  reduce_scatter_input_ = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype);
+  share(reduce_scatter_input_, world_);
+  { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks)); }
+  gradients.clear();
+  const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
+  Tensor output = empty(context_, Op::empty, {numel}, dtype);
+  share(output, 1);
+  if (const DType own = reduced.front()->local.dtype(); own != dtype) {
+    output = to(output, own);
+    share(output, 1);
+  }
+  if (config_.cpu_offload) return;  // copied to the host
+  for (const Shard* shard : reduced) {
+    const Tensor& local = shard->local;
+    if (!local->grad) local->grad = alias(output, local.sizes(), local.strides());
+  }
+}
+
+// --- the step --------------------------------------------------------------------------------------------------------
+
+Tensor FullyShard::before_block(ModuleId block, Tensor input) {
+  const auto found = group_of_.find(block);
+  if (found == group_of_.end()) return input;
+  Group& group = groups_[found->second];
+  pre_forward(group);
+  return hook(input, &FullyShard::post_backward, group);  // RegisterPostBackwardFunction
+}
+
+Tensor FullyShard::after_block(ModuleId block, Tensor output) {
+  const auto found = group_of_.find(block);
+  if (found == group_of_.end()) return output;
+  Group& group = groups_[found->second];
+  post_forward(group);
+  return hook(output, &FullyShard::pre_backward, group);
+}
+
+void FullyShard::before_forward(bool) {
+  if (config_.mixed_precision)  // cast_forward_inputs
+    for (Tensor* input : model_.floating_inputs()) {
+      batch_.push_back(*input);
+      *input = to(*input, DType::bfloat16);
+    }
+  pre_forward(groups_.back());
+}
+
+void FullyShard::after_forward(ModelOutputs& outputs) {
+  post_forward(groups_.back());
+  all_gather_state_.reset();
+  for (Tensor* output : outputs.all()) *output = hook(*output, &FullyShard::pre_backward, groups_.back());
+  std::size_t i = 0;
+  for (Tensor* input : model_.floating_inputs())
+    if (i < batch_.size()) *input = std::move(batch_[i++]);
+  batch_.clear();
+}
+
+void FullyShard::backward(const Tensor& loss, bool) {
+  // Tensor.backward holds it until the engine's final callbacks have run.
+  const Tensor gradient = empty(context_, Op::ones_like, loss.sizes(), loss.dtype());
+  autograd::backward(loss, gradient);
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  // _root_post_backward_final_callback: those whose inputs wanted no gradient, the model first.
+  const auto finish = [&](Group& group) {
+    if (group.state != State::post_backward) post_backward(group);
+    group.state = State::idle;
+  };
+  finish(groups_.back());
+  for (std::size_t i = 0; i + 1 < groups_.size(); ++i) finish(groups_[i]);
+  for (Group& group : groups_) {
+    group.gathered.reset();  // gathered for a backward that did not come
+    group.post_forward_indices.clear();
+  }
+  reduce_scatter_input_.reset();
+  post_forward_order_.clear();
+}
+
+void FullyShard::step() {
+  if (config_.cpu_offload) return;  // on the CPU
+  optimizer_->step();
+  optimizer_->zero_grad();
+}
+
+}  // namespace oometer

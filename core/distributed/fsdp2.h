@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "distributed/config.h"
+#include "tensor/tensor_list.h"
+#include "train/step.h"
+
+namespace oometer {
+
+/// Training under FSDP2: `fully_shard` on each block and on the model (torch/distributed/fsdp/_fully_shard, 2.15), as
+/// one rank allocates it. A parameter is a shard of its first dimension; before a group's forward or backward it is
+/// gathered in one buffer and copied out of that. The collectives themselves allocate nothing.
+class FullyShard final : public Trainer, private BlockListener {
+ public:
+  FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel);
+  ~FullyShard() override;
+
+  void initialize() override;
+  void before_forward(bool last_micro_step) override;
+  void after_forward(ModelOutputs& outputs) override;
+  void backward(const Tensor& loss, bool last_micro_step) override;
+  void step() override;
+  std::int64_t host_bytes() const override { return host_bytes_; }
+
+ private:
+  /// FSDPParam
+  struct Shard {
+    Parameter full;           ///< as the model has it; without memory while it is sharded
+    Tensor local;             ///< the rank's rows, in a storage as large as any rank's
+    std::int64_t padded = 0;  ///< elements of that storage
+  };
+  enum class State : std::uint8_t { forward, pre_backward, post_backward, idle };
+  /// FSDPParamGroup: the parameters of one `fully_shard`.
+  struct Group {
+    ModuleId module = 0;
+    std::vector<Shard> shards;
+    bool is_unsharded = false;
+    State state = State::idle;
+    Tensor gathered;                                ///< _all_gather_result
+    std::vector<std::size_t> post_forward_indices;  ///< into post_forward_order_
+  };
+
+  Tensor before_block(ModuleId block, Tensor input) override;
+  Tensor after_block(ModuleId block, Tensor output) override;
+
+  void shard(Group& group);
+  void pre_forward(Group& group);
+  void post_forward(Group& group);
+  void unshard(Group& group);
+  void wait_for_unshard(Group& group);
+  void reshard(Group& group);
+  void pre_backward(Group& group);
+  void post_backward(Group& group);
+  Tensor hook(const Tensor& tensor, void (FullyShard::*member)(Group&), Group& group);
+  DType gathered_dtype(const Shard& shard) const;
+
+  const FsdpConfig& config_;
+  std::int64_t world_, rank_, host_bytes_ = 0;
+  std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
+  std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
+  std::vector<std::size_t> post_forward_order_;
+  TensorList batch_;             ///< the inputs before they were cast
+  Tensor all_gather_state_;      ///< of the group gathered last in forward, until the next one's is there
+  Tensor reduce_scatter_input_;  ///< of the group reduced last
+};
+
+}  // namespace oometer
