@@ -64,7 +64,7 @@ console.log(`oometer is ${Math.round(ratio).toLocaleString("en")} times faster f
 const kilobytes = (bytes) => bytes / 1000;
 const brotli = kilobytes(brotliCompressSync(wasmBinary).length + brotliCompressSync(glue).length);
 const gzip = kilobytes(gzipSync(wasmBinary, { level: 9 }).length + gzipSync(glue, { level: 9 }).length);
-console.log(`\nWebAssembly and its glue, kB: ${gzip.toFixed(1)} gzip${judge(gzip, 200)}, ${brotli.toFixed(1)} brotli`);
+console.log(`\nWebAssembly and its glue, kB: ${brotli.toFixed(1)} brotli${judge(brotli, 200)}, ${gzip.toFixed(1)} gzip`);
 
 for (const { name, job, limit_heap_mb: limit } of jobs.filter((entry) => entry.limit_heap_mb)) {
   const fresh = await create({ wasmBinary });

@@ -25,7 +25,7 @@ endif()
 function(oometer_optimise_for_size sources)
   set(small ${sources})
   list(FILTER small INCLUDE REGEX
-       "/(models|distributed)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json|/report.cpp$|/nn/(activation|attention|module)|/train/step")
+       "/(models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX "/(advice|config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
