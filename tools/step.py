@@ -128,8 +128,12 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train |= STAGES[stage]
     if training.get("lora"):
         lora = training["lora"]
-        train["lora"] = {"r": lora["rank"], "lora_alpha": lora["alpha"], "lora_dropout": lora.get("dropout", 0.0)}
+        train["lora"] = {"r": lora.get("rank", 8), "lora_alpha": lora.get("alpha", 8), "lora_dropout": lora.get("dropout", 0.0)}
         train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "modules_to_save", "also_train") if lora.get(k)}
+        more = ("use_rslora", "use_dora", "lora_bias", "autocast_adapter_dtype")
+        train["lora"] |= {k: lora[k] for k in more if k in lora}
+    if training.get("ia3"):
+        train["ia3"] = dict(training["ia3"])
     spec: Spec = {
         "name": job["model"].get("name", job["model"].get("preset", "job")),
         "model": model,
@@ -264,16 +268,16 @@ def build_model(spec: Spec, device: str = "cuda") -> Any:
             part.use_cache = False
     model.train()
     choose_trainable(model, train)
-    if train.get("lora"):
-        model = add_lora(model, train)
+    for path in train.get("no_grad", []):
+        part = model.get_submodule(path)
+        part.forward = torch.no_grad()(part.forward)
+    if train.get("lora") or train.get("ia3"):
+        model = add_adapters(model, train)
     if train.get("ckpt"):
         reentrant = train["ckpt"] == "reentrant"
         if reentrant and train.get("input_require_grads"):
             model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    for path in train.get("no_grad", []):
-        part = model.get_submodule(path)
-        part.forward = torch.no_grad()(part.forward)
     for path in train.get("eval_modules", []):
         model.get_submodule(path).eval()
     return model
@@ -287,15 +291,16 @@ def choose_trainable(model: Any, train: dict[str, Any]) -> None:
             parameter.requires_grad_(False)
 
 
-def add_lora(model: Any, train: dict[str, Any]) -> Any:
-    from peft import LoraConfig, get_peft_model
+def add_adapters(model: Any, train: dict[str, Any]) -> Any:
+    from peft import IA3Config, LoraConfig, get_peft_model
 
-    options = dict(train["lora"])
+    config_class = LoraConfig if train.get("lora") else IA3Config
+    options = dict(train.get("lora") or train["ia3"])
     also = options.pop("also_train", [])
     autocast = options.pop("autocast_adapter_dtype", True)
     if train.get("ckpt"):
         model.enable_input_require_grads()
-    model = get_peft_model(model, LoraConfig(**options), autocast_adapter_dtype=autocast)
+    model = get_peft_model(model, config_class(**options), autocast_adapter_dtype=autocast)
     for name, parameter in model.named_parameters():
         if any(pattern in name for pattern in also):
             parameter.requires_grad_(True)

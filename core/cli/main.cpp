@@ -81,7 +81,9 @@ int run_presets() {
 int run_log(const JobOptions& options) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
-  print(event_log(simulate(*job, resolve_behaviours(job->runtime)).log));
+  const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime));
+  if (simulation.refusal) return bad_input(simulation.refusal->pointer, simulation.refusal->message);
+  print(event_log(simulation.log));
   return kFits;
 }
 

@@ -148,6 +148,7 @@ std::string table(const Json& report) {
   phases(out, report);
   list(out, report, "assumptions", "Assumed");
   list(out, report, "unmodelled", "Not modelled");
+  list(out, report, "notes", "Worth knowing");
   return out;
 }
 

@@ -64,6 +64,8 @@ std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
 void DeepSpeedZeroOptimizer::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
+  // engine.py, _configure_distributed_model: module.bfloat16() or .half(), which adapters in float32 feel.
+  for (const Parameter& parameter : model_.parameters) cast_parameter(parameter.tensor, dtype_);
   if (context_.behaviours.deepspeed_halves_buffers) halve_buffers();
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {

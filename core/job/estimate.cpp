@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "cuda/replay.h"
+#include "job/notes.h"
 #include "job/parse.h"
 #include "report/json.h"
 #include "report/json_writer.h"
@@ -22,6 +23,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host_bytes;
   input.assumptions = job.assumptions;
+  input.notes = simulation.notes;
   input.assumptions.emplace_back(
       "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
   input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
@@ -42,13 +44,13 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   const Behaviours behaviours = resolve_behaviours(job.runtime);
   Estimate result;
   result.simulation = simulate(job, behaviours);
+  if (result.simulation.refusal) return *result.simulation.refusal;
   const Log& log = result.simulation.log;
   if (log.overflow)
     return Error{"out-of-range", "",
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
-  if (result.simulation.refusal) return *result.simulation.refusal;
   result.input = report_input(job, behaviours, result.simulation);
   AllocatorOptions allocator;
   allocator.expandable_segments = behaviours.expandable_segments;
@@ -56,6 +58,8 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   const Replay unlimited = replay(log, allocator, limit);
   allocator.usable_bytes = limit;
   result.report = build_report(log, unlimited, replay_within(log, allocator, unlimited), result.input, options);
+  if (options.attribution)
+    for (std::string& note : explain(job, log, result.report)) result.input.notes.push_back(std::move(note));
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "config/pattern.h"
 #include "config/reader.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
@@ -39,6 +40,8 @@ constexpr Name<AttentionKind> kAttentions[] = {
 constexpr Name<CheckpointMode> kCheckpointModes[] = {{"none", CheckpointMode::none},
                                                      {"non-reentrant", CheckpointMode::non_reentrant},
                                                      {"reentrant", CheckpointMode::reentrant}};
+constexpr Name<LoraBias> kLoraBiases[] = {
+    {"none", LoraBias::none}, {"all", LoraBias::all}, {"lora_only", LoraBias::lora_only}};
 constexpr Name<Strategy> kStrategies[] = {{"none", Strategy::none},
                                           {"ddp", Strategy::ddp},
                                           {"deepspeed", Strategy::deepspeed},
@@ -351,6 +354,73 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
   }
 }
 
+/// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
+TargetModules read_target_modules(ConfigReader& lora, const ModelConfig& model) {
+  constexpr const char* kKey = "target_modules";
+  TargetModules targets;
+  if (!lora.has(kKey)) {
+    targets.names = model_traits(model).lora_targets;
+    if (targets.names.empty())
+      lora.fail(
+          kKey, "missing",
+          "found nothing, and peft knows no usual targets of this model; a list of names, a regular expression or "
+          "\"all-linear\" belongs here");
+  } else if (lora.is_list(kKey)) {
+    targets.names = lora.texts(kKey);
+    if (targets.names.empty() && lora.ok())
+      lora.fail_found(kKey, "inconsistent", "at least one name belongs here, or \"all-linear\"");
+  } else {
+    std::string text = lora.text(kKey, "");
+    std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    targets.all_linear = lower == "all-linear";
+    if (targets.all_linear) return targets;
+    const Result<Pattern> pattern = Pattern::parse(text);
+    if (!pattern)
+      lora.fail_found(kKey, "invalid",
+                      "a list of names, a regular expression or \"all-linear\" belongs here; this "
+                      "expression has " +
+                          pattern.error().message);
+    targets.pattern = std::move(text);
+    if (targets.pattern.empty() && lora.ok())
+      lora.fail_found(kKey, "inconsistent", "a list of names, a regular expression or \"all-linear\" belongs here");
+  }
+  return targets;
+}
+
+std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
+                                    const Runtime& runtime) {
+  if (!training.has("lora")) return std::nullopt;
+  ConfigReader reader = training.object("lora");
+  LoraConfig lora;
+  lora.rank = reader.integer("rank", lora.rank, {1, 1 << 16});
+  lora.alpha = reader.number("alpha", lora.alpha, 0, 1e9);
+  lora.dropout = reader.number("dropout", lora.dropout, 0, 1);
+  if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
+  lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
+  lora.target_modules = read_target_modules(reader, model);
+  lora.modules_to_save = reader.texts("modules_to_save");
+  lora.also_train = reader.texts("also_train");
+  lora.use_rslora = reader.boolean("use_rslora", false);
+  lora.lora_bias = reader.boolean("lora_bias", false);
+  lora.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+  if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
+    reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
+  for (const std::string& name : lora.modules_to_save)
+    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
+  const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
+  if (model_traits(model).ties_embeddings &&
+      std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(), is_embedding))
+    reader.fail_found("modules_to_save", "not-modelled",
+                      std::string("saving embeddings that are tied (tie_word_embeddings) ") + kNotModelledYet);
+  if (stage == Stage::pretrain)
+    training.fail_found("stage", "inconsistent",
+                        "it trains the projector alone, LoRA trains adapters: finetune belongs here, or lora left out");
+  reader.finish();
+  return lora;
+}
+
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
   TrainingConfig training;
@@ -378,7 +448,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
   training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
   training.loss = read_loss(reader, model);
-  reader.refuse("lora", std::string("LoRA ") + kNotModelledYet + ": leave it out");
+  training.lora = read_lora(reader, training.stage, model, runtime);
+  training.checkpointing.input_require_grads = training.lora && training.checkpointing.mode != CheckpointMode::none;
   reader.finish();
   return training;
 }
@@ -793,6 +864,27 @@ std::int64_t default_length(const ModelChoice& model) {
   return model_traits(model.config).default_sequence_length;
 }
 
+json write_lora(const LoraConfig& lora) {
+  const LoraConfig defaults;
+  json out = json::object();
+  put(out, "rank", lora.rank, defaults.rank);
+  put(out, "alpha", lora.alpha, defaults.alpha);
+  put(out, "dropout", lora.dropout, defaults.dropout);
+  put_name(out, "bias", lora.bias, defaults.bias, kLoraBiases);
+  if (lora.target_modules.all_linear)
+    out["target_modules"] = "all-linear";
+  else if (!lora.target_modules.pattern.empty())
+    out["target_modules"] = lora.target_modules.pattern;
+  else
+    out["target_modules"] = lora.target_modules.names;
+  put(out, "modules_to_save", lora.modules_to_save, defaults.modules_to_save);
+  put(out, "also_train", lora.also_train, defaults.also_train);
+  put(out, "use_rslora", lora.use_rslora, defaults.use_rslora);
+  put(out, "lora_bias", lora.lora_bias, defaults.lora_bias);
+  put(out, "autocast_adapter_dtype", lora.autocast_adapter_dtype, defaults.autocast_adapter_dtype);
+  return out;
+}
+
 json write_training(const TrainingConfig& training) {
   const TrainingConfig defaults;
   json out = json::object();
@@ -819,6 +911,7 @@ json write_training(const TrainingConfig& training) {
   }
   if (training.max_grad_norm) out["max_grad_norm"] = *training.max_grad_norm;
   put(out, "gradient_accumulation_steps", training.gradient_accumulation_steps, defaults.gradient_accumulation_steps);
+  if (training.lora) out["lora"] = write_lora(*training.lora);
   put(out, "loss", training.loss, "");
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include "distributed/trainer.h"
 #include "models/model.h"
+#include "peft/lora.h"
 #include "tensor/context.h"
 
 namespace oometer {
@@ -11,11 +12,23 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
   context.repeats = repeats;
   context.begin_phase(PhaseName::init, 0);
-  const ModelOptions options{weight_dtype(job.training.precision), job.training.attention, job.training.checkpointing,
-                             job.training.components, job.training.loss.empty()};
+  std::unique_ptr<Tuner> tuner;
+  if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
+  const ModelOptions options{weight_dtype(job.training.precision),
+                             job.training.attention,
+                             job.training.checkpointing,
+                             job.training.components,
+                             job.training.loss.empty(),
+                             tuner.get()};
   {
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
     apply_components(context.log, model->parameters, job.training.components);
+    if (tuner) {
+      simulation.refusal = tuner->inject(model->parameters);
+      if (simulation.refusal) return simulation;
+      simulation.notes = tuner->notes();
+      train_also(context.log, model->parameters, job.training.lora->also_train);
+    }
     for (const Parameter& parameter : model->parameters) {
       simulation.parameters += parameter.tensor.numel();
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "job/job.h"
 #include "result.h"
@@ -17,6 +19,7 @@ struct Simulation {
   std::int64_t trainable = 0;    ///< of those, the ones that require gradients
   std::int64_t host_bytes = 0;   ///< of the rank, offloaded
   std::optional<Error> refusal;  ///< what a library would have stopped the run with
+  std::vector<std::string> notes;  ///< what libraries pass over without a word
 };
 
 /// Executes a job: the model is built and trained for two iterations on tensors without numbers. `behaviours` is the

@@ -1,7 +1,5 @@
 #include "models/model.h"
 
-#include <algorithm>
-
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
@@ -22,11 +20,7 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
   };
   std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);
-  // As named_parameters() has them: a module's own before its children's, whatever was made first.
-  const auto before = [](const Parameter& a, const Parameter& b) { return a.module < b.module; };
-  std::vector<Parameter>& parameters = model->parameters;
-  if (!std::is_sorted(parameters.begin(), parameters.end(), before))
-    std::stable_sort(parameters.begin(), parameters.end(), before);
+  sort_by_module(model->parameters);
   return model;
 }
 

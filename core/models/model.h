@@ -33,8 +33,9 @@ struct ModelOptions {
   DType dtype = DType::bfloat16;
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
-  Components components;    ///< `no_grad` is the model's to heed
-  bool return_loss = true;  ///< labels are passed
+  Components components;         ///< `no_grad` is the model's to heed
+  bool return_loss = true;       ///< labels are passed
+  Wrapping* wrapping = nullptr;  ///< who wraps modules of the model, if anyone
 };
 
 /// A model that can be trained: built once, run in every iteration.

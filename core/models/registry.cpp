@@ -92,6 +92,9 @@ struct TraitsOf {
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
     t.copies_llama = c.names != &kLlamaClassNames;
+    t.ties_embeddings = c.tie_word_embeddings;
+    // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING (peft 0.21, utils/constants.py)
+    t.lora_targets = {"q_proj", "v_proj"};
     return t;
   }
   ModelTraits operator()(const ClipVisionConfig& c) const {
@@ -111,6 +114,8 @@ struct TraitsOf {
   ModelTraits operator()(const LlavaConfig& c) const {
     ModelTraits t = (*this)(c.text);
     t.takes_images = t.has_projector = true;
+    t.ties_embeddings = c.tie_word_embeddings;
+    t.lora_targets.clear();
     t.image_size = c.vision.image_size;
     t.tokens_per_image = c.tokens_per_image();
     t.default_sequence_length = std::max(t.default_sequence_length, t.tokens_per_image);

@@ -23,8 +23,8 @@ Tensor run_block(const CheckpointingConfig& checkpointing, std::size_t index, co
 /// enable_input_require_grads (transformers 5.23, modeling_utils.py): checkpointing makes what the input embeddings
 /// give want gradients, so that they reach trained weights behind frozen ones.
 inline void require_input_grad(const CheckpointingConfig& checkpointing, Tensor& embeddings) {
-  if (checkpointing.mode == CheckpointMode::none || !embeddings.context().behaviours.checkpointing_requires_input_grads)
-    return;
+  if (checkpointing.mode == CheckpointMode::none) return;
+  if (!embeddings.context().behaviours.checkpointing_requires_input_grads && !checkpointing.input_require_grads) return;
   if (!embeddings.requires_grad()) embeddings->leaf_requires_grad = true;
 }
 

@@ -126,11 +126,19 @@ struct BlockStack::Heard {
 };
 
 BlockStack::BlockStack(const Builder& builder)
-    : taken_(builder.parameters->size()), starts_{{static_cast<ModuleId>(builder.context->log.modules.size()), 0}} {}
+    : parameters_(builder.parameters), starts_{static_cast<ModuleId>(builder.context->log.modules.size())} {}
 
 void BlockStack::add_block(const Builder& builder) {
-  for (; taken_ < builder.parameters->size(); ++taken_) parameters_.push_back((*builder.parameters)[taken_].tensor);
-  starts_.push_back({static_cast<ModuleId>(builder.context->log.modules.size()), parameters_.size()});
+  starts_.push_back(static_cast<ModuleId>(builder.context->log.modules.size()));
+}
+
+std::span<const Parameter> BlockStack::parameters_of(std::size_t block) const {
+  const auto first_of = [&](ModuleId start) {
+    return std::lower_bound(parameters_->begin(), parameters_->end(), start,
+                            [](const Parameter& p, ModuleId module) { return p.module < module; });
+  };
+  const auto first = first_of(starts_[block]), last = first_of(starts_[block + 1]);
+  return {parameters_->data() + (first - parameters_->begin()), static_cast<std::size_t>(last - first)};
 }
 
 /// One pass through the blocks, and the backward that follows it.
@@ -190,9 +198,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   Part forward_of(std::size_t block) const { return {forward_[block], forward_[block + 1]}; }
 
   ModuleId module_of(std::size_t from, std::size_t to, ModuleId module) const {
-    const std::vector<Start>& starts = stack_.starts_;
-    const bool inside = module >= starts[from].module && module < starts[from + 1].module;
-    return inside ? module - starts[from].module + starts[to].module : module;
+    const std::vector<ModuleId>& starts = stack_.starts_;
+    const bool inside = module >= starts[from] && module < starts[from + 1];
+    return inside ? module - starts[from] + starts[to] : module;
   }
 
   // --- what a block's events are about: storages of its own or of its neighbour that ran just before, in forward or in
@@ -322,9 +330,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
 
   void gradient_ready(const Tensor& parameter) override {
-    const std::span<const Tensor> parameters = stack_.parameters_of(recorded_);
+    const std::span<const Parameter> parameters = stack_.parameters_of(recorded_);
     const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const Tensor& own) { return own.get() == parameter.get(); });
+                                    [&](const Parameter& own) { return own.tensor.get() == parameter.get(); });
     if (found == parameters.end()) {
       fail();
       return listener_->gradient_ready(parameter);
@@ -403,11 +411,12 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     std::vector<StorageId> born;
     born.reserve(heard.born.size());
     std::vector<Storage> held(heard.born.size());
+    const std::span<const Parameter> parameters = stack_.parameters_of(to);
     auto call = heard.calls.begin();
     const auto tell = [&](std::size_t step) {
       for (; call != heard.calls.end() && call->step == step; ++call) {
         const ModuleScope scope(context_, module_of(last_, to, call->module));
-        const Tensor& parameter = stack_.parameters_of(to)[call->parameter];
+        const Tensor& parameter = parameters[call->parameter].tensor;
         Storage gradient = context_.resume(born[call->gradient]);
         parameter->grad = on_storage(gradient, call->sizes, call->strides, call->dtype);
         if (call->held) held[call->gradient] = gradient;
@@ -473,19 +482,21 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
 
   /// The gradients that the last block's parameters have got in `part`, which begins at `begin` this time.
-  void give_gradients(const Part& part, const Mark& begin, std::span<const Tensor> parameters) {
-    const std::span<const Tensor> like = stack_.parameters_of(last_);
+  void give_gradients(const Part& part, const Mark& begin, std::span<const Parameter> parameters) {
+    const std::span<const Parameter> like = stack_.parameters_of(last_);
     for (std::size_t k = 0; k < like.size(); ++k) {
-      const Tensor& gradient = like[k]->grad;
+      const Tensor& gradient = like[k].tensor->grad;
       if (!gradient || !part.has(gradient->storage->id)) continue;
       const StorageId id = gradient->storage->id - part.begin.storage + begin.storage;
-      parameters[k]->grad = on_storage(context_.resume(id), gradient.sizes(), gradient.strides(), gradient.dtype());
+      parameters[k].tensor->grad =
+          on_storage(context_.resume(id), gradient.sizes(), gradient.strides(), gradient.dtype());
     }
   }
 
-  void copy_saved(std::span<const Tensor> from, std::span<const Tensor> to) {
+  void copy_saved(std::span<const Parameter> from, std::span<const Parameter> to) {
     for (std::size_t k = 0; k < from.size(); ++k)
-      if (const StorageRecord* record = context_.record(from[k])) context_.record(to[k])->saved = record->saved;
+      if (const StorageRecord* record = context_.record(from[k].tensor))
+        context_.record(to[k].tensor)->saved = record->saved;
   }
 
   /// Recomputation saves what the forward did not.
@@ -556,19 +567,20 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                        const std::function<Tensor(std::size_t, const Tensor&)>& block) const {
   Context& context = hidden_states.context();
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
-    if (starts_[a + 1].module - starts_[a].module != starts_[b + 1].module - starts_[b].module) return false;
-    const std::span<const Tensor> of_a = parameters_of(a), of_b = parameters_of(b);
-    return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [](const Tensor& x, const Tensor& y) {
-      return x.sizes() == y.sizes() && x.dtype() == y.dtype() && x.requires_grad() == y.requires_grad();
+    if (starts_[a + 1] - starts_[a] != starts_[b + 1] - starts_[b]) return false;
+    const std::span<const Parameter> of_a = parameters_of(a), of_b = parameters_of(b);
+    return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), [&](const Parameter& x, const Parameter& y) {
+      return x.tensor.sizes() == y.tensor.sizes() && x.tensor.dtype() == y.tensor.dtype() &&
+             x.tensor.requires_grad() == y.tensor.requires_grad() && x.module - starts_[a] == y.module - starts_[b];
     });
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
   bool repeats = alike && context.repeats && !context.frame && !context.recomputing && end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats) {
-    const std::span<const Tensor> parameters = parameters_of(begin);
+    const std::span<const Parameter> parameters = parameters_of(begin);
     const bool trains =
-        std::any_of(parameters.begin(), parameters.end(), [](const Tensor& p) { return p.requires_grad(); });
+        std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.tensor.requires_grad(); });
     // A listener may keep state of its own, which a repetition would not know.
     const bool heard = context.gradients && context.grad_mode && (trains || hidden_states.requires_grad());
     if (heard && !context.gradients->only_listens) repeats = false;

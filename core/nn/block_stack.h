@@ -20,7 +20,7 @@ class BlockStack {
   BlockStack() = default;
   /// Before the first block is constructed.
   explicit BlockStack(const Builder& builder);
-  /// After each block's construction: its modules and parameters are those that have come since.
+  /// After each block's construction: its modules are those that have come since.
   void add_block(const Builder& builder);
 
   std::size_t size() const { return starts_.size() - 1; }
@@ -30,15 +30,9 @@ class BlockStack {
              const std::function<Tensor(std::size_t, const Tensor&)>& block) const;
 
  private:
-  std::span<const Tensor> parameters_of(std::size_t block) const {
-    return std::span(parameters_)
-        .subspan(starts_[block].parameter, starts_[block + 1].parameter - starts_[block].parameter);
-  }
+  /// In the order of named_parameters(). Looked up when the blocks run: wrappers have added theirs by then.
+  std::span<const Parameter> parameters_of(std::size_t block) const;
 
-  struct Start {
-    ModuleId module;
-    std::size_t parameter;
-  };
   /// A place in the log.
   struct Mark {
     std::uint32_t event;
@@ -49,9 +43,8 @@ class BlockStack {
   struct Heard;
   class Run;
 
-  std::size_t taken_ = 0;           ///< of the builder's parameters
-  std::vector<Tensor> parameters_;  ///< of all blocks
-  std::vector<Start> starts_{{}};   ///< of each block, and where the last one ends
+  const std::vector<Parameter>* parameters_ = nullptr;  ///< of the whole model, sorted by module
+  std::vector<ModuleId> starts_{0};                     ///< of each block, and where the last one ends
 };
 
 }  // namespace oometer

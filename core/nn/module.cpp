@@ -1,8 +1,26 @@
 #include "nn/module.h"
 
+#include <algorithm>
+
 #include "ops/ops.h"
 
 namespace oometer {
+
+void sort_by_module(std::vector<Parameter>& parameters) {
+  const auto before = [](const Parameter& a, const Parameter& b) { return a.module < b.module; };
+  if (!std::is_sorted(parameters.begin(), parameters.end(), before))
+    std::stable_sort(parameters.begin(), parameters.end(), before);
+}
+
+void cast_parameter(const Tensor& parameter, DType dtype) {
+  if (parameter.dtype() == dtype) return;
+  Context& context = parameter.context();
+  const ModuleId owner = context.record(parameter) ? context.record(parameter)->module : 0;
+  const NoGrad no_grad(context);
+  const ModuleScope scope(context, owner);
+  replace_data(parameter, to(parameter, dtype));
+  context.set_role(parameter, Role::parameter, owner);
+}
 
 Builder Builder::child(const char* name, const char* type, std::int32_t index) const {
   Builder result = *this;
@@ -30,13 +48,17 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
 }
 
-Linear::Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool with_bias)
-    : module(builder.module) {
+Linear::Linear(const Builder& builder_in, std::int64_t in_features, std::int64_t out_features, bool with_bias) {
+  Builder builder = builder_in;
+  if (builder.wrapping) wrapper = builder.wrapping->wrap_linear(builder, in_features, out_features);
+  module = builder.module;
   weight = builder.parameter("weight", {out_features, in_features});
   if (with_bias) bias = builder.parameter("bias", {out_features});
 }
 
-Tensor Linear::operator()(const Tensor& x) const {
+Tensor Linear::operator()(const Tensor& x) const { return wrapper ? (*wrapper)(*this, x) : forward(x); }
+
+Tensor Linear::forward(const Tensor& x) const {
   const ModuleScope scope(x.context(), module);
   return linear(x, weight, bias);
 }

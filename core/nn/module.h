@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,34 @@ struct Parameter {
   bool decays = true;  ///< weight decay applies: HF Trainer's first parameter group (not biases, not norms)
 };
 
+/// In the order of named_parameters(): a module's own before its children's, whatever was made first.
+void sort_by_module(std::vector<Parameter>& parameters);
+
+/// `parameter.data = parameter.data.to(dtype)`.
+void cast_parameter(const Tensor& parameter, DType dtype);
+
+struct Linear;
+
+/// What a library puts in a Linear's place (peft's tuner layers): called instead of it, and calls it.
+class LinearWrapper {
+ public:
+  virtual ~LinearWrapper() = default;
+  virtual Tensor operator()(const Linear& base_layer, const Tensor& x) const = 0;
+};
+
+struct Builder;
+
+/// Who wraps modules. Asked while the model is built, so that the module tree is in its final order; what a wrapper
+/// itself allocates comes after the whole model, as `get_peft_model(model)` does.
+class Wrapping {
+ public:
+  virtual ~Wrapping() = default;
+  /// For the Linear that is being built; null: it stays as it is. May add modules below `builder`, which is moved to
+  /// where the Linear itself then is ("q_proj.base_layer").
+  virtual std::shared_ptr<const LinearWrapper> wrap_linear(Builder& builder, std::int64_t in_features,
+                                                           std::int64_t out_features) = 0;
+};
+
 /// Builds a module tree: where in it we are, what type the weights have. Constructors pass children `child(...)`.
 struct Builder {
   Context* context = nullptr;
@@ -25,6 +54,7 @@ struct Builder {
   ModuleId module = 0;
   Modality modality = Modality::none;
   DType dtype = DType::float32;
+  Wrapping* wrapping = nullptr;  ///< none: nothing is wrapped
   bool in_norm = false;
 
   /// The builder for a child module.
@@ -39,9 +69,12 @@ struct Linear {
   Linear() = default;
   Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool bias);
   Tensor operator()(const Tensor& x) const;
+  /// nn.Linear.forward: what a wrapper calls as its base layer.
+  Tensor forward(const Tensor& x) const;
 
   Tensor weight, bias;
   ModuleId module = 0;
+  std::shared_ptr<const LinearWrapper> wrapper;  ///< null: none
 };
 
 struct Embedding {

@@ -233,11 +233,17 @@ Tensor relu(const Tensor& x) { return activation_of_result<Op::relu, Op::thresho
 Tensor sigmoid(const Tensor& x) { return activation_of_result<Op::sigmoid, Op::sigmoid_backward>(x); }
 Tensor tanh(const Tensor& x) { return activation_of_result<Op::tanh, Op::tanh_backward>(x); }
 
+// fused_dropout_cuda (ATen/native/cuda/Dropout.cu): the mask comes first.
 Tensor dropout(const Tensor& x, double p) {
   if (p == 0) return x;
-  Record record(Op::native_dropout, [](Backward& b) { b.give(0, mul(b.grad(), b.saved(0))); }, {&x});
-  Tensor result = empty_like(Op::native_dropout, x);
+  Record record(Op::native_dropout,
+                [](Backward& b) {
+                  const Tensor& mask = b.saved(0);
+                  b.give(0, pointwise(Op::native_dropout_backward, {&b.grad(), &mask}, b.grad().dtype()));
+                },
+                {&x});
   const Tensor mask = empty_like(Op::native_dropout, x, DType::boolean);
+  Tensor result = empty_like(Op::native_dropout, x);
   record.save(mask);
   return record.output(std::move(result));
 }

@@ -270,6 +270,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   json.end_array();
   json.member_array("assumptions", input.assumptions);
   json.member_array("unmodelled", input.unmodelled);
+  json.member_array("notes", input.notes);
   json.member("events", log.events.size());
   json.member("version", version());
   json.end_object();

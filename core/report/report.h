@@ -88,6 +88,7 @@ struct ReportInput {
   std::int64_t trainable = 0;
   std::int64_t host_bytes = 0;  ///< what this rank keeps in host memory instead: not in any other figure
   std::vector<RankPeak> ranks;
+  std::vector<std::string> notes;  ///< what surprises people about this result
   std::vector<std::string> assumptions;
   std::vector<std::string> unmodelled;
 };

@@ -103,6 +103,8 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
                   : hf < Version{4, 46, 0} ? LlavaMerge::legacy_index_put
                                            : LlavaMerge::masked_scatter;
 
+  b.peft_casts_adapters = runtime.peft >= Version{0, 12, 0};
+
   b.zero_flattens_on_gpu = ds >= Version{0, 16, 0};
   b.zero_optimizer_states_at_init = ds < Version{0, 14, 0};
   b.zero1_reduces_after_backward = ds < Version{0, 14, 0};

@@ -185,6 +185,12 @@ struct Behaviours {
   /// CLIPModel takes logit_scale.exp() before the logits' product (up to 4.48; read: 4.48.3, not 4.51.3).
   bool clip_scales_first = false;
 
+  // --- peft ---------------------------------------------------------------------------------------------------------
+
+  /// get_peft_model turns adapters of half-precision weights to float32 (autocast_adapter_dtype; 0.12 and later, read:
+  /// 0.12.0, 0.15.2, 0.21.2); before they had the weights' own type, always (read: 0.10.0, 0.11.1).
+  bool peft_casts_adapters = true;
+
   // --- DeepSpeed -----------------------------------------------------------------------------------------------------
 
   /// ZeRO 1/2 asks the device for its free memory and flattens a group there if it fits; else through host memory

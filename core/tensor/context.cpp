@@ -91,6 +91,9 @@ void Context::free_storage(StorageImpl& storage) {
 }
 
 void Context::drop(StorageImpl* storage) {
+  // What a recomputation's frames held when it had all that backward needs: left behind by it, with what it saved.
+  if (storage->id != kNever && !finished_ && stopped && log.storages[storage->id].recomputed)
+    log.storages[storage->id].saved = true;
   free_storage(*storage);
   storages.drop(storage);
 }

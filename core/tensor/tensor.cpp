@@ -1,6 +1,7 @@
 #include "tensor/tensor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tensor/context.h"
 
@@ -108,6 +109,14 @@ void set_data(const Tensor& tensor, const Storage& source) {
 }
 
 void set_data(const Tensor& tensor, const Tensor& source) { set_data(tensor, Storage(source->storage)); }
+
+void replace_data(const Tensor& tensor, const Tensor& data) {
+  retain(data->storage);
+  release(std::exchange(tensor->storage, data->storage));
+  tensor->sizes = data->sizes;
+  tensor->strides = data->strides;
+  tensor->dtype = data->dtype;
+}
 
 Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype) {
   return make(*storage->context, storage.get(), sizes, strides, dtype);

@@ -102,6 +102,8 @@ Tensor detach(const Tensor& tensor);
 /// `tensor.data = source`: the shape is kept; the old storage goes if nobody else holds it.
 void set_data(const Tensor& tensor, const Storage& source);
 void set_data(const Tensor& tensor, const Tensor& source);
+/// `tensor.data = data`: the same tensor, wherever it is held, with other values; what it held before goes.
+void replace_data(const Tensor& tensor, const Tensor& data);
 /// A tensor on a storage that is there.
 Tensor on_storage(const Storage& storage, const Shape& sizes, const Shape& strides, DType dtype);
 

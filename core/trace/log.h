@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trace/dtype.h"
@@ -122,5 +123,7 @@ std::span<Item> append_again(std::vector<Item>& items, std::size_t first, std::s
 
 /// "language_model.layers.0.mlp" of a module; "" for the model itself.
 std::string module_path(const Log& log, ModuleId module);
+/// Whether a module's path is the dotted name or ends with it ("vision_tower", "layers.3").
+bool path_ends_with(const Log& log, ModuleId module, std::string_view name);
 
 }  // namespace oometer

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "peft/config.h"
+
 /// What a training step is made of. The job's `training` object turned into values; see the design of the job.
 namespace oometer {
 
@@ -37,6 +39,8 @@ struct OptimizerConfig {
 struct CheckpointingConfig {
   CheckpointMode mode = CheckpointMode::none;
   std::int64_t every = 1;  ///< transformers 5.23's `every_n_layers`
+  /// The model's enable_input_require_grads() is called, as whoever trains adapters has to. Follows from the rest.
+  bool input_require_grads = false;
 
   bool operator==(const CheckpointingConfig&) const = default;
 };
@@ -59,7 +63,8 @@ struct TrainingConfig {
   CheckpointingConfig checkpointing;
   std::optional<double> max_grad_norm;  ///< none: gradients are not clipped
   std::int64_t gradient_accumulation_steps = 1;
-  std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
+  std::optional<LoraConfig> lora;  ///< none: the weights themselves train
+  std::string loss;                ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 
   bool operator==(const TrainingConfig&) const = default;
 };

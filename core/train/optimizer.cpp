@@ -1,5 +1,7 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
+
 #include "ops/ops.h"
 #include "tensor/tensor_list.h"
 
@@ -39,12 +41,15 @@ void Optimizer::update(Group& group) {
   if (config_.name == OptimizerName::sgd || config_.implementation == OptimizerImplementation::fused) return;
   if (config_.implementation == OptimizerImplementation::foreach_) {
     // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
-    TensorList roots;
-    roots.reserve(group.states.size());
-    for (std::size_t i = 0; i < group.states.size(); ++i) {
-      if (!group.parameters[i].tensor->grad) continue;
-      const ModuleScope scope(context_, group.parameters[i].module);
-      roots.push_back(empty_like(Op::foreach_sqrt, group.parameters[i].tensor));
+    TensorList roots;  // a dtype's are bound until the next one's are there
+    for (const std::vector<Parameter>& same_dtype : foreach_groups(group.parameters)) {
+      TensorList next;
+      next.reserve(same_dtype.size());
+      for (const Parameter& parameter : same_dtype) {
+        const ModuleScope scope(context_, parameter.module);
+        next.push_back(empty_like(Op::foreach_sqrt, parameter.tensor));
+      }
+      roots = std::move(next);
     }
     return;
   }
@@ -87,29 +92,40 @@ std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter
   return result;
 }
 
+std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>& parameters) {
+  std::vector<std::vector<Parameter>> groups;
+  for (const Parameter& parameter : parameters) {
+    if (!parameter.tensor->grad) continue;
+    const auto has_dtype = [&](const std::vector<Parameter>& group) {
+      return group.front().tensor.dtype() == parameter.tensor.dtype();
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), has_dtype);
+    if (group == groups.end()) group = groups.insert(groups.begin(), std::vector<Parameter>());
+    group->push_back(parameter);
+  }
+  return groups;
+}
+
 void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) {
   const NoGrad no_grad(context);
   TensorList norms;
-  {
+  for (const std::vector<Parameter>& group : foreach_groups(parameters)) {
     constexpr std::int64_t kChunk = 65536;  // kChunkSize, ForeachFunctors / MultiTensorApply.cuh
-    std::int64_t count = 0, chunks = 0;
-    for (const Parameter& parameter : parameters)
-      if (const Tensor& grad = parameter.tensor->grad) {
-        ++count;
-        chunks += (grad.numel() + kChunk - 1) / kChunk;
-      }
+    std::int64_t chunks = 0;
+    for (const Parameter& parameter : group) chunks += (parameter.tensor->grad.numel() + kChunk - 1) / kChunk;
     // foreach_tensor_norm_cuda, ForeachReduceOp.cu: where each tensor's chunks begin, and a partial result a chunk.
-    const Tensor offsets = empty(context, Op::foreach_norm, {count + 1}, DType::int64);
+    const Tensor offsets =
+        empty(context, Op::foreach_norm, {static_cast<std::int64_t>(group.size()) + 1}, DType::int64);
     const Tensor partial = empty(context, Op::foreach_norm, {chunks}, DType::float32);
-    for (const Parameter& parameter : parameters)
-      if (const Tensor& grad = parameter.tensor->grad)
-        norms.push_back(empty(context, Op::foreach_norm, {}, grad.dtype()));
+    for (const Parameter& parameter : group)
+      norms.push_back(empty(context, Op::foreach_norm, {}, parameter.tensor->grad.dtype()));
   }
   if (norms.empty()) return;
   Tensor total;
   {
-    const Tensor stacked = empty(context, Op::stack, {static_cast<std::int64_t>(norms.size())}, norms.front().dtype());
-    total = empty(context, Op::linalg_vector_norm, {}, norms.front().dtype());
+    const DType dtype = norms.front().dtype() == norms.back().dtype() ? norms.front().dtype() : DType::float32;
+    const Tensor stacked = empty(context, Op::stack, {static_cast<std::int64_t>(norms.size())}, dtype);
+    total = empty(context, Op::linalg_vector_norm, {}, dtype);
     norms.clear();
   }
   // max_norm / (total_norm + 1e-6), clamped to 1

@@ -27,25 +27,6 @@ bool uses_autocast(Precision precision) { return precision == Precision::amp_bf1
 
 namespace {
 
-/// Whether a module's path ends with the dotted name ("vision_tower", "layers.3").
-bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
-  while (!name.empty()) {
-    if (module == 0) return false;
-    const ModuleRecord& record = log.modules[module];
-    std::string own = record.name;
-    if (record.index >= 0) {
-      if (!own.empty()) own += '.';  // an item of a Sequential has no name of its own
-      own += std::to_string(record.index);
-    }
-    const std::string_view view(own);
-    if (name == view) return true;
-    if (name.size() <= view.size() || !name.ends_with(view) || name[name.size() - view.size() - 1] != '.') return false;
-    name.remove_suffix(view.size() + 1);
-    module = record.parent;
-  }
-  return false;
-}
-
 /// For each module whether it or one above it is named.
 std::vector<bool> modules_named(const Log& log, const std::vector<std::string>& names) {
   std::vector<bool> named(log.modules.size(), false);
@@ -78,6 +59,13 @@ void apply_components(const Log& log, std::vector<Parameter>& parameters, const 
         !parameter_named(log, parameter, components.train_only))
       parameter.tensor->leaf_requires_grad = false;
   }
+}
+
+void train_also(const Log& log, std::vector<Parameter>& parameters, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  const std::vector<bool> named = modules_named(log, names);
+  for (Parameter& parameter : parameters)
+    if (named[parameter.module] || parameter_named(log, parameter, names)) parameter.tensor->leaf_requires_grad = true;
 }
 
 void Trainer::initialize() {

@@ -252,8 +252,10 @@ class ClipVisionOnly : public Model {
       : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
     const Builder builder{&context,         &parameters,
                           &buffers,         context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
-                          Modality::vision, options.dtype};
+                          Modality::vision, options.dtype,
+                          options.wrapping};
     model_ = ClipVisionModel(builder, config, options);
+    if (options.checkpointing.input_require_grads) model_.embeddings.checkpointing = options.checkpointing;
   }
 
   void make_inputs() override { pixel_values_ = make_pixels(context_, data_, channels_, dtype_); }
@@ -292,9 +294,9 @@ class ClipModel : public Model {
  public:
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
-    const Builder builder{&context,       &parameters,
-                          &buffers,       context.add_module(0, "", -1, "CLIPModel", Modality::none),
-                          Modality::none, options.dtype};
+    const Builder builder{
+        &context,       &parameters,   &buffers,        context.add_module(0, "", -1, "CLIPModel", Modality::none),
+        Modality::none, options.dtype, options.wrapping};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ =
         ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);

@@ -43,9 +43,10 @@ class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{&context,       &parameters,
-                       &buffers,       context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
-                       Modality::none, options.dtype};
+    const Builder root{&context,        &parameters,
+                       &buffers,        context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
+                       Modality::none,  options.dtype,
+                       options.wrapping};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
     const Builder model = holds_causal_lm ? root : root.child("model", "LlavaModel");
     model_ = model.module;
@@ -60,6 +61,8 @@ class Llava : public Model {
     language_model_ = LlamaModel(holds_causal_lm ? language.child("model", config.text.names->model) : language,
                                  config.text, options);
     vision_tower_.embeddings.checkpointing = options.checkpointing;
+    // Before 5.x the hook was put on the main model's embeddings alone, the text's.
+    vision_tower_.embeddings.checkpointing.input_require_grads = false;
     language_model_.first_block = vision_tower_.encoder.layers.size();
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
                       config.text.hidden_size, config.text.vocab_size, false);
@@ -171,14 +174,15 @@ class Llava : public Model {
     const ModuleScope scope(context_, model_);
     Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
+    Tensor special_image_mask;  // bound until forward returns
     if (pixel_values_) {
       image = image_features();
       Tensor features = cat_unbound(image.pooler_output);
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      const Tensor mask = placeholder_mask(inputs_embeds, features);
-      inputs_embeds = masked_scatter(inputs_embeds, mask, features);
+      special_image_mask = placeholder_mask(inputs_embeds, features);
+      inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
     return language_model_(inputs_embeds);
@@ -201,7 +205,7 @@ class Llava : public Model {
     }
     Merged merged{inputs_embeds, attention_mask_, labels_, {}};
     ClipVisionOutput image_outputs;  // up to 4.45 a name of forward's own: every hidden state lives to its end
-    Tensor features, selected;
+    Tensor features, selected, special_image_mask;
     if (pixel_values_ && behaviours_.llava_merge == LlavaMerge::legacy_index_put) {
       image_outputs = tower_outputs();
       selected = selected_features(image_outputs);
@@ -212,9 +216,9 @@ class Llava : public Model {
     } else if (pixel_values_) {
       features = image_features().pooler_output;
       features = to(features, inputs_embeds.dtype());
-      const Tensor mask = placeholder_mask(inputs_embeds, features);
+      special_image_mask = placeholder_mask(inputs_embeds, features);
       merged.embedding.reset();
-      inputs_embeds = masked_scatter(inputs_embeds, mask, features);
+      inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       merged.embedding = inputs_embeds;
     }
     const Tensor logits = causal_lm(merged);

@@ -52,7 +52,8 @@ class OriginalLlava : public Model {
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     const Builder root{&context,           &parameters,
                        &buffers,           context.add_module(0, "", -1, "LlavaLlamaForCausalLM", Modality::language),
-                       Modality::language, options.dtype};
+                       Modality::language, options.dtype,
+                       options.wrapping};
     const Builder model = root.child("model", "LlavaLlamaModel");
     model_ = LlamaModel(model, config.text, options);
     const Builder tower = model.child("vision_tower", "CLIPVisionTower", Modality::vision);

@@ -18,6 +18,11 @@ std::vector<std::string> seeds() {
   jobs.emplace_back(R"({"version": 1, "model": {"config": {"model_type": "llava", "vision_feature_layer": [-2, 3],
       "text_config": {"hidden_size": "4096"}}}, "data": {"micro_batch_size": 2, "image_size": [336, 336]},
       "parallel": {"strategy": "deepspeed", "ds_config": {"zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}}}})");
+  jobs.emplace_back(R"json({"model": {"preset": "llava-1.5-7b"}, "training": {"stage": "finetune", "lora": {"rank": 128,
+      "alpha": 256, "dropout": 0.05, "bias": "none", "target_modules": ".*language_model.*\\.(q_proj|v_proj)",
+      "modules_to_save": ["lm_head"], "also_train": ["multi_modal_projector"]}}})json");
+  jobs.emplace_back(R"({"model": {"preset": "llama-2-7b"}, "training": {"lora": {"rank": 8, "use_rslora": true,
+      "target_modules": ["q_proj", "k_proj", "layers.3.mlp.up_proj"], "autocast_adapter_dtype": false}}})");
   return jobs;
 }
 

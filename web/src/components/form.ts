@@ -5,7 +5,7 @@ import { gib } from '../format/bytes';
 import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
-import { field, START, type Field, type FieldKey, type Setup } from '../state/fields';
+import { applies, field, START, type Field, type FieldKey, type Setup } from '../state/fields';
 import type { Model } from '../state/model';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue } from '../wasm/catalogue';
@@ -30,6 +30,11 @@ export interface Listed {
 
 const MORE: FieldKey[] = [
   'checkpointing',
+  'adapters',
+  'rank',
+  'targets',
+  'dropout',
+  'adapterdtype',
   'parallel',
   'ddpviews',
   'ddpgraph',
@@ -160,7 +165,7 @@ export class OometerForm extends LitElement {
   }
 
   private applies(key: FieldKey): boolean {
-    return this.model === null || field(key).applies?.(this.model, this.setup) !== false;
+    return this.model === null || applies(field(key), this.model, this.setup);
   }
 
   /** What is set in the closed group, in a line. */
@@ -204,7 +209,8 @@ export class OometerForm extends LitElement {
   }
 
   /** A setting with a few choices: one line, which opens to what each choice means and does. */
-  private choice(key: FieldKey): TemplateResult {
+  private choice(key: FieldKey): TemplateResult | typeof nothing {
+    if (!this.applies(key)) return nothing;
     const { label, hint, choices = [] } = field(key);
     return html`
       <details class="setting" ?open=${this.errors[key] !== undefined}>

@@ -51,7 +51,10 @@ export class OometerTrust extends LitElement {
           The total lies between ${term('interval', gib(interval.low), `${exact(interval.low)}: why`)} and
           ${term('interval', gib(interval.high), `${exact(interval.high)}: why`)}${interval.basis ? `: ${interval.basis}` : ''}.
         </p>
-        <div class="columns">${list('Assumed', report.assumptions)} ${list('Not modelled', report.unmodelled)}</div>
+        <div class="columns">
+          ${list('Worth knowing', report.notes)} ${list('Assumed', report.assumptions)}
+          ${list('Not modelled', report.unmodelled)}
+        </div>
         <p class="small soft">
           <span title="${model.parameters} parameters">${count(model.parameters)} parameters</span>,
           <span title="${model.trainable} parameters">${count(model.trainable)} of them trained</span>.

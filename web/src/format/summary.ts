@@ -1,6 +1,6 @@
 // A result as tables for a document or a spreadsheet.
 import { layers, moduleTotal, totalSegments } from '../charts/stack';
-import { FIELDS } from '../state/fields';
+import { applies, FIELDS } from '../state/fields';
 import type { Result } from '../wasm/ask';
 import { gibNumber } from './bytes';
 import { FACTORS } from './factors';
@@ -13,7 +13,7 @@ export function settings({
   model,
   gpu,
 }: Pick<Result, 'setup' | 'model' | 'gpu'>): [label: string, value: string][] {
-  return FIELDS.filter((field) => field.kind !== 'config' && field.applies?.(model, setup) !== false).map(
+  return FIELDS.filter((field) => field.kind !== 'config' && applies(field, model, setup)).map(
     ({ key, label, choices }) => {
       if (key === 'model') return [label, model.title];
       if (key === 'gpu') return [label, gpu.name];

@@ -21,6 +21,13 @@ it('says what differs from the command’s own defaults', () => {
   );
 });
 
+it('writes lists and expressions so that a shell passes them on', () => {
+  expect(command(toJob({ ...START, adapters: 'lora', targets: 'qv', adapterdtype: 'weights' }, model))).toContain(
+    "--lora-rank 128 --lora-alpha 256 --lora-dropout 0.05 --lora-target-modules '(?!.*vision_tower).*\\.(q_proj|v_proj)' " +
+      '--lora-also-train \'["multi_modal_projector"]\' --lora-autocast-adapter-dtype false ',
+  );
+});
+
 it('names the file of an own model, and quotes what a shell would read', () => {
   const own = { ...model, job: { name: 'x', config: { model_type: 'llama' } } };
   expect(command(toJob({ ...START, segments: 'on', torch: '2.1; ls' }, own))).toMatch(

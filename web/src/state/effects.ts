@@ -1,6 +1,6 @@
 // What each other choice of a setting would do to the peak, with everything else left as it is.
 import type { Verdict } from '../wasm/report';
-import { FIELDS, type Field, type FieldKey, type Setup } from './fields';
+import { applies, FIELDS, type Field, type FieldKey, type Setup } from './fields';
 import type { Traits } from './model';
 
 export interface Effect {
@@ -34,7 +34,7 @@ function valuesOf({ key, kind, choices }: Field, setup: Setup): string[] {
 
 /** Every single change that the form offers, those of the settings in sight first. */
 export function alternatives(setup: Setup, model: Traits): Alternative[] {
-  return FIELDS.filter((field) => field.applies?.(model, setup) !== false).flatMap((field) =>
+  return FIELDS.filter((field) => applies(field, model, setup)).flatMap((field) =>
     valuesOf(field, setup)
       .filter((value) => value !== setup[field.key])
       .map((value) => ({ key: field.key, value })),

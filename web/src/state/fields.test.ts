@@ -72,6 +72,37 @@ describe('toJob', () => {
   });
 });
 
+describe('adapters', () => {
+  const lora = (setup: Partial<typeof START>, model = llava): object | null | undefined =>
+    toJob({ ...START, adapters: 'lora', ...setup }, model).training?.lora;
+  it('are LLaVA’s own recipe where it is fine-tuned', () => {
+    expect(lora({})).toEqual({
+      rank: 128,
+      alpha: 256,
+      dropout: 0.05,
+      target_modules:
+        '(?!.*vision_tower).*\\.(q_proj|k_proj|v_proj|o_proj|out_proj|gate_proj|up_proj|down_proj|fc1|fc2)',
+      also_train: ['multi_modal_projector'],
+    });
+    expect(lora({ framework: 'llava' })).toMatchObject({ also_train: ['mm_projector'] });
+  });
+  it('go everywhere where all of it learns, and where there is text alone', () => {
+    const everywhere = { rank: 8, alpha: 16, dropout: 0, target_modules: '.*\\.(q_proj|v_proj)' };
+    const setup = { stage: 'full', targets: 'qv', rank: '8', dropout: '0' };
+    expect(lora(setup)).toEqual(everywhere);
+    expect(lora({ ...setup, adapterdtype: 'weights' }, llama)).toEqual({
+      ...everywhere,
+      autocast_adapter_dtype: false,
+    });
+  });
+  it('have settings of their own, which mean nothing without them', () => {
+    expect(unreadable({ ...START, rank: 'x' }, llava)).toBeNull();
+    expect(unreadable({ ...START, adapters: 'lora', rank: 'x' }, llava)?.field.key).toBe('rank');
+    expect(fieldAt('/training/lora/rank')?.key).toBe('rank');
+    expect(fieldAt('/training/lora')?.key).toBe('adapters');
+  });
+});
+
 it('an empty or wordy count is caught before the core is asked, unless its field is hidden', () => {
   expect(unreadable({ ...START, mbs: '' }, llava)?.field.key).toBe('mbs');
   expect(unreadable({ ...START, seq: 'many' }, llava)?.message).toBe('Type a whole number, such as 2048.');

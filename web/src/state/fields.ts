@@ -19,6 +19,11 @@ export type FieldKey =
   | 'impl'
   | 'attention'
   | 'checkpointing'
+  | 'adapters'
+  | 'rank'
+  | 'targets'
+  | 'dropout'
+  | 'adapterdtype'
   | 'parallel'
   | 'ddpviews'
   | 'ddpgraph'
@@ -55,6 +60,13 @@ export interface Field {
   /** Whether the field means anything for this model and the other settings. */
   applies?: (model: Traits, setup: Setup) => boolean;
 }
+
+/** Whether a setting has a meaning here. */
+export function applies({ applies: asks }: Field, model: Traits, setup: Setup): boolean {
+  return asks?.(model, setup) !== false;
+}
+
+const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
 
 const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
   rows.map(([value, label, about]) => ({ value, label, about }));
@@ -116,6 +128,63 @@ export const FIELDS: readonly Field[] = [
       ['reentrant', 'On, reentrant', 'PyTorch’s older way, with its own peaks.'],
     ),
     pointers: ['/training/activation_checkpointing'],
+  },
+  {
+    key: 'adapters',
+    label: 'Adapters',
+    hint: 'Freeze the weights of the language model, and train small matrices beside them (peft).',
+    kind: 'choice',
+    choices: choices(
+      ['none', 'None', 'The weights that the stage names learn themselves.'],
+      ['lora', 'LoRA', 'Two small matrices a layer learn; gradients and optimizer states are theirs alone.'],
+    ),
+    pointers: ['/training/lora'],
+  },
+  {
+    key: 'rank',
+    label: 'LoRA rank',
+    hint: 'columns of each matrix',
+    kind: 'count',
+    pointers: ['/training/lora/rank'],
+    applies: withAdapters,
+  },
+  {
+    key: 'targets',
+    label: 'LoRA layers',
+    hint: 'Which layers get an adapter. Each one keeps activations of its own.',
+    kind: 'choice',
+    choices: choices(
+      ['qv', 'Queries, values', 'q_proj and v_proj: peft’s usual choice.'],
+      ['attention', 'Attention', 'All four projections of attention.'],
+      ['linear', 'Every linear layer', 'Attention and MLP, as LLaVA’s own recipe and QLoRA’s paper have it.'],
+    ),
+    pointers: ['/training/lora/target_modules'],
+    applies: withAdapters,
+  },
+  {
+    key: 'dropout',
+    label: 'LoRA dropout',
+    hint: 'On each adapter’s input; with any, each layer keeps a mask.',
+    kind: 'choice',
+    choices: choices(
+      ['0', 'None', 'No masks.'],
+      ['0.05', '5 %', 'LLaVA’s own recipe; a byte an element for the mask.'],
+      ['0.1', '10 %', 'As much memory as 5 %.'],
+    ),
+    pointers: ['/training/lora/dropout'],
+    applies: withAdapters,
+  },
+  {
+    key: 'adapterdtype',
+    label: 'Adapter precision',
+    hint: 'What peft makes of adapters beside half-precision weights; DeepSpeed turns them back.',
+    kind: 'choice',
+    choices: choices(
+      ['fp32', 'fp32', 'peft’s default: more exact, and inputs are copied in four bytes an element.'],
+      ['weights', 'As the weights', 'autocast_adapter_dtype=False: half of that.'],
+    ),
+    pointers: ['/training/lora/autocast_adapter_dtype'],
+    applies: withAdapters,
   },
   {
     key: 'parallel',
@@ -341,6 +410,11 @@ export const START: Readonly<Setup> = {
   seq: '2048',
   images: '1',
   checkpointing: 'non-reentrant',
+  adapters: 'none',
+  rank: '128',
+  targets: 'linear',
+  dropout: '0.05',
+  adapterdtype: 'fp32',
   parallel: 'zero2',
   ddpviews: 'copied',
   ddpgraph: 'all',
@@ -393,7 +467,7 @@ function number(text: string): number {
 /** A count that cannot be sent to the core: empty, or not a number at all. */
 export function unreadable(setup: Setup, model: Traits): { field: Field; message: string } | null {
   for (const candidate of FIELDS) {
-    if (candidate.kind !== 'count' || candidate.applies?.(model, setup) === false) continue;
+    if (candidate.kind !== 'count' || !applies(candidate, model, setup)) continue;
     if (!Number.isFinite(number(setup[candidate.key]))) {
       return { field: candidate, message: `Type a whole number, such as ${START[candidate.key]}.` };
     }
@@ -412,9 +486,34 @@ function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unkno
   };
 }
 
+const ATTENTION = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'out_proj'];
+const LAYERS: Readonly<Record<string, readonly string[]>> = {
+  qv: ['q_proj', 'v_proj'],
+  attention: ATTENTION,
+  linear: [...ATTENTION, 'gate_proj', 'up_proj', 'down_proj', 'fc1', 'fc2'],
+};
+
+/**
+ * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
+ * the language model, the projector trained in full, nothing in the vision encoder.
+ */
+function lora(setup: Setup, model: Traits): object {
+  const recipe = model.images && setup.stage !== 'full';
+  const projector = setup.framework === 'llava' ? 'mm_projector' : 'multi_modal_projector';
+  const rank = number(setup.rank);
+  return {
+    rank,
+    alpha: 2 * rank,
+    dropout: number(setup.dropout),
+    target_modules: `${recipe ? '(?!.*vision_tower)' : ''}.*\\.(${(LAYERS[setup.targets] ?? []).join('|')})`,
+    ...(recipe ? { also_train: [projector] } : {}),
+    ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
+  };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
-  const applies = (key: FieldKey): boolean => field(key).applies?.(model, setup) !== false;
+  const means = (key: FieldKey): boolean => applies(field(key), model, setup);
   const zero = /^zero(\d)$/.exec(setup.parallel);
   const job = {
     version: 1,
@@ -422,8 +521,8 @@ export function toJob(setup: Setup, model: Model): Job {
     task: 'train',
     data: {
       micro_batch_size: number(setup.mbs),
-      ...(applies('seq') ? { sequence_length: number(setup.seq) } : {}),
-      ...(applies('images') ? { images_per_sample: number(setup.images) } : {}),
+      ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
+      ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
     },
     training: {
       stage: setup.stage,
@@ -435,6 +534,7 @@ export function toJob(setup: Setup, model: Model): Job {
       },
       attention: setup.attention,
       activation_checkpointing: setup.checkpointing,
+      ...(setup.adapters === 'none' ? {} : { lora: lora(setup, model) }),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
     },

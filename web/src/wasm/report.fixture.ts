@@ -31,6 +31,7 @@ export function report(overrides: Partial<Report>): Report {
     model: { parameters: 0, trainable: 0 },
     assumptions: [],
     unmodelled: [],
+    notes: [],
     events: 0,
     version: '',
   };

@@ -66,6 +66,8 @@ export interface Report {
   model: { parameters: number; trainable: number };
   assumptions: string[];
   unmodelled: string[];
+  /** What surprises people about this result. */
+  notes: string[];
   events: number;
   version: string;
 }

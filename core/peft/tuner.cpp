@@ -1,0 +1,163 @@
+#include "peft/tuner.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "config/reader.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+Tuner::Tuner(Context& context, const TargetModules& targets, const std::vector<std::string>& modules_to_save)
+    : context_(context), targets_(targets), modules_to_save_(modules_to_save) {
+  if (Result<Pattern> pattern = Pattern::parse(targets.pattern); pattern && !targets.pattern.empty())
+    pattern_ = *std::move(pattern);
+}
+
+/// _set_trainable (utils/other.py): `key.endswith(name)`, so that "norm" means input_layernorm too.
+bool Tuner::names_to_save(ModuleId module) const {
+  if (modules_to_save_.empty()) return false;
+  const std::string path = module_path(context_.log, module);
+  return std::any_of(modules_to_save_.begin(), modules_to_save_.end(),
+                     [&](const std::string& name) { return std::string_view(path).ends_with(name); });
+}
+
+/// check_target_module_exists: a module that is saved gets no adapter, nor does what is within it; here a name is
+/// whole.
+bool Tuner::is_saved_within(ModuleId module) const {
+  for (; module != 0; module = context_.log.modules[module].parent)
+    for (const std::string& name : modules_to_save_)
+      if (path_ends_with(context_.log, module, name)) return true;
+  return false;
+}
+
+bool Tuner::is_target(ModuleId module) const {
+  if (is_saved_within(module)) return false;
+  if (pattern_) return pattern_->matches(module_path(context_.log, module));
+  if (targets_.all_linear) {
+    // _maybe_include_all_linear_layers leaves out get_output_embeddings().
+    const ModuleRecord& record = context_.log.modules[module];
+    return record.type == std::string_view("Linear") && record.name != std::string_view("lm_head");
+  }
+  return std::any_of(targets_.names.begin(), targets_.names.end(),
+                     [&](const std::string& name) { return path_ends_with(context_.log, module, name); });
+}
+
+std::shared_ptr<const LinearWrapper> Tuner::wrap_linear(Builder& builder, std::int64_t in_features,
+                                                        std::int64_t out_features) {
+  const ModuleId module = builder.module;
+  if (!is_target(module)) return nullptr;
+  std::shared_ptr<const LinearWrapper> layer = create(builder, in_features, out_features);
+  found_.push_back({module, static_cast<ModuleId>(context_.log.modules.size() - 1)});
+  return layer;
+}
+
+std::optional<Error> Tuner::check_targets() {
+  const std::vector<ModuleRecord>& modules = context_.log.modules;
+  std::vector<std::string_view> linears;  // names to choose from, as they are in the layers
+  const auto add = [&](const ModuleRecord& record) {
+    if (record.index < 0 && std::find(linears.begin(), linears.end(), record.name) == linears.end())
+      linears.emplace_back(record.name);
+  };
+  std::size_t next = 0;
+  for (ModuleId module = 1; module < modules.size(); ++module) {
+    if (next < found_.size() && found_[next].module == module) {
+      add(modules[module]);
+      module = found_[next++].last;
+      continue;
+    }
+    if (modules[module].type == std::string_view("Linear")) {
+      add(modules[module]);
+    } else if (!targets_.all_linear && is_target(module)) {
+      const std::string what = module_path(context_.log, module) + ", a " + modules[module].type;
+      const std::string_view type = modules[module].type;
+      if (type == "Embedding" || type == "Conv2d")
+        return Error{"not-modelled", "/training/lora/target_modules",
+                     "found " + what +
+                         ", among the targets: adapters on anything but a Linear are known and not "
+                         "modelled yet; modules_to_save trains such a module in full"};
+      return Error{"inconsistent", "/training/lora/target_modules",
+                   "found " + what +
+                       ", among the targets: peft puts adapters on single layers, not on what holds them; "
+                       "name its Linear layers"};
+    }
+  }
+  if (found_.empty()) return nothing_targeted(linears);
+  for (const std::string& name : targets_.names) {
+    const auto has_name = [&](const Target& target) { return path_ends_with(context_.log, target.module, name); };
+    if (std::any_of(found_.begin(), found_.end(), has_name)) continue;
+    const std::string_view near = closest(name, linears);
+    notes_.push_back("LoRA: no module is called " + quote(name) + "; peft passes over it" +
+                     (near.empty() ? "" : " (is " + quote(near) + " meant?)"));
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>& linears) const {
+  std::string known;
+  for (const std::string_view name : linears) known += (known.empty() ? "" : ", ") + std::string(name);
+  std::string message;
+  if (!targets_.pattern.empty()) {
+    message = "found " + quote(targets_.pattern) +
+              ", which no module's path matches as a whole, from its first character to its last; the Linear layers "
+              "are called " +
+              known;
+    if (const std::string_view near = closest(targets_.pattern, linears); !near.empty())
+      message += "; did you mean [" + quote(near) + "]?";
+  } else {
+    std::string given, near;
+    for (const std::string& name : targets_.names) {
+      given += (given.empty() ? "" : ", ") + quote(name);
+      if (const std::string_view found = closest(name, linears); !found.empty())
+        near += (near.empty() ? "" : ", ") + quote(found);
+    }
+    message = "found [" + given + "], names that no module has (or only modules that modules_to_save trains in full); ";
+    message += near.empty() ? "the Linear layers are called " + known : "did you mean " + near + "?";
+  }
+  return Error{"inconsistent", "/training/lora/target_modules", message};
+}
+
+void Tuner::save_modules(std::vector<Parameter>& parameters) {
+  std::vector<ModuleId> saved;  // in the order of named_modules()
+  for (ModuleId module = 1; module < context_.log.modules.size(); ++module)
+    if (names_to_save(module)) saved.push_back(module);
+  for (const std::string& name : modules_to_save_) {
+    const auto has_name = [&](ModuleId module) { return module_path(context_.log, module).ends_with(name); };
+    if (std::none_of(saved.begin(), saved.end(), has_name))
+      notes_.push_back("LoRA: modules_to_save names " + quote(name) + ", which no module has; peft passes over it");
+  }
+  const auto is_within = [&](ModuleId module, ModuleId ancestor) {
+    while (module > ancestor) module = context_.log.modules[module].parent;
+    return module == ancestor;
+  };
+  // ModulesToSaveWrapper: a deep copy trains, the original stays. The model's handles go to the copy.
+  std::vector<Parameter> originals;
+  std::vector<bool> copied(parameters.size(), false);
+  for (const ModuleId module : saved)
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& parameter = parameters[i];
+      if (copied[i] || !is_within(parameter.module, module)) continue;
+      copied[i] = true;
+      const ModuleScope scope(context_, parameter.module);
+      Parameter original = parameter;
+      original.tensor = detach(parameter.tensor);
+      originals.push_back(original);
+      replace_data(parameter.tensor, clone(original.tensor));
+      context_.set_role(parameter.tensor, Role::parameter, parameter.module);
+      parameter.tensor->leaf_requires_grad = true;
+    }
+  parameters.insert(parameters.end(), originals.begin(), originals.end());
+}
+
+std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters) {
+  if (std::optional<Error> error = check_targets()) return error;
+  const NoGrad no_grad(context_);
+  for (Parameter& parameter : parameters) parameter.tensor->leaf_requires_grad = false;
+  make_parameters(parameters);
+  save_modules(parameters);
+  cast_parameters();
+  sort_by_module(parameters);
+  return std::nullopt;
+}
+
+}  // namespace oometer
