@@ -19,7 +19,7 @@ from typing import Any
 FAMILIES = ("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama")
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")
-PEFT_OPTIONS = ("use_rslora", "lora_bias", "autocast_adapter_dtype")
+PEFT_OPTIONS = ("use_dora", "use_rslora", "lora_bias", "autocast_adapter_dtype")
 OUT = Path(__file__).resolve().parent.parent / "tests" / "reference"
 
 
@@ -35,6 +35,8 @@ def job_of(spec: dict[str, Any], oracle: Path) -> dict[str, Any]:
     for key in PEFT_OPTIONS:  # which to_job does not know
         if key in spec["train"].get("lora", {}):
             out["training"]["lora"][key] = spec["train"]["lora"][key]
+    if "ia3" in spec["train"]:
+        out["training"]["ia3"] = spec["train"]["ia3"]
     return out
 
 

@@ -63,10 +63,9 @@ def percent(value: float) -> str:
 
 def group_of(file: str, case: Json) -> str:
     name = case["name"]
-    if "lora" in case["job"]["training"]:
-        return {"single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU", "real.jsonl": "tiny models with LoRA, one GPU"}.get(
-            file, "tiny models with LoRA, DeepSpeed ZeRO-2"
-        )
+    if case["job"]["training"].keys() & {"lora", "ia3"}:
+        names = {"single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU", "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU"}
+        return names.get(file, "tiny models with LoRA, DeepSpeed ZeRO-2")
     if file == "single_gpu.jsonl":
         if name.startswith("tiny_"):
             return "tiny LLaVA and Llama, one GPU"

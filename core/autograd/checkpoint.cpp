@@ -30,6 +30,13 @@ Tensor CheckpointFrame::unpack(std::uint32_t index) {
   return std::move(tensors[index]);
 }
 
+void CheckpointFrame::forget(const Node& node) {
+  if (recomputed) return;
+  forgotten.resize(packed, false);
+  for (unsigned slot = 0; node.promised >> slot != 0; ++slot)
+    if (node.promised >> slot & 1U) forgotten[node.packed[slot]] = true;
+}
+
 namespace {
 
 // CheckpointFunction.forward: the region runs without a graph; its input is what is saved.

@@ -24,9 +24,12 @@ struct CheckpointFrame {
   std::uint32_t recomputed_count = 0;
   bool recomputing = false;
   bool recomputed = false;
-  TensorList tensors;  ///< back from recomputation, dropped one by one as nodes take them
+  TensorList tensors;           ///< back from recomputation, dropped one by one as nodes take them
+  std::vector<bool> forgotten;  ///< of those saved, the ones whose node has died: nothing is kept for it
 
   Tensor unpack(std::uint32_t index);
+  /// A node that holds promises of this frame dies unrun: its graph led nowhere (_Holder is held weakly).
+  void forget(const Node& node);
 };
 
 enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };

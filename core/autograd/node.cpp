@@ -52,8 +52,12 @@ void Record::save(const Tensor& tensor) {
   if (StorageRecord* record = context.record(tensor)) record->saved = true;
   if (CheckpointFrame* frame = context.frame) {
     if (frame->recomputing) {
-      // _recomputation_hook: the frame keeps the tensor; this inner graph is never run.
-      frame->tensors.push_back(detach(tensor));
+      // _recomputation_hook: the frame keeps the tensor, for nodes that are still there, and so does this inner graph,
+      // which is never run.
+      node_->saved[slot] = detach(tensor);
+      const bool forgotten =
+          frame->recomputed_count < frame->forgotten.size() && frame->forgotten[frame->recomputed_count];
+      frame->tensors.push_back(forgotten ? Tensor() : detach(tensor));
       if (++frame->recomputed_count == frame->packed) context.stopped = context.behaviours.checkpoint_early_stop;
     } else {
       node_->frame = Handle<CheckpointFrame>(frame);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "advice/advice.h"
+#include "advice/checkpoint_advice.h"
 #include "cli/advice_table.h"
 #include "cli/event_log.h"
 #include "cli/format.h"
@@ -78,6 +79,15 @@ int run_presets() {
   return kFits;
 }
 
+int run_checkpoints(const JobOptions& options) {
+  const std::string advice = checkpoint_advice_json(options.job());
+  const auto error = nlohmann::json::parse(advice);
+  if (error.is_object())
+    return bad_input(error["error"]["pointer"].get<std::string>(), error["error"]["message"].get<std::string>());
+  print(advice + "\n");
+  return kFits;
+}
+
 int run_log(const JobOptions& options) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
@@ -124,6 +134,10 @@ int run(int argc, char** argv) {
   std::string snapshot_file = "snapshot.pickle";
   trace->add_option("-o,--output", snapshot_file, "the file to write")->capture_default_str();
 
+  CLI::App* checkpoints = app.add_subcommand(
+      "checkpoints",
+      "which blocks to checkpoint: the least memory, and the frontier of memory and recomputed blocks, as JSON");
+  const JobOptions checkpoints_options(*checkpoints);
   CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   log->group("");  // not in the help: a tool's interface
@@ -135,6 +149,7 @@ int run(int argc, char** argv) {
   }
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
+  if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);
   if (log->parsed()) return run_log(log_options);
   if (advise->parsed()) return run_advise(advise_options, json);
   if (check->parsed()) return run_check(check_options, strict);

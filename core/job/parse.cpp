@@ -355,22 +355,21 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
 }
 
 /// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
-TargetModules read_target_modules(ConfigReader& lora, const ModelConfig& model) {
-  constexpr const char* kKey = "target_modules";
+TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vector<std::string> usual) {
   TargetModules targets;
-  if (!lora.has(kKey)) {
-    targets.names = model_traits(model).lora_targets;
+  if (!lora.has(key)) {
+    targets.names = std::move(usual);
     if (targets.names.empty())
       lora.fail(
-          kKey, "missing",
+          key, "missing",
           "found nothing, and peft knows no usual targets of this model; a list of names, a regular expression or "
           "\"all-linear\" belongs here");
-  } else if (lora.is_list(kKey)) {
-    targets.names = lora.texts(kKey);
+  } else if (lora.is_list(key)) {
+    targets.names = lora.texts(key);
     if (targets.names.empty() && lora.ok())
-      lora.fail_found(kKey, "inconsistent", "at least one name belongs here, or \"all-linear\"");
+      lora.fail_found(key, "inconsistent", "at least one name belongs here, or \"all-linear\"");
   } else {
-    std::string text = lora.text(kKey, "");
+    std::string text = lora.text(key, "");
     std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
@@ -378,15 +377,30 @@ TargetModules read_target_modules(ConfigReader& lora, const ModelConfig& model) 
     if (targets.all_linear) return targets;
     const Result<Pattern> pattern = Pattern::parse(text);
     if (!pattern)
-      lora.fail_found(kKey, "invalid",
+      lora.fail_found(key, "invalid",
                       "a list of names, a regular expression or \"all-linear\" belongs here; this "
                       "expression has " +
                           pattern.error().message);
     targets.pattern = std::move(text);
     if (targets.pattern.empty() && lora.ok())
-      lora.fail_found(kKey, "inconsistent", "a list of names, a regular expression or \"all-linear\" belongs here");
+      lora.fail_found(key, "inconsistent", "a list of names, a regular expression or \"all-linear\" belongs here");
   }
   return targets;
+}
+
+/// What both kinds of adapters have to keep to.
+void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, const ModelConfig& model,
+                    const std::vector<std::string>& modules_to_save) {
+  for (const std::string& name : modules_to_save)
+    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
+  const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
+  if (model_traits(model).ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
+    reader.fail_found("modules_to_save", "not-modelled",
+                      std::string("saving embeddings that are tied (tie_word_embeddings) ") + kNotModelledYet);
+  if (stage == Stage::pretrain)
+    training.fail_found("stage", "inconsistent",
+                        "it trains the projector alone, adapters are trained elsewhere: finetune belongs here, or no "
+                        "adapters");
 }
 
 std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
@@ -399,26 +413,45 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   lora.dropout = reader.number("dropout", lora.dropout, 0, 1);
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
   lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
-  lora.target_modules = read_target_modules(reader, model);
+  lora.target_modules = read_target_modules(reader, "target_modules", model_traits(model).lora_targets);
   lora.modules_to_save = reader.texts("modules_to_save");
   lora.also_train = reader.texts("also_train");
+  lora.use_dora = reader.boolean("use_dora", false);
   lora.use_rslora = reader.boolean("use_rslora", false);
   lora.lora_bias = reader.boolean("lora_bias", false);
   lora.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+  if (lora.use_dora && lora.lora_bias)
+    reader.fail_found("lora_bias", "inconsistent", "peft has no DoRA with it: leave one of them out");
+  if (lora.use_dora && runtime.peft < Version{0, 19, 0})
+    reader.fail_found("use_dora", "not-modelled", "DoRA is modelled as peft 0.19 and later have it");
   if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
     reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
-  for (const std::string& name : lora.modules_to_save)
-    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
-  const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
-  if (model_traits(model).ties_embeddings &&
-      std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(), is_embedding))
-    reader.fail_found("modules_to_save", "not-modelled",
-                      std::string("saving embeddings that are tied (tie_word_embeddings) ") + kNotModelledYet);
-  if (stage == Stage::pretrain)
-    training.fail_found("stage", "inconsistent",
-                        "it trains the projector alone, LoRA trains adapters: finetune belongs here, or lora left out");
+  check_adapters(training, reader, stage, model, lora.modules_to_save);
   reader.finish();
   return lora;
+}
+
+std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const ModelConfig& model) {
+  if (!training.has("ia3")) return std::nullopt;
+  if (training.has("lora")) training.fail_found("ia3", "inconsistent", "there is lora too: leave one of them out");
+  ConfigReader reader = training.object("ia3");
+  Ia3Config ia3;
+  ia3.target_modules = read_target_modules(reader, "target_modules", model_traits(model).ia3_targets);
+  ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model_traits(model).ia3_feedforward);
+  if (ia3.feedforward_modules.all_linear)
+    reader.fail_found("feedforward_modules", "inconsistent", "a list of names or a regular expression belongs here");
+  // IA3Config.__post_init__: the check of two lists.
+  const std::vector<std::string>& targets = ia3.target_modules.names;
+  for (const std::string& name : ia3.feedforward_modules.names)
+    if (!targets.empty() && std::find(targets.begin(), targets.end(), name) == targets.end())
+      reader.fail("feedforward_modules", "inconsistent",
+                  "found " + quote(name) + ", which is not among target_modules; peft wants a part of them");
+  ia3.modules_to_save = reader.texts("modules_to_save");
+  ia3.also_train = reader.texts("also_train");
+  ia3.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+  check_adapters(training, reader, stage, model, ia3.modules_to_save);
+  reader.finish();
+  return ia3;
 }
 
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
@@ -449,7 +482,9 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
   training.loss = read_loss(reader, model);
   training.lora = read_lora(reader, training.stage, model, runtime);
-  training.checkpointing.input_require_grads = training.lora && training.checkpointing.mode != CheckpointMode::none;
+  training.ia3 = read_ia3(reader, training.stage, model);
+  training.checkpointing.input_require_grads =
+      (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
   reader.finish();
   return training;
 }
@@ -824,6 +859,15 @@ Result<Job> parse_job(std::string_view text) {
 
   job.unmodelled = std::move(findings.unmodelled);
   job.assumptions = runtime_caveats(job.runtime);
+  if (job.training.lora || job.training.ia3) {
+    const Strategy strategy = job.parallel.strategy;
+    if (strategy == Strategy::fsdp1 || strategy == Strategy::fsdp2)
+      return Error{"not-modelled", "/parallel/strategy",
+                   std::string("adapters under FSDP, whose shards have one dtype and one requires_grad, ") +
+                       kNotModelledYet + ": none, ddp or deepspeed belongs here"};
+    if (strategy == Strategy::ddp)
+      job.assumptions.emplace_back("adapters under DDP were not compared with a recorded run");
+  }
   return job;
 }
 
@@ -864,6 +908,20 @@ std::int64_t default_length(const ModelChoice& model) {
   return model_traits(model.config).default_sequence_length;
 }
 
+json write_targets(const TargetModules& targets) {
+  if (targets.all_linear) return "all-linear";
+  return targets.pattern.empty() ? json(targets.names) : json(targets.pattern);
+}
+
+json write_ia3(const Ia3Config& ia3) {
+  json out = {{"target_modules", write_targets(ia3.target_modules)},
+              {"feedforward_modules", write_targets(ia3.feedforward_modules)}};
+  put(out, "modules_to_save", ia3.modules_to_save, std::vector<std::string>{});
+  put(out, "also_train", ia3.also_train, std::vector<std::string>{});
+  put(out, "autocast_adapter_dtype", ia3.autocast_adapter_dtype, true);
+  return out;
+}
+
 json write_lora(const LoraConfig& lora) {
   const LoraConfig defaults;
   json out = json::object();
@@ -871,14 +929,10 @@ json write_lora(const LoraConfig& lora) {
   put(out, "alpha", lora.alpha, defaults.alpha);
   put(out, "dropout", lora.dropout, defaults.dropout);
   put_name(out, "bias", lora.bias, defaults.bias, kLoraBiases);
-  if (lora.target_modules.all_linear)
-    out["target_modules"] = "all-linear";
-  else if (!lora.target_modules.pattern.empty())
-    out["target_modules"] = lora.target_modules.pattern;
-  else
-    out["target_modules"] = lora.target_modules.names;
+  out["target_modules"] = write_targets(lora.target_modules);
   put(out, "modules_to_save", lora.modules_to_save, defaults.modules_to_save);
   put(out, "also_train", lora.also_train, defaults.also_train);
+  put(out, "use_dora", lora.use_dora, defaults.use_dora);
   put(out, "use_rslora", lora.use_rslora, defaults.use_rslora);
   put(out, "lora_bias", lora.lora_bias, defaults.lora_bias);
   put(out, "autocast_adapter_dtype", lora.autocast_adapter_dtype, defaults.autocast_adapter_dtype);
@@ -912,6 +966,7 @@ json write_training(const TrainingConfig& training) {
   if (training.max_grad_norm) out["max_grad_norm"] = *training.max_grad_norm;
   put(out, "gradient_accumulation_steps", training.gradient_accumulation_steps, defaults.gradient_accumulation_steps);
   if (training.lora) out["lora"] = write_lora(*training.lora);
+  if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   put(out, "loss", training.loss, "");
   return out;
 }

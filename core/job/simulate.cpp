@@ -2,6 +2,7 @@
 
 #include "distributed/trainer.h"
 #include "models/model.h"
+#include "peft/ia3.h"
 #include "peft/lora.h"
 #include "tensor/context.h"
 
@@ -14,6 +15,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.begin_phase(PhaseName::init, 0);
   std::unique_ptr<Tuner> tuner;
   if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
+  if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
   const ModelOptions options{weight_dtype(job.training.precision),
                              job.training.attention,
                              job.training.checkpointing,
@@ -27,7 +29,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       simulation.refusal = tuner->inject(model->parameters);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
-      train_also(context.log, model->parameters, job.training.lora->also_train);
+      train_also(context.log, model->parameters,
+                 job.training.lora ? job.training.lora->also_train : job.training.ia3->also_train);
     }
     for (const Parameter& parameter : model->parameters) {
       simulation.parameters += parameter.tensor.numel();

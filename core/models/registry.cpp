@@ -93,8 +93,10 @@ struct TraitsOf {
     t.hidden_size = c.hidden_size;
     t.copies_llama = c.names != &kLlamaClassNames;
     t.ties_embeddings = c.tie_word_embeddings;
-    // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING (peft 0.21, utils/constants.py)
+    // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
+    t.ia3_targets = {t.copies_llama ? "q_proj" : "k_proj", "v_proj", "down_proj"};  // Qwen2: queries
+    t.ia3_feedforward = {"down_proj"};
     return t;
   }
   ModelTraits operator()(const ClipVisionConfig& c) const {
@@ -116,6 +118,8 @@ struct TraitsOf {
     t.takes_images = t.has_projector = true;
     t.ties_embeddings = c.tie_word_embeddings;
     t.lora_targets.clear();
+    t.ia3_targets.clear();
+    t.ia3_feedforward.clear();
     t.image_size = c.vision.image_size;
     t.tokens_per_image = c.tokens_per_image();
     t.default_sequence_length = std::max(t.default_sequence_length, t.tokens_per_image);

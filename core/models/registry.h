@@ -31,8 +31,9 @@ struct ModelTraits {
   std::int64_t image_size = 0;               ///< the config's own, pixels; 0: no images
   std::int64_t tokens_per_image = 0;         ///< within the language model's sequence; 0: not merged
   bool ties_embeddings = false;              ///< the output embeddings are the input's (tie_word_embeddings)
-  std::vector<std::string> lora_targets;     ///< peft's own target_modules for the model_type; none: it has no opinion
-  std::int64_t hidden_size = 0;              ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
+  /// peft's own target_modules, and (IA)^3's feedforward_modules, for the model_type; none: it has no opinion
+  std::vector<std::string> lora_targets, ia3_targets, ia3_feedforward;
+  std::int64_t hidden_size = 0;  ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
 };
 ModelTraits model_traits(const ModelConfig& config);
 

@@ -588,9 +588,9 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   }
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), block);
   for (std::size_t i = begin; i < end; ++i) {
-    if (context.blocks) hidden_states = context.blocks->before_block(starts_[i].module, std::move(hidden_states));
+    if (context.blocks) hidden_states = context.blocks->before_block(starts_[i], std::move(hidden_states));
     hidden_states = block(i, hidden_states);
-    if (context.blocks) hidden_states = context.blocks->after_block(starts_[i].module, std::move(hidden_states));
+    if (context.blocks) hidden_states = context.blocks->after_block(starts_[i], std::move(hidden_states));
   }
   return hidden_states;
 }

@@ -35,6 +35,7 @@ Tensor add_scalar(const Tensor& x);
 void add_(Tensor& a, const Tensor& b);
 /// A linear layer's `output.add_(bias)`: in place, recorded.
 Tensor add_bias_(Tensor output, const Tensor& bias);
+Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor mul_scalar(const Tensor& x);
 Tensor div(const Tensor& a, const Tensor& b);
@@ -54,9 +55,9 @@ Tensor pointwise(Op op, std::initializer_list<const Tensor*> operands, DType dty
 
 // reduce.cpp
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim);
-Tensor sum_all(const Tensor& x);
-/// x.norm(p=2, dim=-1, keepdim=True).
-Tensor linalg_vector_norm(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
+Tensor sum_all(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
+/// x.norm(p=2, dim=-1, keepdim=...).
+Tensor linalg_vector_norm(const Tensor& x, bool keepdim = true);
 Tensor mean(const Tensor& x, int dim, bool keepdim);
 Tensor mean_all(const Tensor& x);
 /// Sums a broadcast operand's gradient back to its shape (at::sum_to).

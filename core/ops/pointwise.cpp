@@ -135,6 +135,16 @@ Tensor add(const Tensor& a, const Tensor& b) {
   return record.output(result_of(Op::add, a, b));
 }
 
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Record record(Op::sub,
+                [](Backward& call) {
+                  if (call.wants(1)) call.give(1, neg(call.grad()));
+                  if (call.wants(0)) call.give(0, call.grad());
+                },
+                {&a, &b});
+  return record.output(result_of(Op::sub, a, b));
+}
+
 Tensor add_scalar(const Tensor& x) {
   Record record(Op::add, pass_gradient, {&x});
   return record.output(empty_like(Op::add, x));

@@ -156,17 +156,19 @@ Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
       reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
 }
 
-Tensor linalg_vector_norm(const Tensor& x) {
+Tensor linalg_vector_norm(const Tensor& x, bool keepdim) {
   // linalg_vector_norm_backward, ord 2: (self / norm).masked_fill_(norm == 0, 0) * grad
   Record record(Op::linalg_vector_norm,
                 [](Backward& b) {
-                  const Tensor unit = div(b.saved(0), b.saved(1));
-                  const Tensor zero = pointwise(Op::eq, {&b.saved(1)}, DType::boolean);
-                  b.give(0, mul(unit, b.grad()));
+                  const bool kept = b.saved(1).ndim() == b.saved(0).ndim();
+                  const Tensor norm = kept ? b.saved(1) : unsqueeze(b.saved(1), -1);
+                  const Tensor unit = div(b.saved(0), norm);
+                  const Tensor zero = pointwise(Op::eq, {&norm}, DType::boolean);
+                  b.give(0, mul(unit, kept ? b.grad() : unsqueeze(b.grad(), -1)));
                 },
                 {&x});
   record.save(x);
-  Tensor norm = reduce_masked(Op::linalg_vector_norm, x, mask_of(x, {-1}), true,
+  Tensor norm = reduce_masked(Op::linalg_vector_norm, x, mask_of(x, {-1}), keepdim,
                               x.context().autocast.enabled ? DType::float32 : x.dtype());
   record.save_output(norm);
   return record.output(std::move(norm));

@@ -28,11 +28,22 @@ struct LoraConfig {
   TargetModules target_modules;
   std::vector<std::string> modules_to_save;  ///< trained in full: a copy of each module whose path ends so
   std::vector<std::string> also_train;       ///< requires_grad_(True) on these components after get_peft_model
+  bool use_dora = false;                     ///< each adapted weight's columns have a trained length
   bool use_rslora = false;                   ///< another scale, alpha / sqrt(rank): no memory
   bool lora_bias = false;                    ///< lora_B has a bias
   bool autocast_adapter_dtype = true;        ///< adapters of half-precision weights are float32
 
   bool operator==(const LoraConfig&) const = default;
+};
+
+/// (IA)^3: IA3Config (tuners/ia3/config.py).
+struct Ia3Config {
+  TargetModules target_modules;
+  TargetModules feedforward_modules;  ///< those of the targets whose input is scaled, not the output
+  std::vector<std::string> modules_to_save, also_train;
+  bool autocast_adapter_dtype = true;
+
+  bool operator==(const Ia3Config&) const = default;
 };
 
 }  // namespace oometer

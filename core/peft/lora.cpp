@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ops/ops.h"
+#include "peft/dora.h"
 
 namespace oometer {
 
@@ -47,28 +48,32 @@ Tensor LoraLinear::input(const Tensor& x) const {
   return to(x, lora_A_.weight.dtype());
 }
 
-// lora.Linear.forward: result = result + lora_B(lora_A(dropout(x))) * scaling
+// result + lora_B(lora_A(dropout(x))) * scaling
+Tensor LoraLinear::update(const Linear&, const Tensor& x, const Tensor& result) const {
+  Tensor added = dropout(x);
+  added = lora_A_(added);
+  added = lora_B_(added);
+  added = mul_scalar(added);
+  return add(result, added);
+}
+
+// lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
   const ModuleScope scope(x_in.context(), module_);
   Tensor result = base_layer.forward(x_in);
   const DType result_dtype = result.dtype();
   const Tensor x = input(x_in);  // bound until forward returns
-  {
-    Tensor update = dropout(x);
-    update = lora_A_(update);
-    update = lora_B_(update);
-    update = mul_scalar(update);
-    Tensor sum = add(result, update);
-    update.reset();
-    result = std::move(sum);
-  }
+  result = update(base_layer, x, result);
   result = to(result, result_dtype);
   return result;
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,
                                                        std::int64_t out_features) {
-  layers_.push_back(std::make_shared<LoraLinear>(config_, builder, in_features, out_features));
+  if (config_.use_dora)
+    layers_.push_back(std::make_shared<DoraLinear>(config_, builder, in_features, out_features));
+  else
+    layers_.push_back(std::make_shared<LoraLinear>(config_, builder, in_features, out_features));
   return layers_.back();
 }
 

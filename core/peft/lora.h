@@ -12,16 +12,17 @@ namespace oometer {
 class LoraLinear : public LinearWrapper {
  public:
   LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
-  /// update_layer: A and B, in the base layer's dtype.
-  void make_parameters(std::vector<Parameter>& parameters);
-  void cast_parameters() const;
+  /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters`.
+  virtual void make_parameters(std::vector<Parameter>& parameters);
+  virtual void cast_parameters() const;
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;
 
   ModuleId base_layer() const { return base_layer_; }
 
- private:
-  Tensor input(const Tensor& x) const;
+ protected:
+  /// The base layer's result with the adapter's part in it.
+  virtual Tensor update(const Linear& base_layer, const Tensor& x, const Tensor& result) const;
   Tensor dropout(const Tensor& x) const;
 
   const LoraConfig& config_;
@@ -29,13 +30,16 @@ class LoraLinear : public LinearWrapper {
   Builder lora_a_, lora_b_;
   Linear lora_A_, lora_B_;
   ModuleId module_, base_layer_, lora_dropout_;
+
+ private:
+  Tensor input(const Tensor& x) const;
 };
 
 /// LoraModel. The config outlives it.
 class LoraModel : public Tuner {
  public:
   LoraModel(Context& context, const LoraConfig& config)
-      : Tuner(context, config.target_modules, config.modules_to_save), config_(config) {}
+      : Tuner(context, "lora", config.target_modules, config.modules_to_save), config_(config) {}
 
  protected:
   std::shared_ptr<const LinearWrapper> create(Builder& builder, std::int64_t in_features,

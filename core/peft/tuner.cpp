@@ -8,8 +8,9 @@
 
 namespace oometer {
 
-Tuner::Tuner(Context& context, const TargetModules& targets, const std::vector<std::string>& modules_to_save)
-    : context_(context), targets_(targets), modules_to_save_(modules_to_save) {
+Tuner::Tuner(Context& context, const char* kind, const TargetModules& targets,
+             const std::vector<std::string>& modules_to_save)
+    : context_(context), kind_(kind), targets_(targets), modules_to_save_(modules_to_save) {
   if (Result<Pattern> pattern = Pattern::parse(targets.pattern); pattern && !targets.pattern.empty())
     pattern_ = *std::move(pattern);
 }
@@ -69,17 +70,15 @@ std::optional<Error> Tuner::check_targets() {
     if (modules[module].type == std::string_view("Linear")) {
       add(modules[module]);
     } else if (!targets_.all_linear && is_target(module)) {
-      const std::string what = module_path(context_.log, module) + ", a " + modules[module].type;
       const std::string_view type = modules[module].type;
+      const std::string what =
+          "found " + module_path(context_.log, module) + " (" + std::string(type) + ") among the targets: ";
       if (type == "Embedding" || type == "Conv2d")
-        return Error{"not-modelled", "/training/lora/target_modules",
-                     "found " + what +
-                         ", among the targets: adapters on anything but a Linear are known and not "
-                         "modelled yet; modules_to_save trains such a module in full"};
-      return Error{"inconsistent", "/training/lora/target_modules",
-                   "found " + what +
-                       ", among the targets: peft puts adapters on single layers, not on what holds them; "
-                       "name its Linear layers"};
+        return error("not-modelled", what +
+                                         "adapters on anything but a Linear are known and not modelled yet; "
+                                         "modules_to_save trains such a module in full");
+      return error("inconsistent",
+                   what + "peft puts adapters on single layers, not on what holds them; name its Linear layers");
     }
   }
   if (found_.empty()) return nothing_targeted(linears);
@@ -87,7 +86,7 @@ std::optional<Error> Tuner::check_targets() {
     const auto has_name = [&](const Target& target) { return path_ends_with(context_.log, target.module, name); };
     if (std::any_of(found_.begin(), found_.end(), has_name)) continue;
     const std::string_view near = closest(name, linears);
-    notes_.push_back("LoRA: no module is called " + quote(name) + "; peft passes over it" +
+    notes_.push_back(std::string(kind_) + ": no module is called " + quote(name) + "; peft passes over it" +
                      (near.empty() ? "" : " (is " + quote(near) + " meant?)"));
   }
   return std::nullopt;
@@ -114,7 +113,11 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
     message = "found [" + given + "], names that no module has (or only modules that modules_to_save trains in full); ";
     message += near.empty() ? "the Linear layers are called " + known : "did you mean " + near + "?";
   }
-  return Error{"inconsistent", "/training/lora/target_modules", message};
+  return error("inconsistent", message);
+}
+
+Error Tuner::error(const char* code, const std::string& message) const {
+  return {code, std::string("/training/") + kind_ + "/target_modules", message};
 }
 
 void Tuner::save_modules(std::vector<Parameter>& parameters) {
@@ -124,7 +127,8 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
   for (const std::string& name : modules_to_save_) {
     const auto has_name = [&](ModuleId module) { return module_path(context_.log, module).ends_with(name); };
     if (std::none_of(saved.begin(), saved.end(), has_name))
-      notes_.push_back("LoRA: modules_to_save names " + quote(name) + ", which no module has; peft passes over it");
+      notes_.push_back(std::string(kind_) + ": modules_to_save names " + quote(name) +
+                       ", which no module has; peft passes over it");
   }
   const auto is_within = [&](ModuleId module, ModuleId ancestor) {
     while (module > ancestor) module = context_.log.modules[module].parent;

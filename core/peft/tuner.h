@@ -18,8 +18,9 @@ namespace oometer {
 /// rest of get_peft_model once it stands.
 class Tuner : public Wrapping {
  public:
-  /// The names outlive the tuner.
-  Tuner(Context& context, const TargetModules& targets, const std::vector<std::string>& modules_to_save);
+  /// `kind`: its key in the job, "lora". The names outlive the tuner.
+  Tuner(Context& context, const char* kind, const TargetModules& targets,
+        const std::vector<std::string>& modules_to_save);
 
   std::shared_ptr<const LinearWrapper> wrap_linear(Builder& builder, std::int64_t in_features,
                                                    std::int64_t out_features) final;
@@ -56,6 +57,9 @@ class Tuner : public Wrapping {
   std::optional<Error> nothing_targeted(const std::vector<std::string_view>& linears) const;
   void save_modules(std::vector<Parameter>& parameters);
 
+  Error error(const char* code, const std::string& message) const;
+
+  const char* kind_;
   const TargetModules& targets_;
   const std::vector<std::string>& modules_to_save_;
   std::optional<Pattern> pattern_;

@@ -63,8 +63,9 @@ struct TrainingConfig {
   CheckpointingConfig checkpointing;
   std::optional<double> max_grad_norm;  ///< none: gradients are not clipped
   std::int64_t gradient_accumulation_steps = 1;
-  std::optional<LoraConfig> lora;  ///< none: the weights themselves train
-  std::string loss;                ///< "": the model's own from labels; else the output whose fp32 mean is the loss
+  std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
+  std::optional<Ia3Config> ia3;
+  std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 
   bool operator==(const TrainingConfig&) const = default;
 };

@@ -112,5 +112,25 @@ TEST_CASE("Nothing of a checkpoint outlives its backward", "[autograd]") {
   CHECK(p.alive(Role::tensor) == x->grad.nbytes());
 }
 
+TEST_CASE("What a region saved for a graph that led nowhere is not kept when it runs again", "[autograd]") {
+  for (const bool uses : {false, true}) {
+    Process p;
+    const Tensor x = p.input({256}, DType::float32, true);
+    Tensor y = checkpoint(Checkpointing::non_reentrant, x, [&](const Tensor& hidden) {
+      Tensor aside = exp(hidden);  // saves its result
+      Tensor result = pow(hidden, 2);
+      if (uses) result = add(result, aside);
+      return result;
+    });
+    p.mark();
+    autograd::backward(y);
+    // Run again: exp and pow; without the sum nobody asks for exp's result, so it goes as its name does.
+    const std::vector<std::int64_t> events = p.events();
+    const auto first_free = std::find_if(events.begin(), events.end(), [](std::int64_t bytes) { return bytes < 0; });
+    CAPTURE(uses, events);
+    CHECK(first_free - events.begin() == (uses ? 5 : 2));
+  }
+}
+
 }  // namespace
 }  // namespace oometer

@@ -52,6 +52,7 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   CHECK(parser_keys("/training/activation_checkpointing") ==
         keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
   CHECK(parser_keys("/training/lora") == keys_of(training["lora"]["properties"]));
+  CHECK(parser_keys("/training/ia3") == keys_of(training["ia3"]["properties"]));
   const json parallel = root["parallel"]["properties"];
   CHECK(parser_keys("/parallel/ddp", {{"strategy", "ddp"}}) == keys_of(parallel["ddp"]["anyOf"][1]["properties"]));
   CHECK(parser_keys("/parallel/fsdp", {{"strategy", "fsdp2"}}) == keys_of(parallel["fsdp"]["anyOf"][1]["properties"]));
@@ -71,6 +72,8 @@ TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]")
 json job_around(const std::string& pointer) {
   json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
   if (pointer == "/training/lora") job["training"]["lora"]["target_modules"] = "all-linear";
+  if (pointer == "/training/ia3")
+    job["training"]["ia3"] = {{"target_modules", "all-linear"}, {"feedforward_modules", {"down_proj"}}};
   return job;
 }
 

@@ -106,6 +106,45 @@ TEST_CASE("An adapter in fp32 runs in the order of lora.Linear.forward", "[peft]
                                                 2 * out, -4 * out,     -4 * in});      // .to(bfloat16)
 }
 
+std::string error_of(const std::string& lora) {
+  const Result<Estimate> result = estimate(tiny_llava(R"("stage": "finetune", "lora": )" + lora));
+  if (result) return "";
+  return result.error().pointer + ": " + result.error().message;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("DoRA trains a length for each output, and with dropout keeps the weight in fp32", "[peft]") {
+  LoraConfig config;
+  config.use_dora = true;
+  for (const double probability : {0.0, 0.1}) {
+    config.dropout = probability;
+    Adapted p(config);
+    REQUIRE_FALSE(p.error);
+    CHECK(trained(p) == std::set<std::string>{"proj.lora_A.default.weight", "proj.lora_B.default.weight",
+                                              "proj.lora_magnitude_vector.default.weight"});
+    CHECK(p.parameters[4].tensor.sizes() == Shape{kOut});
+    const Tensor x = p.input({kRows, kIn}, DType::bfloat16, true);
+    const Tensor y = p.layer(x);
+    const std::vector<std::int64_t> kept = p.saved();
+    CHECK(std::count(kept.begin(), kept.end(), 4 * kIn * kOut) == (probability > 0 ? 1 : 0));
+  }
+  CHECK(has(error_of(R"({"target_modules": ["q_proj"], "use_dora": true, "lora_bias": true})"), "no DoRA with it"));
+}
+
+TEST_CASE("(IA)^3 trains a vector a layer: of its output, or in a feed-forward layer of its input", "[peft]") {
+  const Simulation s = simulation_of(tiny_llama(R"("ia3": {})"));
+  CHECK(s.trainable == 2 * (32 + 32 + 176));  // k_proj and v_proj of two heads of 16, down_proj's input
+  CHECK_FALSE(parse_job(tiny_llama(R"("ia3": {}, "lora": {})")));
+  CHECK_FALSE(parse_job(tiny_llama(R"("ia3": {"target_modules": ["q_proj"], "feedforward_modules": ["k_proj"]})")));
+  const Result<Estimate> wrong = estimate(tiny_llama(R"("ia3": {"target_modules": ["kproj", "down_proj"]})"));
+  REQUIRE(wrong);  // one of them is there: peft passes over the other
+  CHECK(has(wrong->input.notes.at(0), R"(ia3: no module is called "kproj")"));
+}
+
 TEST_CASE("Biases train as `bias` says", "[peft]") {
   const auto trained_biases = [](LoraBias bias) {
     Process p;
@@ -147,17 +186,6 @@ TEST_CASE("A module to save trains as a copy, the frozen original stays", "[peft
   CHECK(norms == plain + 5 * 64);
 }
 
-std::string error_of(const std::string& lora) {
-  const Result<Estimate> result = estimate(tiny_llava(R"("stage": "finetune", "lora": )" + lora));
-  if (result) return "";
-  return result.error().pointer + ": " + result.error().message;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
   CHECK(error_of(R"({"target_modules": ["q_proj"]})") == "");
   CHECK(has(error_of(R"({"target_modules": ["q_prj", "upproj"]})"),
@@ -165,7 +193,7 @@ TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
   CHECK(has(error_of(R"({"target_modules": ["q_prj"]})"), R"(did you mean "q_proj")"));
   CHECK(has(error_of(R"({"target_modules": ["something"]})"), "linear_1"));
   CHECK(has(error_of(R"({"target_modules": "q_proj"})"), R"(did you mean ["q_proj"])"));
-  CHECK(has(error_of(R"({"target_modules": ["self_attn"]})"), "a CLIPAttention"));
+  CHECK(has(error_of(R"({"target_modules": ["self_attn"]})"), "self_attn (CLIPAttention)"));
   CHECK(has(error_of(R"({"target_modules": ["embed_tokens"]})"), "not modelled yet"));
   CHECK(has(error_of(R"({"target_modules": "(q_proj"})"), "at character"));
   CHECK(has(error_of(R"({"target_modules": []})"), "at least one name"));
@@ -186,7 +214,7 @@ TEST_CASE("Names that peft passes over are told", "[peft]") {
   REQUIRE(result);
   std::string all;
   for (const std::string& note : result->input.notes) all += note + "\n";
-  CHECK(has(all, R"(no module is called "k_prj"; peft passes over it (is "k_proj" meant?))"));
+  CHECK(has(all, R"(lora: no module is called "k_prj"; peft passes over it (is "k_proj" meant?))"));
   CHECK(has(all, R"(modules_to_save names "score")"));
 }
 
@@ -231,6 +259,8 @@ TEST_CASE("Stacks with adapters are written as they would be executed", "[peft]"
        R"("lora": {"target_modules": ["v_proj"], "modules_to_save": ["mlp"], "bias": "all"})",
        R"("lora": {"target_modules": ".*layers\\.[02468]\\..*q_proj"})",
        R"("lora": {"target_modules": ".*layers\\.5\\..*q_proj"}, "precision": "amp-bf16")",
+       R"("lora": {"target_modules": ["q_proj", "up_proj"], "use_dora": true, "dropout": 0.1})",
+       R"("ia3": {"target_modules": ["v_proj", "down_proj"]}, "activation_checkpointing": "non-reentrant")",
        R"("lora": {"target_modules": ["o_proj"], "also_train": ["layers.7.mlp"]}, "gradient_accumulation_steps": 3)"}) {
     nlohmann::json job = nlohmann::json::parse(tiny_llama(training));
     for (const int layers : {6, 9, 12}) {

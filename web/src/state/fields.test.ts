@@ -95,6 +95,14 @@ describe('adapters', () => {
       autocast_adapter_dtype: false,
     });
   });
+  it('may be DoRA’s or IA³’s', () => {
+    expect(lora({ adapters: 'dora' })).toMatchObject({ use_dora: true, rank: 128 });
+    expect(toJob({ ...START, adapters: 'ia3', stage: 'full' }, llama).training?.ia3).toEqual({
+      target_modules: '.*\\.(k_proj|v_proj|down_proj|fc2)',
+      feedforward_modules: '.*\\.(down_proj|fc2)',
+    });
+    expect(fieldAt('/training/ia3/target_modules')?.key).toBe('adapters');
+  });
   it('have settings of their own, which mean nothing without them', () => {
     expect(unreadable({ ...START, rank: 'x' }, llava)).toBeNull();
     expect(unreadable({ ...START, adapters: 'lora', rank: 'x' }, llava)?.field.key).toBe('rank');

@@ -67,6 +67,7 @@ export function applies({ applies: asks }: Field, model: Traits, setup: Setup): 
 }
 
 const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
+const withLora = (_: Traits, setup: Setup): boolean => setup.adapters === 'lora' || setup.adapters === 'dora';
 
 const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
   rows.map(([value, label, about]) => ({ value, label, about }));
@@ -137,8 +138,10 @@ export const FIELDS: readonly Field[] = [
     choices: choices(
       ['none', 'None', 'The weights that the stage names learn themselves.'],
       ['lora', 'LoRA', 'Two small matrices a layer learn; gradients and optimizer states are theirs alone.'],
+      ['dora', 'DoRA', 'LoRA with a learnt length; each forward makes whole weights anew, for a moment or to keep.'],
+      ['ia3', 'IA³', 'One learnt vector for keys, values and the MLP: next to nothing to train.'],
     ),
-    pointers: ['/training/lora'],
+    pointers: ['/training/lora', '/training/ia3'],
   },
   {
     key: 'rank',
@@ -146,7 +149,7 @@ export const FIELDS: readonly Field[] = [
     hint: 'columns of each matrix',
     kind: 'count',
     pointers: ['/training/lora/rank'],
-    applies: withAdapters,
+    applies: withLora,
   },
   {
     key: 'targets',
@@ -159,7 +162,7 @@ export const FIELDS: readonly Field[] = [
       ['linear', 'Every linear layer', 'Attention and MLP, as LLaVA’s own recipe and QLoRA’s paper have it.'],
     ),
     pointers: ['/training/lora/target_modules'],
-    applies: withAdapters,
+    applies: withLora,
   },
   {
     key: 'dropout',
@@ -172,7 +175,7 @@ export const FIELDS: readonly Field[] = [
       ['0.1', '10 %', 'As much memory as 5 %.'],
     ),
     pointers: ['/training/lora/dropout'],
-    applies: withAdapters,
+    applies: withLora,
   },
   {
     key: 'adapterdtype',
@@ -497,17 +500,28 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
  * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
  * the language model, the projector trained in full, nothing in the vision encoder.
  */
-function lora(setup: Setup, model: Traits): object {
+function adapters(setup: Setup, model: Traits): object {
+  if (setup.adapters === 'none') return {};
   const recipe = model.images && setup.stage !== 'full';
-  const projector = setup.framework === 'llava' ? 'mm_projector' : 'multi_modal_projector';
+  const named = (names: readonly string[]): string => `${recipe ? '(?!.*vision_tower)' : ''}.*\\.(${names.join('|')})`;
+  const common = {
+    ...(recipe ? { also_train: [setup.framework === 'llava' ? 'mm_projector' : 'multi_modal_projector'] } : {}),
+    ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
+  };
+  if (setup.adapters === 'ia3') {
+    const targets = named(['k_proj', 'v_proj', 'down_proj', 'fc2']);
+    return { ia3: { target_modules: targets, feedforward_modules: '.*\\.(down_proj|fc2)', ...common } };
+  }
   const rank = number(setup.rank);
   return {
-    rank,
-    alpha: 2 * rank,
-    dropout: number(setup.dropout),
-    target_modules: `${recipe ? '(?!.*vision_tower)' : ''}.*\\.(${(LAYERS[setup.targets] ?? []).join('|')})`,
-    ...(recipe ? { also_train: [projector] } : {}),
-    ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
+    lora: {
+      rank,
+      alpha: 2 * rank,
+      dropout: number(setup.dropout),
+      target_modules: named(LAYERS[setup.targets] ?? []),
+      ...(setup.adapters === 'dora' ? { use_dora: true } : {}),
+      ...common,
+    },
   };
 }
 
@@ -534,7 +548,7 @@ export function toJob(setup: Setup, model: Model): Job {
       },
       attention: setup.attention,
       activation_checkpointing: setup.checkpointing,
-      ...(setup.adapters === 'none' ? {} : { lora: lora(setup, model) }),
+      ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
     },

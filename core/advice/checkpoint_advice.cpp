@@ -1,0 +1,154 @@
+#include "advice/checkpoint_advice.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "job/estimate.h"
+#include "job/parse.h"
+#include "job/simulate.h"
+#include "report/json_writer.h"
+
+namespace oometer {
+
+namespace {
+
+/// A block's place: the list that it is an item of, and its index there.
+struct Place {
+  ModuleId parent = 0;
+  const char* list = "";
+  std::size_t index = 0;
+};
+
+/// The outermost ModuleList item that a module is or is within. A Sequential's items have no name of their own.
+std::optional<Place> block_of(const Log& log, ModuleId module) {
+  std::optional<Place> found;
+  for (; module != 0; module = log.modules[module].parent) {
+    const ModuleRecord& record = log.modules[module];
+    if (record.index >= 0 && record.name[0] != '\0')
+      found = Place{record.parent, record.name, static_cast<std::size_t>(record.index)};
+  }
+  return found;
+}
+
+struct Kept {
+  std::int64_t bytes = 0;   ///< alive when the second forward ends, for its backward
+  std::int64_t output = 0;  ///< of those, the block's output
+};
+
+using Stacks = std::map<std::string, std::vector<Kept>>;
+
+/// What each block of each stack keeps from the second iteration's forward.
+Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
+  job.training.checkpointing.mode = mode;
+  job.training.checkpointing.every = 1;
+  job.training.checkpointing.input_require_grads =
+      (job.training.lora || job.training.ia3) && mode != CheckpointMode::none;
+  Result<Estimate> run = estimate(job, {0, 0, false});
+  if (!run) return run.error();
+  const Log& log = run->simulation.log;
+  std::uint32_t begin = 0, end = 0;
+  for (const PhaseMark& mark : log.phases) {
+    if (mark.iteration == 2 && mark.name == PhaseName::forward) begin = mark.first_event;
+    if (mark.iteration == 2 && mark.name == PhaseName::backward) {
+      end = mark.first_event;
+      break;
+    }
+  }
+  Stacks stacks;
+  std::map<std::pair<std::string, std::size_t>, StorageId> last;  // what each block made last: its output
+  for (StorageId id = 0; id < log.storages.size(); ++id) {
+    const StorageRecord& storage = log.storages[id];
+    if (storage.alloc_event < begin || storage.alloc_event >= end || storage.role != Role::tensor) continue;
+    const std::optional<Place> place = block_of(log, storage.module);
+    if (!place) continue;
+    const std::string parent = module_path(log, place->parent);
+    const std::string path = parent + (parent.empty() ? "" : ".") + place->list;
+    std::vector<Kept>& blocks = stacks[path];
+    if (blocks.size() <= place->index) blocks.resize(place->index + 1);
+    last[{path, place->index}] = id;
+    if (storage.free_event >= end) blocks[place->index].bytes += storage.bytes;
+  }
+  for (const auto& [block, id] : last)
+    if (log.storages[id].free_event >= end) stacks[block.first][block.second].output = log.storages[id].bytes;
+  return stacks;
+}
+
+void write_plan(JsonWriter& json, const CheckpointPlan& plan) {
+  json.begin_object();
+  json.member("peak", plan.peak);
+  json.member("recomputed", static_cast<std::int64_t>(plan.recomputed));
+  json.key("segments");
+  json.begin_array();
+  for (const ChainSegment& segment : plan.segments) {
+    json.begin_array();
+    json.value(static_cast<std::int64_t>(segment.begin));
+    json.value(static_cast<std::int64_t>(segment.end));
+    json.value(segment.recomputed);
+    json.end_array();
+  }
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace
+
+Result<std::vector<CheckpointAdvice>> advise_checkpoints(const Job& job) {
+  const Result<Stacks> whole = kept_by_blocks(job, CheckpointMode::none);
+  if (!whole) return whole.error();
+  const Result<Stacks> checkpointed = kept_by_blocks(job, CheckpointMode::non_reentrant);
+  if (!checkpointed) return checkpointed.error();
+  std::vector<CheckpointAdvice> result;
+  for (const auto& [stack, blocks] : *whole) {
+    const auto found = checkpointed->find(stack);
+    if (found == checkpointed->end() || found->second.size() != blocks.size() || blocks.size() < 2) continue;
+    const std::vector<Kept>& inputs = found->second;
+    CheckpointAdvice advice{stack, {}, {}, {}};
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      // A block's input is the output of the one before it; the first one's looks like the second's.
+      const std::int64_t input = inputs[i == 0 ? 0 : i - 1].output;
+      advice.chain.push_back({input, blocks[i].bytes - blocks[i].output});
+    }
+    if (std::all_of(advice.chain.begin(), advice.chain.end(), [](const ChainBlock& b) { return b.inside == 0; }))
+      continue;
+    advice.least = least_memory(advice.chain);
+    if (advice.chain.size() <= kLongestFrontier) advice.frontier = checkpoint_frontier(advice.chain);
+    result.push_back(std::move(advice));
+  }
+  return result;
+}
+
+std::string checkpoint_advice_json(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return error_json(job.error());
+  const Result<std::vector<CheckpointAdvice>> advice = advise_checkpoints(*job);
+  if (!advice) return error_json(advice.error());
+  JsonWriter json;
+  json.begin_array();
+  for (const CheckpointAdvice& stack : *advice) {
+    json.begin_object();
+    json.member("stack", stack.stack);
+    json.key("blocks");
+    json.begin_array();
+    for (const ChainBlock& block : stack.chain) {
+      json.begin_object();
+      json.member("input", block.input);
+      json.member("inside", block.inside);
+      json.end_object();
+    }
+    json.end_array();
+    json.key("least");
+    write_plan(json, stack.least);
+    json.key("frontier");
+    json.begin_array();
+    for (const CheckpointPlan& plan : stack.frontier) write_plan(json, plan);
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
+  return json.take();
+}
+
+}  // namespace oometer

@@ -1,0 +1,110 @@
+#include "peft/dora.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features)
+    : LoraLinear(config, builder, in_features, out_features) {
+  Builder inside = builder;
+  inside.module = module_;
+  lora_magnitude_vector_ = inside.child("lora_magnitude_vector.default", "DoraLinearLayer").module;
+}
+
+// DoraLinearVariant.init, DoraLinearLayer.update_layer: the lengths that the weight has now.
+void DoraLinear::make_parameters(std::vector<Parameter>& parameters) {
+  LoraLinear::make_parameters(parameters);
+  const auto weight = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) {
+    return p.module == base_layer() && p.name == std::string_view("weight");
+  });
+  const Tensor base_weight = weight->tensor;
+  Context& context = base_weight.context();
+  const ModuleScope scope(context, lora_magnitude_vector_);
+  const Scoped<bool> grad(context.grad_mode, true);
+  const bool is_fp16 = lora_A_.weight.dtype() == DType::float16;  // for the sake of CPUs
+  const Tensor lora_A = is_fp16 ? to(lora_A_.weight, DType::float32) : lora_A_.weight;
+  const Tensor lora_B = is_fp16 ? to(lora_B_.weight, DType::float32) : lora_B_.weight;
+  Tensor lora_weight = matmul(lora_B, lora_A);
+  if (is_fp16) lora_weight = to(lora_weight, DType::float16);
+  const Tensor norm = weight_norm(base_weight, lora_weight);
+  magnitude_ = detach(norm);
+  magnitude_->leaf_requires_grad = true;
+  context.set_role(magnitude_, Role::parameter, lora_magnitude_vector_);
+  parameters.push_back({magnitude_, lora_magnitude_vector_, "weight", true});
+  lora_weight.reset();
+}
+
+void DoraLinear::cast_parameters() const {
+  LoraLinear::cast_parameters();
+  if (is_half(magnitude_.dtype())) cast_parameter(magnitude_, DType::float32);
+}
+
+// get_lora_weight: B and A's product by way of their forward, on an identity matrix of the layer's width.
+Tensor DoraLinear::lora_weight() const {
+  const Tensor x_eye = empty(lora_A_.weight.context(), Op::eye, {in_features_, in_features_}, lora_A_.weight.dtype());
+  Tensor product = lora_A_(x_eye);
+  product = lora_B_(product);
+  return transpose(product, 0, 1);
+}
+
+// get_weight_norm
+Tensor DoraLinear::weight_norm(const Tensor& weight, const Tensor& lora_weight) const {
+  Tensor adapted;
+  {
+    const Tensor scaled = mul_scalar(lora_weight);
+    adapted = add(weight, scaled);
+  }
+  const Tensor norm = linalg_vector_norm(adapted, false);
+  return to(norm, adapted.dtype());
+}
+
+// DoraLinearVariant.forward
+Tensor DoraLinear::update(const Linear& base_layer, const Tensor& x_in, const Tensor& result) const {
+  const Tensor x = dropout(x_in);
+  const Tensor extra = magnitude_vector(x, base_layer, config_.dropout > 0 ? Tensor() : result);
+  return add(result, extra);
+}
+
+// DoraLinearLayer.forward
+Tensor DoraLinear::magnitude_vector(const Tensor& x, const Linear& base_layer, const Tensor& given) const {
+  const ModuleScope scope(x.context(), lora_magnitude_vector_);
+  Tensor product = lora_weight();
+  product = to(product, x.dtype());
+  Tensor weight = to(base_layer.weight, x.dtype());
+  Tensor norm = [&] {
+    const Tensor detached = detach(product);
+    return weight_norm(weight, detached);
+  }();
+  norm = detach(norm);
+  Tensor mag_norm_scale = view(div(magnitude_, norm), {1, out_features_});
+  Tensor lora_result = lora_A_(x);
+  lora_result = lora_B_(lora_result);
+  Tensor base_result = given;
+  if (!given)
+    base_result = linear(x, weight, {});
+  else if (base_layer.bias)
+    base_result = sub(given, base_layer.bias);
+  Tensor result_dora;
+  {
+    Tensor of_base = add_scalar(mag_norm_scale);  // mag_norm_scale - 1
+    of_base = mul(of_base, base_result);
+    Tensor of_lora = mul(mag_norm_scale, lora_result);
+    of_lora = mul_scalar(of_lora);
+    result_dora = add(of_base, of_lora);
+    of_base.reset();
+    of_lora.reset();
+  }
+  // The frame's names go in the order in which they were bound.
+  base_result.reset();
+  product.reset();
+  weight.reset();
+  norm.reset();
+  mag_norm_scale.reset();
+  lora_result.reset();
+  return result_dora;
+}
+
+}  // namespace oometer

@@ -1,0 +1,54 @@
+#include "advice/checkpoint_advice.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "jobs.h"
+
+namespace oometer {
+namespace {
+
+TEST_CASE("A stack's chain is what its blocks keep in the simulated run", "[advice]") {
+  nlohmann::json description = nlohmann::json::parse(tiny_llama());
+  description["model"]["config"]["num_hidden_layers"] = 6;
+  const Job job = job_of(description.dump());
+  const Result<std::vector<CheckpointAdvice>> advice = advise_checkpoints(job);
+  REQUIRE(advice);
+  REQUIRE(advice->size() == 1);
+  const CheckpointAdvice& stack = advice->front();
+  CHECK(stack.stack == "model.layers");
+  REQUIRE(stack.chain.size() == 6);
+  constexpr std::int64_t kHidden = 2 * 64 * 64 * 2;  // samples, tokens, width, bf16
+  std::int64_t inside = 0;
+  for (const ChainBlock& block : stack.chain) {
+    CHECK(block.input == kHidden);
+    CHECK(block.inside == stack.chain[1].inside);
+    inside += block.inside;
+  }
+  // What a checkpoint before every block saves of the forward's end, the frontier's first plan has for certain.
+  CHECK(stack.frontier.front().recomputed == 0);
+  CHECK(stack.frontier.front().peak == inside + 6 * kHidden);
+  CHECK(stack.least.peak <= 6 * kHidden + stack.chain[1].inside);
+}
+
+TEST_CASE("Frozen stacks keep nothing and get no plan", "[advice]") {
+  const Result<std::vector<CheckpointAdvice>> advice = advise_checkpoints(job_of(tiny_llava(R"("stage": "finetune")")));
+  REQUIRE(advice);
+  REQUIRE(advice->size() == 1);
+  CHECK(advice->front().stack == "model.language_model.layers");
+  const auto full = advise_checkpoints(job_of(tiny_llava(R"("stage": "full")")));
+  REQUIRE(full);
+  CHECK(full->size() == 2);
+}
+
+TEST_CASE("As JSON, plans and errors alike", "[advice]") {
+  const nlohmann::json advice = nlohmann::json::parse(checkpoint_advice_json(tiny_llama()));
+  REQUIRE(advice.size() == 1);
+  CHECK(advice[0]["blocks"].size() == 2);
+  CHECK(advice[0]["least"]["segments"].back()[1] == 2);
+  CHECK(advice[0]["frontier"][0]["recomputed"] == 0);
+  CHECK(nlohmann::json::parse(checkpoint_advice_json("{}"))["error"]["pointer"] == "/model");
+}
+
+}  // namespace
+}  // namespace oometer
