@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "advice/checkpoint_plan.h"
 #include "cuda/replay.h"
 #include "job/estimate.h"
 #include "job/parse.h"
@@ -53,6 +55,19 @@ nlohmann::ordered_json parts_of(const std::string& text) {
   };
 }
 
+/// The checkpoints of least memory, of chains of ever more blocks: "10000" -> milliseconds.
+nlohmann::ordered_json checkpoint_plans() {
+  nlohmann::ordered_json medians;
+  std::mt19937 random(1);
+  for (const std::size_t blocks : {std::size_t{1'000}, std::size_t{10'000}, std::size_t{100'000}}) {
+    std::vector<oometer::ChainBlock> chain(blocks);
+    for (oometer::ChainBlock& block : chain)
+      block = {static_cast<std::int64_t>(1 + random() % 20), static_cast<std::int64_t>(random() % 300)};
+    medians[std::to_string(blocks)] = median_ms(1, [&] { return oometer::least_memory(chain); });
+  }
+  return medians;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,5 +91,6 @@ int main(int argc, char** argv) {
     medians[entry.at("name").get<std::string>()] = median_ms(2, [&] { return oometer::estimate_json(job); });
     if (parts.empty()) parts = parts_of(job);
   }
-  std::puts(nlohmann::ordered_json{{"medians", medians}, {"parts", parts}}.dump().c_str());
+  std::puts(
+      nlohmann::ordered_json{{"medians", medians}, {"parts", parts}, {"plans", checkpoint_plans()}}.dump().c_str());
 }

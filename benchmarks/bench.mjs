@@ -32,7 +32,7 @@ const wasmBinary = readFileSync(file("build/wasm/oometer.wasm"));
 const glue = readFileSync(file("build/wasm/oometer.mjs"));
 const { default: create } = await import(file("build/wasm/oometer.mjs"));
 
-const { medians: native, parts } = JSON.parse(
+const { medians: native, parts, plans } = JSON.parse(
   execFileSync(file("build/native/benchmarks/oometer-bench").pathname, [file("benchmarks/jobs.json").pathname]),
 );
 const oometer = await create({ wasmBinary });
@@ -55,6 +55,10 @@ const grown = depths.slice(1).map(({ name, layers }, i) => {
   return `${depths[i].layers} to ${layers} ${(1000 * cost).toFixed(1)}`;
 });
 console.log(`Microseconds for a layer more: ${grown.join(", ")}`);
+
+// As the blocks of a chain: their optimal checkpoints take a time that grows with them and no faster.
+const perBlock = Object.entries(plans).map(([blocks, ms]) => `${blocks} ${((1e6 * ms) / blocks).toFixed(1)}`);
+console.log(`Nanoseconds a block, for the checkpoints of least memory in a chain of: ${perBlock.join(", ")}`);
 
 const { seconds, source } = fakeTensor();
 const ratio = (2 * seconds * 1000) / native[jobs[0].name];
