@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Plugin } from 'vite';
+import type { HtmlTagDescriptor, Plugin } from 'vite';
 import { traits } from './src/state/model';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -42,7 +42,10 @@ export function presetTraits(): Plugin {
   };
 }
 
-/** Lets the browser fetch and compile the core while it still reads the page's own script: the first answer waits for both. */
+/**
+ * Lets the browser fetch and compile the core while it still reads the page's own script, for the first answer waits for
+ * both, and fetch at once what the page runs later: nothing is requested after the load.
+ */
 export function preloadCore(): Plugin {
   return {
     name: 'preload-core',
@@ -50,21 +53,28 @@ export function preloadCore(): Plugin {
       order: 'post',
       handler: (html, { bundle, path }) => {
         if (!html.includes('<script')) return [];
-        const core = new RegExp(path.endsWith('embed.html') ? '/widget-[^/]*\\.wasm$' : '/oometer-[^/]*\\.(js|wasm)$');
-        return Object.keys(bundle ?? {})
-          .filter((file) => core.test(file))
-          .map((file) =>
-            file.endsWith('.js')
-              ? { tag: 'script', injectTo: 'head', attrs: { type: 'module', async: true, src: `./${file}` } }
-              : {
-                  tag: 'link',
-                  injectTo: 'head',
-                  attrs: { rel: 'preload', as: 'fetch', type: 'application/wasm', crossorigin: '', href: `./${file}` },
-                },
-          );
+        const embedded = path.endsWith('embed.html');
+        const files = Object.values(bundle ?? {});
+        const core = embedded ? /\/widget-[^/]*\.wasm$/ : /\/oometer-[^/]*\.(js|wasm)$/;
+        const details = files.find((file) => file.type === 'chunk' && file.name === 'details');
+        const later = details?.type === 'chunk' && !embedded ? [details.fileName, ...details.imports] : [];
+        return [
+          ...files.flatMap(({ fileName }) => (core.test(fileName) ? early(fileName) : [])),
+          ...later.flatMap((file) => (html.includes(file) ? [] : link(file, { rel: 'modulepreload' }))),
+        ];
       },
     },
   };
+}
+
+function early(file: string): HtmlTagDescriptor {
+  if (file.endsWith('.wasm')) return link(file, { rel: 'preload', as: 'fetch', type: 'application/wasm' });
+  const attrs = { type: 'module', async: true, fetchpriority: 'high', src: `./${file}` };
+  return { tag: 'script', injectTo: 'head', attrs };
+}
+
+function link(file: string, attrs: Record<string, string>): HtmlTagDescriptor {
+  return { tag: 'link', injectTo: 'head', attrs: { ...attrs, crossorigin: '', href: `./${file}` } };
 }
 
 /** Puts a table of the README where a page says `<!-- table:NAME -->`: figures that tools write have one home. */

@@ -27,6 +27,7 @@ it('the first answer', async () => {
       const [navigation] = performance.getEntriesByType('navigation') as PerformanceNavigationTiming[];
       return {
         'the document is there': navigation?.responseEnd ?? NaN,
+        'the page is loaded': navigation?.loadEventEnd ?? NaN,
         'its script runs': at('oometer-script'),
         'the core is loaded': at('oometer-core-loaded'),
         'the first answer': at('oometer-first-answer'),

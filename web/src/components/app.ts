@@ -17,23 +17,17 @@ import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
 import type { OometerOwnModel } from './own-model';
-import './advice';
-import './compare';
 import './copy';
 import './form';
-import './holders';
 import './own-model';
-import './phases';
-import './share';
-import './sweep';
-import './tensors';
-import './trust';
 import './verdict';
 
 /** Long enough that typing a number is one entry of the address, short enough that copying it is safe. */
 const ADDRESS_DELAY = 250;
 /** A screen reader is told of the result once the fingers rest. */
 const ANNOUNCE_DELAY = 500;
+/** The form is drawn without an answer only where the core is late: drawn twice, it would hold the answer up. */
+const PATIENCE = 150;
 
 /** The whole page: settings on the left, the answer on the right, the setup in the address. */
 export class OometerApp extends LitElement {
@@ -67,8 +61,8 @@ export class OometerApp extends LitElement {
   private readonly pinned = new Map<string, Result | Trouble>();
   private addressTimer = 0;
   private announceTimer = 0;
-  private frame = 0;
   private opening = 0;
+  private patient = true;
 
   constructor() {
     super();
@@ -114,19 +108,31 @@ export class OometerApp extends LitElement {
 
   private async start(): Promise<void> {
     performance.mark('oometer-script');
+    const patience = setTimeout(this.draw, PATIENCE);
     try {
       this.core = await loadCore();
       performance.mark('oometer-core-loaded');
+      this.library = new Library(this.core.catalogue.models);
+      // Only now is it known which models and GPUs a link may name.
+      await this.openLink();
     } catch (error) {
       this.broken = error instanceof Error ? error.message : String(error);
-      return;
     }
-    this.library = new Library(this.core.catalogue.models);
-    // Only now is it known which models and GPUs a link may name.
-    await this.openLink();
+    clearTimeout(patience);
+    this.draw();
     await this.updateComplete;
+    if (this.broken) return;
     performance.mark('oometer-first-answer');
     this.dispatchEvent(new CustomEvent('ready'));
+  }
+
+  private readonly draw = (): void => {
+    this.patient = false;
+    this.requestUpdate();
+  };
+
+  protected override shouldUpdate(): boolean {
+    return !this.patient;
   }
 
   private async openLink(): Promise<void> {
@@ -179,12 +185,17 @@ export class OometerApp extends LitElement {
     this.trouble = isTrouble(answer) ? answer : null;
     if (!isTrouble(answer)) {
       this.result = answer;
-      cancelAnimationFrame(this.frame);
-      this.frame = requestAnimationFrame(() => (this.detailed = answer));
+      // Once the answer is painted: a frame's callbacks come before its painting, a timer set there after it.
+      requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.explorer.explore(core, answer, this.library.find);
       this.advisor.advise(answer);
     }
     this.announce();
+  }
+
+  private async detail(answer: Result): Promise<void> {
+    await import('./details');
+    if (this.result === answer) this.detailed = answer;
   }
 
   /** The answer or the error, as one sentence. */

@@ -1,0 +1,9 @@
+// What stands below the answer. The page fetches it with everything else, and runs it once the answer is painted.
+import './advice';
+import './compare';
+import './holders';
+import './phases';
+import './share';
+import './sweep';
+import './tensors';
+import './trust';
