@@ -37,6 +37,8 @@ def job_of(spec: dict[str, Any], oracle: Path) -> dict[str, Any]:
             out["training"]["lora"][key] = spec["train"]["lora"][key]
     if "ia3" in spec["train"]:
         out["training"]["ia3"] = spec["train"]["ia3"]
+    if "gradient_accumulation_steps" in spec["train"]:
+        out["training"]["gradient_accumulation_steps"] = spec["train"]["gradient_accumulation_steps"]
     return out
 
 
@@ -51,7 +53,8 @@ def by_phase(rows: list[dict[str, Any]]) -> dict[str, Any]:
             continue
         if len(out["iterations"]) < number:
             out["iterations"].append({"phases": {}})
-        out["iterations"][number - 1]["phases"][phase] = numbers
+        before = out["iterations"][number - 1]["phases"].get(phase, {})  # of the micro-step before
+        out["iterations"][number - 1]["phases"][phase] = numbers | {k: max(numbers[k], before.get(k, 0)) for k in STATISTICS}
     for iteration in out["iterations"]:
         iteration |= {k: max(p[k] for p in iteration["phases"].values()) for k in STATISTICS}
     return out

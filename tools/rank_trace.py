@@ -20,12 +20,12 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import step
-from real_trace import Modules, Peaks, write
+from real_trace import Modules, Peaks, finish
 
 H100 = 80 * 2**30 - 700 * 2**20  # what DeepSpeed is told when it asks how much the device has
 NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)", re.IGNORECASE)
@@ -135,7 +135,9 @@ def wrap_torch(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callab
     stepped, clip = optimizer(wrapped), spec["train"].get("clip_grad")
 
     def take_step() -> None:
-        if clip:
+        if clip and spec["parallel"]["strategy"] == "fsdp1":  # as accelerate does
+            wrapped.clip_grad_norm_(clip)
+        elif clip:
             torch.nn.utils.clip_grad_norm_([p for p in wrapped.parameters() if p.requires_grad], clip)
         stepped.step()
         stepped.zero_grad(set_to_none=True)
@@ -192,12 +194,16 @@ def wrap_fsdp1(spec: step.Spec, model: Any) -> Any:
 
     options = spec["parallel"]["fsdp"]
     classes = {type(m) for m in model.modules() if type(m).__name__ in options["wrap"]}
-    mixed = fsdp.MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, buffer_dtype=torch.bfloat16)
+    given = {f"{what}_dtype": half_or(spec, options.get(f"{what}_dtype")) for what in ("param", "reduce", "buffer")}
+    if options.get("mp"):
+        given = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32, "buffer_dtype": torch.bfloat16}
+    mixed = fsdp.MixedPrecision(**given, keep_low_precision_grads=options.get("keep_low_precision_grads", False))
     prefetch = options.get("backward_prefetch", "BACKWARD_PRE")
     return fsdp.FullyShardedDataParallel(
         model,
         auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes),
-        mixed_precision=mixed if options.get("mp") else None,
+        mixed_precision=mixed if any(given.values()) else None,
+        sync_module_states=options.get("sync_module_states", False),
         device_id=0,
         use_orig_params=options.get("use_orig_params", True),
         limit_all_gathers=options.get("limit_all_gathers", True),
@@ -206,6 +212,22 @@ def wrap_fsdp1(spec: step.Spec, model: Any) -> Any:
         forward_prefetch=options.get("forward_prefetch", False),
         cpu_offload=fsdp.CPUOffload(offload_params=bool(options.get("cpu_offload"))),
     )
+
+
+@contextlib.contextmanager
+def synchronization(wrapped: Any, strategy: str, last: bool) -> Iterator[None]:
+    """Accelerator.no_sync around every micro-step but the last (accelerate 1.14, accelerator.py)."""
+    if last or strategy == "deepspeed":
+        yield
+    elif strategy == "fsdp2":
+        wrapped.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            wrapped.set_requires_gradient_sync(True)
+    else:
+        with wrapped.no_sync():
+            yield
 
 
 def zero_init(spec: step.Spec) -> Any:
@@ -223,7 +245,7 @@ def zero_init(spec: step.Spec) -> Any:
     return Init(config_dict_or_path=config)
 
 
-def run(spec: step.Spec, out: Path | None) -> list[dict[str, Any]]:
+def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> list[dict[str, Any]]:
     import torch
     import torch.distributed
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -239,6 +261,7 @@ def run(spec: step.Spec, out: Path | None) -> list[dict[str, Any]]:
         old_names()
         believe_nothing()
         wrap = wrap_deepspeed
+    steps = train.get("gradient_accumulation_steps", 1)
     modules, peaks = Modules(), Peaks()
     keep = step.DeviceValues(spec.get("item_int", 0), active=lambda: bool(modules.stack))
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
@@ -265,19 +288,22 @@ def run(spec: step.Spec, out: Path | None) -> list[dict[str, Any]]:
         for iteration in (1, 2):
             gc.collect()
             gc.disable()
-            with peaks.phase(iteration, "forward"), step.autocast(spec, "cuda"):
-                result = wrapped(**batch)
-                loss = step.loss_of(spec, result)
-                del result
-            with peaks.phase(iteration, "backward"):
-                backward(loss)
-                del loss
+            for micro_step in range(steps):
+                with synchronization(wrapped, parallel["strategy"], micro_step == steps - 1):
+                    with peaks.phase(iteration, "forward"):
+                        with step.autocast(spec, "cuda"):
+                            result = wrapped(**batch)
+                            loss = step.loss_of(spec, result)
+                            del result
+                        if steps > 1 and parallel["strategy"] != "deepspeed":
+                            loss = loss / steps
+                    with peaks.phase(iteration, "backward"):
+                        backward(loss)
+                        del loss
             with peaks.phase(iteration, "optimizer"):
                 take_step()
             gc.enable()
-    if out:
-        count = write(out, profile, torch.cuda.memory._snapshot()["device_traces"][0], modules, named)
-        print(f"{out}: {count} events")
+    finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep
     return peaks.rows
 
@@ -294,12 +320,7 @@ def main() -> None:
     step.enter_ghost(given.ghost, capability="90")
     if given.deepspeed:
         sys.path.insert(0, given.deepspeed)
-    rows = run(step.spec_of(json.loads(given.case.read_text())), given.out)
-    table = Peaks()
-    table.rows = rows
-    table.print()
-    if given.peaks:
-        given.peaks.write_text(json.dumps(rows) + "\n")
+    run(step.spec_of(json.loads(given.case.read_text())), given.out, given.peaks)
     sys.stdout.flush()
     os._exit(0)  # the fake process group does not shut down
 

@@ -268,7 +268,20 @@ def policies_mode(spec: step.Spec) -> Any:
     return Mode()
 
 
-def run(spec: step.Spec, out: Path | None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
+def finish(peaks: Peaks, peaks_file: Path | None, trace: tuple[Path, Any, Modules, dict[int, str]] | None) -> None:
+    """How a traced run ends: its trace is written (or there is none, and it was only measured), its peaks are printed and kept."""
+    import torch
+
+    if trace:
+        out, profile, modules, named = trace
+        count = write(out, profile, torch.cuda.memory._snapshot()["device_traces"][0], modules, named)
+        print(f"{out}: {count} events")
+    peaks.print()
+    if peaks_file:
+        peaks_file.write_text(json.dumps(peaks.rows) + "\n")
+
+
+def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
     """Builds and runs the case; writes the trace to `out`, or without one only measures. Returns the peaks."""
     import torch
 
@@ -297,10 +310,7 @@ def run(spec: step.Spec, out: Path | None, mode: bool = False, steps: int = 2) -
             gc.disable()
             step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name))
             gc.enable()
-    if out:
-        history = torch.cuda.memory._snapshot()["device_traces"][0]
-        events = write(out, profile, history, modules, named)
-        print(f"{out}: {events} events")
+    finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep
     return peaks.rows
 
@@ -315,12 +325,7 @@ def main() -> None:
     arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
     given = arguments.parse_args()
     step.enter_ghost(given.ghost)
-    rows = run(step.spec_of(json.loads(given.case.read_text())), given.out, given.mode, given.steps)
-    table = Peaks()
-    table.rows = rows
-    table.print()
-    if given.peaks:
-        given.peaks.write_text(json.dumps(rows) + "\n")
+    run(step.spec_of(json.loads(given.case.read_text())), given.out, given.peaks, given.mode, given.steps)
 
 
 if __name__ == "__main__":

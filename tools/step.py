@@ -121,6 +121,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["sdpa_kernel"] = attention.split("-")[1]
     if training.get("max_grad_norm"):
         train["clip_grad"] = training["max_grad_norm"]
+    if training.get("gradient_accumulation_steps", 1) > 1:
+        train["gradient_accumulation_steps"] = training["gradient_accumulation_steps"]
     if stage == "custom":
         keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}

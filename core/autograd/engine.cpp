@@ -113,8 +113,10 @@ class GraphTask {
       held = std::move(gradient);
     else if (can_accumulate_in_place(context_, held))
       add_(held, gradient);
-    else
+    else {
+      const Scoped<std::uint8_t> stream(context_.stream, node.stream);
       held = add(held, gradient);
+    }
   }
 
   /// validate_outputs: a gradient takes its tensor's shape and type.
@@ -134,6 +136,7 @@ class GraphTask {
     call.results.resize(node.edges.size());
     {
       const ModuleScope scope(context_, node.module);
+      const Scoped<std::uint8_t> stream(context_.stream, node.stream);
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
       for (unsigned i = 0; node.promised >> i != 0; ++i)
         if (node.promised >> i & 1U) node.saved[i] = node.frame->unpack(node.packed[i]);

@@ -36,6 +36,7 @@ void Record::start(Op op, BackwardFunction function, Context& context) {
   node_->op = op;
   node_->function = function;
   node_->module = context.module;
+  node_->stream = context.stream;
   node_->sequence_number = context.sequence_number++;
   node_->outputs = 0;
 }

@@ -70,8 +70,9 @@ struct OutputMetadata {
 struct Node {
   std::uint32_t references = 0;
   Op op = Op::none;
-  std::uint8_t outputs = 1;  ///< of the forward operator: gradients that come in
+  std::uint16_t outputs = 1;  ///< of the forward operator: gradients that come in
   std::uint8_t saved_count = 0;
+  std::uint8_t stream = kDefaultStream;  ///< of its forward: its backward runs there too
   ModuleId module = 0;
   DType dtype = DType::float32;
   bool seen = false;          ///< the engine's, while a backward runs

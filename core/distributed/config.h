@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trace/dtype.h"
+
 namespace oometer {
 
 enum class Strategy : std::uint8_t { none, ddp, deepspeed, fsdp1, fsdp2 };
@@ -39,12 +41,28 @@ struct DdpConfig {
   bool operator==(const DdpConfig&) const = default;
 };
 
-/// What `fully_shard` (FSDP2) is called with.
+/// What FullyShardedDataParallel (FSDP1) or `fully_shard` (FSDP2) is called with. A mixed precision's dtype that is not
+/// given is the parameters' own.
 struct FsdpConfig {
-  std::vector<std::string> wrap;      ///< classes of the modules that are a group each; the model is the last
-  bool mixed_precision = false;       ///< MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=float32)
+  enum class Sharding : std::uint8_t { full_shard, shard_grad_op, no_shard };
+  enum class BackwardPrefetch : std::uint8_t { none, pre, post };
+
+  std::vector<std::string> wrap;     ///< classes of the modules that are a unit each; the model is the last
+  std::optional<DType> param_dtype;  ///< of gathered parameters, so of computation
+  std::optional<DType> reduce_dtype;
+  bool cpu_offload = false;  ///< shards, gradients and the optimizer live in host memory
+
+  // FSDP2's
   bool reshard_after_forward = true;  ///< false: parameters stay gathered until backward
-  bool cpu_offload = false;           ///< CPUOffloadPolicy: shards, gradients and the optimizer live in host memory
+
+  // FSDP1's, with accelerate's default of use_orig_params
+  Sharding sharding = Sharding::full_shard;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::pre;
+  std::optional<DType> buffer_dtype;
+  bool use_orig_params = true;      ///< the optimizer sees parts of the parameters, not flat ones
+  bool forward_prefetch = false;    ///< the next unit is gathered before this one runs
+  bool limit_all_gathers = true;    ///< changes when memory is waited for, not what is asked for
+  bool sync_module_states = false;  ///< rank 0's states are sent to all
 
   bool operator==(const FsdpConfig&) const = default;
 };
@@ -55,7 +73,7 @@ struct ParallelConfig {
   std::optional<std::int64_t> rank;  ///< none: the rank that needs most
   DeepSpeedConfig deepspeed;         ///< read only where the strategy is deepspeed
   DdpConfig ddp;                     ///< read only where it is ddp
-  FsdpConfig fsdp;                   ///< read only where it is fsdp2
+  FsdpConfig fsdp;                   ///< read only where it is fsdp1 or fsdp2
 
   /// The product of the degrees: how many GPUs the job takes.
   std::int64_t world_size() const { return data; }

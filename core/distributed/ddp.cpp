@@ -1,11 +1,10 @@
 #include "distributed/ddp.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
-#include <map>
 
 #include "autograd/node.h"
+#include "distributed/broadcast.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -16,34 +15,6 @@ constexpr ModuleId kModel = 0;
 constexpr std::int64_t kMiB = 1 << 20;
 /// kDefaultFirstBucketBytes, reducer.hpp; and the cap where none is given (_DEFAULT_BUCKET_CAP_MB).
 constexpr std::int64_t kFirstBucket = kMiB, kDefaultCap = 25 * kMiB;
-/// `broadcast_bucket_size`, distributed.py.
-constexpr std::int64_t kBroadcastBucket = 250 * kMiB;
-
-/// compute_bucket_assignment_by_size: tensors in their order, each dtype for itself; a bucket that has reached its
-/// limit is closed, and the next has the next limit, the last one for good. `in_order`: the buckets that come out are
-/// sorted by their first tensor, as they are where the tensors are not in order of arrival.
-std::vector<std::vector<std::size_t>> assign_buckets(const TensorList& tensors, const std::vector<std::int64_t>& limits,
-                                                     bool in_order) {
-  struct Filling {
-    std::vector<std::size_t> indices;
-    std::int64_t bytes = 0;
-    std::size_t limit = 0;
-  };
-  std::map<DType, Filling> filling;
-  std::vector<std::vector<std::size_t>> buckets;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    Filling& bucket = filling[tensors[i].dtype()];
-    bucket.indices.push_back(i);
-    bucket.bytes += tensors[i].nbytes();
-    if (bucket.bytes < limits[bucket.limit]) continue;
-    buckets.push_back(std::move(bucket.indices));
-    bucket = {{}, 0, std::min(bucket.limit + 1, limits.size() - 1)};
-  }
-  for (auto& [dtype, bucket] : filling)
-    if (!bucket.indices.empty()) buckets.push_back(std::move(bucket.indices));
-  if (in_order) std::sort(buckets.begin(), buckets.end());
-  return buckets;
-}
 
 /// _DDPSink.backward hands its gradients on.
 void hand_on(Backward& b) {
@@ -74,7 +45,7 @@ void DistributedDataParallel::initialize() {
     }
     if (config_.broadcast_buffers)
       for (const Tensor& buffer : model_.buffers) states.push_back(buffer);
-    broadcast_coalesced(states);
+    broadcast_coalesced(context_, states);
     // compute_bucket_size_limits: one bucket until the order of arrival is known, if it ever will be.
     std::vector<std::int64_t> limits{std::numeric_limits<std::int64_t>::max()};
     if (config_.find_unused_parameters && !config_.static_graph) limits = bucket_limits();
@@ -93,20 +64,6 @@ void DistributedDataParallel::initialize() {
 std::vector<std::int64_t> DistributedDataParallel::bucket_limits() const {
   if (!config_.bucket_cap_mb) return {kFirstBucket, kDefaultCap};
   return {*config_.bucket_cap_mb * kMiB};
-}
-
-/// broadcast_coalesced, comm.cpp: flat copies of what is sent, at most two at a time; of one tensor a mere view.
-void DistributedDataParallel::broadcast_coalesced(const TensorList& tensors) {
-  std::deque<Tensor> in_flight;
-  for (const Indices& bucket : assign_buckets(tensors, {kBroadcastBucket}, true)) {
-    constexpr std::size_t kMaxInFlight = 2;
-    if (in_flight.size() == kMaxInFlight) in_flight.pop_front();
-    std::int64_t numel = 0;
-    for (const std::size_t i : bucket) numel += tensors[i].numel();
-    const Tensor& first = tensors[bucket.front()];
-    in_flight.push_back(bucket.size() == 1 ? detach(first) : empty(context_, Op::cat, {numel}, first.dtype()));
-  }
-  while (!in_flight.empty()) in_flight.pop_front();
 }
 
 void DistributedDataParallel::initialize_buckets(const std::vector<Indices>& assignment) {
@@ -169,7 +126,7 @@ void DistributedDataParallel::before_forward(bool last_micro_step) {
   if (syncs_buffers_ && config_.broadcast_buffers) {
     TensorList buffers;
     for (const Tensor& buffer : model_.buffers) buffers.push_back(buffer);
-    broadcast_coalesced(buffers);
+    broadcast_coalesced(context_, buffers);
   }
   reduces_ = syncs_buffers_ = last_micro_step;
 }

@@ -30,7 +30,6 @@ class DistributedDataParallel final : public Trainer, private GradientListener {
   void gradient_ready(const Tensor& parameter) override;
 
   std::vector<std::int64_t> bucket_limits() const;
-  void broadcast_coalesced(const TensorList& tensors);
   void initialize_buckets(const std::vector<Indices>& assignment);
   void release_buckets();
   void rebuild_buckets();

@@ -51,9 +51,7 @@ FullyShard::~FullyShard() {
   if (context_.blocks == this) context_.blocks = nullptr;
 }
 
-DType FullyShard::gathered_dtype(const Shard& shard) const {
-  return config_.mixed_precision ? DType::bfloat16 : shard.local.dtype();
-}
+DType FullyShard::gathered_dtype(const Shard& shard) const { return config_.param_dtype.value_or(shard.local.dtype()); }
 
 // --- initialisation --------------------------------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ void FullyShard::unshard(Group& group) {
       const Tensor copy = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
       copies.push_back(to(copy, dtype));
     }
-  } else if (config_.mixed_precision) {
+  } else if (dtype != group.shards.front().local.dtype()) {
     copies.push_back(empty(context_, Op::to_copy, {numel}, dtype, Role::parameter));
   }
   group.gathered = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype, Role::parameter);
@@ -241,7 +239,7 @@ void FullyShard::post_backward(Group& group) {
   reduce_scatter_input_.reset();  // the group before it
   if (gradients.empty()) return;
   const ModuleScope scope(context_, group.module);
-  const DType dtype = config_.mixed_precision ? DType::float32 : gradients.front().dtype();
+  const DType dtype = config_.reduce_dtype.value_or(gradients.front().dtype());
   std::int64_t numel = 0;
   std::vector<std::int64_t> chunks;
   for (const Shard* shard : reduced) {
@@ -290,10 +288,10 @@ Tensor FullyShard::after_block(ModuleId block, Tensor output) {
 }
 
 void FullyShard::before_forward(bool) {
-  if (config_.mixed_precision)  // cast_forward_inputs
+  if (config_.param_dtype)  // cast_forward_inputs
     for (Tensor* input : model_.floating_inputs()) {
       batch_.push_back(*input);
-      *input = to(*input, DType::bfloat16);
+      *input = to(*input, *config_.param_dtype);
     }
   pre_forward(groups_.back());
 }

@@ -1,6 +1,7 @@
 #include "distributed/trainer.h"
 
 #include "distributed/ddp.h"
+#include "distributed/fsdp1.h"
 #include "distributed/fsdp2.h"
 #include "distributed/zero_1_and_2.h"
 
@@ -10,6 +11,8 @@ std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const Trai
                                       const ParallelConfig& parallel, std::int64_t usable_bytes) {
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZeroOptimizer>(context, model, training, parallel, usable_bytes);
+  if (parallel.strategy == Strategy::fsdp1)
+    return std::make_unique<FullyShardedDataParallel>(context, model, training, parallel);
   if (parallel.strategy == Strategy::fsdp2) return std::make_unique<FullyShard>(context, model, training, parallel);
   if (parallel.strategy == Strategy::ddp)
     return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp);

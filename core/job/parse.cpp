@@ -661,11 +661,57 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 /// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
 constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "Qwen2DecoderLayer", "CLIPEncoderLayer"};
 
-FsdpConfig read_fsdp2(ConfigReader fsdp, const Job& job) {
+constexpr Name<FsdpConfig::Sharding> kShardings[] = {{"FULL_SHARD", FsdpConfig::Sharding::full_shard},
+                                                     {"SHARD_GRAD_OP", FsdpConfig::Sharding::shard_grad_op},
+                                                     {"NO_SHARD", FsdpConfig::Sharding::no_shard}};
+constexpr Name<FsdpConfig::BackwardPrefetch> kPrefetches[] = {
+    {"BACKWARD_PRE", FsdpConfig::BackwardPrefetch::pre},
+    {"BACKWARD_POST", FsdpConfig::BackwardPrefetch::post},
+    {"NO_PREFETCH", FsdpConfig::BackwardPrefetch::none}};  // accelerate's name for None
+constexpr Name<DType> kFloats[] = {{"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}};
+
+std::optional<DType> read_dtype(ConfigReader& reader, const char* key, std::optional<DType> fallback) {
+  if (!reader.has(key)) return fallback;
+  return reader.choice(key, DType::float32, kFloats);
+}
+
+/// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
   FsdpConfig config;
-  config.mixed_precision = fsdp.boolean("mp", config.mixed_precision);
-  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
+  const bool first = strategy == Strategy::fsdp1;
+  const bool mixed = fsdp.boolean("mp", false);
+  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : std::nullopt; };
+  config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
+  config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
+  config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
   config.cpu_offload = fsdp.boolean("cpu_offload", config.cpu_offload);
+  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
+  if (const json* sharding = fsdp.find("sharding");
+      sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
+    fsdp.fail_found("sharding", "not-modelled",
+                    std::string("sharding within a node ") + kNotModelledYet + ": FULL_SHARD belongs here");
+  config.sharding = fsdp.choice("sharding", config.sharding, kShardings);
+  config.backward_prefetch = fsdp.is_null("backward_prefetch")
+                                 ? FsdpConfig::BackwardPrefetch::none
+                                 : fsdp.choice("backward_prefetch", config.backward_prefetch, kPrefetches);
+  config.use_orig_params = fsdp.boolean("use_orig_params", config.use_orig_params);
+  config.forward_prefetch = fsdp.boolean("forward_prefetch", config.forward_prefetch);
+  config.limit_all_gathers = fsdp.boolean("limit_all_gathers", config.limit_all_gathers);
+  config.sync_module_states = fsdp.boolean("sync_module_states", config.sync_module_states);
+  if (fsdp.boolean("keep_low_precision_grads", false))
+    fsdp.fail_found("keep_low_precision_grads", "inconsistent",
+                    "torch.optim stops at gradients of another dtype than their parameters': leave it out");
+  const auto of_other = [&](std::initializer_list<const char*> keys, const char* whose) {
+    for (const char* key : keys)
+      if (fsdp.has(key))
+        fsdp.fail_found(key, "inconsistent", std::string("only strategy ") + whose + " has it: leave it out");
+  };
+  if (first)
+    of_other({"reshard_after_forward"}, "\"fsdp2\"");
+  else
+    of_other({"sharding", "backward_prefetch", "buffer_dtype", "use_orig_params", "forward_prefetch",
+              "limit_all_gathers", "sync_module_states", "keep_low_precision_grads"},
+             "\"fsdp1\"");
   config.wrap =
       fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
   for (const std::string& name : config.wrap) {
@@ -675,15 +721,20 @@ FsdpConfig read_fsdp2(ConfigReader fsdp, const Job& job) {
           "found " + quote(name) + "; the blocks belong here: LlamaDecoderLayer, Qwen2DecoderLayer, CLIPEncoderLayer");
     }
   }
-  const bool full_precision = job.training.precision == Precision::fp32;
-  if (config.mixed_precision && !full_precision) {
-    fsdp.fail_found("mp", "inconsistent",
-                    "MixedPrecisionPolicy keeps the weights in float32: \"fp32\" belongs in training.precision");
+  const Precision precision = job.training.precision;
+  if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
+    fsdp.fail_found(mixed ? "mp" : "param_dtype", "inconsistent",
+                    "FSDP's mixed precision keeps the weights in float32: \"fp32\" or \"amp-bf16\" belongs in "
+                    "training.precision");
   }
-  if (uses_autocast(job.training.precision)) {
-    fsdp.fail("mp", "not-modelled",
-              std::string("autocast under FSDP2 ") + kNotModelledYet + ": \"mp\" with fp32 belongs here");
+  if (precision == Precision::amp_fp16) {
+    fsdp.fail(
+        "", "not-modelled",
+        std::string("GradScaler under FSDP ") + kNotModelledYet + ": bf16 or amp-bf16 belongs in training.precision");
   }
+  if (first && config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
+    fsdp.fail_found("cpu_offload", "not-modelled",
+                    std::string("offloading with NO_SHARD or max_grad_norm ") + kNotModelledYet + ": leave one out");
   fsdp.finish();
   return config;
 }
@@ -704,29 +755,27 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
                 "found " + std::to_string(config.data) +
                     " replicas without a strategy; ddp, or deepspeed with a zero_stage, belongs here");
-  } else if (config.strategy == Strategy::fsdp1) {
-    reader.fail_found("strategy", "not-modelled",
-                      std::string("this strategy ") + kNotModelledYet + ": none, ddp, deepspeed or fsdp2 belongs here");
   }
   if (config.strategy == Strategy::ddp) {
     config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
   } else if (reader.has("ddp")) {
     reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
   }
-  if (config.strategy == Strategy::fsdp2) {
-    config.fsdp = read_fsdp2(reader.object("fsdp"), job);
+  const bool fsdp2 = config.strategy == Strategy::fsdp2;
+  if (fsdp2 || config.strategy == Strategy::fsdp1) {
+    config.fsdp = read_fsdp(reader.object("fsdp"), job, config.strategy);
     if (job.runtime.torch < Version{2, 15, 0})
-      reader.fail_found("strategy", "not-modelled", "FSDP2 is modelled for torch 2.15: ddp or deepspeed belongs here");
-    if (job.training.gradient_accumulation_steps > 1)
+      reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
+    if (fsdp2 && job.training.gradient_accumulation_steps > 1)
       reader.fail_found("strategy", "not-modelled",
                         std::string("gradient accumulation under FSDP2 ") + kNotModelledYet +
                             ": 1 belongs in training.gradient_accumulation_steps");
-    if (job.training.max_grad_norm)
+    if (fsdp2 && job.training.max_grad_norm)
       reader.fail_found(
           "strategy", "not-modelled",
           std::string("clipping under FSDP2 ") + kNotModelledYet + ": null belongs in training.max_grad_norm");
   } else if (reader.has("fsdp")) {
-    reader.fail_found("fsdp", "inconsistent", "only strategy \"fsdp2\" reads it: leave it out or set the strategy");
+    reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
   }
   for (const char* key : {"zero_stage", "ds_config"}) {
     if (reader.has(key) && !deepspeed) {
@@ -861,10 +910,6 @@ Result<Job> parse_job(std::string_view text) {
   job.assumptions = runtime_caveats(job.runtime);
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
-    if (strategy == Strategy::fsdp1 || strategy == Strategy::fsdp2)
-      return Error{"not-modelled", "/parallel/strategy",
-                   std::string("adapters under FSDP, whose shards have one dtype and one requires_grad, ") +
-                       kNotModelledYet + ": none, ddp or deepspeed belongs here"};
     if (strategy == Strategy::ddp)
       job.assumptions.emplace_back("adapters under DDP were not compared with a recorded run");
   }
@@ -971,13 +1016,27 @@ json write_training(const TrainingConfig& training) {
   return out;
 }
 
-json write_fsdp2(const FsdpConfig& fsdp) {
+json write_fsdp(const FsdpConfig& fsdp, Strategy strategy) {
   const FsdpConfig defaults;
   json out = json::object();
   put(out, "wrap", fsdp.wrap, std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks)));
   put(out, "cpu_offload", fsdp.cpu_offload, defaults.cpu_offload);
-  put(out, "mp", fsdp.mixed_precision, defaults.mixed_precision);
+  const bool first = strategy == Strategy::fsdp1;
+  const auto buffers = first ? std::optional(DType::bfloat16) : std::nullopt;
+  if (fsdp.param_dtype == DType::bfloat16 && fsdp.reduce_dtype == DType::float32 && fsdp.buffer_dtype == buffers) {
+    out["mp"] = true;
+  } else {
+    if (fsdp.param_dtype) out["param_dtype"] = name_of(*fsdp.param_dtype, kFloats);
+    if (fsdp.reduce_dtype) out["reduce_dtype"] = name_of(*fsdp.reduce_dtype, kFloats);
+    if (fsdp.buffer_dtype) out["buffer_dtype"] = name_of(*fsdp.buffer_dtype, kFloats);
+  }
   put(out, "reshard_after_forward", fsdp.reshard_after_forward, defaults.reshard_after_forward);
+  put_name(out, "sharding", fsdp.sharding, defaults.sharding, kShardings);
+  put_name(out, "backward_prefetch", fsdp.backward_prefetch, defaults.backward_prefetch, kPrefetches);
+  put(out, "use_orig_params", fsdp.use_orig_params, defaults.use_orig_params);
+  put(out, "forward_prefetch", fsdp.forward_prefetch, defaults.forward_prefetch);
+  put(out, "limit_all_gathers", fsdp.limit_all_gathers, defaults.limit_all_gathers);
+  put(out, "sync_module_states", fsdp.sync_module_states, defaults.sync_module_states);
   return out;
 }
 
@@ -1017,7 +1076,8 @@ std::string to_json(const Job& job) {
   put(parallel, "data", job.parallel.data, 1);
   if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
   put_object(parallel, "ddp", write_ddp(job.parallel.ddp));
-  if (job.parallel.strategy == Strategy::fsdp2) put_object(parallel, "fsdp", write_fsdp2(job.parallel.fsdp));
+  if (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2)
+    put_object(parallel, "fsdp", write_fsdp(job.parallel.fsdp, job.parallel.strategy));
   if (!job.ds_config_json.empty()) {
     parallel["ds_config"] = parsed(job.ds_config_json);
   } else if (job.parallel.strategy == Strategy::deepspeed) {

@@ -11,7 +11,7 @@ Tensor autocast_lower(const Tensor& x) {
     if (!context.autocast.enabled || !is_half(x.dtype()) || x.dtype() == context.autocast.dtype) return x;
     return to(x, context.autocast.dtype);
   }
-  const bool cacheable = x->leaf_requires_grad && !x->base;
+  const bool cacheable = x->leaf_requires_grad && !x->grad_fn && !x->base;
   if (!cacheable) return to(x, context.autocast.dtype);
   if (!x->autocast_copy) {
     x->autocast_copy = to(x, context.autocast.dtype);

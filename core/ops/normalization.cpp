@@ -25,7 +25,8 @@ void layer_norm_backward(Backward& b) {
 }  // namespace
 
 Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
-  const Tensor x = autocast_float32(x_in), weight = autocast_float32(weight_in), bias = autocast_float32(bias_in);
+  // cached_cast(...) of each argument, as gcc evaluates them: the last one first.
+  const Tensor bias = autocast_float32(bias_in), weight = autocast_float32(weight_in), x = autocast_float32(x_in);
   Record record(Op::native_layer_norm, layer_norm_backward, {&x, &weight, &bias});
   Context& context = x.context();
   record.save(x);

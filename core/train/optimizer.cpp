@@ -12,7 +12,7 @@ namespace {
 Storage state_like(const Tensor& tensor, Op op) {
   Context& context = tensor.context();
   Storage state = context.allocate(op, tensor.nbytes(), tensor.dtype(), tensor.sizes(), Role::optimizer_state);
-  context.share_like(state, tensor);
+  if (tensor.nbytes() == tensor->storage->bytes) context.share_like(state, tensor);  // not a part of a flat one
   return state;
 }
 

@@ -115,21 +115,18 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
   Tensor loss;
   {
     ModelOutputs outputs;
-    const bool last = micro_step == micro_steps;
-    {
-      const AutocastRegion region(context, uses_autocast(training.precision));
-      trainer.before_forward(last);
-      if (trainer.refusal()) return;
-      outputs = model.forward();
-      trainer.after_forward(outputs);
-      loss = std::move(outputs.loss);
-      if (!training.loss.empty()) {
-        const Tensor as_float = to(outputs.pooler_output, DType::float32);
-        loss = mean_all(as_float);
-      }
+    const AutocastRegion region(context, uses_autocast(training.precision));
+    trainer.before_forward(micro_step == micro_steps);
+    if (trainer.refusal()) return;
+    outputs = model.forward();
+    trainer.after_forward(outputs);
+    loss = std::move(outputs.loss);
+    if (!training.loss.empty()) {
+      const Tensor as_float = to(outputs.pooler_output, DType::float32);
+      loss = mean_all(as_float);
     }
-    if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
   }
+  if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
   context.begin_phase(PhaseName::backward, iteration);
   trainer.backward(loss, micro_step == micro_steps);
 }
