@@ -96,7 +96,7 @@ Result<Advice> advise(std::string_view text) {
   options.attribution = false;
   const Result<Estimate> now = estimate(*job, options);
   if (!now) return now.error();
-  const Trial trial{now->report.verdict, now->report.fits, now->report.total};
+  const Trial trial = trial_of(now->report);
   const json document = *parse_json(text);
   const std::vector<Choice> choices = possible_changes(*job, document);
   Advice advice;

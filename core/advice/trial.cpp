@@ -6,13 +6,15 @@ namespace oometer {
 
 using nlohmann::json;
 
+Trial trial_of(const Report& report) { return {report.verdict, report.fits, report.total}; }
+
 std::optional<Trial> try_job(const json& job) {
   ReportOptions options;
   options.attribution = false;
   const std::string text = text_of(job);
   const Result<Estimate> result = estimate(std::string_view(text), options);
   if (!result) return std::nullopt;
-  return Trial{result->report.verdict, result->report.fits, result->report.total};
+  return trial_of(result->report);
 }
 
 json patched(const json& job, const json& patch) {

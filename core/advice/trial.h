@@ -8,6 +8,9 @@
 
 namespace oometer {
 
+/// What a trial keeps of a report.
+Trial trial_of(const Report& report);
+
 /// Executes a job; none where parse_job or the run refuses it.
 std::optional<Trial> try_job(const nlohmann::json& job);
 

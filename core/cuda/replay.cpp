@@ -18,8 +18,7 @@ class Replayer {
   Replayer(const Log& log, const AllocatorOptions& options, std::int64_t watched_bytes)
       : log_(log), options_(options), allocator_(options), blocks_(new CachingAllocator::Block*[log.storages.size()]) {
     result_.watched_bytes = watched_bytes;
-    result_.block_bytes.resize(log.storages.size());
-    result_.highs.resize((log.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
+    keep_records();
   }
 
   /// From an event on, which asks for `refused`: a device of `usable_bytes` does not give it at once.
@@ -33,8 +32,7 @@ class Replayer {
       if (block.state == CachingAllocator::State::allocated) blocks_[block.owner] = &block;
     });
     reserved_ = allocator_.stats().reserved;
-    result_.block_bytes.resize(log_.storages.size());
-    result_.highs.resize((log_.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
+    keep_records();
   }
 
   Outcome run_from(std::uint32_t event) {
@@ -69,6 +67,11 @@ class Replayer {
   }
 
  private:
+  void keep_records() {
+    result_.block_bytes.resize(log_.storages.size());
+    result_.highs.resize((log_.events.size() + Replay::kRun - 1) / Replay::kRun, {0, -1});
+  }
+
   /// Plays events [begin, end); the peaks meanwhile, what was in use before it included.
   MemoryStats play(std::uint32_t begin, std::uint32_t end) {
     MemoryStats peak = allocator_.stats();

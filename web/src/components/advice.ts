@@ -3,7 +3,7 @@ import { exact, gib, gibNumber } from '../format/bytes';
 import { VERDICTS } from '../format/words';
 import type { FieldKey, Setup } from '../state/fields';
 import { applied } from '../state/patch';
-import { shared } from '../styles/shared';
+import { shared, verdicts } from '../styles/shared';
 import type { Advice, Change, Combination, Patch } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { copyTable } from './copy-table';
@@ -46,6 +46,7 @@ export class OometerAdvice extends LitElement {
 
   static override styles = [
     shared,
+    verdicts,
     css`
       .waiting {
         min-height: 24rem; /* about what comes */
@@ -93,15 +94,6 @@ export class OometerAdvice extends LitElement {
       td.costs {
         min-width: 10rem;
         color: var(--text-soft);
-      }
-      .fits {
-        color: var(--fits);
-      }
-      .tight {
-        color: var(--tight);
-      }
-      .does-not-fit {
-        color: var(--over);
       }
       .tools {
         margin-top: 0.6rem;

@@ -4,7 +4,7 @@ import { FACTORS } from '../format/factors';
 import { change, verdict } from '../format/words';
 import { FIELDS, type Field, type Setup } from '../state/fields';
 import { MOST_PINS } from '../state/permalink';
-import { shared } from '../styles/shared';
+import { shared, verdicts } from '../styles/shared';
 import { isTrouble, type Result, type Trouble } from '../wasm/ask';
 import type { Report } from '../wasm/report';
 import { copyTable } from './copy-table';
@@ -41,6 +41,7 @@ export class OometerCompare extends LitElement {
 
   static override styles = [
     shared,
+    verdicts,
     css`
       th[scope='col'] {
         min-width: 9rem;
@@ -77,15 +78,6 @@ export class OometerCompare extends LitElement {
       }
       tbody + tbody > tr:first-child > * {
         border-top: 2px solid var(--line-strong);
-      }
-      .fits {
-        color: var(--fits);
-      }
-      .tight {
-        color: var(--tight);
-      }
-      .does-not-fit {
-        color: var(--over);
       }
       .tools {
         margin-top: 0.6rem;

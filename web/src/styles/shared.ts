@@ -166,6 +166,19 @@ export const shared = css`
   }
 `;
 
+/** A verdict's colour, of an element that bears its name as a class. */
+export const verdicts = css`
+  .fits {
+    color: var(--fits);
+  }
+  .tight {
+    color: var(--tight);
+  }
+  .does-not-fit {
+    color: var(--over);
+  }
+`;
+
 /** What one types and chooses in. */
 export const fields = css`
   input:is([type='number'], [role='combobox']),
