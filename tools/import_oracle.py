@@ -113,6 +113,13 @@ def real(traces: Path, oracle: Path, distributed: bool) -> Iterator[dict[str, An
         yield {"name": name, "job": job, "truth": truth}
 
 
+def of_jobs(folder: Path) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob("*.peaks.json")):
+        name = path.name.removesuffix(".peaks.json")
+        job = json.loads((folder / f"{name}.job.json").read_text())
+        yield {"name": name, "job": job, "truth": {"backend": "ghost", "mode": False} | by_phase(json.loads(path.read_text()))}
+
+
 def layers(oracle: Path) -> list[dict[str, Any]]:
     """What each layer saves for backward: one entry for each storage that is not a parameter."""
     out = []
@@ -148,6 +155,7 @@ def main() -> None:
     arguments.add_argument("--oracle", type=Path, required=True)
     arguments.add_argument("--traces", type=Path)
     arguments.add_argument("--ranks", type=Path)
+    arguments.add_argument("--jobs", type=Path, help="NAME.job.json with NAME.peaks.json of real_trace.py, for options.jsonl")
     arguments.add_argument("--peaks", type=Path)
     given = arguments.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
@@ -159,6 +167,8 @@ def main() -> None:
     if given.traces:
         write_lines(OUT / "real.jsonl", real(given.traces, given.oracle, distributed=False))
         write_lines(OUT / "real_zero2.jsonl", real(given.traces, given.oracle, distributed=True))
+    if given.jobs:
+        write_lines(OUT / "options.jsonl", of_jobs(given.jobs))
     if given.ranks:
         write_lines(OUT / "real_ranks.jsonl", real(given.ranks, given.oracle, distributed=True))
 

@@ -63,7 +63,7 @@ def percent(value: float) -> str:
 
 def group_of(file: str, case: Json) -> str:
     name = case["name"]
-    if case["job"]["training"].keys() & {"lora", "ia3"}:
+    if file != "options.jsonl" and case["job"]["training"].keys() & {"lora", "ia3"}:
         names = {"single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU", "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU"}
         return names.get(file, "tiny models with LoRA, DeepSpeed ZeRO-2")
     if file == "single_gpu.jsonl":
@@ -72,6 +72,8 @@ def group_of(file: str, case: Json) -> str:
         return ("LLaVA-1.5 7B and 13B" if name.startswith("llava") else "CLIP" if name.startswith("clip") else "Llama, Vicuna") + ", one GPU"
     if file == "real.jsonl":
         return "tiny models, one choice of the form a case, one GPU"
+    if file == "options.jsonl":
+        return "tiny models with Liger's kernels, one GPU" if case["job"]["training"].get("liger") else "tiny models, chosen blocks checkpointed, one GPU"
     models = {"zero2.jsonl": "LLaVA-1.5 7B", "distributed.jsonl": "LLaVA-1.5 7B and Llamas"}.get(file, "tiny models")
     return f"{models}, {strategy_of(case['job']['parallel'])}"
 
@@ -84,7 +86,7 @@ def strategy_of(parallel: Json) -> str:
 def accuracy(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
     verdicts = right = refused = 0
-    for file in ("single_gpu.jsonl", "real.jsonl", "zero2.jsonl", "real_zero2.jsonl", "distributed.jsonl", "real_ranks.jsonl"):
+    for file in ("single_gpu.jsonl", "real.jsonl", "options.jsonl", "zero2.jsonl", "real_zero2.jsonl", "distributed.jsonl", "real_ranks.jsonl"):
         for case in cases(file):
             report = oometer(case["job"])
             if report is None:

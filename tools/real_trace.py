@@ -299,7 +299,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
         with peaks.phase(0, "init"):
             model = step.build_model(spec)
             parameters = [p for p in model.parameters() if p.requires_grad]
-            optimizer = step.make_optimizer(spec, parameters)
+            optimizer = step.make_optimizer(spec, parameters, model)
             batch = step.make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
         named = {t.data_ptr(): n for n, t in tensors if isinstance(t, torch.Tensor)}

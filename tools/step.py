@@ -106,14 +106,14 @@ def spec_of(document: dict[str, Any]) -> Spec:
     training, parallel = job.get("training", {}), job.get("parallel", {})
     optimizer = training.get("optimizer", {})
     attention = training.get("attention", "sdpa")
-    checkpointing = training.get("activation_checkpointing", "none")
     stage = training.get("stage", "full")
     name = optimizer.get("name", "adamw")
     train: dict[str, Any] = {
         "precision": training.get("precision", "bf16").replace("-", "_"),
         "optimizer": "sgd_momentum" if name == "sgd" and optimizer.get("momentum") else name,
         "opt_impl": optimizer.get("implementation", "fused"),
-        "ckpt": {"none": False, "non-reentrant": "nonreentrant"}.get(checkpointing, checkpointing),
+        "paged": optimizer.get("paged", False),
+        **checkpointing_of(training.get("activation_checkpointing", "none")),
         "attn": attention.split("-")[0],
         "stage": stage,
     }
@@ -136,6 +136,9 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["lora"] |= {k: lora[k] for k in more if k in lora}
     if training.get("ia3"):
         train["ia3"] = dict(training["ia3"])
+    for key in ("liger", "save_on_cpu", "quantization"):
+        if training.get(key):
+            train[key] = training[key]
     spec: Spec = {
         "name": job["model"].get("name", job["model"].get("preset", "job")),
         "model": model,
@@ -150,6 +153,12 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
     return spec
+
+
+def checkpointing_of(given: Any) -> dict[str, Any]:
+    options = dict(given) if isinstance(given, dict) else {"mode": given}
+    mode = options.pop("mode", "non-reentrant")
+    return {"ckpt": {"none": False, "non-reentrant": "nonreentrant"}.get(mode, mode), "ckpt_options": options}
 
 
 def plain_deepspeed(stage: int) -> dict[str, Any]:
@@ -257,6 +266,9 @@ def build_model(spec: Spec, device: str = "cuda") -> Any:
     config = config_class(**json.loads(json.dumps(described["config"])))
     if described.get("experts"):
         config._experts_implementation = described["experts"]
+    if train.get("quantization"):
+        model = quantized_model(cls, config, train)
+        return prepare(model, train)
     base = transformers.PreTrainedModel
     initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
     try:
@@ -265,6 +277,35 @@ def build_model(spec: Spec, device: str = "cuda") -> Any:
             model = cls._from_config(config, attn_implementation=train.get("attn", "sdpa"), dtype=dtype)
     finally:
         base.initialize_weights = initialize
+    return prepare(model, train)
+
+
+def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
+    """from_pretrained with a BitsAndBytesConfig, of a checkpoint that is made for it, and prepare_model_for_kbit_training."""
+    import tempfile
+
+    import torch
+    import transformers
+    from peft import prepare_model_for_kbit_training
+
+    options = dict(train["quantization"])
+    prepared = options.pop("prepare_model_for_kbit_training", True)
+    dtype = getattr(torch, DTYPES[train["precision"]])
+    with tempfile.TemporaryDirectory() as folder:
+        cls._from_config(config, dtype=dtype).save_pretrained(folder)
+        model = cls.from_pretrained(
+            folder,
+            quantization_config=transformers.BitsAndBytesConfig(**options),
+            dtype=dtype,
+            attn_implementation=train.get("attn", "sdpa"),
+            device_map={"": 0},
+        )
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False) if prepared else model
+
+
+def prepare(model: Any, train: dict[str, Any]) -> Any:
+    import torch
+
     for part in (model.config, getattr(model.config, "text_config", None)):
         if part is not None:
             part.use_cache = False
@@ -279,10 +320,59 @@ def build_model(spec: Spec, device: str = "cuda") -> Any:
         reentrant = train["ckpt"] == "reentrant"
         if reentrant and train.get("input_require_grads"):
             model.enable_input_require_grads()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        enable_checkpointing(model, reentrant, train.get("ckpt_options", {}))
+    if train.get("liger"):
+        apply_liger(model, train["liger"])
     for path in train.get("eval_modules", []):
         model.get_submodule(path).eval()
     return model
+
+
+def enable_checkpointing(model: Any, reentrant: bool, options: dict[str, Any]) -> None:
+    more = {"every_n_layers": options["every"]} if "every" in options else {}
+    more |= {"offload": True} if options.get("offload") else {}
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant}, **more)
+    if "segments" not in options:
+        return
+    for module in model.modules():
+        if hasattr(module, "gradient_checkpointing"):
+            module.gradient_checkpointing = False
+    for name, segments in options["segments"].items():
+        for path, stack in model.named_modules():
+            if path == name or path.endswith("." + name):
+                for segment in segments:
+                    checkpoint_together(stack, *([segment, segment + 1] if isinstance(segment, int) else segment), reentrant)
+
+
+def checkpoint_together(layers: Any, begin: int, end: int, reentrant: bool) -> None:
+    """Layers [begin, end) are one checkpointed region: the first one runs them all."""
+    import functools
+
+    from torch.utils.checkpoint import checkpoint
+
+    forwards = [layer.forward for layer in layers[begin:end]]
+
+    def run(hidden_states: Any, *more: Any, **keywords: Any) -> Any:
+        for forward in forwards:
+            hidden_states = forward(hidden_states, *more, **keywords)
+        return hidden_states
+
+    layers[begin].forward = lambda *given, **keywords: checkpoint(functools.partial(run, **keywords), *given, use_reentrant=reentrant)
+    for layer in layers[begin + 1 : end]:
+        layer.forward = lambda x, *_, **__: x
+
+
+def apply_liger(model: Any, options: Any) -> None:
+    """apply_liger_kernel_to_MODEL. Triton's kernels are not launched: what is around them runs."""
+    from triton.runtime.jit import JITFunction
+
+    JITFunction.run = lambda *_, **__: None
+    JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+    from transformers.trainer_utils import unwrap_peft_model
+
+    inner = unwrap_peft_model(model)
+    MODEL_TYPE_TO_APPLY_LIGER_FN[inner.config.model_type](model=inner, **(options if isinstance(options, dict) else {}))
 
 
 def choose_trainable(model: Any, train: dict[str, Any]) -> None:
@@ -326,10 +416,12 @@ def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
     return out
 
 
-def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
+def make_optimizer(spec: Spec, parameters: list[Any], model: Any = None) -> Any:
     import torch
 
     train = spec["train"]
+    if train.get("opt_impl", "").startswith("bnb-"):
+        return bitsandbytes_optimizer(train, parameters, model)
     how = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}, "default": {}}
     options = how[train.get("opt_impl", "foreach")]
     name = train.get("optimizer", "adamw")
@@ -338,6 +430,22 @@ def make_optimizer(spec: Spec, parameters: list[Any]) -> Any:
         return cls(parameters, lr=1e-5, weight_decay=train.get("weight_decay", 0.01 if name == "adamw" else 0.0), **options)
     momentum = 0.9 if name == "sgd_momentum" else 0.0
     return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **options)
+
+
+def bitsandbytes_optimizer(train: dict[str, Any], parameters: list[Any], model: Any) -> Any:
+    """As Trainer makes it: embeddings keep 32 bits."""
+    import bitsandbytes as bnb
+    import torch
+
+    bits = int(train["opt_impl"].removeprefix("bnb-").removesuffix("bit"))
+    cls = bnb.optim.AdamW if train["optimizer"] == "adamw" else bnb.optim.Adam
+    optimizer = cls(parameters, lr=1e-5, optim_bits=bits, is_paged=train.get("paged", False))
+    if bits == 8:
+        manager = bnb.optim.GlobalOptimManager.get_instance()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding):
+                manager.register_module_override(module, "weight", {"optim_bits": 32})
+    return optimizer
 
 
 @contextlib.contextmanager

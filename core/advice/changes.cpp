@@ -48,8 +48,12 @@ constexpr Row kRows[] = {
      "time: each block's forward runs a second time in the backward pass",
      R"({"training": {"activation_checkpointing": "non-reentrant"}})",
      [](const Job& job) {
-       return job.training.checkpointing.mode == CheckpointMode::none || job.training.checkpointing.every > 1;
+       const CheckpointingConfig& now = job.training.checkpointing;
+       return now.mode == CheckpointMode::none || now.every > 1 || !now.segments.empty();
      }},
+    {Price::nothing, "liger", "Liger's kernels",
+     "nothing but rounding: the same mathematics in fused kernels, one more library (liger-kernel)",
+     R"({"training": {"liger": true}})", [](const Job& job) { return job.training.liger == LigerConfig{}; }},
     {Price::numerics, "precision", "Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
      R"({"training": {"precision": "amp-bf16"}})",
      [](const Job& job) { return job.training.precision == Precision::fp32; }},

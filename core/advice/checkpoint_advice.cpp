@@ -44,6 +44,7 @@ using Stacks = std::map<std::string, std::vector<Kept>>;
 Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
   job.training.checkpointing.mode = mode;
   job.training.checkpointing.every = 1;
+  job.training.checkpointing.segments.clear();
   job.training.checkpointing.input_require_grads =
       (job.training.lora || job.training.ia3) && mode != CheckpointMode::none;
   Result<Estimate> run = estimate(job, {0, 0, false});
@@ -76,7 +77,37 @@ Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
   return stacks;
 }
 
-void write_plan(JsonWriter& json, const CheckpointPlan& plan) {
+/// A merge patch (RFC 7386) on a job that checkpoints the stack so.
+void write_change(JsonWriter& json, const std::string& stack, const CheckpointPlan& plan) {
+  json.begin_object();
+  json.key("training");
+  json.begin_object();
+  json.key("activation_checkpointing");
+  if (plan.recomputed == 0) {
+    json.value("none");
+  } else {
+    json.begin_object();
+    json.member("mode", "non-reentrant");
+    json.key("segments");
+    json.begin_object();
+    json.key(stack);
+    json.begin_array();
+    for (const ChainSegment& segment : plan.segments) {
+      if (!segment.recomputed) continue;
+      json.begin_array();
+      json.value(static_cast<std::int64_t>(segment.begin));
+      json.value(static_cast<std::int64_t>(segment.end));
+      json.end_array();
+    }
+    json.end_array();
+    json.end_object();
+    json.end_object();
+  }
+  json.end_object();
+  json.end_object();
+}
+
+void write_plan(JsonWriter& json, const std::string& stack, const CheckpointPlan& plan) {
   json.begin_object();
   json.member("peak", plan.peak);
   json.member("recomputed", static_cast<std::int64_t>(plan.recomputed));
@@ -90,6 +121,8 @@ void write_plan(JsonWriter& json, const CheckpointPlan& plan) {
     json.end_array();
   }
   json.end_array();
+  json.key("change");
+  write_change(json, stack, plan);
   json.end_object();
 }
 
@@ -140,10 +173,10 @@ std::string checkpoint_advice_json(std::string_view text) {
     }
     json.end_array();
     json.key("least");
-    write_plan(json, stack.least);
+    write_plan(json, stack.stack, stack.least);
     json.key("frontier");
     json.begin_array();
-    for (const CheckpointPlan& plan : stack.frontier) write_plan(json, plan);
+    for (const CheckpointPlan& plan : stack.frontier) write_plan(json, stack.stack, plan);
     json.end_array();
     json.end_object();
   }

@@ -26,7 +26,8 @@ inline constexpr std::size_t kLongestFrontier = 256;
 Result<std::vector<CheckpointAdvice>> advise_checkpoints(const Job& job);
 
 /// The same of a job as JSON, as JSON: [{"stack", "blocks", "least": PLAN, "frontier": [PLAN...]}], a PLAN being
-/// {"peak", "recomputed", "segments": [[begin, end, recomputed]...]}; or {"error": {...}}.
+/// {"peak", "recomputed", "segments": [[begin, end, recomputed]...], "change"}, whose change is a merge patch (RFC
+/// 7386) on the job that runs it; or {"error": {...}}.
 std::string checkpoint_advice_json(std::string_view job);
 
 }  // namespace oometer

@@ -47,7 +47,8 @@ constexpr Key kKeys[] = {
     {"--momentum", "/training/optimizer/momentum", Kind::value, "of sgd"},
     {"--attention", "/training/attention", Kind::text, "eager, sdpa, or sdpa-flash, -efficient, -math, -cudnn"},
     {"--activation-checkpointing", "/training/activation_checkpointing", Kind::value,
-     "none, non-reentrant or reentrant"},
+     "none, non-reentrant or reentrant, or as JSON {\"mode\": ..., \"every\": 2} or {\"segments\": {STACK: [[0, 4], "
+     "8]}}"},
     {"--gradient-accumulation-steps", "/training/gradient_accumulation_steps", Kind::value,
      "forwards per optimizer step"},
     {"--max-grad-norm", "/training/max_grad_norm", Kind::value, "clip the gradients' norm"},
@@ -70,6 +71,7 @@ constexpr Key kKeys[] = {
     {"--ia3-also-train", "/training/ia3/also_train", Kind::value, "(IA)^3: as --lora-also-train"},
     {"--ia3-autocast-adapter-dtype", "/training/ia3/autocast_adapter_dtype", Kind::flag,
      "(IA)^3: as --lora-autocast-adapter-dtype"},
+    {"--liger", "/training/liger", Kind::flag, "liger-kernel's kernels, or which, as JSON: {\"swiglu\": false}"},
     {"--loss", "/training/loss", Kind::value, "the output whose mean is the loss, if not the model's own"},
     {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},
     {"--data-parallel", "/parallel/data", Kind::value, "replicas"},

@@ -286,6 +286,54 @@ OptimizerConfig read_optimizer(ConfigReader reader) {
   return optimizer;
 }
 
+/// {"language_model.layers": [[0, 4], 8]}: ranges of blocks, and single blocks.
+std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
+  std::vector<StackSegments> stacks;
+  const json* given = checkpointing.find("segments");
+  if (!given) return stacks;
+  ConfigReader reader = checkpointing.object("segments");
+  if (given->is_object() && given->empty()) {
+    checkpointing.fail_found(
+        "segments", "invalid",
+        "stacks of blocks and their regions belong here: {\"language_model.layers\": [[0, 4], 8]}");
+    return stacks;
+  }
+  const auto is_index = [](const json& value) {
+    return value.is_number_integer() && value >= 0 && value <= layer_count.max;
+  };
+  if (!reader.ok()) return stacks;
+  for (const auto& [stack, list] : given->items()) {
+    StackSegments& segments = stacks.emplace_back(StackSegments{stack, {}});
+    if (stack.empty() || !list.is_array()) {
+      reader.fail(stack, "wrong-type", "found " + describe(list) + "; a list as [[0, 4], 8] belongs here");
+      return stacks;
+    }
+    for (const json& item : list) {
+      CheckpointSegment segment;
+      if (is_index(item)) {
+        segment.begin = item.get<std::size_t>();
+        segment.end = segment.begin + 1;
+      } else if (item.is_array() && item.size() == 2 && is_index(item[0]) && is_index(item[1]) && item[0] < item[1]) {
+        segment = {item[0].get<std::size_t>(), item[1].get<std::size_t>()};
+      } else {
+        reader.fail(
+            stack, "invalid",
+            "found " + describe(item) + " in the list; a block's index, or [first, one past the last], belongs here");
+        return stacks;
+      }
+      segments.segments.push_back(segment);
+    }
+    std::sort(segments.segments.begin(), segments.segments.end(),
+              [](const CheckpointSegment& a, const CheckpointSegment& b) { return a.begin < b.begin; });
+    for (std::size_t i = 1; i < segments.segments.size(); ++i)
+      if (segments.segments[i].begin < segments.segments[i - 1].end)
+        reader.fail(stack, "inconsistent",
+                    "found block " + std::to_string(segments.segments[i].begin) +
+                        " in two regions; each block belongs to one at most");
+  }
+  return stacks;
+}
+
 CheckpointingConfig read_checkpointing(ConfigReader& training) {
   constexpr const char* kKey = "activation_checkpointing";
   CheckpointingConfig checkpointing;
@@ -296,6 +344,11 @@ CheckpointingConfig read_checkpointing(ConfigReader& training) {
   ConfigReader reader = training.object(kKey);
   checkpointing.mode = reader.choice("mode", CheckpointMode::non_reentrant, kCheckpointModes);
   checkpointing.every = reader.integer("every", 1, layer_count);
+  checkpointing.segments = read_segments(reader);
+  if (!checkpointing.segments.empty() && checkpointing.every != 1)
+    reader.fail_found("every", "inconsistent", "the segments say which blocks: leave one of them out");
+  if (!checkpointing.segments.empty() && checkpointing.mode == CheckpointMode::none)
+    reader.fail_found("mode", "inconsistent", "with segments, non-reentrant or reentrant belongs here");
   reader.finish();
   return checkpointing;
 }
@@ -454,6 +507,45 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   return ia3;
 }
 
+/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama, with its defaults.
+LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const Runtime& runtime) {
+  constexpr const char* kKey = "liger";
+  LigerConfig liger;
+  if (!training.has(kKey)) return liger;
+  const bool is_object = training.is_object(kKey);
+  if (!is_object && !training.boolean(kKey, false)) return liger;
+  ConfigReader reader =
+      is_object ? training.object(kKey) : ConfigReader(nullptr, "", Mode::strict, training.findings());
+  liger.rope = reader.boolean("rope", true);
+  liger.rms_norm = reader.boolean("rms_norm", true);
+  liger.swiglu = reader.boolean("swiglu", true);
+  liger.cross_entropy = reader.boolean("cross_entropy", false);
+  liger.fused_linear_cross_entropy = reader.boolean("fused_linear_cross_entropy", true);
+  liger.accumulates_in_fp32 = reader.choice<bool>("accum_dtype", false, {{"weight", false}, {"fp32", true}});
+  if (liger.cross_entropy && liger.fused_linear_cross_entropy)
+    reader.fail_found("cross_entropy", "inconsistent",
+                      "Liger has one loss at a time: leave it out, or set fused_linear_cross_entropy to false");
+  if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
+    reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
+  reader.finish();
+  const LlamaConfig* language = std::get_if<LlamaConfig>(&model);
+  if (const auto* llava = std::get_if<LlavaConfig>(&model)) language = &llava->text;
+  if (!language) {
+    training.fail_found(kKey, "inconsistent",
+                        std::string("Liger has no kernels for ") + class_name(model) + ": leave it out");
+  } else if (liger.swiglu && language->hidden_act != Activation::silu) {
+    training.fail_found(
+        kKey, "inconsistent",
+        "Liger's SwiGLU computes silu, the model's hidden_act is another: {\"swiglu\": false} belongs here");
+  } else if (std::max(language->hidden_size, language->intermediate_size) > 65536) {
+    training.fail_found(kKey, "inconsistent", "Liger's kernels take rows of at most 65,536 elements: leave it out");
+  }
+  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(kKey, "not-modelled",
+                        "Liger's kernels are modelled with transformers 5: leave it out, or set runtime.transformers");
+  return liger;
+}
+
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
   TrainingConfig training;
@@ -483,6 +575,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.loss = read_loss(reader, model);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
+  training.liger = read_liger(reader, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
   reader.finish();
@@ -770,6 +863,16 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
       reader.fail_found("strategy", "not-modelled",
                         std::string("gradient accumulation under FSDP2 ") + kNotModelledYet +
                             ": 1 belongs in training.gradient_accumulation_steps");
+    if (job.training.liger != LigerConfig{})
+      reader.fail_found("strategy", "not-modelled",
+                        std::string("Liger's kernels under FSDP ") + kNotModelledYet +
+                            ": none, ddp or deepspeed belongs here, or no training.liger");
+    for (const StackSegments& stack : job.training.checkpointing.segments)
+      if (std::any_of(stack.segments.begin(), stack.segments.end(),
+                      [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
+        reader.fail_found("strategy", "not-modelled",
+                          std::string("checkpointed regions of several blocks under FSDP ") + kNotModelledYet +
+                              ": single blocks belong in training.activation_checkpointing.segments");
     if (fsdp2 && job.training.max_grad_norm)
       reader.fail_found(
           "strategy", "not-modelled",
@@ -908,6 +1011,14 @@ Result<Job> parse_job(std::string_view text) {
 
   job.unmodelled = std::move(findings.unmodelled);
   job.assumptions = runtime_caveats(job.runtime);
+  if (!job.training.checkpointing.segments.empty())
+    job.assumptions.emplace_back(
+        "the listed blocks are checkpointed by code of one's own: transformers itself knows all blocks or every k-th");
+  if (const LigerConfig& liger = job.training.liger;
+      llava && liger != LigerConfig{} && !(liger.rope && liger.rms_norm && liger.swiglu))
+    job.assumptions.emplace_back(
+        "Liger's switches are given to apply_liger_kernel_to_llava itself: of a Trainer's liger_kernel_config only the "
+        "two of the loss reach a LLaVA model");
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
     if (strategy == Strategy::ddp)
@@ -984,6 +1095,28 @@ json write_lora(const LoraConfig& lora) {
   return out;
 }
 
+json write_checkpointing(const CheckpointingConfig& checkpointing, const std::string& mode) {
+  json out = {{"mode", mode}};
+  put(out, "every", checkpointing.every, 1);
+  for (const StackSegments& stack : checkpointing.segments) {
+    json list = json::array();
+    for (const CheckpointSegment& segment : stack.segments) list.push_back({segment.begin, segment.end});
+    out["segments"][stack.stack] = std::move(list);
+  }
+  return out;
+}
+
+json write_liger(const LigerConfig& liger) {
+  json out = json::object();
+  put(out, "rope", liger.rope, true);
+  put(out, "rms_norm", liger.rms_norm, true);
+  put(out, "swiglu", liger.swiglu, true);
+  put(out, "cross_entropy", liger.cross_entropy, false);
+  put(out, "fused_linear_cross_entropy", liger.fused_linear_cross_entropy, true);
+  if (liger.accumulates_in_fp32) out["accum_dtype"] = "fp32";
+  return out.empty() ? json(true) : out;
+}
+
 json write_training(const TrainingConfig& training) {
   const TrainingConfig defaults;
   json out = json::object();
@@ -1003,8 +1136,8 @@ json write_training(const TrainingConfig& training) {
   put_object(out, "optimizer", std::move(optimizer));
   put_name(out, "attention", training.attention, defaults.attention, kAttentions);
   const std::string mode = name_of(training.checkpointing.mode, kCheckpointModes);
-  if (training.checkpointing.every != 1) {
-    out["activation_checkpointing"] = {{"mode", mode}, {"every", training.checkpointing.every}};
+  if (training.checkpointing.every != 1 || !training.checkpointing.segments.empty()) {
+    out["activation_checkpointing"] = write_checkpointing(training.checkpointing, mode);
   } else {
     put(out, "activation_checkpointing", mode, "none");
   }
@@ -1012,6 +1145,7 @@ json write_training(const TrainingConfig& training) {
   put(out, "gradient_accumulation_steps", training.gradient_accumulation_steps, defaults.gradient_accumulation_steps);
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
+  if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
   put(out, "loss", training.loss, "");
   return out;
 }

@@ -5,6 +5,7 @@
 #include "peft/ia3.h"
 #include "peft/lora.h"
 #include "tensor/context.h"
+#include "train/segments.h"
 
 namespace oometer {
 
@@ -19,11 +20,14 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   const ModelOptions options{weight_dtype(job.training.precision),
                              job.training.attention,
                              job.training.checkpointing,
+                             job.training.liger,
                              job.training.components,
                              job.training.loss.empty(),
                              tuner.get()};
   {
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
+    simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
+    if (simulation.refusal) return simulation;
     apply_components(context.log, model->parameters, job.training.components);
     if (tuner) {
       simulation.refusal = tuner->inject(model->parameters);

@@ -33,6 +33,7 @@ struct ModelOptions {
   DType dtype = DType::bfloat16;
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
+  LigerConfig liger;
   Components components;         ///< `no_grad` is the model's to heed
   bool return_loss = true;       ///< labels are passed
   Wrapping* wrapping = nullptr;  ///< who wraps modules of the model, if anyone

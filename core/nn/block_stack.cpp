@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "autograd/checkpoint.h"
 #include "autograd/node.h"
 
 namespace oometer {
@@ -562,10 +563,53 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   StorageId gradient_of_first_ = kNever;
 };
 
+const std::vector<CheckpointSegment>* BlockStack::segments_of(const CheckpointingConfig& checkpointing,
+                                                              const Log& log) const {
+  for (const StackSegments& given : checkpointing.segments)
+    if (path_ends_with(log, starts_[0], given.stack + ".0")) return &given.segments;
+  return nullptr;
+}
+
 Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
-                       const CheckpointingConfig& checkpointing,
-                       const std::function<Tensor(std::size_t, const Tensor&)>& block) const {
+                       const CheckpointingConfig& checkpointing, const std::function<Forward(std::size_t)>& block,
+                       const TensorList& nested) const {
   Context& context = hidden_states.context();
+  const Checkpointing mode = checkpointing.mode == CheckpointMode::none        ? Checkpointing::none
+                             : checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant
+                                                                               : Checkpointing::non_reentrant;
+  if (!checkpointing.segments.empty()) {
+    const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
+    // A model that takes hidden states out of the middle of a stack ends a region there and begins another.
+    const auto segment_with = [&](std::size_t i) -> const CheckpointSegment* {
+      if (!segments) return nullptr;
+      const auto found = std::find_if(segments->begin(), segments->end(),
+                                      [&](const CheckpointSegment& s) { return s.begin <= i && i < s.end; });
+      return found == segments->end() ? nullptr : &*found;
+    };
+    for (std::size_t i = begin; i < end;) {
+      const CheckpointSegment* segment = segment_with(i);
+      if (!segment) {
+        hidden_states = block(i++)(hidden_states);
+        continue;
+      }
+      std::vector<Forward> forwards;
+      for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
+      hidden_states = checkpoint(
+          mode, hidden_states,
+          [forwards = std::move(forwards)](const Tensor& x) {
+            Tensor hidden = forwards.front()(x);
+            for (std::size_t k = 1; k < forwards.size(); ++k) hidden = forwards[k](hidden);
+            return hidden;
+          },
+          nested);
+    }
+    return hidden_states;
+  }
+  const auto run_block = [&](std::size_t i, const Tensor& x) {
+    const bool is_checkpointed =
+        mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
+    return is_checkpointed ? checkpoint(mode, x, block(i), nested) : block(i)(x);
+  };
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
     if (starts_[a + 1] - starts_[a] != starts_[b + 1] - starts_[b]) return false;
     const std::span<const Parameter> of_a = parameters_of(a), of_b = parameters_of(b);
@@ -586,10 +630,10 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     if (heard && !context.gradients->only_listens) repeats = false;
     if (context.blocks) repeats = false;
   }
-  if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), block);
+  if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     if (context.blocks) hidden_states = context.blocks->before_block(starts_[i], std::move(hidden_states));
-    hidden_states = block(i, hidden_states);
+    hidden_states = run_block(i, hidden_states);
     if (context.blocks) hidden_states = context.blocks->after_block(starts_[i], std::move(hidden_states));
   }
   return hidden_states;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "tensor/tensor_list.h"
 #include "train/config.h"
 
 namespace oometer {
@@ -25,11 +26,19 @@ class BlockStack {
 
   std::size_t size() const { return starts_.size() - 1; }
 
-  /// Runs blocks [begin, end): `block(i, x)` is the output of block i, checkpointed as `checkpointing` says.
+  using Forward = std::function<Tensor(const Tensor&)>;
+
+  /// Runs blocks [begin, end), checkpointed as `checkpointing` says. `block(i)` is block i's forward: it takes the
+  /// hidden states; what else it needs it captures, as the partial of GradientCheckpointingLayer does
+  /// (transformers 5.23, modeling_layers.py). `nested`: see checkpoint().
   Tensor run(std::size_t begin, std::size_t end, Tensor hidden_states, const CheckpointingConfig& checkpointing,
-             const std::function<Tensor(std::size_t, const Tensor&)>& block) const;
+             const std::function<Forward(std::size_t)>& block, const TensorList& nested = {}) const;
+
+  std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
 
  private:
+  /// The job's segments of this stack; null: it has none.
+  const std::vector<CheckpointSegment>* segments_of(const CheckpointingConfig& checkpointing, const Log& log) const;
   /// In the order of named_parameters(). Looked up when the blocks run: wrappers have added theirs by then.
   std::span<const Parameter> parameters_of(std::size_t block) const;
 

@@ -35,10 +35,26 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-/// Activation checkpointing of every block that `gradient_checkpointing_enable` covers, or of every k-th.
+/// Blocks [begin, end) of a stack that are one checkpointed region: run again together, from the first one's input.
+struct CheckpointSegment {
+  std::size_t begin = 0, end = 0;
+
+  bool operator==(const CheckpointSegment&) const = default;
+};
+
+struct StackSegments {
+  std::string stack;  ///< dotted name, at any depth: `language_model.layers`
+  std::vector<CheckpointSegment> segments;
+
+  bool operator==(const StackSegments&) const = default;
+};
+
+/// Activation checkpointing of every block that `gradient_checkpointing_enable` covers, of every k-th, or of those
+/// listed.
 struct CheckpointingConfig {
   CheckpointMode mode = CheckpointMode::none;
-  std::int64_t every = 1;  ///< transformers 5.23's `every_n_layers`
+  std::int64_t every = 1;               ///< transformers 5.23's `every_n_layers`
+  std::vector<StackSegments> segments;  ///< if any: these and no others, as a loop of one's own would have it
   /// The model's enable_input_require_grads() is called, as whoever trains adapters has to. Follows from the rest.
   bool input_require_grads = false;
 
@@ -54,6 +70,17 @@ struct Components {
   bool operator==(const Components&) const = default;
 };
 
+/// Kernels of liger-kernel 0.8.5 in place of transformers' modules and loss: what `apply_liger_kernel_to_llama` (and
+/// its kin) are told. All off: no Liger.
+struct LigerConfig {
+  bool rope = false, rms_norm = false, swiglu = false;
+  bool cross_entropy = false;               ///< F.cross_entropy alone
+  bool fused_linear_cross_entropy = false;  ///< the head and the loss, by chunks of tokens
+  bool accumulates_in_fp32 = false;         ///< of the latter: accum_dtype=torch.float32
+
+  bool operator==(const LigerConfig&) const = default;
+};
+
 struct TrainingConfig {
   Stage stage = Stage::full;
   Components components;  ///< what `stage` means for this model; as listed where it is `custom`
@@ -65,6 +92,7 @@ struct TrainingConfig {
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
+  LigerConfig liger;
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 
   bool operator==(const TrainingConfig&) const = default;

@@ -65,9 +65,16 @@ struct LlamaInputs {
   }
 };
 
+ModelOptions model_options(const Options& options) {
+  ModelOptions result;
+  result.dtype = options.dtype;
+  result.attention = options.attention;
+  return result;
+}
+
 Layer llama_layer(const LlamaConfig& config, const Options& options = {}) {
   return [=](Process& p) {
-    LlamaDecoderLayer layer(p.builder(options.dtype), config, options.attention);
+    LlamaDecoderLayer layer(p.builder(options.dtype), config, model_options(options));
     if (options.frozen) freeze(p);
     const LlamaInputs in(p, config, options);
     return [=] { return Outputs{{layer(in.hidden_states, in.positions, in.mask)}}; };
@@ -76,7 +83,7 @@ Layer llama_layer(const LlamaConfig& config, const Options& options = {}) {
 
 Layer llama_attention(const Options& options) {
   return [=](Process& p) {
-    const LlamaAttention layer(p.builder(), vicuna(), options.attention);
+    const LlamaAttention layer(p.builder(), vicuna(), model_options(options));
     const LlamaInputs in(p, vicuna(), options);
     return [=] {
       const AttentionOutputs outputs = layer(in.hidden_states, in.positions, in.mask);

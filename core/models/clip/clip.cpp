@@ -131,10 +131,8 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
                                const std::vector<std::int64_t>& wanted, TensorList& captured) const {
   const ModuleScope scope(inputs_embeds.context(), module);
   captured.resize(wanted.size());
-  const auto run = [&](std::size_t i, const Tensor& x) {
-    return run_block(checkpointing, first_block + i, x, [&layer = layers[i], attention_mask](const Tensor& hidden) {
-      return layer(hidden, attention_mask);
-    });
+  const auto block = [&](std::size_t i) -> BlockStack::Forward {
+    return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask); };
   };
   Tensor hidden_states = inputs_embeds;
   std::size_t begin = 0;
@@ -142,7 +140,7 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
     const bool last = index == layers.size();
     const auto index_is_wanted = [&](std::int64_t want) { return want == static_cast<std::int64_t>(index); };
     if (!last && std::none_of(wanted.begin(), wanted.end(), index_is_wanted)) continue;
-    hidden_states = blocks.run(begin, index, std::move(hidden_states), checkpointing, run);
+    hidden_states = blocks.run(begin, index, std::move(hidden_states), checkpointing, block);
     for (std::size_t k = 0; k < wanted.size(); ++k)
       if (index_is_wanted(wanted[k])) captured[k] = hidden_states;
     begin = index;
@@ -300,7 +298,7 @@ class ClipModel : public Model {
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ =
         ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);
-    vision_model_.encoder.first_block = text_model_.encoder.layers.size();
+    vision_model_.encoder.blocks.first_block = text_model_.encoder.layers.size();
     vision_model_.embeddings.checkpointing = options.checkpointing;
     visual_projection_ = Linear(builder.child("visual_projection", "Linear", Modality::projector),
                                 config.vision.hidden_size, config.projection_dim, false);

@@ -62,7 +62,6 @@ struct ClipEncoder {
   std::vector<ClipEncoderLayer> layers;
   BlockStack blocks;
   CheckpointingConfig checkpointing;
-  std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
   ModuleId module = 0;
 };
 

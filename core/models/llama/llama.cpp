@@ -1,13 +1,17 @@
 #include "models/llama/llama.h"
 
+#include <tuple>
+
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/block.h"
+#include "ops/liger.h"
 #include "ops/ops.h"
 
 namespace oometer {
 
-LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size) : module(builder_in.module) {
+LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size, bool with_liger)
+    : liger(with_liger), module(builder_in.module) {
   Builder builder = builder_in;
   builder.in_norm = true;
   weight = builder.parameter("weight", {hidden_size});
@@ -15,6 +19,7 @@ LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size) 
 
 Tensor LlamaRMSNorm::operator()(const Tensor& hidden_in) const {
   const ModuleScope scope(hidden_in.context(), module);
+  if (liger) return liger_rms_norm(hidden_in, weight);
   Tensor hidden_states = to(hidden_in, DType::float32);
   Tensor variance = pow(hidden_states, 2);
   variance = mean(variance, -1, true);
@@ -128,16 +133,24 @@ Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
 
 }  // namespace
 
-LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config)
+LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels)
     : gate_proj(builder.child("gate_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
       up_proj(builder.child("up_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
       down_proj(builder.child("down_proj", "Linear"), config.intermediate_size, config.hidden_size, config.mlp_bias),
       act_fn(config.hidden_act),
+      liger(kernels.swiglu),
       module(builder.module) {}
 
 Tensor LlamaMLP::operator()(const Tensor& x) const {
   const ModuleScope scope(x.context(), module);
   Tensor gate = gate_proj(x);
+  if (liger) {
+    Tensor up = up_proj(x);
+    const Tensor product = liger_silu_mul(gate, up);
+    gate.reset();
+    up.reset();
+    return down_proj(product);
+  }
   gate = activate(act_fn, gate);
   Tensor up = up_proj(x);
   const Tensor product = mul(gate, up);
@@ -146,7 +159,7 @@ Tensor LlamaMLP::operator()(const Tensor& x) const {
   return down_proj(product);
 }
 
-LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
+LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
     : q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.num_attention_heads * config.head_dim,
              config.qkv_bias),
       k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.num_key_value_heads * config.head_dim,
@@ -156,7 +169,8 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
       o_proj(builder.child("o_proj", "Linear"), config.num_attention_heads * config.head_dim, config.hidden_size,
              config.output_bias),
       head_dim(config.head_dim),
-      call{attention, true, config.attention_dropout},
+      call{options.attention, true, config.attention_dropout},
+      liger_rope(options.liger.rope),
       module(builder.module) {
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
   if (!builder.context->behaviours.attention_interface)
@@ -183,7 +197,9 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   PositionEmbeddings own;  // up to 4.42: names of forward's own
   if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
   if (behaviours.rotary == Rotary::matmul_per_layer) own = rotary_emb(value_states, shared.position_ids);
-  {
+  if (liger_rope) {
+    std::tie(query_states, key_states) = liger_rotary_pos_emb(query_states, key_states, shared.cos, shared.sin);
+  } else {
     // apply_rotary_pos_emb: both results are there before the names are bound again.
     const PositionEmbeddings& given = own.cos ? own : shared;
     const auto of_positions = [&](const Tensor& table) {  // cos[position_ids]
@@ -208,11 +224,13 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   return attention;
 }
 
-LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
-    : self_attn(builder.child("self_attn", config.names->attention), config, attention),
-      mlp(builder.child("mlp", config.names->mlp), config),
-      input_layernorm(builder.child("input_layernorm", config.names->rms_norm), config.hidden_size),
-      post_attention_layernorm(builder.child("post_attention_layernorm", config.names->rms_norm), config.hidden_size),
+LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
+    : self_attn(builder.child("self_attn", config.names->attention), config, options),
+      mlp(builder.child("mlp", config.names->mlp), config, options.liger),
+      input_layernorm(builder.child("input_layernorm", config.names->rms_norm), config.hidden_size,
+                      options.liger.rms_norm),
+      post_attention_layernorm(builder.child("post_attention_layernorm", config.names->rms_norm), config.hidden_size,
+                               options.liger.rms_norm),
       module(builder.module) {}
 
 Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
@@ -237,10 +255,10 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options.attention);
+    layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options);
     blocks.add_block(builder);
   }
-  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size);
+  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
   const Rotary rotary = builder.context->behaviours.rotary;
   if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
     rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
@@ -279,15 +297,14 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
   positions.position_ids = position_ids;
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
-  hidden_states =
-      blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, [&](std::size_t i, const Tensor& x) {
-        return run_block(
-            checkpointing, first_block + i, x,
-            [&layer = layers[i], positions, causal_mask, cache_position](const Tensor& hidden) {
-              return layer(hidden, positions, causal_mask);
-            },
-            nested);
-      });
+  hidden_states = blocks.run(
+      0, layers.size(), std::move(hidden_states), checkpointing,
+      [&](std::size_t i) -> BlockStack::Forward {
+        return [&layer = layers[i], positions, causal_mask, cache_position](const Tensor& hidden) {
+          return layer(hidden, positions, causal_mask);
+        };
+      },
+      nested);
   return norm(hidden_states);
 }
 
@@ -300,14 +317,33 @@ Tensor shifted_loss(const Tensor& logits, const Tensor& labels) {
   return cross_entropy(shift_logits, view(shift_labels, {tokens}));
 }
 
-Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool liger) {
   Tensor logits = to(logits_in, DType::float32);
   if (logits.context().behaviours.loss_shift == LossShift::shift_logits_copy) return shifted_loss(logits, labels_in);
   const Tensor labels = pad_last(labels_in);
   const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
   const std::int64_t tokens = labels_in.numel();
   logits = view(logits, {tokens, logits.size(-1)});
-  return cross_entropy(logits, view(shift_labels, {tokens}));
+  const Tensor target = view(shift_labels, {tokens});
+  return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
+}
+
+Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in,
+                            const LigerConfig& liger) {
+  const Tensor labels = pad_last(labels_in);
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
+  const std::int64_t tokens = labels_in.numel();
+  const Tensor hidden_states = view(hidden_in, {tokens, hidden_in.size(-1)});
+  return liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
+                                          liger.accumulates_in_fp32);
+}
+
+CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
+                                  const LigerConfig& liger) {
+  if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}};
+  Tensor logits = lm_head(hidden_states);
+  if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
+  return {causal_lm_loss(logits, labels, liger.cross_entropy), logits};
 }
 
 namespace {
@@ -316,7 +352,7 @@ namespace {
 class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), data_(data) {
+      : context_(context), data_(data), liger_(options.liger) {
     const Builder builder{
         &context,           &parameters,
         &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
@@ -347,16 +383,16 @@ class LlamaForCausalLM : public Model {
         position_ids = model_.positions(context_, input_ids_.size(1));
       hidden_states = model_(model_.embed(input_ids_), position_ids);
     }
-    Tensor logits = lm_head_(hidden_states);
-    if (context_.behaviours.logits_float_in_model) logits = to(logits, DType::float32);
-    outputs.loss = causal_lm_loss(logits, labels_);
-    outputs.others.push_back(logits);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    outputs.loss = std::move(causal_lm.loss);
+    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     return outputs;
   }
 
  private:
   Context& context_;
   DataConfig data_;
+  LigerConfig liger_;
   LlamaModel model_;
   Linear lm_head_;
   Tensor input_ids_, labels_;

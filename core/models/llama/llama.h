@@ -17,10 +17,11 @@ struct PositionEmbeddings {
 
 struct LlamaRMSNorm {
   LlamaRMSNorm() = default;
-  LlamaRMSNorm(const Builder& builder, std::int64_t hidden_size);
+  LlamaRMSNorm(const Builder& builder, std::int64_t hidden_size, bool liger = false);
   Tensor operator()(const Tensor& hidden_states) const;
 
   Tensor weight;
+  bool liger = false;  ///< LigerRMSNorm
   ModuleId module = 0;
 };
 
@@ -39,17 +40,18 @@ struct LlamaRotaryEmbedding {
 
 struct LlamaMLP {
   LlamaMLP() = default;
-  LlamaMLP(const Builder& builder, const LlamaConfig& config);
+  LlamaMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels = {});
   Tensor operator()(const Tensor& x) const;
 
   Linear gate_proj, up_proj, down_proj;
   Activation act_fn = Activation::silu;
+  bool liger = false;  ///< LigerSwiGLUMLP
   ModuleId module = 0;
 };
 
 struct LlamaAttention {
   LlamaAttention() = default;
-  LlamaAttention(const Builder& builder, const LlamaConfig& config, AttentionKind attention);
+  LlamaAttention(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
   AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                               const Tensor& attention_mask) const;
 
@@ -57,12 +59,13 @@ struct LlamaAttention {
   LlamaRotaryEmbedding rotary_emb;
   std::int64_t head_dim = 0;
   AttentionCall call;
+  bool liger_rope = false;
   ModuleId module = 0;
 };
 
 struct LlamaDecoderLayer {
   LlamaDecoderLayer() = default;
-  LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, AttentionKind attention);
+  LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
   Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                     const Tensor& attention_mask) const;
 
@@ -87,7 +90,6 @@ struct LlamaModel {
   LlamaRMSNorm norm;
   LlamaRotaryEmbedding rotary_emb;
   CheckpointingConfig checkpointing;
-  std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
   bool eager = false;
   ModuleId module = 0;
 };
@@ -95,8 +97,19 @@ struct LlamaModel {
 /// The loss of logits[..., :-1, :] and labels[..., 1:], both copied (models up to 4.44, loss_utils.py up to 4.50).
 Tensor shifted_loss(const Tensor& logits, const Tensor& labels);
 
-/// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py.
-Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);
+/// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py. `liger`: with F.cross_entropy replaced.
+Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = false);
+
+/// LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py: the head without its logits.
+Tensor liger_causal_lm_loss(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
+                            const LigerConfig& liger);
+
+/// The loss of what comes out of the model, and the logits if there are any.
+struct CausalLmOutputs {
+  Tensor loss, logits;
+};
+CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
+                                  const LigerConfig& liger);
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options);

@@ -42,7 +42,12 @@ struct Merged {
 class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
+      : context_(context),
+        behaviours_(context.behaviours),
+        config_(config),
+        data_(data),
+        dtype_(options.dtype),
+        liger_(options.liger) {
     const Builder root{&context,        &parameters,
                        &buffers,        context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
                        Modality::none,  options.dtype,
@@ -63,7 +68,7 @@ class Llava : public Model {
     vision_tower_.embeddings.checkpointing = options.checkpointing;
     // Before 5.x the hook was put on the main model's embeddings alone, the text's.
     vision_tower_.embeddings.checkpointing.input_require_grads = false;
-    language_model_.first_block = vision_tower_.encoder.layers.size();
+    language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
                       config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) {
@@ -105,9 +110,9 @@ class Llava : public Model {
     ModelOutputs outputs;
     Tensor image_hidden_states;
     const Tensor hidden_states = model_forward(image_hidden_states);
-    const Tensor logits = lm_head_(hidden_states);
-    outputs.loss = causal_lm_loss(logits, labels_);
-    outputs.others.push_back(logits);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    outputs.loss = std::move(causal_lm.loss);
+    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     if (image_hidden_states) outputs.others.push_back(image_hidden_states);
     return outputs;
   }
@@ -342,6 +347,7 @@ class Llava : public Model {
   LlavaConfig config_;
   DataConfig data_;
   DType dtype_;
+  LigerConfig liger_;
   ClipVisionModel vision_tower_;
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;

@@ -60,7 +60,7 @@ class OriginalLlava : public Model {
     tower_ = tower.module;
     const Builder clip = tower.child("vision_tower", "CLIPVisionModel");
     vision_tower_ = ClipVisionModel(clip.child("vision_model", "CLIPVisionTransformer"), config.vision, options);
-    model_.first_block = vision_tower_.encoder.layers.size();
+    model_.blocks.first_block = vision_tower_.encoder.layers.size();
     mm_projector_ = VisionProjector(model, config);
     lm_head_ = Linear(root.child("lm_head", "Linear"), config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) {

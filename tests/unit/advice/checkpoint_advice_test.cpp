@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 
+#include "job/estimate.h"
 #include "jobs.h"
 
 namespace oometer {
@@ -47,6 +48,11 @@ TEST_CASE("As JSON, plans and errors alike", "[advice]") {
   CHECK(advice[0]["blocks"].size() == 2);
   CHECK(advice[0]["least"]["segments"].back()[1] == 2);
   CHECK(advice[0]["frontier"][0]["recomputed"] == 0);
+  CHECK(advice[0]["frontier"][0]["change"]["training"]["activation_checkpointing"] == "none");
+  nlohmann::json job = nlohmann::json::parse(tiny_llama());
+  job.merge_patch(advice[0]["frontier"].back()["change"]);
+  CHECK(job["training"]["activation_checkpointing"]["segments"].contains("model.layers"));
+  CHECK(estimate(job.dump()));
   CHECK(nlohmann::json::parse(checkpoint_advice_json("{}"))["error"]["pointer"] == "/model");
 }
 

@@ -23,6 +23,9 @@ std::vector<std::string> seeds() {
       "modules_to_save": ["lm_head"], "also_train": ["multi_modal_projector"]}}})json");
   jobs.emplace_back(R"({"model": {"preset": "llama-2-7b"}, "training": {"lora": {"rank": 8, "use_rslora": true,
       "target_modules": ["q_proj", "k_proj", "layers.3.mlp.up_proj"], "autocast_adapter_dtype": false}}})");
+  jobs.emplace_back(
+      R"({"model": {"preset": "llava-1.5-7b"}, "training": {"liger": {"rope": false, "accum_dtype": "fp32"},
+      "activation_checkpointing": {"mode": "reentrant", "segments": {"language_model.layers": [[0, 4], 8], "encoder.layers": [1]}}}})");
   return jobs;
 }
 

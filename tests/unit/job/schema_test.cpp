@@ -51,6 +51,7 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   CHECK(parser_keys("/training/optimizer") == keys_of(training["optimizer"]["properties"]));
   CHECK(parser_keys("/training/activation_checkpointing") ==
         keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
+  CHECK(parser_keys("/training/liger") == keys_of(training["liger"]["anyOf"][1]["properties"]));
   CHECK(parser_keys("/training/lora") == keys_of(training["lora"]["properties"]));
   CHECK(parser_keys("/training/ia3") == keys_of(training["ia3"]["properties"]));
   const json parallel = root["parallel"]["properties"];

@@ -58,6 +58,9 @@ TEST_CASE("Blocks that differ from their neighbours are executed", "[nn]") {
     some_checkpointed["training"]["activation_checkpointing"] = {{"mode", "non-reentrant"}, {"every", every}};
     check(some_checkpointed);
   }
+  some_checkpointed["training"]["activation_checkpointing"] = {
+      {"segments", {{"language_model.layers", {{0, 3}, 5, {6, 12}}}, {"encoder.layers", {{2, 9}}}}}};
+  check(some_checkpointed);
 }
 
 TEST_CASE("DeepSpeed is told of every gradient between what is written", "[nn]") {

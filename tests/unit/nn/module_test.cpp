@@ -89,23 +89,5 @@ TEST_CASE("Eager attention repeats grouped keys and values and returns its weigh
   CHECK(Events(allocations.begin(), allocations.begin() + 2) == Events{8 * 64 * 32 * 2, 8 * 64 * 32 * 2});
 }
 
-TEST_CASE("Every k-th block is checkpointed", "[nn]") {
-  Process p;
-  const CheckpointingConfig every_second{CheckpointMode::non_reentrant, 2};
-  const Tensor x = p.input({256}, DType::float32, true);
-  const auto kept = [&](std::size_t index) {
-    const std::int64_t before = p.alive(Role::tensor);
-    const Tensor y = run_block(every_second, index, x, [](const Tensor& t) {
-      Tensor u = silu(t);
-      u = silu(u);
-      return add(t, u);
-    });
-    return p.alive(Role::tensor) - before;
-  };
-  CHECK(kept(0) == 1024);
-  CHECK(kept(1) == 2 * 1024);
-  CHECK(kept(2) == 1024);
-}
-
 }  // namespace
 }  // namespace oometer

@@ -30,6 +30,8 @@ export interface Listed {
 
 const MORE: FieldKey[] = [
   'checkpointing',
+  'ckptevery',
+  'liger',
   'adapters',
   'rank',
   'targets',

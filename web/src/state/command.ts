@@ -14,6 +14,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/optimizer/momentum', '--momentum'],
   ['/training/attention', '--attention'],
   ['/training/activation_checkpointing', '--activation-checkpointing'],
+  ['/training/liger', '--liger'],
   ['/training/gradient_accumulation_steps', '--gradient-accumulation-steps'],
   ['/training/max_grad_norm', '--max-grad-norm'],
   ['/training/lora/rank', '--lora-rank'],

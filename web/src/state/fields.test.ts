@@ -59,6 +59,20 @@ describe('toJob', () => {
     expect(job.parallel).toEqual({ strategy: 'none', data: 1 });
   });
 
+  it('says which blocks are checkpointed, and which kernels are Liger’s, where it is not the usual', () => {
+    const training = (setup: Partial<typeof START>, model = llava): unknown =>
+      toJob({ ...START, ...setup }, model).training;
+    expect(training({ ckptevery: '3', liger: 'on' })).toMatchObject({
+      activation_checkpointing: { mode: 'non-reentrant', every: 3 },
+      liger: true,
+    });
+    expect(training({ ckptevery: '3', checkpointing: 'none' })).toMatchObject({ activation_checkpointing: 'none' });
+    expect(training({ liger: 'loss' })).toMatchObject({ liger: { rope: false, rms_norm: false, swiglu: false } });
+    expect(training({ liger: 'on' }, tower)).not.toHaveProperty('liger');
+    expect(fieldAt('/training/liger/swiglu')?.key).toBe('liger');
+    expect(fieldAt('/training/activation_checkpointing/every')?.key).toBe('ckptevery');
+  });
+
   it('says of DDP only what differs from its defaults, and nothing of it elsewhere', () => {
     const ddp = { ...START, parallel: 'ddp' };
     expect(toJob(ddp, llava).parallel).toEqual({ strategy: 'ddp', ddp: {}, data: 8 });

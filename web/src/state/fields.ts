@@ -19,6 +19,8 @@ export type FieldKey =
   | 'impl'
   | 'attention'
   | 'checkpointing'
+  | 'ckptevery'
+  | 'liger'
   | 'adapters'
   | 'rank'
   | 'targets'
@@ -129,6 +131,37 @@ export const FIELDS: readonly Field[] = [
       ['reentrant', 'On, reentrant', 'PyTorch’s older way, with its own peaks.'],
     ),
     pointers: ['/training/activation_checkpointing'],
+  },
+  {
+    key: 'ckptevery',
+    label: 'Checkpointed blocks',
+    hint: 'Those that are left out keep their activations, and save the time.',
+    kind: 'choice',
+    choices: choices(
+      ['1', 'All', 'The least memory that checkpointing whole blocks gives.'],
+      ['2', 'Every 2nd', 'transformers’ every_n_layers: half of the extra time.'],
+      ['3', 'Every 3rd', 'A third of the extra time.'],
+      ['4', 'Every 4th', 'A quarter of the extra time.'],
+    ),
+    pointers: ['/training/activation_checkpointing/every'],
+    applies: (_, { checkpointing }) => checkpointing !== 'none',
+  },
+  {
+    key: 'liger',
+    label: 'Liger kernels',
+    hint: 'Fused kernels of one more library, liger-kernel, for the language model and the loss.',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'Off', 'transformers’ own modules; the loss sees every logit in fp32.'],
+      [
+        'on',
+        'All',
+        'RMSNorm, rotary embedding and SwiGLU keep less, and logits exist for a chunk of tokens at a time.',
+      ],
+      ['loss', 'The loss alone', 'Head and cross-entropy by chunks of tokens; the model stays as it is.'],
+    ),
+    pointers: ['/training/liger'],
+    applies: (model) => model.text,
   },
   {
     key: 'adapters',
@@ -413,6 +446,8 @@ export const START: Readonly<Setup> = {
   seq: '2048',
   images: '1',
   checkpointing: 'non-reentrant',
+  ckptevery: '1',
+  liger: 'off',
   adapters: 'none',
   rank: '128',
   targets: 'linear',
@@ -489,6 +524,11 @@ function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unkno
   };
 }
 
+const LIGER: Readonly<Record<string, unknown>> = {
+  on: true,
+  loss: { rope: false, rms_norm: false, swiglu: false },
+};
+
 const ATTENTION = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'out_proj'];
 const LAYERS: Readonly<Record<string, readonly string[]>> = {
   qv: ['q_proj', 'v_proj'],
@@ -547,7 +587,11 @@ export function toJob(setup: Setup, model: Model): Job {
         ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
       },
       attention: setup.attention,
-      activation_checkpointing: setup.checkpointing,
+      activation_checkpointing:
+        setup.ckptevery === '1' || !means('ckptevery')
+          ? setup.checkpointing
+          : { mode: setup.checkpointing, every: number(setup.ckptevery) },
+      ...(setup.liger === 'off' || !means('liger') ? {} : { liger: LIGER[setup.liger] }),
       ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <utility>
+
+#include "tensor/tensor.h"
+
+/// liger-kernel 0.8.5's autograd Functions (liger_kernel/ops): what is around their Triton kernels, which allocate
+/// nothing themselves. Several write their gradient over what they saved, or over the gradient that came in.
+namespace oometer {
+
+/// LigerRMSNormFunction, casting_mode "llama", in_place: rms_norm.py.
+Tensor liger_rms_norm(const Tensor& x, const Tensor& weight);
+/// LigerRopeFunction: rope.py. query, key [b, heads, s, d] are turned in place where their memory is [b, s, heads, d].
+std::pair<Tensor, Tensor> liger_rotary_pos_emb(const Tensor& query, const Tensor& key, const Tensor& cos,
+                                               const Tensor& sin);
+/// LigerSiLUMulFunction: swiglu.py. silu(a) * b.
+Tensor liger_silu_mul(const Tensor& a, const Tensor& b);
+/// LigerCrossEntropyFunction, mean: cross_entropy.py. logits [n, classes], target [n].
+Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
+/// LigerFusedLinearCrossEntropyFunction, mean: fused_linear_cross_entropy.py. input [n, h], weight [classes, h]. The
+/// gradients are made in forward, chunk by chunk of the tokens; `accumulates_in_fp32`: accum_dtype=torch.float32.
+Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weight, const Tensor& target,
+                                        bool accumulates_in_fp32);
+
+}  // namespace oometer
