@@ -136,7 +136,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["lora"] |= {k: lora[k] for k in more if k in lora}
     if training.get("ia3"):
         train["ia3"] = dict(training["ia3"])
-    for key in ("liger", "save_on_cpu", "quantization"):
+    for key in ("liger", "save_on_cpu", "quantization", "keep_outputs"):
         if training.get(key):
             train[key] = training[key]
     spec: Spec = {
@@ -482,17 +482,22 @@ Phase = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
 def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase) -> None:
-    """Forward, backward, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in HF Trainer."""
+    """Forward, backward, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in HF Trainer.
+
+    With `keep_outputs` they and the loss live to the end of the step.
+    """
     import torch
 
     with phase("forward"):
         with autocast(spec, next(model.parameters()).device.type):
             out = model(**batch)
             loss = loss_of(spec, out)
-        del out
+        if not spec["train"].get("keep_outputs"):
+            del out
     with phase("backward"):
         loss.backward()
-        del loss
+        if not spec["train"].get("keep_outputs"):
+            del loss
     with phase("optimizer"):
         if spec["train"].get("clip_grad"):
             torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], spec["train"]["clip_grad"])

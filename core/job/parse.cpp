@@ -572,6 +572,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
   training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
+  training.keep_outputs = reader.boolean("keep_outputs", false);
   training.loss = read_loss(reader, model);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
@@ -1143,6 +1144,7 @@ json write_training(const TrainingConfig& training) {
   }
   if (training.max_grad_norm) out["max_grad_norm"] = *training.max_grad_norm;
   put(out, "gradient_accumulation_steps", training.gradient_accumulation_steps, defaults.gradient_accumulation_steps);
+  put(out, "keep_outputs", training.keep_outputs, defaults.keep_outputs);
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);

@@ -90,6 +90,9 @@ struct TrainingConfig {
   CheckpointingConfig checkpointing;
   std::optional<double> max_grad_norm;  ///< none: gradients are not clipped
   std::int64_t gradient_accumulation_steps = 1;
+  /// The loop's own name for what the model returned (`outputs = model(**batch)`) lives until the step is over, and its
+  /// logits with it, as in most loops written by hand; HF Trainer keeps the loss only.
+  bool keep_outputs = false;
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
   LigerConfig liger;

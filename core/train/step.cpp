@@ -109,8 +109,9 @@ std::optional<std::vector<Tensor*>> Trainer::left_by_backward() {
 
 namespace {
 
+/// `kept`: where the outputs stay, if they do; a later micro-step's take the place of an earlier one's.
 void run_micro_step(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training, int iteration,
-                    int micro_step, int micro_steps) {
+                    int micro_step, int micro_steps, ModelOutputs& kept) {
   context.begin_phase(PhaseName::forward, iteration);
   Tensor loss;
   {
@@ -120,11 +121,12 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     if (trainer.refusal()) return;
     outputs = model.forward();
     trainer.after_forward(outputs);
-    loss = std::move(outputs.loss);
+    loss = training.keep_outputs ? outputs.loss : std::move(outputs.loss);
     if (!training.loss.empty()) {
       const Tensor as_float = to(outputs.pooler_output, DType::float32);
       loss = mean_all(as_float);
     }
+    if (training.keep_outputs) kept = std::move(outputs);
   }
   if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
   context.begin_phase(PhaseName::backward, iteration);
@@ -141,9 +143,10 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
   const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 2));
   Repetition micro_steps_again(context);
   for (int iteration : {1, 2}) {
+    ModelOutputs kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
-        run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps);
+        run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps, kept);
       if (trainer.refusal()) return;
       if (iteration == 1 && context.repeats) {
         if (const auto left = trainer.left_by_backward()) micro_steps_again.finish(*left);

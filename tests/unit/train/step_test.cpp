@@ -40,6 +40,23 @@ TEST_CASE("Accumulation runs two micro-steps for any number of them, the gradien
   CHECK(gradients == 2 * simulation_of(tiny_llama()).trainable);
 }
 
+TEST_CASE("Outputs that the loop keeps live until the step is over, and no longer", "[train]") {
+  const auto logits_alive = [](const Log& log, std::size_t phase) {
+    for (const StorageRecord& s : log.storages)
+      if (s.module != 0 && s.role == Role::tensor && s.alloc_event >= log.phases[phase - 2].first_event &&
+          s.alloc_event < log.phases[phase - 1].first_event && !s.saved && s.free_event > log.phases[phase].first_event)
+        return true;
+    return false;
+  };
+  const Log kept = run_log(tiny_llama(R"("keep_outputs": true)")), dropped = run_log(tiny_llama());
+  for (const std::size_t optimizer : {3, 6}) {
+    REQUIRE(kept.phases[optimizer].name == PhaseName::optimizer);
+    CHECK(logits_alive(kept, optimizer));
+    CHECK_FALSE(logits_alive(dropped, optimizer));
+  }
+  CHECK(kept.events.size() == dropped.events.size());
+}
+
 TEST_CASE("Weights, gradients and moments take what the precision says", "[train]") {
   struct Row {
     const char* precision;

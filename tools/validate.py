@@ -1,0 +1,85 @@
+"""Compares oometer with what others measured on real GPUs and published.
+
+    validate.py [--oometer FILE] [MEASUREMENTS.jsonl ...]     default: all of tests/measured/
+
+Needs nothing but Python. For each source: the errors, and beside them those of the source's own predictor for the same
+runs. tests/measured/README.md says what a line holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+WHAT = {"allocated": "peak allocated", "reserved": "peak reserved", "device": "whole device"}
+NAMED_FROM = 0.10  # an error from here on is told by name
+
+
+def predict(oometer: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """The report; its error where the job is refused."""
+    run = subprocess.run([oometer, "estimate", "--json", "-"], input=json.dumps(job), capture_output=True, text=True, check=False)
+    if run.returncode not in (0, 1):  # 1: does not fit
+        return {"error": run.stderr.strip()}
+    return json.loads(run.stdout)
+
+
+def sizes(report: dict[str, Any]) -> dict[str, int]:
+    return {"allocated": report["peak"]["allocated"], "reserved": report["peak"]["reserved"], "device": report["peak"]["total"]}
+
+
+def summary(errors: list[float]) -> str:
+    away = sorted(abs(e) for e in errors)
+    p95 = away[min(len(away) - 1, int(0.95 * len(away)))]
+    within = " ".join(f"{sum(e <= limit for e in away) / len(away):5.0%}" for limit in (0.01, 0.03, 0.05, 0.10))
+    return f"{len(away):4d} {statistics.mean(away):8.2%} {statistics.median(away):8.3%} {p95:8.2%} {away[-1]:8.2%}  {within}"
+
+
+def validate(oometer: Path, files: list[Path]) -> None:
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    errors: dict[str, dict[str, list[float]]] = {}
+    refused, outliers, false_fits, false_alarms, inside = [], [], 0, 0, []
+    for row in rows:
+        report = predict(oometer, row["job"])
+        if "error" in report:
+            refused.append(f"{row['name']}: {report['error'][:160]}")
+            continue
+        ours, measured = sizes(report), row["measured"]
+        of_source = errors.setdefault(row["source"], {})
+        for what, truth in measured.items():
+            error = ours[what] / truth - 1
+            of_source.setdefault(WHAT[what], []).append(error)
+            if abs(error) >= NAMED_FROM:
+                outliers.append(f"{row['name']}: {WHAT[what]} {error:+.1%}. {row.get('why', 'Unexplained.')}")
+        for peer, bytes_ in row.get("peers", {}).items():
+            of_source.setdefault(f"{peer}, whole device", []).append(bytes_ / measured["device"] - 1)
+        if "device" in measured:
+            inside.append(report["interval"]["low"] <= measured["device"] <= report["interval"]["high"])
+        # What was measured did fit.
+        false_alarms += report["verdict"] == "does-not-fit" and not row.get("out_of_memory")
+        false_fits += report["verdict"] == "fits" and bool(row.get("out_of_memory"))
+    print(f"{'':42}   n     mean   median      95%      max   ≤1%   ≤3%   ≤5%  ≤10%")
+    for source, parts in errors.items():
+        for what, values in parts.items():
+            print(f"{source + ': ' + what:42}{summary(values)}")
+    print(f"\nfalse “fits”: {false_fits}; false “does not fit”: {false_alarms}, of {len(rows) - len(refused)} runs")
+    if inside:
+        print(f"whole device inside the interval: {sum(inside)} of {len(inside)}")
+    for title, lines in (("Off by a tenth or more", outliers), ("Refused", refused)):
+        if lines:
+            print(f"\n{title}:", *lines, sep="\n  ")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oometer", type=Path, default=HERE / "build" / "native" / "oometer")
+    parser.add_argument("files", type=Path, nargs="*")
+    arguments = parser.parse_args()
+    if not arguments.oometer.exists():
+        sys.exit(f"{arguments.oometer} is missing: ./dev build")
+    validate(arguments.oometer, arguments.files or sorted((HERE / "tests" / "measured").glob("*.jsonl")))
