@@ -4,7 +4,7 @@
     readme_tables.py [--command build/native/oometer] [--check]
 
 What stands between `<!-- table:NAME -->` and `<!-- /table:NAME -->` is replaced: `accuracy` compares every case of tests/reference with
-oometer's answer; `paper` is the set-up of arXiv 2512.07853, with recorded runs of DeepSpeed where there are any. --check writes nothing:
+oometer's answer; `measured` does so with tests/measured; `paper` is the set-up of arXiv 2512.07853, with recorded runs of DeepSpeed where there are any. --check writes nothing:
 its exit status is 1 if README.md is not what would be written.
 """
 
@@ -113,6 +113,32 @@ def accuracy(oometer: Oometer) -> str:
     return "\n".join(lines)
 
 
+# --- real GPUs --------------------------------------------------------------------------------------------------------
+
+MEASURED = {"allocated": "allocated", "reserved": "reserved", "total": "device"}  # a report's peak, and what was measured
+
+
+def measured(oometer: Oometer) -> str:
+    errors: dict[str, dict[str, list[float]]] = {}
+    for file in sorted((ROOT / "tests" / "measured").glob("*.jsonl")):
+        for row in map(json.loads, file.read_text().splitlines()):
+            report = oometer(row["job"])
+            if report is None:
+                continue
+            kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
+            found = errors.setdefault(f"{kind} on a {row['job']['gpu']['name'].upper()} ({row['source']})", {})
+            for ours, theirs in MEASURED.items():
+                found.setdefault(theirs, []).append(abs(report["peak"][ours] / row["measured"][theirs] - 1))
+            for bytes_ in row["peers"].values():
+                found.setdefault("peer", []).append(abs(bytes_ / row["measured"]["device"] - 1))
+    rows = [
+        [group, str(len(found["allocated"])), percent(statistics.median(found["allocated"])), percent(max(found["allocated"]))]
+        + [f"{100 * statistics.mean(found[what]):.1f} %" for what in ("reserved", "device", "peer")]
+        for group, found in errors.items()
+    ]
+    return table(["runs", "number", "allocated: median error", "max", "reserved: mean", "whole device: mean", "the same by their own predictor"], rows)
+
+
 # --- the paper's table ------------------------------------------------------------------------------------------------
 
 STAGES = {"pre": "pre-training", "ft": "fine-tuning"}
@@ -174,7 +200,7 @@ def main() -> int:
     oometer = Oometer(arguments.command.resolve())
     readme = ROOT / "README.md"
     text = before = readme.read_text()
-    for name, make in (("accuracy", accuracy), ("paper", paper)):
+    for name, make in (("accuracy", accuracy), ("measured", measured), ("paper", paper)):
         between = re.compile(f"(<!-- table:{name} -->\n).*?(<!-- /table:{name} -->)", re.DOTALL)
         body = make(oometer)
         text, count = between.subn(lambda match: f"{match[1]}{body}\n{match[2]}", text)
