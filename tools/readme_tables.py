@@ -73,9 +73,17 @@ def group_of(file: str, case: Json) -> str:
     if file == "real.jsonl":
         return "tiny models, one choice of the form a case, one GPU"
     if file == "options.jsonl":
-        return "tiny models with Liger's kernels, one GPU" if case["job"]["training"].get("liger") else "tiny models, chosen blocks checkpointed, one GPU"
+        return f"tiny models {option_of(case['job']['training'])}, one GPU"
     models = {"zero2.jsonl": "LLaVA-1.5 7B", "distributed.jsonl": "LLaVA-1.5 7B and Llamas"}.get(file, "tiny models")
     return f"{models}, {strategy_of(case['job']['parallel'])}"
+
+
+def option_of(training: Json) -> str:
+    if training.get("quantization"):
+        return "with QLoRA"
+    if training["optimizer"].get("implementation", "").startswith("bnb-"):
+        return "with bitsandbytes' AdamW"
+    return "with Liger's kernels" if training.get("liger") else "with chosen blocks checkpointed"
 
 
 def strategy_of(parallel: Json) -> str:

@@ -437,6 +437,9 @@ def bitsandbytes_optimizer(train: dict[str, Any], parameters: list[Any], model: 
     import bitsandbytes as bnb
     import torch
 
+    if train.get("paged"):  # unified memory, which the ghost has none of: host memory in its place
+        bnb.functional.get_paged = host_memory
+        bnb.functional.prefetch_tensor = bnb.functional.fill = lambda *_, **__: None
     bits = int(train["opt_impl"].removeprefix("bnb-").removesuffix("bit"))
     cls = bnb.optim.AdamW if train["optimizer"] == "adamw" else bnb.optim.Adam
     optimizer = cls(parameters, lr=1e-5, optim_bits=bits, is_paged=train.get("paged", False))
@@ -446,6 +449,14 @@ def bitsandbytes_optimizer(train: dict[str, Any], parameters: list[Any], model: 
             if isinstance(module, torch.nn.Embedding):
                 manager.register_module_override(module, "weight", {"optim_bits": 32})
     return optimizer
+
+
+def host_memory(*shape: int, dtype: Any, device: Any) -> Any:
+    import torch
+
+    tensor = torch.zeros(shape, dtype=dtype)
+    tensor.is_paged, tensor.page_deviceid = True, device.index
+    return tensor
 
 
 @contextlib.contextmanager
@@ -473,6 +484,13 @@ def autocast(spec: Spec, device: str) -> Any:
     return torch.autocast(device, dtype=getattr(torch, DTYPES[precision[4:]]))
 
 
+def saving(spec: Spec) -> Any:
+    import torch
+
+    where = spec["train"].get("save_on_cpu", "none")
+    return contextlib.nullcontext() if where == "none" else torch.autograd.graph.save_on_cpu(pin_memory=where == "pinned")
+
+
 def loss_of(spec: Spec, out: Any) -> Any:
     loss = out[spec["loss"]] if spec.get("loss") else out["loss"]
     return loss.float().mean() if loss.dim() else loss
@@ -489,7 +507,7 @@ def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], ph
     import torch
 
     with phase("forward"):
-        with autocast(spec, next(model.parameters()).device.type):
+        with saving(spec), autocast(spec, next(model.parameters()).device.type):
             out = model(**batch)
             loss = loss_of(spec, out)
         if not spec["train"].get("keep_outputs"):

@@ -54,6 +54,19 @@ constexpr Row kRows[] = {
     {Price::nothing, "liger", "Liger's kernels",
      "nothing but rounding: the same mathematics in fused kernels, one more library (liger-kernel)",
      R"({"training": {"liger": true}})", [](const Job& job) { return job.training.liger == LigerConfig{}; }},
+    {Price::numerics, "quantisation", "QLoRA",
+     "numerics and time: frozen weights are rounded to 4 bits, and each product makes its weight anew (bitsandbytes)",
+     R"({"training": {"quantization": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
+         "bnb_4bit_use_double_quant": true, "bnb_4bit_compute_dtype": "bfloat16",
+         "llm_int8_skip_modules": ["lm_head", "model.multi_modal_projector"]}}})",
+     [](const Job& job) { return job.training.lora && !job.training.quantization; }},
+    {Price::numerics, "optimizer's bits", "8-bit AdamW",
+     "numerics: moments are rounded to 8 bits in blocks of 256; one more library (bitsandbytes)",
+     R"({"training": {"optimizer": {"implementation": "bnb-8bit"}}})",
+     [](const Job& job) {
+       return job.training.optimizer.name != OptimizerName::sgd &&
+              job.training.optimizer.implementation != OptimizerImplementation::bnb_8bit;
+     }},
     {Price::numerics, "precision", "Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
      R"({"training": {"precision": "amp-bf16"}})",
      [](const Job& job) { return job.training.precision == Precision::fp32; }},

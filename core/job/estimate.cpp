@@ -33,6 +33,9 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.unmodelled = job.unmodelled;
   input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
+  if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
+    input.unmodelled.emplace_back(
+        "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");
   if (behaviours.cudnn && model_traits(job.model.config).takes_images && job.data.images() > 0)
     input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
   return input;
@@ -59,7 +62,8 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   allocator.usable_bytes = limit;
   result.report = build_report(log, unlimited, replay_within(log, allocator, unlimited), result.input, options);
   if (options.attribution)
-    for (std::string& note : explain(job, log, result.report)) result.input.notes.push_back(std::move(note));
+    for (std::string& note : explain(job, log, result.report, result.input.host_bytes))
+      result.input.notes.push_back(std::move(note));
   return result;
 }
 

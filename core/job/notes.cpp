@@ -42,12 +42,22 @@ std::string activations_of_adapters(const Job& job, const Log& log, const Report
   return text + (lora.dropout > 0 ? "; a dropout of 0 spares the masks." : ".");
 }
 
+/// Unified memory is neither the GPU's nor the host's alone.
+std::string paged_states(std::int64_t host_bytes) {
+  return "Paged optimizer: " + gibibytes(host_bytes) +
+         " of states are in unified memory, which this answer counts as the host's. They come onto the GPU page by "
+         "page "
+         "when the optimizer steps, into what is free there, and leave when something else asks for the room: a step "
+         "that lacks room gets slower and does not fail.";
+}
+
 }  // namespace
 
-std::vector<std::string> explain(const Job& job, const Log& log, const Report& report) {
+std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, std::int64_t host_bytes) {
   std::vector<std::string> notes;
   if (job.training.lora)
     if (std::string text = activations_of_adapters(job, log, report); !text.empty()) notes.push_back(std::move(text));
+  if (job.training.optimizer.paged && host_bytes > 0) notes.push_back(paged_states(host_bytes));
   return notes;
 }
 

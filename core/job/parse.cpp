@@ -32,7 +32,9 @@ constexpr Name<OptimizerName> kOptimizers[] = {
     {"adamw", OptimizerName::adamw}, {"adam", OptimizerName::adam}, {"sgd", OptimizerName::sgd}};
 constexpr Name<OptimizerImplementation> kImplementations[] = {{"foreach", OptimizerImplementation::foreach_},
                                                               {"fused", OptimizerImplementation::fused},
-                                                              {"for-loop", OptimizerImplementation::for_loop}};
+                                                              {"for-loop", OptimizerImplementation::for_loop},
+                                                              {"bnb-8bit", OptimizerImplementation::bnb_8bit},
+                                                              {"bnb-32bit", OptimizerImplementation::bnb_32bit}};
 constexpr Name<AttentionKind> kAttentions[] = {
     {"eager", AttentionKind::eager},           {"sdpa", AttentionKind::sdpa},
     {"sdpa-flash", AttentionKind::sdpa_flash}, {"sdpa-efficient", AttentionKind::sdpa_efficient},
@@ -278,6 +280,14 @@ OptimizerConfig read_optimizer(ConfigReader reader) {
   optimizer.name = reader.choice("name", optimizer.name, kOptimizers);
   optimizer.implementation = reader.choice("implementation", optimizer.implementation, kImplementations);
   optimizer.momentum = reader.number("momentum", 0.0, 0.0, 1.0);
+  optimizer.paged = reader.boolean("paged", false);
+  if (optimizer.is_bitsandbytes() && optimizer.name == OptimizerName::sgd)
+    reader.fail_found("implementation", "inconsistent",
+                      "HF Trainer has bitsandbytes' AdamW and no SGD of it: foreach, fused or for-loop belongs here");
+  if (optimizer.paged && !optimizer.is_bitsandbytes())
+    reader.fail_found(
+        "paged", "inconsistent",
+        "only bitsandbytes pages its states: set implementation to bnb-8bit or bnb-32bit, or leave it out");
   optimizer.param_groups = reader.integer("param_groups", optimizer.param_groups, {1, 2});
   if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd) {
     reader.fail_found("momentum", "inconsistent", "only sgd has a momentum: leave it out");
@@ -546,6 +556,52 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   return liger;
 }
 
+/// transformers' BitsAndBytesConfig, by its own names.
+std::optional<QuantizationConfig> read_quantization(ConfigReader& training, const TrainingConfig& so_far,
+                                                    const ModelConfig& model, const Runtime& runtime) {
+  constexpr const char* kKey = "quantization";
+  if (!training.has(kKey)) return std::nullopt;
+  ConfigReader reader = training.object(kKey);
+  QuantizationConfig config;
+  if (reader.boolean("load_in_8bit", false))
+    reader.fail_found("load_in_8bit", "not-modelled",
+                      std::string("LLM.int8 ") + kNotModelledYet + ": load_in_4bit belongs here");
+  const bool is_4bit = reader.boolean("load_in_4bit", false);
+  config.is_nf4 = reader.choice<bool>("bnb_4bit_quant_type", false, {{"fp4", false}, {"nf4", true}});
+  config.double_quant = reader.boolean("bnb_4bit_use_double_quant", false);
+  config.compute_dtype =
+      reader.choice<DType>("bnb_4bit_compute_dtype", DType::float32,
+                           {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}});
+  if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
+    reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
+                      std::string("another storage ") + kNotModelledYet + ": \"uint8\" belongs here");
+  if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
+  for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
+    if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
+      reader.fail("llm_int8_skip_modules", "not-modelled",
+                  "found " + quote(name) + "; names are modelled, expressions are not: name the modules");
+  config.prepares = reader.boolean("prepare_model_for_kbit_training", true);
+  reader.finish();
+  if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "true belongs here, or no quantization");
+  if (!so_far.lora)
+    training.fail_found(
+        kKey, "inconsistent",
+        so_far.ia3 ? "(IA)^3 on quantised weights is known and not modelled yet: training.lora belongs beside it"
+                   : "quantised weights do not train: training.lora belongs beside it");
+  else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
+    training.fail_found(
+        kKey, "not-modelled",
+        std::string("DoRA and trained biases on quantised weights ") + kNotModelledYet + ": leave them out");
+  if (!std::holds_alternative<LlamaConfig>(model) && !std::holds_alternative<LlavaConfig>(model))
+    training.fail_found(kKey, "not-modelled",
+                        std::string("a quantised ") + class_name(model) + " " + kNotModelledYet + ": leave it out");
+  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(
+        kKey, "not-modelled",
+        "quantisation is modelled as transformers 5 loads it: leave it out, or set runtime.transformers");
+  return config;
+}
+
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
   TrainingConfig training;
@@ -577,6 +633,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   training.liger = read_liger(reader, model, runtime);
+  training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
   reader.finish();
@@ -887,6 +944,13 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
+  if (job.training.quantization && (deepspeed || fsdp2 || config.strategy == Strategy::fsdp1))
+    reader.fail_found("strategy", "not-modelled",
+                      std::string("quantised weights under it ") + kNotModelledYet + ": none or ddp belongs here");
+  if (job.training.optimizer.is_bitsandbytes() && (deepspeed || config.strategy == Strategy::fsdp2))
+    reader.fail_found("strategy", "not-modelled",
+                      std::string("bitsandbytes' optimizers on sharded parameters ") + kNotModelledYet +
+                          ": none or ddp belongs here, or an implementation of torch's");
   if (deepspeed && reader.ok()) {
     const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
     const Precision precision = job.training.precision;
@@ -1118,6 +1182,17 @@ json write_liger(const LigerConfig& liger) {
   return out.empty() ? json(true) : out;
 }
 
+json write_quantization(const QuantizationConfig& config) {
+  json out = {{"load_in_4bit", true}};
+  if (config.is_nf4) out["bnb_4bit_quant_type"] = "nf4";
+  put(out, "bnb_4bit_use_double_quant", config.double_quant, false);
+  if (config.compute_dtype != DType::float32)
+    out["bnb_4bit_compute_dtype"] = config.compute_dtype == DType::bfloat16 ? "bfloat16" : "float16";
+  if (config.skip_modules) out["llm_int8_skip_modules"] = *config.skip_modules;
+  put(out, "prepare_model_for_kbit_training", config.prepares, true);
+  return out;
+}
+
 json write_training(const TrainingConfig& training) {
   const TrainingConfig defaults;
   json out = json::object();
@@ -1133,6 +1208,7 @@ json write_training(const TrainingConfig& training) {
   put_name(optimizer, "implementation", training.optimizer.implementation, defaults.optimizer.implementation,
            kImplementations);
   put(optimizer, "momentum", training.optimizer.momentum, defaults.optimizer.momentum);
+  put(optimizer, "paged", training.optimizer.paged, false);
   put(optimizer, "param_groups", training.optimizer.param_groups, defaults.optimizer.param_groups);
   put_object(out, "optimizer", std::move(optimizer));
   put_name(out, "attention", training.attention, defaults.attention, kAttentions);
@@ -1147,6 +1223,7 @@ json write_training(const TrainingConfig& training) {
   put(out, "keep_outputs", training.keep_outputs, defaults.keep_outputs);
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
+  if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
   if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
   put(out, "loss", training.loss, "");
   return out;

@@ -2,6 +2,7 @@
 
 #include "distributed/trainer.h"
 #include "models/model.h"
+#include "nn/quantizer.h"
 #include "peft/ia3.h"
 #include "peft/lora.h"
 #include "tensor/context.h"
@@ -17,15 +18,21 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   std::unique_ptr<Tuner> tuner;
   if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
   if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
+  std::unique_ptr<Quantizer> quantizer;
+  if (job.training.quantization) quantizer = std::make_unique<Quantizer>(context, *job.training.quantization);
   const ModelOptions options{weight_dtype(job.training.precision),
                              job.training.attention,
                              job.training.checkpointing,
                              job.training.liger,
                              job.training.components,
                              job.training.loss.empty(),
-                             tuner.get()};
+                             tuner.get(),
+                             quantizer.get()};
   {
+    context.stopped = quantizer != nullptr;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
+    context.stopped = false;
+    if (quantizer) quantizer->load(model->parameters, model->buffers);
     simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
     if (simulation.refusal) return simulation;
     apply_components(context.log, model->parameters, job.training.components);
@@ -36,7 +43,15 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       train_also(context.log, model->parameters,
                  job.training.lora ? job.training.lora->also_train : job.training.ia3->also_train);
     }
+    if (quantizer) simulation.parameters = quantizer->packed_elements();
     for (const Parameter& parameter : model->parameters) {
+      if (quantizer && parameter.tensor->leaf_requires_grad && quantizer->is_quantized(parameter)) {
+        simulation.refusal = Error{"inconsistent", "/training/quantization",
+                                   "found " + module_path(context.log, parameter.module) +
+                                       " quantised and trained; integers do not train: its path, or the beginning of "
+                                       "it, belongs in llm_int8_skip_modules"};
+        return simulation;
+      }
       simulation.parameters += parameter.tensor.numel();
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
     }

@@ -34,9 +34,10 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
-  Components components;         ///< `no_grad` is the model's to heed
-  bool return_loss = true;       ///< labels are passed
-  Wrapping* wrapping = nullptr;  ///< who wraps modules of the model, if anyone
+  Components components;           ///< `no_grad` is the model's to heed
+  bool return_loss = true;         ///< labels are passed
+  Wrapping* wrapping = nullptr;    ///< who wraps modules of the model, if anyone
+  Quantizer* quantizer = nullptr;  ///< who quantises some, if anyone
 };
 
 /// A model that can be trained: built once, run in every iteration.

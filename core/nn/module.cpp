@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nn/linear4bit.h"
+#include "nn/quantizer.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -50,8 +52,14 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
 
 Linear::Linear(const Builder& builder_in, std::int64_t in_features, std::int64_t out_features, bool with_bias) {
   Builder builder = builder_in;
-  if (builder.wrapping) wrapper = builder.wrapping->wrap_linear(builder, in_features, out_features);
+  if (builder.quantizer) quantized = builder.quantizer->quantize(builder, {out_features, in_features});
+  if (builder.wrapping) {
+    if (builder.quantizer) builder.dtype = builder.quantizer->adapter_dtype(quantized != nullptr, builder.dtype);
+    wrapper = builder.wrapping->wrap_linear(builder, in_features, out_features);
+    builder.dtype = builder_in.dtype;
+  }
   module = builder.module;
+  if (quantized) builder.context->log.modules[module].type = "Linear4bit";
   weight = builder.parameter("weight", {out_features, in_features});
   if (with_bias) bias = builder.parameter("bias", {out_features});
 }
@@ -60,6 +68,7 @@ Tensor Linear::operator()(const Tensor& x) const { return wrapper ? (*wrapper)(*
 
 Tensor Linear::forward(const Tensor& x) const {
   const ModuleScope scope(x.context(), module);
+  if (quantized) return linear_4bit(x, quantized, bias);
   return linear(x, weight, bias);
 }
 

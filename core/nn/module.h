@@ -34,6 +34,8 @@ class LinearWrapper {
 };
 
 struct Builder;
+struct QuantState;
+class Quantizer;
 
 /// Who wraps modules. Asked while the model is built, so that the module tree is in its final order; what a wrapper
 /// itself allocates comes after the whole model, as `get_peft_model(model)` does.
@@ -54,7 +56,8 @@ struct Builder {
   ModuleId module = 0;
   Modality modality = Modality::none;
   DType dtype = DType::float32;
-  Wrapping* wrapping = nullptr;  ///< none: nothing is wrapped
+  Wrapping* wrapping = nullptr;    ///< none: nothing is wrapped
+  Quantizer* quantizer = nullptr;  ///< none: nothing is quantised
   bool in_norm = false;
 
   /// The builder for a child module.
@@ -75,6 +78,7 @@ struct Linear {
   Tensor weight, bias;
   ModuleId module = 0;
   std::shared_ptr<const LinearWrapper> wrapper;  ///< null: none
+  std::shared_ptr<const QuantState> quantized;   ///< bitsandbytes' Linear4bit; null: nn.Linear
 };
 
 struct Embedding {

@@ -13,6 +13,7 @@ LoraLinear::LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t 
     : config_(config), in_features_(in_features), out_features_(out_features), module_(builder.module) {
   Builder inside = builder;
   inside.wrapping = nullptr;
+  inside.quantizer = nullptr;
   inside.context->log.modules[module_].type = "lora.Linear";
   builder = inside.child("base_layer", "Linear");
   base_layer_ = builder.module;
@@ -62,6 +63,18 @@ Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) cons
   const ModuleScope scope(x_in.context(), module_);
   Tensor result = base_layer.forward(x_in);
   const DType result_dtype = result.dtype();
+  if (base_layer.quantized) {  // tuners/lora/bnb.py, Linear4bit.forward
+    result = clone(result);
+    const bool converts = !x_in.context().autocast.enabled;
+    const Tensor x = converts ? input(x_in) : x_in;
+    Tensor output = dropout(x);
+    output = lora_A_(output);
+    output = lora_B_(output);
+    output = mul_scalar(output);
+    if (converts) output = to(output, result_dtype);
+    result = add(result, output);
+    return result;
+  }
   const Tensor x = input(x_in);  // bound until forward returns
   result = update(base_layer, x, result);
   result = to(result, result_dtype);

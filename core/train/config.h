@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "peft/config.h"
+#include "trace/dtype.h"
 
 /// What a training step is made of. The job's `training` object turned into values; see the design of the job.
 namespace oometer {
@@ -18,8 +19,9 @@ enum class Precision : std::uint8_t { fp32, bf16, fp16, amp_bf16, amp_fp16 };
 
 enum class OptimizerName : std::uint8_t { adamw, adam, sgd };
 
-/// torch.optim's three implementations: `foreach=True`, `fused=True`, or neither.
-enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop };
+/// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; and bitsandbytes' optimizers, by the
+/// bits of their states.
+enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop, bnb_8bit, bnb_32bit };
 
 /// `sdpa` leaves the choice of kernel to PyTorch; the others force one.
 enum class AttentionKind : std::uint8_t { eager, sdpa, sdpa_flash, sdpa_efficient, sdpa_math, sdpa_cudnn };
@@ -31,7 +33,11 @@ struct OptimizerConfig {
   OptimizerImplementation implementation = OptimizerImplementation::fused;
   double momentum = 0.0;          ///< SGD only; 0: no momentum buffer
   std::int64_t param_groups = 2;  ///< 1, or 2: with and without weight decay, as HF Trainer makes them
+  bool paged = false;             ///< bitsandbytes' is_paged: large states lie in unified memory
 
+  bool is_bitsandbytes() const {
+    return implementation == OptimizerImplementation::bnb_8bit || implementation == OptimizerImplementation::bnb_32bit;
+  }
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -81,6 +87,18 @@ struct LigerConfig {
   bool operator==(const LigerConfig&) const = default;
 };
 
+/// BitsAndBytesConfig of 4 bits (transformers 5.23, utils/quantization_config.py), and what peft does next. fp4 or nf4:
+/// the same memory.
+struct QuantizationConfig {
+  bool is_nf4 = false;                                   ///< bnb_4bit_quant_type
+  bool double_quant = false;                             ///< bnb_4bit_use_double_quant
+  DType compute_dtype = DType::float32;                  ///< bnb_4bit_compute_dtype
+  std::optional<std::vector<std::string>> skip_modules;  ///< llm_int8_skip_modules; none: the output embeddings
+  bool prepares = true;  ///< prepare_model_for_kbit_training: everything else becomes float32
+
+  bool operator==(const QuantizationConfig&) const = default;
+};
+
 struct TrainingConfig {
   Stage stage = Stage::full;
   Components components;  ///< what `stage` means for this model; as listed where it is `custom`
@@ -96,6 +114,7 @@ struct TrainingConfig {
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
   LigerConfig liger;
+  std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 
   bool operator==(const TrainingConfig&) const = default;

@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "ops/ops.h"
 #include "tensor/tensor_list.h"
@@ -23,8 +24,13 @@ void Optimizer::init_group(Group& group) {
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const Parameter& parameter = group.parameters[i];
     State& state = group.states[i];
-    if (state.first || !parameter.tensor->grad) continue;
+    if (state.made || !parameter.tensor->grad) continue;
     const ModuleScope scope(context_, parameter.module);
+    state.made = true;
+    if (config_.is_bitsandbytes()) {
+      init_bitsandbytes(parameter, state);
+      continue;
+    }
     if (config_.name == OptimizerName::sgd) {
       if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, Op::clone);
       continue;
@@ -37,8 +43,43 @@ void Optimizer::init_group(Group& group) {
   }
 }
 
+// Optimizer2State.init_state.
+void Optimizer::init_bitsandbytes(const Parameter& parameter, State& state) {
+  constexpr std::int64_t kMin8bitSize = 4096, kBlock = 256;
+  // HF Trainer keeps embeddings at 32 bits (create_optimizer: GlobalOptimManager.register_module_override).
+  const bool is_embedding = context_.log.modules[parameter.module].type == std::string_view("Embedding");
+  if (config_.implementation == OptimizerImplementation::bnb_32bit || is_embedding ||
+      parameter.tensor.numel() < kMin8bitSize) {
+    state.first = bitsandbytes_buffer(parameter, DType::float32);
+    state.second = bitsandbytes_buffer(parameter, DType::float32);
+    return;
+  }
+  if (!qmap_) {  // name2qmap: 256 numbers each
+    qmap_ = context_.allocate(Op::to_copy, 1024, DType::float32, {256}, Role::optimizer_state);
+    unsigned_qmap_ = context_.allocate(Op::to_copy, 1024, DType::float32, {256}, Role::optimizer_state);
+  }
+  state.first = bitsandbytes_buffer(parameter, DType::uint8);
+  state.second = bitsandbytes_buffer(parameter, DType::uint8);
+  const std::int64_t blocks = (parameter.tensor.numel() + kBlock - 1) / kBlock;
+  for (Storage* absmax : {&state.first_absmax, &state.second_absmax})
+    *absmax = context_.allocate(Op::zeros, checked_product(blocks, 4), DType::float32, {blocks}, Role::optimizer_state);
+}
+
+// Optimizer8bit.get_state_buffer.
+Storage Optimizer::bitsandbytes_buffer(const Parameter& parameter, DType dtype) {
+  constexpr std::int64_t kLeastPaged = 100'000;
+  const Tensor& tensor = parameter.tensor;
+  const std::int64_t bytes = checked_product(tensor.numel(), element_size(dtype));
+  if (config_.paged && tensor.numel() >= kLeastPaged) {
+    paged_bytes_ += bytes;
+    return {};
+  }
+  return context_.allocate(Op::zeros_like, bytes, dtype, tensor.sizes(), Role::optimizer_state);
+}
+
 void Optimizer::update(Group& group) {
   if (config_.name == OptimizerName::sgd || config_.implementation == OptimizerImplementation::fused) return;
+  if (config_.is_bitsandbytes()) return;  // in place
   if (config_.implementation == OptimizerImplementation::foreach_) {
     // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
     TensorList roots;  // a dtype's are bound until the next one's are there

@@ -6,7 +6,8 @@
 #include "tensor/context.h"
 #include "train/config.h"
 
-/// torch.optim, by what it allocates (PyTorch 2.15: torch/optim/adam.py, adamw.py, sgd.py).
+/// torch.optim, by what it allocates (PyTorch 2.15: torch/optim/adam.py, adamw.py, sgd.py), and bitsandbytes' Adam and
+/// AdamW (0.50.2: optim/optimizer.py, Optimizer2State).
 namespace oometer {
 
 /// What one optimizer steps: a parameter (or a flat partition of many), with its gradient.
@@ -24,9 +25,14 @@ class Optimizer {
   /// zero_grad(set_to_none=True)
   void zero_grad();
 
+  /// What paged states take in unified memory, which is not the caching allocator's.
+  std::int64_t paged_bytes() const { return paged_bytes_; }
+
  private:
   struct State {
     Storage step, first, second;  ///< exp_avg, exp_avg_sq; or momentum_buffer. Nothing asks for more than their memory
+    Storage first_absmax, second_absmax;  ///< bitsandbytes, 8 bits: the largest of each block
+    bool made = false;
   };
   struct Group {
     std::vector<Parameter> parameters;
@@ -35,10 +41,14 @@ class Optimizer {
 
   void init_group(Group& group);
   void update(Group& group);
+  void init_bitsandbytes(const Parameter& parameter, State& state);
+  Storage bitsandbytes_buffer(const Parameter& parameter, DType dtype);
 
   Context& context_;
   OptimizerConfig config_;
   std::vector<Group> groups_;
+  Storage qmap_, unsigned_qmap_;  ///< bitsandbytes: what 8-bit states mean, shared by all
+  std::int64_t paged_bytes_ = 0;
 };
 
 /// Tensors as large as the parameter that an optimizer keeps of it.

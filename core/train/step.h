@@ -36,7 +36,7 @@ class Trainer {
   virtual std::optional<std::vector<Tensor*>> left_by_backward();
 
   /// What a rank keeps in host memory because it was offloaded.
-  virtual std::int64_t host_bytes() const { return 0; }
+  virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->paged_bytes() : 0; }
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
 

@@ -159,8 +159,9 @@ ClipVisionEmbeddings::ClipVisionEmbeddings(const Builder& builder, const ClipVis
 Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
   const ModuleScope scope(pixel_values.context(), module);
   const std::int64_t batch = pixel_values.size(0), width = class_embedding.size(0);
-  const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
+  Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
   Tensor patch_embeds = patch_embedding(pixels);
+  pixels.reset();
   require_input_grad(checkpointing, patch_embeds);
   patch_embeds = transpose(
       reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);

@@ -357,7 +357,7 @@ class LlamaForCausalLM : public Model {
         &context,           &parameters,
         &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
         Modality::language, options.dtype,
-        options.wrapping};
+        options.wrapping,   options.quantizer};
     model_ = LlamaModel(builder.child("model", config.names->model), config, options);
     const Builder head = builder.child("lm_head", "Linear");
     lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);

@@ -48,10 +48,10 @@ class Llava : public Model {
         data_(data),
         dtype_(options.dtype),
         liger_(options.liger) {
-    const Builder root{&context,        &parameters,
-                       &buffers,        context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
-                       Modality::none,  options.dtype,
-                       options.wrapping};
+    const Builder root{&context,         &parameters,
+                       &buffers,         context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
+                       Modality::none,   options.dtype,
+                       options.wrapping, options.quantizer};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
     const Builder model = holds_causal_lm ? root : root.child("model", "LlavaModel");
     model_ = model.module;

@@ -26,6 +26,11 @@ std::vector<std::string> seeds() {
   jobs.emplace_back(
       R"({"model": {"preset": "llava-1.5-7b"}, "training": {"liger": {"rope": false, "accum_dtype": "fp32"},
       "activation_checkpointing": {"mode": "reentrant", "segments": {"language_model.layers": [[0, 4], 8], "encoder.layers": [1]}}}})");
+  jobs.emplace_back(
+      R"({"model": {"preset": "llama-2-7b"}, "training": {"lora": {"rank": 8, "target_modules": "all-linear"},
+      "quantization": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true,
+      "bnb_4bit_compute_dtype": "bfloat16", "llm_int8_skip_modules": ["lm_head"]},
+      "optimizer": {"implementation": "bnb-8bit", "paged": true}}})");
   return jobs;
 }
 

@@ -51,6 +51,7 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   CHECK(parser_keys("/training/optimizer") == keys_of(training["optimizer"]["properties"]));
   CHECK(parser_keys("/training/activation_checkpointing") ==
         keys_of(training["activation_checkpointing"]["anyOf"][1]["properties"]));
+  CHECK(parser_keys("/training/quantization") == keys_of(training["quantization"]["properties"]));
   CHECK(parser_keys("/training/liger") == keys_of(training["liger"]["anyOf"][1]["properties"]));
   CHECK(parser_keys("/training/lora") == keys_of(training["lora"]["properties"]));
   CHECK(parser_keys("/training/ia3") == keys_of(training["ia3"]["properties"]));
@@ -69,12 +70,15 @@ TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]")
   CHECK(root["gpu"]["properties"]["name"]["enum"].get<std::set<std::string>>() == gpus);
 }
 
-/// A job for a value at `pointer`. LoRA has no usual targets in LLaVA: there they have to be said.
+/// A job for a value at `pointer`. LoRA has no usual targets in LLaVA: there they have to be said; only
+/// beside it weights are quantised.
 json job_around(const std::string& pointer) {
   json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
   if (pointer == "/training/lora") job["training"]["lora"]["target_modules"] = "all-linear";
   if (pointer == "/training/ia3")
     job["training"]["ia3"] = {{"target_modules", "all-linear"}, {"feedforward_modules", {"down_proj"}}};
+  if (pointer == "/training/quantization")
+    job["training"] = {{"lora", {{"target_modules", "all-linear"}}}, {"quantization", {{"load_in_4bit", true}}}};
   return job;
 }
 

@@ -119,5 +119,46 @@ TEST_CASE("Clipping allocates partial norms, a norm a gradient, and a few scalar
   CHECK(balance == 0);
 }
 
+TEST_CASE("bitsandbytes' 8-bit moments are bytes with a number a block, from 4,096 elements on", "[train]") {
+  Process p;
+  Builder builder = p.builder();
+  builder.parameter("weight", {300, 100});
+  builder.parameter("weight", {64});
+  builder.child("embed_tokens", "Embedding").parameter("weight", {100, 64});
+  OptimizerConfig config;
+  config.implementation = OptimizerImplementation::bnb_8bit;
+  Optimizer optimizer(p.context, config);
+  optimizer.add_group(p.parameters);
+  const auto step = [&] {
+    for (Parameter& parameter : p.parameters)
+      parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::bfloat16, Role::gradient);
+    p.mark();
+    optimizer.step();
+    return p.events();
+  };
+  // Two maps of 256 numbers; two bytes an element, 118 blocks of 256; a small weight's and an embedding's fp32 moments.
+  CHECK(step() == Events{1024, 1024, 30000, 30000, 472, 472, 256, 256, 25600, 25600});
+  CHECK(step().empty());
+  CHECK(optimizer.paged_bytes() == 0);
+}
+
+TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their blocks' numbers", "[train]") {
+  Process p;
+  p.parameter({400, 250});
+  p.parameter({333, 300});
+  OptimizerConfig config;
+  config.implementation = GENERATE(OptimizerImplementation::bnb_8bit, OptimizerImplementation::bnb_32bit);
+  config.paged = true;
+  Optimizer optimizer(p.context, config);
+  for (Parameter& parameter : p.parameters)
+    parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::bfloat16, Role::gradient);
+  optimizer.add_group(p.parameters);
+  p.mark();
+  optimizer.step();
+  const bool bytes = config.implementation == OptimizerImplementation::bnb_8bit;
+  CHECK(optimizer.paged_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
+  CHECK(p.allocations() == (bytes ? Events{1024, 1024, 1564, 1564, 99900, 99900, 1564, 1564} : Events{399600, 399600}));
+}
+
 }  // namespace
 }  // namespace oometer

@@ -37,6 +37,7 @@ const MORE: FieldKey[] = [
   'targets',
   'dropout',
   'adapterdtype',
+  'quantization',
   'parallel',
   'ddpviews',
   'ddpgraph',

@@ -73,6 +73,12 @@ describe('toJob', () => {
     expect(fieldAt('/training/activation_checkpointing/every')?.key).toBe('ckptevery');
   });
 
+  it('spells out bitsandbytes’ optimizers', () => {
+    const optimizer = (impl: string): unknown => toJob({ ...START, impl }, llava).training?.optimizer;
+    expect(optimizer('bnb-8bit')).toEqual({ name: 'adamw', implementation: 'bnb-8bit' });
+    expect(optimizer('bnb-32bit-paged')).toEqual({ name: 'adamw', implementation: 'bnb-32bit', paged: true });
+  });
+
   it('says of DDP only what differs from its defaults, and nothing of it elsewhere', () => {
     const ddp = { ...START, parallel: 'ddp' };
     expect(toJob(ddp, llava).parallel).toEqual({ strategy: 'ddp', ddp: {}, data: 8 });
@@ -116,6 +122,23 @@ describe('adapters', () => {
       feedforward_modules: '.*\\.(down_proj|fc2)',
     });
     expect(fieldAt('/training/ia3/target_modules')?.key).toBe('adapters');
+  });
+  it('may stand beside weights in 4 bits', () => {
+    const quantization = (setup: Partial<typeof START>, model = llava): unknown =>
+      toJob({ ...START, adapters: 'lora', quantization: 'nf4-double', ...setup }, model).training?.quantization;
+    expect(quantization({})).toEqual({
+      load_in_4bit: true,
+      bnb_4bit_quant_type: 'nf4',
+      bnb_4bit_use_double_quant: true,
+      bnb_4bit_compute_dtype: 'bfloat16',
+      llm_int8_skip_modules: ['lm_head', 'model.multi_modal_projector'],
+    });
+    expect(quantization({ precision: 'fp16', quantization: 'nf4' }, llama)).toEqual({
+      load_in_4bit: true,
+      bnb_4bit_quant_type: 'nf4',
+      bnb_4bit_compute_dtype: 'float16',
+    });
+    expect(quantization({ adapters: 'ia3' })).toBeUndefined();
   });
   it('have settings of their own, which mean nothing without them', () => {
     expect(unreadable({ ...START, rank: 'x' }, llava)).toBeNull();

@@ -26,6 +26,7 @@ export type FieldKey =
   | 'targets'
   | 'dropout'
   | 'adapterdtype'
+  | 'quantization'
   | 'parallel'
   | 'ddpviews'
   | 'ddpgraph'
@@ -223,6 +224,19 @@ export const FIELDS: readonly Field[] = [
     applies: withAdapters,
   },
   {
+    key: 'quantization',
+    label: 'Frozen weights',
+    hint: 'QLoRA: bitsandbytes keeps the frozen weights in 4 bits, and makes each anew when it is used.',
+    kind: 'choice',
+    choices: choices(
+      ['none', 'As the precision says', 'LoRA alone.'],
+      ['nf4', 'NF4', 'Half a byte a weight, and four bytes for every 64; all else becomes fp32.'],
+      ['nf4-double', 'NF4, double', 'The bytes for every 64 are quantised too.'],
+    ),
+    pointers: ['/training/quantization'],
+    applies: (_, { adapters }) => adapters === 'lora',
+  },
+  {
     key: 'parallel',
     label: 'Parallelism',
     hint: 'How the GPUs share the work and the memory.',
@@ -351,6 +365,9 @@ export const FIELDS: readonly Field[] = [
       ['fused', 'fused', 'One kernel, no temporaries.'],
       ['foreach', 'foreach', 'Many weights at once: temporaries as large as the weights.'],
       ['for-loop', 'for-loop', 'One weight after another: slow, small temporaries.'],
+      ['bnb-8bit', '8-bit', 'bitsandbytes: moments in a byte each, and a number a block; embeddings keep fp32.'],
+      ['bnb-8bit-paged', '8-bit, paged', 'The same in unified memory, which the GPU holds while there is room.'],
+      ['bnb-32bit-paged', '32-bit, paged', 'bitsandbytes: fp32 moments, in unified memory.'],
     ),
     pointers: ['/training/optimizer/implementation'],
   },
@@ -453,6 +470,7 @@ export const START: Readonly<Setup> = {
   targets: 'linear',
   dropout: '0.05',
   adapterdtype: 'fp32',
+  quantization: 'none',
   parallel: 'zero2',
   ddpviews: 'copied',
   ddpgraph: 'all',
@@ -565,6 +583,19 @@ function adapters(setup: Setup, model: Traits): object {
   };
 }
 
+/** QLoRA's recipe; where a projector trains in full beside the adapters, it is left as it is. */
+function quantization(setup: Setup, model: Model): object {
+  return {
+    load_in_4bit: true,
+    bnb_4bit_quant_type: 'nf4',
+    ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
+    bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
+    ...(model.images && setup.stage !== 'full'
+      ? { llm_int8_skip_modules: ['lm_head', 'model.multi_modal_projector'] }
+      : {}),
+  };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
@@ -583,7 +614,8 @@ export function toJob(setup: Setup, model: Model): Job {
       precision: setup.precision,
       optimizer: {
         name: setup.optimizer === 'sgd-momentum' ? 'sgd' : setup.optimizer,
-        implementation: setup.impl,
+        implementation: setup.impl.replace('-paged', ''),
+        ...(setup.impl.endsWith('-paged') ? { paged: true } : {}),
         ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
       },
       attention: setup.attention,
@@ -591,6 +623,7 @@ export function toJob(setup: Setup, model: Model): Job {
         setup.ckptevery === '1' || !means('ckptevery')
           ? setup.checkpointing
           : { mode: setup.checkpointing, every: number(setup.ckptevery) },
+      ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: LIGER[setup.liger] }),
       ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),

@@ -1,0 +1,135 @@
+#include "nn/quantizer.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+/// should_convert_module, for names: at the path's beginning up to a dot, or at its end.
+bool skips(std::string_view path, std::string_view name) {
+  if (path.ends_with(name)) return true;
+  return path.starts_with(name) && (path.size() == name.size() || path[name.size()] == '.');
+}
+
+/// dot_natural_key (core_model_loading.py): parts between dots, numbers by their value.
+bool comes_before(std::string_view a, std::string_view b) {
+  const auto next = [](std::string_view& rest) {
+    const std::size_t end = std::min(rest.find('.'), rest.size());
+    const std::string_view part = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return part;
+  };
+  const auto is_number = [](std::string_view part) {
+    return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  while (!a.empty() && !b.empty()) {
+    const std::string_view x = next(a), y = next(b);
+    if (x == y) continue;
+    if (is_number(x) && is_number(y) && x.size() != y.size()) return x.size() < y.size();
+    return x < y;
+  }
+  return a.empty() && !b.empty();
+}
+
+}  // namespace
+
+std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, const Shape& shape) {
+  const std::string path = module_path(context_.log, builder.module);
+  const std::vector<std::string> usual{"lm_head"};  // get_keys_to_not_convert
+  for (const std::string& name : config_.skip_modules.value_or(usual))
+    if (skips(path, name)) return nullptr;
+  const auto state = std::make_shared<QuantState>();
+  state->shape = shape;
+  state->dtype = builder.dtype;
+  state->compute_dtype = config_.compute_dtype;
+  state->nested = config_.double_quant;
+  states_.push_back(state);
+  modules_.emplace_back(builder.module, state.get());
+  return state;
+}
+
+DType Quantizer::adapter_dtype(bool is_quantized, DType dtype) const {
+  if (is_quantized) return config_.compute_dtype;  // BaseTunerLayer._get_base_layer_device_and_dtype
+  return config_.prepares ? DType::float32 : dtype;
+}
+
+QuantState* Quantizer::state_of(const Parameter& parameter) const {
+  if (parameter.name != std::string_view("weight")) return nullptr;
+  const auto found = std::find_if(modules_.begin(), modules_.end(),
+                                  [&](const auto& entry) { return entry.first == parameter.module; });
+  if (found != modules_.end()) return found->second;
+  const ModuleRecord& record = context_.log.modules[parameter.module];
+  if (record.type != std::string_view("Linear4bit")) return nullptr;
+  const auto above =
+      std::find_if(modules_.begin(), modules_.end(), [&](const auto& entry) { return entry.first == record.parent; });
+  return above == modules_.end() ? nullptr : above->second;
+}
+
+// functional.py, quantize_4bit and quantize_blockwise.
+Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
+  const std::int64_t elements = weight.numel();
+  const auto constant = [&](Op op, const Shape& sizes, DType dtype) {
+    return empty(context_, op, sizes, dtype, Role::parameter);
+  };
+  Tensor absmax = constant(Op::empty, {state.blocks()}, DType::float32);
+  const Tensor packed = constant(Op::empty, {(elements + 1) / 2, 1}, DType::uint8);
+  state.code = constant(Op::to_copy, {16}, DType::float32);
+  {
+    const Tensor absolute = empty_like(Op::abs, state.code);
+    const Tensor largest = empty(context_, Op::max, {}, DType::float32);
+  }
+  if (state.nested) {
+    state.offset = constant(Op::mean, {}, DType::float32);
+    const Tensor shifted = empty_like(Op::sub, absmax);
+    if (!dynamic_map_) dynamic_map_ = constant(Op::to_copy, {256}, DType::float32);
+    const std::int64_t nested_blocks = (state.blocks() + QuantState::kNestedBlock - 1) / QuantState::kNestedBlock;
+    state.nested_absmax = constant(Op::empty, {nested_blocks}, DType::float32);
+    state.absmax = constant(Op::empty, {state.blocks()}, DType::uint8);
+    state.nested_code = constant(Op::to_copy, {256}, DType::float32);
+  } else {
+    state.absmax = std::move(absmax);
+  }
+  packed_elements_ += elements - packed.numel();
+  return packed;
+}
+
+void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Tensor>& buffers) {
+  const NoGrad no_grad(context_);
+  std::int64_t bytes = 0;
+  for (const Parameter& parameter : parameters)
+    bytes += is_quantized(parameter) ? parameter.tensor.numel() / 2 : parameter.tensor.nbytes();
+  { const Workspace warmup(context_, Op::empty, bytes); }  // caching_allocator_warmup
+  std::vector<std::pair<std::string, const Parameter*>> order;
+  order.reserve(parameters.size());
+  for (const Parameter& parameter : parameters) {
+    // The checkpoint knows nothing of peft's base_layer.
+    const ModuleRecord& record = context_.log.modules[parameter.module];
+    const bool is_base = record.name == std::string_view("base_layer");
+    order.emplace_back(module_path(context_.log, is_base ? record.parent : parameter.module) + "." + parameter.name,
+                       &parameter);
+  }
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
+  for (const auto& [key, parameter] : order) {
+    const ModuleScope scope(context_, parameter->module);
+    const Tensor& tensor = parameter->tensor;
+    QuantState* state = state_of(*parameter);
+    const Tensor loaded =
+        empty(context_, Op::to_copy, tensor.sizes(), tensor.dtype(), state ? Role::tensor : Role::parameter);
+    replace_data(tensor, state ? pack(loaded, *state) : loaded);
+    if (state) tensor->leaf_requires_grad = false;
+  }
+  for (const Tensor& buffer : buffers)
+    replace_data(buffer, empty(context_, Op::empty, buffer.sizes(), buffer.dtype(), Role::buffer));
+  if (!config_.prepares) return;
+  for (const Parameter& parameter : parameters)
+    if (is_half(parameter.tensor.dtype())) cast_parameter(parameter.tensor, DType::float32);
+  context_.empty_cache();
+}
+
+}  // namespace oometer

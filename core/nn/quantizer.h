@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "nn/linear4bit.h"
+#include "nn/module.h"
+#include "tensor/context.h"
+#include "train/config.h"
+
+namespace oometer {
+
+/// transformers' Bnb4BitHfQuantizer (5.23) and peft's prepare_model_for_kbit_training (0.21). The model is built
+/// without memory (Context::stopped stands for the meta device), and `load` brings its weights one by one, as
+/// from_pretrained does.
+class Quantizer {
+ public:
+  Quantizer(Context& context, const QuantizationConfig& config) : context_(context), config_(config) {}
+
+  /// For the Linear that is being built, [out, in]; null: it is left as it is (replace_with_bnb_linear).
+  std::shared_ptr<const QuantState> quantize(const Builder& builder, const Shape& shape);
+
+  /// Of the adapters that peft puts beside a Linear whose own type is `dtype`.
+  DType adapter_dtype(bool is_quantized, DType dtype) const;
+
+  /// `parameters` in the order of named_parameters().
+  void load(std::vector<Parameter>& parameters, const std::vector<Tensor>& buffers);
+
+  bool is_quantized(const Parameter& parameter) const { return state_of(parameter) != nullptr; }
+  /// Elements of the model that its packed parameters do not show.
+  std::int64_t packed_elements() const { return packed_elements_; }
+
+ private:
+  QuantState* state_of(const Parameter& parameter) const;
+  Tensor pack(const Tensor& weight, QuantState& state);
+
+  Context& context_;
+  const QuantizationConfig& config_;
+  std::vector<std::shared_ptr<QuantState>> states_;
+  std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below
+  Tensor dynamic_map_;                                     ///< name2qmap["dynamic"], shared by all
+  std::int64_t packed_elements_ = 0;
+};
+
+}  // namespace oometer
