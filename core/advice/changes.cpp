@@ -160,6 +160,38 @@ Choice zero2(const Job& job, const json& document) {
   return choice;
 }
 
+/// LoRA on the language model, as the page's own settings write it: for a model with a projector LLaVA's recipe
+/// (scripts/v1_5/finetune_lora.sh), which trains that in full.
+Choice lora(const Job& job, const json&) {
+  Choice choice{Price::training, {}, Tell::each};
+  const ModelTraits traits = model_traits(job.model.config);
+  const bool whole = job.training.stage == Stage::full;
+  const bool has_adapters = job.training.lora || job.training.ia3;
+  if (has_adapters || !traits.takes_text || (!whole && job.training.stage != Stage::finetune)) return choice;
+  const bool recipe = traits.takes_images && !whole;
+  const auto add = [&](const char* label, const char* names) {
+    json patch =
+        patch_of("training", "lora",
+                 {{"rank", 16},
+                  {"alpha", 32},
+                  {"dropout", 0},
+                  {"target_modules", (recipe ? "(?!.*vision_tower).*\\.(" : ".*\\.(") + std::string(names) + ")"}});
+    if (recipe) {
+      const bool original = job.runtime.framework == Framework::llava;
+      patch["training"]["lora"]["also_train"] = {original ? "mm_projector" : "multi_modal_projector"};
+    }
+    choice.changes.push_back(
+        {label,
+         "another training: small matrices learn beside frozen weights; often nearly as good, seldom "
+         "the same",
+         std::move(patch)});
+  };
+  add("LoRA on every linear layer, rank 16",
+      "q_proj|k_proj|v_proj|o_proj|out_proj|gate_proj|up_proj|down_proj|fc1|fc2");
+  add("LoRA on queries and values, rank 16", "q_proj|v_proj");
+  return choice;
+}
+
 Choice larger_gpu(const Job& job, const json& document) {
   std::vector<Gpu> gpus = gpu_catalogue();
   std::stable_sort(gpus.begin(), gpus.end(),
@@ -175,7 +207,7 @@ Choice larger_gpu(const Job& job, const json& document) {
   return choice;
 }
 
-constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, zero2, larger_gpu};
+constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, zero2, lora, larger_gpu};
 
 }  // namespace
 
