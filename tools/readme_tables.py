@@ -83,6 +83,9 @@ def option_of(training: Json) -> str:
         return "with QLoRA"
     if training["optimizer"].get("implementation", "").startswith("bnb-"):
         return "with bitsandbytes' AdamW"
+    checkpointing = training["activation_checkpointing"]
+    if training.get("save_on_cpu") or (isinstance(checkpointing, dict) and checkpointing.get("offload")):
+        return "with saved tensors in host memory"
     return "with Liger's kernels" if training.get("liger") else "with chosen blocks checkpointed"
 
 

@@ -67,6 +67,12 @@ constexpr Row kRows[] = {
        return job.training.optimizer.name != OptimizerName::sgd &&
               job.training.optimizer.implementation != OptimizerImplementation::bnb_8bit;
      }},
+    {Price::time, "checkpoints' place", "Checkpoints in host memory",
+     "time: each block's input is copied to pinned host memory and back",
+     R"({"training": {"activation_checkpointing": {"mode": "non-reentrant", "offload": true}}})",
+     [](const Job& job) {
+       return job.training.checkpointing.mode != CheckpointMode::none && !job.training.checkpointing.offload;
+     }},
     {Price::numerics, "precision", "Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
      R"({"training": {"precision": "amp-bf16"}})",
      [](const Job& job) { return job.training.precision == Precision::fp32; }},

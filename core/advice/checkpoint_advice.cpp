@@ -45,6 +45,8 @@ Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
   job.training.checkpointing.mode = mode;
   job.training.checkpointing.every = 1;
   job.training.checkpointing.segments.clear();
+  job.training.checkpointing.offload = false;
+  job.training.save_on_cpu = SavesOn::device;
   job.training.checkpointing.input_require_grads =
       (job.training.lora || job.training.ia3) && mode != CheckpointMode::none;
   Result<Estimate> run = estimate(job, {0, 0, false});

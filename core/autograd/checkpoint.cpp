@@ -1,5 +1,7 @@
 #include "autograd/checkpoint.h"
 
+#include "autograd/save_on_cpu.h"
+
 namespace oometer {
 
 void retain(CheckpointFrame* frame) { ++frame->references; }
@@ -17,7 +19,8 @@ Tensor CheckpointFrame::unpack(std::uint32_t index) {
       const Scoped<bool> flag(context->recomputing, true);
       const Scoped<CheckpointFrame*> hooks(context->frame, this);
       const ModuleScope scope(*context, module);
-      const Tensor input = argument;  // unpack_hook's `args`
+      const Tensor input = argument_on_host ? unpack_from_cpu(argument) : argument;  // unpack_hook's `args`
+      if (argument_on_host) input->leaf_requires_grad = argument_requires_grad;
       const AutocastRegion region(*context, autocast);
       function(input);
       // Everything that the region's code still held has gone by now, as when _StopRecomputationError unwinds its
@@ -82,11 +85,13 @@ Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tens
 
   const Handle<CheckpointFrame> frame(new CheckpointFrame);
   frame->context = &context;
-  frame->argument = argument;
+  frame->argument_on_host = context.saves_on != SavesOn::device && !context.frame;
+  frame->argument_requires_grad = argument.requires_grad();
+  frame->argument = frame->argument_on_host ? pack_to_cpu(argument) : argument;
   frame->module = context.module;
   frame->autocast = context.autocast.enabled;
   frame->function = std::move(function);
-  if (StorageRecord* record = context.record(argument)) record->saved = true;
+  if (StorageRecord* record = context.record(argument); record && !frame->argument_on_host) record->saved = true;
   const Scoped<CheckpointFrame*> hooks(context.frame, frame.get());
   return frame->function(argument);
 }

@@ -17,7 +17,9 @@ struct CheckpointFrame {
   std::uint32_t references = 0;
   Context* context = nullptr;
   std::function<Tensor(const Tensor&)> function;
-  Tensor argument;  ///< _NoopSaveInputs holds it
+  Tensor argument;                ///< held as a saved tensor is
+  bool argument_on_host = false;  ///< save_on_cpu around the checkpoint
+  bool argument_requires_grad = false;
   bool autocast = false;
   ModuleId module = 0;
   std::uint32_t packed = 0;  ///< tensors that forward saved

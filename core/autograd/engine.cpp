@@ -4,6 +4,7 @@
 
 #include "autograd/checkpoint.h"
 #include "autograd/node.h"
+#include "autograd/save_on_cpu.h"
 #include "ops/ops.h"
 
 /// The backward engine, after torch/csrc/autograd/engine.cpp, input_buffer.cpp and functions/accumulate_grad.h
@@ -48,6 +49,25 @@ void accumulate_grad(Backward& b) {
 bool can_accumulate_in_place(const Context& context, const Tensor& gradient) {
   return !context.behaviours.dispatch_mode && gradient->references == 1 && gradient->storage->references == 1 &&
          gradient.is_non_overlapping_and_dense();
+}
+
+/// Generated code unpacks its saved tensors by name, results after inputs: "mat2" and "other" before "self", "key"
+/// before "query", "logsumexp" before "output".
+unsigned unpacked_slot(Op op, unsigned n) {
+  constexpr unsigned kAttention[Node::kMaxSaved] = {1, 0, 2, 4, 3, 5, 6, 7};
+  switch (op) {
+    case Op::mm:
+    case Op::bmm:
+    case Op::mul:
+    case Op::div:
+      return n < 2 ? 1 - n : n;
+    case Op::flash_attention:
+    case Op::efficient_attention:
+    case Op::cudnn_attention:
+      return kAttention[n];
+    default:
+      return n;
+  }
 }
 
 struct Ready {
@@ -140,6 +160,10 @@ class GraphTask {
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
       for (unsigned i = 0; node.promised >> i != 0; ++i)
         if (node.promised >> i & 1U) node.saved[i] = node.frame->unpack(node.packed[i]);
+      for (unsigned n = 0; node.on_host != 0 && n < Node::kMaxSaved; ++n) {
+        const unsigned i = unpacked_slot(node.op, n);
+        if (node.on_host >> i & 1U) node.saved[i] = unpack_from_cpu(node.saved[i]);
+      }
       call.grads = std::move(node.gradients);
       node.gradients = {};
       if (call.grads.size() < node.outputs) call.grads.resize(node.outputs);
@@ -148,8 +172,9 @@ class GraphTask {
       else
         node.function(call);
       // What was unpacked are locals of the backward function; what was held as it is goes with release_variables.
-      for (unsigned i = 0; node.promised >> i != 0; ++i)
-        if (node.promised >> i & 1U) node.saved[i].reset();
+      const unsigned unpacked = node.promised | node.on_host;
+      for (unsigned i = 0; unpacked >> i != 0; ++i)
+        if (unpacked >> i & 1U) node.saved[i].reset();
       validate(node, call);
       call.grads.clear();
       for (int i = 0; i < node.saved_count; ++i) node.saved[i].reset();

@@ -1,6 +1,7 @@
 #include "autograd/node.h"
 
 #include "autograd/checkpoint.h"
+#include "autograd/save_on_cpu.h"
 
 namespace oometer {
 
@@ -50,6 +51,11 @@ void Record::save(const Tensor& tensor) {
   const unsigned slot = node_->saved_count++;
   Context& context = *node_->context;
   if (context.stopped) return;
+  if (context.saves_on != SavesOn::device && !context.frame) {
+    node_->saved[slot] = pack_to_cpu(tensor);
+    node_->on_host = static_cast<std::uint8_t>(node_->on_host | 1U << slot);
+    return;
+  }
   if (StorageRecord* record = context.record(tensor)) record->saved = true;
   if (CheckpointFrame* frame = context.frame) {
     if (frame->recomputing) {

@@ -76,6 +76,7 @@ struct Node {
   ModuleId module = 0;
   DType dtype = DType::float32;
   bool seen = false;          ///< the engine's, while a backward runs
+  std::uint8_t on_host = 0;   ///< a bit a slot: its tensor lies in host memory (save_on_cpu)
   std::uint8_t promised = 0;  ///< a bit a slot: its tensor comes back by recomputation of `frame`
   std::uint64_t sequence_number = 0;
   Context* context = nullptr;

@@ -74,6 +74,8 @@ constexpr Key kKeys[] = {
     {"--ia3-autocast-adapter-dtype", "/training/ia3/autocast_adapter_dtype", Kind::flag,
      "(IA)^3: as --lora-autocast-adapter-dtype"},
     {"--quantization", "/training/quantization", Kind::value, "QLoRA: a BitsAndBytesConfig, as JSON"},
+    {"--save-on-cpu", "/training/save_on_cpu", Kind::text,
+     "none, pageable or pinned: what is saved for backward, in host memory"},
     {"--liger", "/training/liger", Kind::flag, "liger-kernel's kernels, or which, as JSON: {\"swiglu\": false}"},
     {"--loss", "/training/loss", Kind::value, "the output whose mean is the loss, if not the model's own"},
     {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},

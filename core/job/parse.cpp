@@ -42,6 +42,8 @@ constexpr Name<AttentionKind> kAttentions[] = {
 constexpr Name<CheckpointMode> kCheckpointModes[] = {{"none", CheckpointMode::none},
                                                      {"non-reentrant", CheckpointMode::non_reentrant},
                                                      {"reentrant", CheckpointMode::reentrant}};
+constexpr Name<SavesOn> kSavesOn[] = {
+    {"none", SavesOn::device}, {"pageable", SavesOn::pageable}, {"pinned", SavesOn::pinned}};
 constexpr Name<LoraBias> kLoraBiases[] = {
     {"none", LoraBias::none}, {"all", LoraBias::all}, {"lora_only", LoraBias::lora_only}};
 constexpr Name<Strategy> kStrategies[] = {{"none", Strategy::none},
@@ -344,7 +346,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
   return stacks;
 }
 
-CheckpointingConfig read_checkpointing(ConfigReader& training) {
+CheckpointingConfig read_checkpointing(ConfigReader& training, const Runtime& runtime) {
   constexpr const char* kKey = "activation_checkpointing";
   CheckpointingConfig checkpointing;
   if (!training.is_object(kKey)) {
@@ -354,7 +356,12 @@ CheckpointingConfig read_checkpointing(ConfigReader& training) {
   ConfigReader reader = training.object(kKey);
   checkpointing.mode = reader.choice("mode", CheckpointMode::non_reentrant, kCheckpointModes);
   checkpointing.every = reader.integer("every", 1, layer_count);
+  checkpointing.offload = reader.boolean("offload", false);
   checkpointing.segments = read_segments(reader);
+  if (checkpointing.offload && checkpointing.mode == CheckpointMode::none)
+    reader.fail_found("offload", "inconsistent", "nothing is checkpointed: leave it out, or set the mode");
+  if (checkpointing.offload && runtime.transformers < Version{5, 23, 0})
+    reader.fail_found("offload", "not-modelled", "it is modelled as transformers 5.23 has it");
   if (!checkpointing.segments.empty() && checkpointing.every != 1)
     reader.fail_found("every", "inconsistent", "the segments say which blocks: leave one of them out");
   if (!checkpointing.segments.empty() && checkpointing.mode == CheckpointMode::none)
@@ -624,7 +631,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.optimizer = read_optimizer(reader.object("optimizer"));
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, gpu, runtime);
-  training.checkpointing = read_checkpointing(reader);
+  training.checkpointing = read_checkpointing(reader, runtime);
   training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
   training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
@@ -633,6 +640,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   training.liger = read_liger(reader, model, runtime);
+  training.save_on_cpu = reader.choice("save_on_cpu", SavesOn::device, kSavesOn);
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
@@ -921,6 +929,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
       reader.fail_found("strategy", "not-modelled",
                         std::string("gradient accumulation under FSDP2 ") + kNotModelledYet +
                             ": 1 belongs in training.gradient_accumulation_steps");
+    if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)
+      reader.fail_found("strategy", "not-modelled",
+                        std::string("saved tensors in host memory under FSDP ") + kNotModelledYet +
+                            ": none, ddp or deepspeed belongs here, or nothing offloaded");
     if (job.training.liger != LigerConfig{})
       reader.fail_found("strategy", "not-modelled",
                         std::string("Liger's kernels under FSDP ") + kNotModelledYet +
@@ -1163,6 +1175,7 @@ json write_lora(const LoraConfig& lora) {
 json write_checkpointing(const CheckpointingConfig& checkpointing, const std::string& mode) {
   json out = {{"mode", mode}};
   put(out, "every", checkpointing.every, 1);
+  put(out, "offload", checkpointing.offload, false);
   for (const StackSegments& stack : checkpointing.segments) {
     json list = json::array();
     for (const CheckpointSegment& segment : stack.segments) list.push_back({segment.begin, segment.end});
@@ -1213,7 +1226,7 @@ json write_training(const TrainingConfig& training) {
   put_object(out, "optimizer", std::move(optimizer));
   put_name(out, "attention", training.attention, defaults.attention, kAttentions);
   const std::string mode = name_of(training.checkpointing.mode, kCheckpointModes);
-  if (training.checkpointing.every != 1 || !training.checkpointing.segments.empty()) {
+  if (training.checkpointing.every != 1 || training.checkpointing.offload || !training.checkpointing.segments.empty()) {
     out["activation_checkpointing"] = write_checkpointing(training.checkpointing, mode);
   } else {
     put(out, "activation_checkpointing", mode, "none");
@@ -1224,6 +1237,7 @@ json write_training(const TrainingConfig& training) {
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
+  put_name(out, "save_on_cpu", training.save_on_cpu, SavesOn::device, kSavesOn);
   if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
   put(out, "loss", training.loss, "");
   return out;

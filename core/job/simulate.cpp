@@ -58,7 +58,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     const std::unique_ptr<Trainer> trainer =
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
     run_training(context, *model, *trainer, job.training);
-    simulation.host_bytes = trainer->host_bytes();
+    simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
     simulation.refusal = trainer->refusal();
     context.finish();
   }

@@ -577,6 +577,11 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   const Checkpointing mode = checkpointing.mode == CheckpointMode::none        ? Checkpointing::none
                              : checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant
                                                                                : Checkpointing::non_reentrant;
+  // activation_checkpointing_enable(offload=True): save_on_cpu(pin_memory=True) around each checkpoint.
+  const auto run_checkpoint = [&](const Tensor& x, Forward forward) {
+    const Scoped<SavesOn> place(context.saves_on, checkpointing.offload ? SavesOn::pinned : context.saves_on);
+    return checkpoint(mode, x, std::move(forward), nested);
+  };
   if (!checkpointing.segments.empty()) {
     const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
     // A model that takes hidden states out of the middle of a stack ends a region there and begins another.
@@ -594,21 +599,18 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
       }
       std::vector<Forward> forwards;
       for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
-      hidden_states = checkpoint(
-          mode, hidden_states,
-          [forwards = std::move(forwards)](const Tensor& x) {
-            Tensor hidden = forwards.front()(x);
-            for (std::size_t k = 1; k < forwards.size(); ++k) hidden = forwards[k](hidden);
-            return hidden;
-          },
-          nested);
+      hidden_states = run_checkpoint(hidden_states, [forwards = std::move(forwards)](const Tensor& x) {
+        Tensor hidden = forwards.front()(x);
+        for (std::size_t k = 1; k < forwards.size(); ++k) hidden = forwards[k](hidden);
+        return hidden;
+      });
     }
     return hidden_states;
   }
   const auto run_block = [&](std::size_t i, const Tensor& x) {
     const bool is_checkpointed =
         mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
-    return is_checkpointed ? checkpoint(mode, x, block(i), nested) : block(i)(x);
+    return is_checkpointed ? run_checkpoint(x, block(i)) : block(i)(x);
   };
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
     if (starts_[a + 1] - starts_[a] != starts_[b + 1] - starts_[b]) return false;
@@ -619,7 +621,8 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     });
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
-  bool repeats = alike && context.repeats && !context.frame && !context.recomputing && end - begin > 4;
+  bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
+                 !context.frame && !context.recomputing && end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats) {
     const std::span<const Parameter> parameters = parameters_of(begin);

@@ -59,6 +59,9 @@ struct Autocast {
   std::vector<Tensor> weights;  ///< whose copies are in the cache
 };
 
+/// Where autograd's saved tensors go: `with torch.autograd.graph.save_on_cpu(pin_memory=...)`.
+enum class SavesOn : std::uint8_t { device, pageable, pinned };
+
 /// Everything one simulated process has: its log, its objects, and PyTorch's thread-local state. No globals: several
 /// simulations may run side by side. Must outlive every Tensor made in it.
 class Context {
@@ -80,6 +83,9 @@ class Context {
   bool stopped = false;              ///< a recomputation has all it needs: nothing more is allocated until it is left
   CheckpointFrame* frame = nullptr;  ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
   Autocast autocast;
+  SavesOn saves_on = SavesOn::device;
+  std::int64_t saved_on_host = 0;       ///< bytes that this forward has put into host memory
+  std::int64_t most_saved_on_host = 0;  ///< of all forwards
   std::uint8_t stream = kDefaultStream;
   ModuleId module = 0;
   std::uint64_t sequence_number = 0;

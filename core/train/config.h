@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "peft/config.h"
+#include "tensor/context.h"
 #include "trace/dtype.h"
 
 /// What a training step is made of. The job's `training` object turned into values; see the design of the job.
@@ -60,6 +61,7 @@ struct StackSegments {
 struct CheckpointingConfig {
   CheckpointMode mode = CheckpointMode::none;
   std::int64_t every = 1;               ///< transformers 5.23's `every_n_layers`
+  bool offload = false;                 ///< transformers 5.23's: what a region keeps lies in pinned host memory
   std::vector<StackSegments> segments;  ///< if any: these and no others, as a loop of one's own would have it
   /// The model's enable_input_require_grads() is called, as whoever trains adapters has to. Follows from the rest.
   bool input_require_grads = false;
@@ -114,6 +116,7 @@ struct TrainingConfig {
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
   LigerConfig liger;
+  SavesOn save_on_cpu = SavesOn::device;           ///< around forward and loss
   std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
 

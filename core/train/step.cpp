@@ -117,6 +117,8 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
   {
     ModelOutputs outputs;
     const AutocastRegion region(context, uses_autocast(training.precision));
+    const Scoped<SavesOn> saving(context.saves_on, training.save_on_cpu);
+    context.saved_on_host = 0;
     trainer.before_forward(micro_step == micro_steps);
     if (trainer.refusal()) return;
     outputs = model.forward();

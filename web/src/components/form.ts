@@ -31,6 +31,7 @@ export interface Listed {
 const MORE: FieldKey[] = [
   'checkpointing',
   'ckptevery',
+  'saved',
   'liger',
   'adapters',
   'rank',

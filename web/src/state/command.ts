@@ -16,6 +16,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/attention', '--attention'],
   ['/training/activation_checkpointing', '--activation-checkpointing'],
   ['/training/quantization', '--quantization'],
+  ['/training/save_on_cpu', '--save-on-cpu'],
   ['/training/liger', '--liger'],
   ['/training/gradient_accumulation_steps', '--gradient-accumulation-steps'],
   ['/training/max_grad_norm', '--max-grad-norm'],

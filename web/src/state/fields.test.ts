@@ -73,6 +73,15 @@ describe('toJob', () => {
     expect(fieldAt('/training/activation_checkpointing/every')?.key).toBe('ckptevery');
   });
 
+  it('says where what is saved lies', () => {
+    const training = (setup: Partial<typeof START>): unknown => toJob({ ...START, ...setup }, llava).training;
+    expect(training({ saved: 'checkpoints' })).toMatchObject({
+      activation_checkpointing: { mode: 'non-reentrant', offload: true },
+    });
+    expect(training({ saved: 'pinned' })).toMatchObject({ save_on_cpu: 'pinned' });
+    expect(training({})).not.toHaveProperty('save_on_cpu');
+  });
+
   it('spells out bitsandbytes’ optimizers', () => {
     const optimizer = (impl: string): unknown => toJob({ ...START, impl }, llava).training?.optimizer;
     expect(optimizer('bnb-8bit')).toEqual({ name: 'adamw', implementation: 'bnb-8bit' });

@@ -20,6 +20,7 @@ export type FieldKey =
   | 'attention'
   | 'checkpointing'
   | 'ckptevery'
+  | 'saved'
   | 'liger'
   | 'adapters'
   | 'rank'
@@ -146,6 +147,22 @@ export const FIELDS: readonly Field[] = [
     ),
     pointers: ['/training/activation_checkpointing/every'],
     applies: (_, { checkpointing }) => checkpointing !== 'none',
+  },
+  {
+    key: 'saved',
+    label: 'Saved for backward',
+    hint: 'Where what the forward pass keeps for the backward pass lies meanwhile.',
+    kind: 'choice',
+    choices: choices(
+      ['gpu', 'On the GPU', 'PyTorch’s default.'],
+      [
+        'checkpoints',
+        'Checkpoints on the host',
+        'transformers’ offload: each checkpointed block’s input in pinned memory.',
+      ],
+      ['pinned', 'All on the host', 'save_on_cpu, pinned: activations and the weights that autograd keeps; slow.'],
+    ),
+    pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
   },
   {
     key: 'liger',
@@ -464,6 +481,7 @@ export const START: Readonly<Setup> = {
   images: '1',
   checkpointing: 'non-reentrant',
   ckptevery: '1',
+  saved: 'gpu',
   liger: 'off',
   adapters: 'none',
   rank: '128',
@@ -540,6 +558,15 @@ function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unkno
     ...(ddpgraph === 'static' ? { static_graph: true } : {}),
     ...(ddpcap === START.ddpcap ? {} : { bucket_cap_mb: number(ddpcap) }),
   };
+}
+
+/** transformers’ own word where it says all. */
+function checkpointing({ checkpointing: mode, ckptevery, saved }: Setup): unknown {
+  const options = {
+    ...(ckptevery === '1' ? {} : { every: number(ckptevery) }),
+    ...(saved === 'checkpoints' ? { offload: true } : {}),
+  };
+  return mode === 'none' || Object.keys(options).length === 0 ? mode : { mode, ...options };
 }
 
 const LIGER: Readonly<Record<string, unknown>> = {
@@ -619,10 +646,8 @@ export function toJob(setup: Setup, model: Model): Job {
         ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
       },
       attention: setup.attention,
-      activation_checkpointing:
-        setup.ckptevery === '1' || !means('ckptevery')
-          ? setup.checkpointing
-          : { mode: setup.checkpointing, every: number(setup.ckptevery) },
+      activation_checkpointing: checkpointing(setup),
+      ...(setup.saved === 'pinned' ? { save_on_cpu: 'pinned' } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: LIGER[setup.liger] }),
       ...adapters(setup, model),
