@@ -9,10 +9,11 @@ namespace oometer {
 namespace {
 
 /// How far a real device's reserved bytes lie from the replay's, in thousandths. The order of the addresses that its
-/// driver gives is not ours: in thirteen runs on a Tesla T4 (torch 2.14, models of 0.1 to 1.7 billion parameters)
-/// the device had 3.2 % less to 7.2 % more, with peak allocated equal to 0.001 % in eleven.
-constexpr std::int64_t kReservedBelow = 35;
-constexpr std::int64_t kReservedAbove = 75;
+/// driver gives is not ours: in twenty runs on a Tesla T4 (LoRA, torch 2.10 and 2.14, tests/measured/fitcheck.jsonl)
+/// the device had 5.2 % less to 9.8 % more, with peak allocated equal to 0.06 %. Of the QLoRA runs there, which this
+/// range was not made from, all but one lie inside.
+constexpr std::int64_t kReservedBelow = 55;
+constexpr std::int64_t kReservedAbove = 100;
 /// One expandable segment a stream has no order of addresses to differ in; what is left is what was not measured.
 constexpr std::int64_t kExpandableReserved = 15;
 /// Code that was read only: PyTorch's or a framework's behaviour may have been misread.
@@ -158,9 +159,9 @@ void judge(Report& report, const Replay& unlimited, const Outcome& limited, cons
     report.basis = "allocated to the byte in PyTorch's own allocator; reserved within 1.5 % (expandable segments)";
   } else {
     report.basis =
-        "allocated to the byte in PyTorch's own allocator; reserved from 3.5 % less to 7.5 % more, as real devices' "
+        "allocated to the byte in PyTorch's own allocator; reserved from 5.5 % less to 10 % more, as real devices' "
         "order "
-        "of addresses made it in 13 runs";
+        "of addresses made it in 20 runs";
   }
   if (report.outside_allocator > 0) report.basis += "; and the spread of what lies outside the allocator";
 
