@@ -4,7 +4,7 @@
 
 Writes single_gpu.jsonl, zero2.jsonl, distributed.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the
 traces, real_ranks.jsonl from those of --ranks (NAME.spec.json with NAME.peaks.json, as real_trace.py and rank_trace.py write them). --peaks: the oracle's cases as
-real_trace.py --peaks measures them (NAME.json), which go into single_gpu.jsonl. tests/reference/README.md has the fields.
+real_trace.py or rank_trace.py --peaks measures them (NAME.json), which go along as "real". tests/reference/README.md has the fields.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def single_gpu(oracle: Path, peaks: Path | None) -> Iterator[dict[str, Any]]:
         yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
 
 
-def ranks(oracle: Path, names: str) -> Iterator[dict[str, Any]]:
+def ranks(oracle: Path, names: str, peaks: Path | None) -> Iterator[dict[str, Any]]:
     for path in sorted((oracle / "distributed" / "cases").glob(f"{names}*.json")):
         case = json.loads(path.read_text())
         result, truth = case.get("result"), {}
@@ -97,6 +97,8 @@ def ranks(oracle: Path, names: str) -> Iterator[dict[str, Any]]:
                 for row in result["iterations"]
             ]
             truth |= {"parameters": result["n_params"], "trainable": result["n_trainable"], "retries": result["num_alloc_retries"]}
+        if peaks and (peaks / path.name).exists():
+            truth["real"] = by_phase(json.loads((peaks / path.name).read_text()))
         yield {"name": path.stem, "job": job_of(case["spec"], oracle), "truth": truth}
 
 
@@ -160,8 +162,8 @@ def main() -> None:
     given = arguments.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle, given.peaks))
-    write_lines(OUT / "zero2.jsonl", ranks(given.oracle, "A"))
-    write_lines(OUT / "distributed.jsonl", ranks(given.oracle, "[BC]"))
+    write_lines(OUT / "zero2.jsonl", ranks(given.oracle, "A", given.peaks))
+    write_lines(OUT / "distributed.jsonl", ranks(given.oracle, "[BC]", given.peaks))
     entries = [json.dumps(layer, separators=(",", ":")) for layer in layers(given.oracle)]
     (OUT / "layers.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")
     if given.traces:

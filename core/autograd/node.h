@@ -154,7 +154,8 @@ class Backward {
   }
   DType input_dtype(unsigned i) const {
     const Edge& edge = node.edges[i];
-    return edge.function->variable ? edge.function->variable->dtype : edge.function->metadata[edge.input_nr].dtype;
+    if (const TensorImpl* leaf = edge.function->variable) return leaf->grad_dtype.value_or(leaf->dtype);
+    return edge.function->metadata[edge.input_nr].dtype;
   }
   void give(unsigned i, Tensor gradient) { results[i] = std::move(gradient); }
 

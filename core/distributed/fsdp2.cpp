@@ -53,6 +53,11 @@ FullyShard::~FullyShard() {
 
 DType FullyShard::gathered_dtype(const Shard& shard) const { return config_.param_dtype.value_or(shard.local.dtype()); }
 
+/// FSDPParam.unsharded_grad_dtype: gradients that wait for others are kept as they will be reduced.
+DType FullyShard::accumulated_dtype(const Shard& shard) const {
+  return config_.reduce_dtype.value_or(shard.local.dtype());
+}
+
 // --- initialisation --------------------------------------------------------------------------------------------------
 
 void FullyShard::initialize() {
@@ -87,15 +92,14 @@ void FullyShard::initialize() {
     shard(group);
   }
 
-  std::vector<Parameter> local;
   for (const Parameter& parameter : model_.parameters) {
     const Group& group = groups_[group_of_[wrapped[parameter.module]]];
     const auto same = [&](const Shard& shard) { return shard.full.tensor.get() == parameter.tensor.get(); };
     const auto found = std::find_if(group.shards.begin(), group.shards.end(), same);
-    local.push_back({found->local, parameter.module, parameter.name, parameter.decays});
+    local_.push_back({found->local, parameter.module, parameter.name, parameter.decays});
   }
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
-  for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
+  for (std::vector<Parameter>& group : parameter_groups(local_, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
   context_.blocks = this;
 }
@@ -137,9 +141,14 @@ void FullyShard::unshard(Group& group) {
   if (group.is_unsharded || group.gathered || group.shards.empty()) return;
   const Scoped<std::uint8_t> stream(context_.stream, kCopyInStream);
   const ModuleScope scope(context_, group.module);
-  std::int64_t numel = 0;
-  for (const Shard& shard : group.shards) numel += shard.padded;
+  std::int64_t numel = 0, bytes = 0;
   const DType dtype = gathered_dtype(group.shards.front());
+  bool is_uniform = true;
+  for (const Shard& shard : group.shards) {
+    numel += shard.padded;
+    bytes += checked_product(shard.padded, element_size(gathered_dtype(shard)));
+    is_uniform = is_uniform && gathered_dtype(shard) == dtype;
+  }
   TensorList copies;
   if (config_.cpu_offload) {
     for (const Shard& shard : group.shards) {
@@ -149,7 +158,9 @@ void FullyShard::unshard(Group& group) {
   } else if (dtype != group.shards.front().local.dtype()) {
     copies.push_back(empty(context_, Op::to_copy, {numel}, dtype, Role::parameter));
   }
-  group.gathered = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype, Role::parameter);
+  // Parameters of several dtypes are gathered as bytes.
+  group.gathered = empty(context_, Op::empty, {checked_product(is_uniform ? numel : bytes, world_)},
+                         is_uniform ? dtype : DType::uint8, Role::parameter);
   for (const Shard& shard : group.shards)
     context_.share(group.gathered, shard.full.module, checked_product(shard.padded, world_));
 }
@@ -218,6 +229,13 @@ void FullyShard::pre_backward(Group& group) {
   group.state = State::pre_backward;
   unshard(group);
   wait_for_unshard(group);
+  // _set_unsharded_grad_dtypes: only what others are to be added to is cast when it comes.
+  for (const Shard& shard : group.shards) {
+    const Tensor& full = shard.full.tensor;
+    full->grad_dtype.reset();
+    if (!syncs_ && !full->grad && element_size(accumulated_dtype(shard)) > element_size(full.dtype()))
+      full->grad_dtype = accumulated_dtype(shard);
+  }
   if (group.post_forward_indices.empty()) return;
   const std::size_t index = group.post_forward_indices.back();
   group.post_forward_indices.pop_back();
@@ -227,6 +245,7 @@ void FullyShard::pre_backward(Group& group) {
 /// FSDPParamGroup.post_backward, foreach_reduce.
 void FullyShard::post_backward(Group& group) {
   group.state = State::post_backward;
+  if (!syncs_) return reshard(group);
   TensorList gradients;
   std::vector<Shard*> reduced;
   for (Shard& shard : group.shards) {
@@ -239,7 +258,9 @@ void FullyShard::post_backward(Group& group) {
   reduce_scatter_input_.reset();  // the group before it
   if (gradients.empty()) return;
   const ModuleScope scope(context_, group.module);
-  const DType dtype = config_.reduce_dtype.value_or(gradients.front().dtype());
+  DType dtype = accumulated_dtype(*reduced.front());
+  for (const Shard* shard : reduced)
+    if (element_size(accumulated_dtype(*shard)) > element_size(dtype)) dtype = accumulated_dtype(*shard);
   std::int64_t numel = 0;
   std::vector<std::int64_t> chunks;
   for (const Shard* shard : reduced) {
@@ -275,6 +296,10 @@ Tensor FullyShard::before_block(ModuleId block, Tensor input) {
   const auto found = group_of_.find(block);
   if (found == group_of_.end()) return input;
   Group& group = groups_[found->second];
+  if (config_.param_dtype && input.dtype() != *config_.param_dtype) {  // cast_forward_inputs: the caller keeps its own
+    uncast_ = input;
+    input = to(input, *config_.param_dtype);
+  }
   pre_forward(group);
   return hook(input, &FullyShard::post_backward, group);  // RegisterPostBackwardFunction
 }
@@ -284,10 +309,12 @@ Tensor FullyShard::after_block(ModuleId block, Tensor output) {
   if (found == group_of_.end()) return output;
   Group& group = groups_[found->second];
   post_forward(group);
+  uncast_.reset();
   return hook(output, &FullyShard::pre_backward, group);
 }
 
-void FullyShard::before_forward(bool) {
+void FullyShard::before_forward(bool last_micro_step) {
+  syncs_ = last_micro_step;
   if (config_.param_dtype)  // cast_forward_inputs
     for (Tensor* input : model_.floating_inputs()) {
       batch_.push_back(*input);
@@ -329,6 +356,7 @@ void FullyShard::backward(const Tensor& loss, bool) {
 
 void FullyShard::step() {
   if (config_.cpu_offload) return;  // on the CPU
+  if (training_.max_grad_norm) clip_grad_norm(context_, local_, true);
   optimizer_->step();
   optimizer_->zero_grad();
 }

@@ -56,15 +56,19 @@ class FullyShard final : public Trainer, private BlockListener {
   void post_backward(Group& group);
   Tensor hook(const Tensor& tensor, void (FullyShard::*member)(Group&), Group& group);
   DType gathered_dtype(const Shard& shard) const;
+  DType accumulated_dtype(const Shard& shard) const;
 
   const FsdpConfig& config_;
   std::int64_t world_, rank_, host_bytes_ = 0;
   std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;
-  TensorList batch_;             ///< the inputs before they were cast
-  Tensor all_gather_state_;      ///< of the group gathered last in forward, until the next one's is there
-  Tensor reduce_scatter_input_;  ///< of the group reduced last
+  TensorList batch_;              ///< the inputs before they were cast
+  Tensor uncast_;                 ///< a block's input, likewise
+  Tensor all_gather_state_;       ///< of the group gathered last in forward, until the next one's is there
+  Tensor reduce_scatter_input_;   ///< of the group reduced last
+  std::vector<Parameter> local_;  ///< what the optimizer has
+  bool syncs_ = true;             ///< set_requires_gradient_sync
 };
 
 }  // namespace oometer

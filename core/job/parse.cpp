@@ -891,7 +891,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
         "", "not-modelled",
         std::string("GradScaler under FSDP ") + kNotModelledYet + ": bf16 or amp-bf16 belongs in training.precision");
   }
-  if (first && config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
+  if (config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
     fsdp.fail_found("cpu_offload", "not-modelled",
                     std::string("offloading with NO_SHARD or max_grad_norm ") + kNotModelledYet + ": leave one out");
   fsdp.finish();
@@ -920,15 +920,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   } else if (reader.has("ddp")) {
     reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
   }
-  const bool fsdp2 = config.strategy == Strategy::fsdp2;
-  if (fsdp2 || config.strategy == Strategy::fsdp1) {
+  const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
+  if (fsdp) {
     config.fsdp = read_fsdp(reader.object("fsdp"), job, config.strategy);
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
-    if (fsdp2 && job.training.gradient_accumulation_steps > 1)
-      reader.fail_found("strategy", "not-modelled",
-                        std::string("gradient accumulation under FSDP2 ") + kNotModelledYet +
-                            ": 1 belongs in training.gradient_accumulation_steps");
     if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)
       reader.fail_found("strategy", "not-modelled",
                         std::string("saved tensors in host memory under FSDP ") + kNotModelledYet +
@@ -943,10 +939,6 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
         reader.fail_found("strategy", "not-modelled",
                           std::string("checkpointed regions of several blocks under FSDP ") + kNotModelledYet +
                               ": single blocks belong in training.activation_checkpointing.segments");
-    if (fsdp2 && job.training.max_grad_norm)
-      reader.fail_found(
-          "strategy", "not-modelled",
-          std::string("clipping under FSDP2 ") + kNotModelledYet + ": null belongs in training.max_grad_norm");
   } else if (reader.has("fsdp")) {
     reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
   }
@@ -956,10 +948,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
-  if (job.training.quantization && (deepspeed || fsdp2 || config.strategy == Strategy::fsdp1))
+  if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       std::string("quantised weights under it ") + kNotModelledYet + ": none or ddp belongs here");
-  if (job.training.optimizer.is_bitsandbytes() && (deepspeed || config.strategy == Strategy::fsdp2))
+  if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       std::string("bitsandbytes' optimizers on sharded parameters ") + kNotModelledYet +
                           ": none or ddp belongs here, or an implementation of torch's");

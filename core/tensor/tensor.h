@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "tensor/op.h"
 #include "tensor/pool.h"
@@ -72,6 +73,7 @@ struct TensorImpl {
   std::uint16_t output_nr = 0;  ///< which output of grad_fn it is
   DType dtype = DType::float32;
   bool leaf_requires_grad = false;
+  std::optional<DType> grad_dtype;  ///< a leaf's: what its gradient is cast to; none: its own
 };
 
 inline const Shape& Tensor::sizes() const { return get()->sizes; }

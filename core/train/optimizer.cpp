@@ -147,7 +147,7 @@ std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>&
   return groups;
 }
 
-void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) {
+void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded) {
   const NoGrad no_grad(context);
   TensorList norms;
   for (const std::vector<Parameter>& group : foreach_groups(parameters)) {
@@ -166,6 +166,12 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters) 
   {
     const DType dtype = norms.front().dtype() == norms.back().dtype() ? norms.front().dtype() : DType::float32;
     const Tensor stacked = empty(context, Op::stack, {static_cast<std::int64_t>(norms.size())}, dtype);
+    Tensor reduced;
+    if (are_sharded) {
+      // _NormPartial (torch/distributed/tensor/_ops/_math_ops.py): the p-th powers are summed, out of place.
+      const Tensor powers = empty_like(Op::pow, stacked), sums = empty_like(Op::clone, powers);
+      reduced = empty_like(Op::pow, sums);
+    }
     total = empty(context, Op::linalg_vector_norm, {}, dtype);
     norms.clear();
   }

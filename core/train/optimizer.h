@@ -63,7 +63,8 @@ std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter
 /// in a std::unordered_map, which libstdc++ reads from its newest entry).
 std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>& parameters);
 
-/// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach: one scalar a gradient, no copy of any.
-void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters);
+/// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach: one scalar a gradient, no copy of any. `are_sharded`:
+/// the gradients are DTensors, so that their norms are summed over the ranks.
+void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded = false);
 
 }  // namespace oometer

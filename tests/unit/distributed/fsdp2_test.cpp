@@ -88,6 +88,29 @@ TEST_CASE("The last rank of a number that does not divide has fewer rows and as 
         alive_at(first, Role::optimizer_state, PhaseName::forward, 2));
 }
 
+TEST_CASE("Without synchronization whole gradients wait, in the dtype that they will be reduced in", "[distributed]") {
+  const Log log = run_log(tiny_llama(kFp32 + R"(, "gradient_accumulation_steps": 2)", fsdp2(8, R"("mp": true)")));
+  const std::size_t second = 3;  // init, forward, backward, forward
+  REQUIRE(log.phases[second].name == PhaseName::forward);
+  std::int64_t bytes = 0;
+  for (const StorageRecord& storage : log.storages)
+    if (storage.role == Role::gradient && storage.alloc_event < log.phases[second].first_event &&
+        storage.free_event >= log.phases[second].first_event) {
+      CHECK(storage.dtype == DType::float32);
+      bytes += storage.bytes;
+    }
+  CHECK(bytes == 4 * shard_elements(1));
+}
+
+TEST_CASE("Adapters of another dtype are gathered with their block", "[distributed]") {
+  const std::string lora = R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})";
+  const Log log = run_log(tiny_llama(kBf16 + lora, fsdp2(2)));
+  std::size_t as_bytes = 0;
+  for (const StorageRecord& storage : log.storages)
+    as_bytes += storage.role == Role::parameter && storage.dtype == DType::uint8;
+  CHECK(as_bytes == 2 * 2 * 2);  // blocks, forward and backward, iterations
+}
+
 TEST_CASE("Every gathered block is let go, under checkpointing too, and every free has its allocation",
           "[distributed]") {
   const std::string checkpointing =

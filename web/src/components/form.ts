@@ -45,6 +45,7 @@ const MORE: FieldKey[] = [
   'ddpcap',
   'fsdpmp',
   'fsdpreshard',
+  'fsdpparams',
   'fsdpoffload',
   'precision',
   'optimizer',

@@ -34,6 +34,7 @@ export type FieldKey =
   | 'ddpcap'
   | 'fsdpmp'
   | 'fsdpreshard'
+  | 'fsdpparams'
   | 'fsdpoffload'
   | 'accumulate'
   | 'clip'
@@ -79,7 +80,8 @@ const choices = (...rows: [value: string, label: string, about: string][]): Choi
 const versions = (...names: string[]): Choice[] =>
   choices(...names.map((name): [string, string, string] => [name, name, '']));
 
-const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp2';
+const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1' || parallel === 'fsdp2';
+const usesFsdp1 = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1';
 const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
 
 export const FIELDS: readonly Field[] = [
@@ -268,6 +270,11 @@ export const FIELDS: readonly Field[] = [
         'Each GPU has its own samples; gradients and optimizer states are spread over all.',
       ],
       [
+        'fsdp1',
+        'FSDP1',
+        'As FSDP2, with each block’s weights in one flat parameter; one that is partly trained has whole gradients.',
+      ],
+      [
         'fsdp2',
         'FSDP2',
         'Weights, gradients and optimizer states are spread over all; each block is gathered as it runs.',
@@ -313,7 +320,7 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'fsdpmp',
     label: 'FSDP precision',
-    hint: 'A MixedPrecisionPolicy for gathered parameters and reduced gradients; it wants fp32 weights.',
+    hint: 'Mixed precision for gathered parameters and reduced gradients; it wants fp32 weights.',
     kind: 'choice',
     choices: choices(
       ['off', 'The weights’ own', 'Everything in the precision above.'],
@@ -329,10 +336,22 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(
       ['on', 'Shard again', 'They are gathered twice a step: the least memory.'],
-      ['off', 'Keep gathered', 'reshard_after_forward=False: all of them stay until backward.'],
+      ['off', 'Keep gathered', 'FSDP1’s SHARD_GRAD_OP, FSDP2’s reshard_after_forward=False: all stay until backward.'],
     ),
     pointers: ['/parallel/fsdp'],
     applies: usesFsdp,
+  },
+  {
+    key: 'fsdpparams',
+    label: 'FSDP1 parameters',
+    hint: 'What the optimizer sees: it decides whether trained and frozen weights may share a block.',
+    kind: 'choice',
+    choices: choices(
+      ['original', 'Original', 'use_orig_params, accelerate’s default: a part of each weight.'],
+      ['flat', 'Flat', 'One flat parameter a block, all trained or all frozen.'],
+    ),
+    pointers: ['/parallel/fsdp/use_orig_params'],
+    applies: usesFsdp1,
   },
   {
     key: 'fsdpoffload',
@@ -341,7 +360,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(
       ['off', 'On the GPU', 'Shards, gradients and optimizer states stay.'],
-      ['cpu', 'In host memory', 'CPUOffloadPolicy: only what runs is on the GPU; much slower.'],
+      ['cpu', 'In host memory', 'Only what runs is on the GPU; much slower.'],
     ),
     pointers: ['/parallel/fsdp/cpu_offload'],
     applies: usesFsdp,
@@ -495,6 +514,7 @@ export const START: Readonly<Setup> = {
   ddpcap: '25',
   fsdpmp: 'off',
   fsdpreshard: 'on',
+  fsdpparams: 'original',
   fsdpoffload: 'off',
   precision: 'bf16',
   optimizer: 'adamw',
@@ -550,6 +570,21 @@ export function unreadable(setup: Setup, model: Traits): { field: Field; message
 }
 
 /** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
+/** The two versions name the same choice otherwise. */
+function fsdpOptions({ parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpoffload }: Setup): Record<string, unknown> {
+  const first = parallel === 'fsdp1';
+  return {
+    mp: fsdpmp === 'on',
+    cpu_offload: fsdpoffload === 'cpu',
+    ...(first
+      ? {
+          sharding: fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
+          use_orig_params: fsdpparams === 'original',
+        }
+      : { reshard_after_forward: fsdpreshard === 'on' }),
+  };
+}
+
 function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unknown> {
   return {
     ...(ddpviews.endsWith('views') ? { gradient_as_bucket_view: true } : {}),
@@ -658,15 +693,7 @@ export function toJob(setup: Setup, model: Model): Job {
       strategy: zero ? 'deepspeed' : setup.parallel,
       ...(zero ? { zero_stage: Number(zero[1]) } : {}),
       ...(setup.parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
-      ...(setup.parallel === 'fsdp2'
-        ? {
-            fsdp: {
-              mp: setup.fsdpmp === 'on',
-              reshard_after_forward: setup.fsdpreshard === 'on',
-              cpu_offload: setup.fsdpoffload === 'cpu',
-            },
-          }
-        : {}),
+      ...(setup.parallel === 'fsdp1' || setup.parallel === 'fsdp2' ? { fsdp: fsdpOptions(setup) } : {}),
       data: number(setup.gpus),
     },
     gpu: { name: setup.gpu },
