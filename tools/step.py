@@ -256,7 +256,8 @@ def ctypes_value(torch: Any, tensor: Any) -> Any:
 # ---------------------------------------------------------------------------------------------- model, batch, optimizer, step
 
 
-def build_model(spec: Spec, device: str = "cuda") -> Any:
+def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:
+    """`inside`: what the model itself is made in, but not its adapters."""
     import torch
     import transformers
 
@@ -272,7 +273,7 @@ def build_model(spec: Spec, device: str = "cuda") -> Any:
     base = transformers.PreTrainedModel
     initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
     try:
-        with torch.device(device):
+        with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=train.get("attn", "sdpa"), dtype=dtype)
     finally:

@@ -61,10 +61,11 @@ void Record::save(const Tensor& tensor) {
     if (frame->recomputing) {
       // _recomputation_hook: the frame keeps the tensor, for nodes that are still there, and so does this inner graph,
       // which is never run.
-      node_->saved[slot] = detach(tensor);
+      const Tensor kept = tensor.requires_grad() ? detach(tensor) : tensor;
+      node_->saved[slot] = kept;
       const bool forgotten =
           frame->recomputed_count < frame->forgotten.size() && frame->forgotten[frame->recomputed_count];
-      frame->tensors.push_back(forgotten ? Tensor() : detach(tensor));
+      frame->tensors.push_back(forgotten ? Tensor() : kept);
       if (++frame->recomputed_count == frame->packed) context.stopped = context.behaviours.checkpoint_early_stop;
     } else {
       node_->frame = Handle<CheckpointFrame>(frame);
@@ -91,6 +92,20 @@ Tensor Record::output(Tensor tensor) {
   tensor->output_nr = node_->outputs++;
   node_->metadata.push_back({tensor.sizes(), tensor.dtype()});
   return tensor;
+}
+
+// Here, as tensor/ knows nothing of nodes.
+Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result) {
+  const BackwardFunction run = [](Backward& b) {
+    const auto of = static_cast<ModuleId>(b.node.integers[0]);
+    b.node.integers[1] != 0 ? b.context.modules->before_backward(of) : b.context.modules->after_backward(of);
+    b.give(0, std::move(b.grads[0]));
+  };
+  Record record(Op::none, run, {&tensor});
+  if (!record) return tensor;
+  record->integers[0] = module;
+  record->integers[1] = is_result;
+  return record.output(detach(tensor));
 }
 
 }  // namespace oometer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 namespace oometer {
 
 enum class Strategy : std::uint8_t { none, ddp, deepspeed, fsdp1, fsdp2 };
+
+/// Where DeepSpeed keeps what it offloads.
+enum class OffloadDevice : std::uint8_t { none, cpu, nvme };
 
 /// A DeepSpeed configuration with every "auto" resolved as transformers does (integrations/deepspeed.py,
 /// trainer_config_process and trainer_config_finalize, 5.23). Sizes are elements, as DeepSpeed counts them; defaults
@@ -23,6 +27,16 @@ struct DeepSpeedConfig {
   bool contiguous_gradients = true;
   bool reduce_scatter = true;
   bool round_robin_gradients = false;
+  // Stage 3 only.
+  std::int64_t prefetch_bucket_size = 50'000'000;
+  std::int64_t param_persistence_threshold = 100'000;
+  std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t max_reuse_distance = 1'000'000'000;
+  bool allgather_sequential = false;
+  bool memory_efficient_linear = true;
+  OffloadDevice offload_optimizer = OffloadDevice::none;
+  OffloadDevice offload_param = OffloadDevice::none;
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
 
   bool operator==(const DeepSpeedConfig&) const = default;

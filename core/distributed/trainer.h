@@ -3,13 +3,16 @@
 #include <memory>
 
 #include "distributed/config.h"
+#include "distributed/zero_init.h"
 #include "train/step.h"
 
 namespace oometer {
 
 /// The trainer that a parallel configuration asks for. `usable_bytes` is what the device gives to this process:
-/// DeepSpeed asks for it at initialisation. Strategies that are not modelled yet were refused by the job's validation.
+/// DeepSpeed asks for it at initialisation. `parameters` are those that a ZeroInit has cut. Strategies that are not
+/// modelled yet were refused by the job's validation.
 std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training,
-                                      const ParallelConfig& parallel, std::int64_t usable_bytes);
+                                      const ParallelConfig& parallel, std::int64_t usable_bytes,
+                                      std::vector<ZeroParameter> parameters = {});
 
 }  // namespace oometer

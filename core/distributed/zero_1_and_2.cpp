@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -11,23 +10,6 @@ namespace {
 
 constexpr std::uint8_t kReductionStream = 1;
 constexpr ModuleId kModel = 0;
-
-/// One element on the device.
-Tensor scalar(Context& context, Op op, DType dtype) { return empty(context, op, {}, dtype); }
-
-/// torch.isfinite(x): (x == x) * (x.abs() != inf).
-Tensor is_finite(const Tensor& x) {
-  const Tensor magnitude = empty_like(Op::abs, x);
-  const Tensor not_infinite = empty_like(Op::ne, x, DType::boolean);
-  const Tensor not_nan = empty_like(Op::eq, x, DType::boolean);
-  return empty_like(Op::mul, x, DType::boolean);
-}
-
-/// torch.isinf(x): x.abs() == inf.
-Tensor is_infinite(const Tensor& x) {
-  const Tensor magnitude = empty_like(Op::abs, x);
-  return empty_like(Op::eq, x, DType::boolean);
-}
 
 }  // namespace
 
@@ -38,13 +20,10 @@ void DeepSpeedZeroOptimizer::GradientList::release() {
 
 DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, const TrainingConfig& training,
                                                const ParallelConfig& parallel, std::int64_t usable_bytes)
-    : Trainer(context, model, training),
-      config_(parallel.deepspeed),
+    : DeepSpeedTrainer(context, model, training, parallel),
       partitions_gradients_(config_.zero_stage == 2),
-      world_(parallel.world_size()),
       usable_bytes_(usable_bytes),
-      wanted_rank_(parallel.rank),
-      dtype_(weight_dtype(training.precision)) {
+      wanted_rank_(parallel.rank) {
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
   if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
     config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
@@ -152,39 +131,6 @@ void DeepSpeedZeroOptimizer::initialize_optimizer_states() {
 }
 
 // --- backward --------------------------------------------------------------------------------------------------------
-
-void DeepSpeedZeroOptimizer::backward(const Tensor& loss, bool last_micro_step) {
-  last_micro_step_ = last_micro_step;
-  const Behaviours& b = context_.behaviours;
-  if (b.zero_buckets_at_first_gradient) {
-    // DeepSpeedEngine.backward (0.19.8): the loss is divided by the accumulation steps, be it by 1, and scaled.
-    const Tensor divided = div_scalar(loss);
-    const Tensor as_float = to(divided, DType::float32);
-    Tensor scaled = mul_scalar(as_float);
-    autograd::backward(scaled);
-    epilogue(last_micro_step);
-    scaled.reset();
-    return;
-  }
-  // _scale_loss_by_gas
-  Tensor own = loss;
-  if (training_.gradient_accumulation_steps > 1) {
-    const Tensor as_float = to(loss, DType::float32);
-    own = div_scalar(as_float);
-  }
-  Tensor mean = mean_all(own);
-  if (b.deepspeed_keeps_losses)  // the mean is a local name of engine.backward until it returns
-    losses_ = losses_ ? pointwise(Op::add, {&losses_, &mean}, mean.dtype()) : detach(mean);
-  else
-    mean.reset();
-  allocate_buckets();
-  {
-    const Tensor as_float = to(own, DType::float32);
-    const Tensor scaled = mul_scalar(as_float);
-    autograd::backward(scaled);
-  }
-  epilogue(last_micro_step);
-}
 
 /// setup_buckets. With overlap_comm there are two: one fills while the other is reduced.
 void DeepSpeedZeroOptimizer::allocate_buckets() {
@@ -353,7 +299,7 @@ DeepSpeedZeroOptimizer::GradientList DeepSpeedZeroOptimizer::flat_partition(cons
 }
 
 /// independent_gradient_partition_epilogue, then the parameters' gradients are let go.
-void DeepSpeedZeroOptimizer::epilogue(bool last_micro_step) {
+void DeepSpeedZeroOptimizer::backward_epilogue(bool last_micro_step) {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
   if (!partitions_gradients_ && !last_micro_step) return;
@@ -507,43 +453,10 @@ Tensor DeepSpeedZeroOptimizer::group_norm(const Group& group) {
 
 /// scaled_global_norm. Null where it is a number on the host.
 Tensor DeepSpeedZeroOptimizer::global_norm() {
-  const Behaviours& b = context_.behaviours;
   TensorList norms;
   for (const Group& group : groups_) norms.push_back(group_norm(group));
-  if (b.zero_norm_on_host) return {};
-  Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float32);
-  if (!b.zero_checks_overflow_always) {
-    Tensor norm = scalar(context_, Op::linalg_vector_norm, DType::float32);
-    stacked.reset();
-    norms.clear();
-    return norm;
-  }
-  // utils.py, combine_grad_norm_groups (0.19.8)
-  Tensor finite = is_finite(stacked);
-  Tensor not_finite = empty_like(Op::logical_not, finite);
-  finite.reset();
-  Tensor negative = empty_like(Op::le, stacked, DType::boolean);
-  Tensor either = empty_like(Op::add, negative);
-  not_finite.reset();
-  negative.reset();
-  const Tensor any = scalar(context_, Op::all, DType::boolean);
-  either.reset();
-  const Tensor combined = scalar(context_, Op::linalg_vector_norm, DType::float32);
-  const Tensor infinity = scalar(context_, Op::fill, DType::float32);
-  return scalar(context_, Op::where, DType::float32);
-}
-
-/// unscale_and_clip_grads: scalars; the gradient itself is scaled in place.
-void DeepSpeedZeroOptimizer::clip(const Tensor& norm) {
-  if (!norm || (config_.gradient_clipping <= 0 && !context_.behaviours.deepspeed_clips_by_default)) return;
-  const auto next = [&](Op op) { return scalar(context_, op, DType::float32); };
-  Tensor coefficient = next(Op::div);
-  coefficient = next(Op::add);
-  coefficient = next(Op::div);
-  coefficient = next(Op::clamp);
-  const Tensor combined = next(Op::mul);
-  Tensor inverse = next(Op::reciprocal);
-  inverse = next(Op::mul);
+  if (context_.behaviours.zero_norm_on_host) return {};
+  return combine_norms(norms);
 }
 
 void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
@@ -556,7 +469,7 @@ void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
   context_.set_role(group.master->grad, Role::gradient, kModel);
   flat.reset();
   group.averaged.release();
-  clip(norm);
+  unscale_and_clip(norm);
   optimizer_->step_group(index);
   group.master->grad.reset();
 }

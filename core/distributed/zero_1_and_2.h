@@ -5,27 +5,24 @@
 #include <unordered_map>
 #include <vector>
 
-#include "distributed/config.h"
+#include "distributed/deepspeed.h"
 #include "distributed/partition.h"
 #include "tensor/tensor_list.h"
-#include "train/step.h"
 
 namespace oometer {
 
 /// Training under DeepSpeed ZeRO stage 1 or 2: what DeepSpeedZeroOptimizer (runtime/zero/stage_1_and_2.py; 0.12.6,
 /// 0.14.4 and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. The collectives
 /// themselves work in place: nothing else of them is in PyTorch's allocator.
-class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
+class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientListener {
  public:
   DeepSpeedZeroOptimizer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel,
                          std::int64_t usable_bytes);
   ~DeepSpeedZeroOptimizer() override;
 
   void initialize() override;
-  void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
   std::optional<std::vector<Tensor*>> left_by_backward() override;
-  bool divides_loss() const override { return false; }
 
   std::int64_t rank() const { return rank_; }
 
@@ -61,12 +58,13 @@ class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
   void initialize_optimizer_states();
 
   // backward
+  void backward_prologue() override { allocate_buckets(); }
+  void backward_epilogue(bool last_micro_step) override;
   void allocate_buckets();
   void average(const Tensor& bucket);
   void reduce_bucket();
   void clear_reduced();
   void keep_gradient(const Place& place);
-  void epilogue(bool last_micro_step);
   GradientList flat_partition(const Group& group, const TensorList& gradients);
   TensorList partition_gradients(const Group& group);
 
@@ -74,17 +72,14 @@ class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
   void check_overflow();
   Tensor group_norm(const Group& group);
   Tensor global_norm();
-  void clip(const Tensor& norm);
   void step_group(std::size_t index, const Tensor& norm);
 
   std::uint8_t reduction_stream() const;
   Parameter& parameter(const Place& place) { return groups_[place.group].parameters[place.index]; }
 
-  DeepSpeedConfig config_;
   bool partitions_gradients_;  ///< stage 2
-  std::int64_t world_, usable_bytes_, rank_ = 0;
+  std::int64_t usable_bytes_, rank_ = 0;
   std::optional<std::int64_t> wanted_rank_;
-  DType dtype_;
   std::vector<Group> groups_;
   std::unordered_map<const TensorImpl*, Place> places_;
 
@@ -94,11 +89,8 @@ class DeepSpeedZeroOptimizer final : public Trainer, private GradientListener {
   std::int64_t bucket_elements_ = 0;
   std::vector<Place> bucket_places_;
   std::vector<Place> reduced_;  ///< previous_reduced_grads
-  bool last_micro_step_ = true;
-  bool extra_large_ = false;  ///< it holds one gradient larger than itself
+  bool extra_large_ = false;    ///< it holds one gradient larger than itself
   Tensor grads_in_partition_;
-
-  Tensor losses_, global_grad_norm_;  ///< the engine's
 };
 
 }  // namespace oometer

@@ -70,7 +70,7 @@ constexpr Range kBatch{1, 1 << 20};
 constexpr Range kLength{1, 1 << 24};
 constexpr Range kReplicas{1, 1 << 16};
 constexpr Range kBucketMegabytes{1, 1 << 20};
-constexpr Range kElements{1, std::int64_t{1} << 40};
+constexpr Range kElements{1, std::int64_t{1} << 40}, kElementsOrNone{0, std::int64_t{1} << 40};
 constexpr Range kUsableBytes{1 << 20, std::int64_t{1} << 44};
 /// No tensor may be larger, so that a sum over any model's tensors fits 64 bits.
 constexpr double kLargestTensor = 0x1p44;
@@ -670,23 +670,42 @@ void match_enabled(ConfigReader& ds, std::string_view block, bool expected) {
   }
 }
 
-void refuse_offload(ConfigReader& zero, std::string_view key) {
+/// `offload_optimizer` or `offload_param`.
+OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime) {
   ConfigReader reader = zero.object(key);
-  if (reader.has("device") && reader.choice<bool>("device", true, {{"none", false}, {"cpu", true}, {"nvme", true}})) {
-    reader.fail_found("device", "not-modelled", std::string("offload ") + kNotModelledYet + ": \"none\" belongs here");
-  }
+  const OffloadDevice device =
+      reader.choice("device", OffloadDevice::none,
+                    {{"none", OffloadDevice::none}, {"cpu", OffloadDevice::cpu}, {"nvme", OffloadDevice::nvme}});
+  const auto refuse = [&](const char* code, const std::string& message) { reader.fail_found("device", code, message); };
+  if (device == OffloadDevice::none) return device;
+  if (key == std::string_view("offload_param") && stage != 3)
+    refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only: \"none\", or stage 3, belongs here");
+  else if (stage != 3)
+    refuse("not-modelled",
+           std::string("offload at stages 1 and 2 ") + kNotModelledYet + ": \"none\", or stage 3, belongs here");
+  else if (device == OffloadDevice::nvme)
+    refuse("not-modelled", std::string("offload to NVMe ") + kNotModelledYet + ": \"none\" or \"cpu\" belongs here");
+  else if (runtime.deepspeed < Version{0, 16, 0})
+    refuse("not-modelled", "offload is modelled for DeepSpeed 0.16 and later: \"none\" belongs here");
+  if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
+    reader.fail_found("ratio", "not-modelled", "Offload++ is known and not modelled yet: 1.0 belongs here");
+  if (reader.boolean("super_offload", false))
+    reader.fail_found("super_offload", "not-modelled", "it is known and not modelled yet: false belongs here");
+  reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
+                 "pipeline_write", "fast_init", "cpuadam_cores_perc"});
+  reader.finish();
+  return device;
 }
 
 void check_stage(ConfigReader& reader, std::string_view key, std::int64_t stage) {
-  if (stage != 1 && stage != 2) {
-    reader.fail_found(key, "not-modelled",
-                      "ZeRO " + std::to_string(stage) + " " + kNotModelledYet + ": 1 or 2 belongs here");
+  if (stage == 0) {
+    reader.fail_found(key, "not-modelled", std::string("ZeRO 0 ") + kNotModelledYet + ": 1, 2 or 3 belongs here");
   }
 }
 
 /// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto".
 DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, const DataConfig& data,
-                               std::int64_t replicas, std::int64_t hidden_size) {
+                               std::int64_t replicas, std::int64_t hidden_size, const Runtime& runtime) {
   DeepSpeedConfig config;
   match_integer(ds, "train_micro_batch_size_per_gpu", data.micro_batch_size);
   match_integer(ds, "gradient_accumulation_steps", training.gradient_accumulation_steps);
@@ -742,12 +761,28 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   }
   config.allgather_bucket_size = zero.integer("allgather_bucket_size", config.allgather_bucket_size, kElements);
   config.sub_group_size = zero.integer("sub_group_size", config.sub_group_size, kElements);
-  config.overlap_comm = zero.has("overlap_comm") && zero.boolean("overlap_comm", false);
+  // overlap_comm_valid: on by default at stage 3.
+  config.overlap_comm = zero.boolean("overlap_comm", config.zero_stage == 3);
+  // HfTrainerDeepSpeedConfig.trainer_config_finalize (transformers 5.23)
+  const auto elements = [&](const char* key, std::int64_t automatic, std::int64_t otherwise) {
+    return zero.is_auto(key) ? automatic : zero.integer(key, otherwise, kElementsOrNone);
+  };
+  config.prefetch_bucket_size =
+      elements("stage3_prefetch_bucket_size", hidden_size * hidden_size * 9 / 10, config.prefetch_bucket_size);
+  config.param_persistence_threshold =
+      elements("stage3_param_persistence_threshold", 10 * hidden_size, config.param_persistence_threshold);
+  config.max_live_parameters = zero.integer("stage3_max_live_parameters", config.max_live_parameters, kElementsOrNone);
+  config.max_reuse_distance = zero.integer("stage3_max_reuse_distance", config.max_reuse_distance, kElementsOrNone);
+  config.model_persistence_threshold =
+      zero.integer("stage3_model_persistence_threshold", config.model_persistence_threshold,
+                   {0, std::numeric_limits<std::int64_t>::max()});
+  config.allgather_sequential = zero.boolean("stage3_allgather_sequential", false);
+  config.memory_efficient_linear = zero.boolean("memory_efficient_linear", true);
   config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
   config.reduce_scatter = zero.boolean("reduce_scatter", true);
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
-  refuse_offload(zero, "offload_optimizer");
-  refuse_offload(zero, "offload_param");
+  config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
+  config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"}) {
     zero.refuse(key, std::string("it ") + kNotModelledYet + ": leave it out");
   }
@@ -762,20 +797,13 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
                "legacy_stage1",
                "load_from_fp32_weights",
                "log_trace_cache_warnings",
-               "memory_efficient_linear",
-               "model_persistence_threshold",
                "override_module_apply",
                "parameter_alignment",
                "pipeline_loading_checkpoint",
                "save_muon_momentum_buffer_in_memory",
-               "stage3_allgather_sequential",
                "stage3_gather_16bit_weights_on_model_save",
                "stage3_gather_fp16_weights_on_model_save",
-               "stage3_max_live_parameters",
-               "stage3_max_reuse_distance",
                "stage3_module_granularity_threshold",
-               "stage3_param_persistence_threshold",
-               "stage3_prefetch_bucket_size",
                "stage3_use_all_reduce_for_fetch_params",
                "use_multi_rank_bucket_allreduce",
                "zero_hpz_partition_size",
@@ -786,12 +814,16 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   return config;
 }
 
-/// LLaVA's scripts/zero2.json (v1.2.2): what `zero_stage` alone means.
+/// LLaVA's scripts/zero2.json and zero3.json (v1.2.2): what `zero_stage` alone means.
 DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
   DeepSpeedConfig config;
   config.zero_stage = stage;
   config.overlap_comm = true;
   config.reduce_bucket_size = hidden_size * hidden_size;
+  if (stage == 3) {
+    config.prefetch_bucket_size = hidden_size * hidden_size * 9 / 10;
+    config.param_persistence_threshold = 10 * hidden_size;
+  }
   return config;
 }
 
@@ -967,7 +999,8 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";
-      config.deepspeed = read_ds_config(reader.object("ds_config"), job.training, job.data, config.data, hidden_size);
+      config.deepspeed =
+          read_ds_config(reader.object("ds_config"), job.training, job.data, config.data, hidden_size, job.runtime);
       if (stage && reader.ok() && *stage != config.deepspeed.zero_stage) {
         reader.fail_found(
             "zero_stage", "inconsistent",
@@ -978,6 +1011,16 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     } else {
       reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
     }
+    // What reads weights of modules that are not called, or keeps weights elsewhere.
+    const TrainingConfig& training = job.training;
+    const bool is_unknown = training.ia3 || (training.lora && training.lora->use_dora) ||
+                            training.liger != LigerConfig{} || training.save_on_cpu != SavesOn::device ||
+                            training.checkpointing.offload || !training.checkpointing.segments.empty();
+    if (config.deepspeed.zero_stage == 3 && is_unknown && reader.ok())
+      reader.fail(
+          reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
+          "found stage 3 with DoRA, (IA)^3, Liger's kernels, chosen checkpoints or saved tensors in host memory, "
+          "which under ZeRO-3 are known and not modelled yet: stage 2, or a job without them, belongs here");
   }
   reader.finish();
   return parallel;

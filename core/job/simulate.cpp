@@ -29,10 +29,15 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                              tuner.get(),
                              quantizer.get()};
   {
+    std::unique_ptr<ZeroInit> zero_init;
+    if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
+      zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
     context.stopped = quantizer != nullptr;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
     context.stopped = false;
     if (quantizer) quantizer->load(model->parameters, model->buffers);
+    std::vector<ZeroParameter> cut;
+    if (zero_init) cut = zero_init->finish();
     simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
     if (simulation.refusal) return simulation;
     apply_components(context.log, model->parameters, job.training.components);
@@ -56,7 +61,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
     }
     const std::unique_ptr<Trainer> trainer =
-        make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes);
+        make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
     run_training(context, *model, *trainer, job.training);
     simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
     simulation.refusal = trainer->refusal();

@@ -52,6 +52,15 @@ class Model {
 
   std::vector<Parameter> parameters;  ///< in the order of construction
   std::vector<Tensor> buffers;        ///< likewise
+  std::vector<Parameter> tied;        ///< parameters that another module has too, and that module
+
+ protected:
+  /// tie_weights: `head`, which was made last, takes the embeddings' weight in place of its own.
+  void tie(Linear& head, const Embedding& embeddings) {
+    head.weight = embeddings.weight;
+    parameters.pop_back();
+    tied.push_back({head.weight, head.module});
+  }
 };
 
 /// Builds the class that a config stands for, on the device.

@@ -28,7 +28,9 @@ Tensor gelu_new(const Tensor& x) {
 
 }  // namespace
 
-Tensor activate(Activation activation, const Tensor& x) {
+namespace {
+
+Tensor forward(Activation activation, const Tensor& x) {
   switch (activation) {
     case Activation::silu:
       return silu(x);
@@ -47,6 +49,13 @@ Tensor activate(Activation activation, const Tensor& x) {
       break;
   }
   return sigmoid(x);
+}
+
+}  // namespace
+
+Tensor activate(Activation activation, const Tensor& x) {
+  ModuleCall call(x.context(), kNever);
+  return call.result(forward(activation, call.argument(x)));
 }
 
 }  // namespace oometer

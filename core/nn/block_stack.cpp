@@ -631,12 +631,17 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     // A listener may keep state of its own, which a repetition would not know.
     const bool heard = context.gradients && context.grad_mode && (trains || hidden_states.requires_grad());
     if (heard && !context.gradients->only_listens) repeats = false;
-    if (context.blocks) repeats = false;
+    if (context.blocks || context.modules) repeats = false;
   }
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     if (context.blocks) hidden_states = context.blocks->before_block(starts_[i], std::move(hidden_states));
-    hidden_states = run_block(i, hidden_states);
+    if (context.modules) {
+      ModuleCall call(context, starts_[i]);
+      hidden_states = call.result(run_block(i, call.argument(hidden_states)));
+    } else {
+      hidden_states = run_block(i, hidden_states);
+    }
     if (context.blocks) hidden_states = context.blocks->after_block(starts_[i], std::move(hidden_states));
   }
   return hidden_states;

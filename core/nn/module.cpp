@@ -42,10 +42,12 @@ Tensor Builder::parameter(const char* name, const Shape& sizes) const {
   Tensor tensor = empty(*context, Op::parameter, sizes, dtype, Role::parameter);
   tensor->leaf_requires_grad = true;
   parameters->push_back({tensor, module, name, !in_norm && std::string_view(name) != "bias"});
+  if (context->construction) context->construction->parameter_made(tensor, module);
   return tensor;
 }
 
 Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
+  if (context->construction) context->construction->module_reached(module);  // its children are through
   const ModuleScope scope(*context, module);
   return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
 }
@@ -67,9 +69,9 @@ Linear::Linear(const Builder& builder_in, std::int64_t in_features, std::int64_t
 Tensor Linear::operator()(const Tensor& x) const { return wrapper ? (*wrapper)(*this, x) : forward(x); }
 
 Tensor Linear::forward(const Tensor& x) const {
-  const ModuleScope scope(x.context(), module);
+  ModuleCall call(x.context(), module);
   if (quantized) return linear_4bit(x, quantized, bias);
-  return linear(x, weight, bias);
+  return call.result(linear(call.argument(x), weight, bias));
 }
 
 Embedding::Embedding(const Builder& builder, std::int64_t count, std::int64_t size) : module(builder.module) {
@@ -77,8 +79,8 @@ Embedding::Embedding(const Builder& builder, std::int64_t count, std::int64_t si
 }
 
 Tensor Embedding::operator()(const Tensor& indices) const {
-  const ModuleScope scope(indices.context(), module);
-  return embedding(weight, indices);
+  ModuleCall call(indices.context(), module);
+  return call.result(embedding(weight, indices));
 }
 
 LayerNorm::LayerNorm(const Builder& builder_in, std::int64_t size) : module(builder_in.module) {
@@ -89,8 +91,8 @@ LayerNorm::LayerNorm(const Builder& builder_in, std::int64_t size) : module(buil
 }
 
 Tensor LayerNorm::operator()(const Tensor& x) const {
-  const ModuleScope scope(x.context(), module);
-  return layer_norm(x, weight, bias);
+  ModuleCall call(x.context(), module);
+  return call.result(layer_norm(call.argument(x), weight, bias));
 }
 
 Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel,
@@ -101,8 +103,8 @@ Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t ou
 }
 
 Tensor Conv2d::operator()(const Tensor& x) const {
-  const ModuleScope scope(x.context(), module);
-  return conv2d(x, weight, bias, weight.size(2));
+  ModuleCall call(x.context(), module);
+  return call.result(conv2d(call.argument(x), weight, bias, weight.size(2)));
 }
 
 }  // namespace oometer

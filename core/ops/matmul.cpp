@@ -88,7 +88,8 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
 
 /// Whether matmul treats [.., n] x [n, m] as one matrix product (LinearAlgebra.cpp, should_fold).
 bool should_fold(const Tensor& a, const Tensor& b) {
-  if (b.requires_grad()) return true;
+  // A view of a weight that trains says so even where grad mode is off.
+  if (b.requires_grad() || (b->base && b->base.requires_grad())) return true;
   for (int i = 0; i < a.ndim() - 2; ++i)
     if (a.strides()[i] != a.strides()[i + 1] * a.size(i + 1)) return false;
   return true;
@@ -173,8 +174,45 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
   return unsafe_view(bmm(first, second), batch);
 }
 
+// deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3: it holds the weight itself, not a view of what may be
+// let go, and its input and bias whether they are needed or not. A Python function: it saves when it is done.
+static Tensor linear_for_zero_stage_3(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const BackwardFunction backward = [](Backward& b) {
+    const Tensor grad = b.grad(), input = b.saved(0);
+    Tensor grad_input, grad_weight;
+    if (b.wants(0)) grad_input = matmul(grad, b.saved(1));
+    if (b.wants(1)) {
+      const Tensor rows = reshape(grad, {leading(grad.sizes(), 1), grad.size(-1)});
+      grad_weight = matmul(transpose(rows, 0, 1), reshape(input, {leading(input.sizes(), 1), input.size(-1)}));
+    }
+    if (b.wants(2)) {
+      std::vector<int> dims;
+      for (int i = 0; i + 1 < grad.ndim(); ++i) dims.push_back(i);
+      b.give(2, sum(grad, dims, false));
+    }
+    b.give(0, std::move(grad_input));
+    b.give(1, std::move(grad_weight));
+  };
+  Record record(Op::none, backward, {&x, &weight, &bias});
+  Tensor output;
+  {
+    const NoGrad no_grad(x.context());
+    if (bias && x.ndim() == 2) {
+      output = addmm(bias, x, transpose(weight, 0, 1));
+    } else {
+      output = matmul(x, transpose(weight, 0, 1));
+      if (bias) add_(output, bias);
+    }
+  }
+  record.save(x);
+  record.save(weight);
+  if (bias) record.save(bias);
+  return record.output(std::move(output));
+}
+
 // ATen/native/Linear.cpp, linear.
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
+  if (x_in.context().zero_3_linear) return linear_for_zero_stage_3(x_in, weight_in, bias_in);
   const Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
   if (bias && x.ndim() == 2) return addmm(bias, x, transpose(weight, 0, 1));
   if (bias && x.is_contiguous()) {

@@ -40,6 +40,7 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   record.save_output(mean);
   record.save_output(rstd);
   record.save(weight);
+  record.save(bias);  // for its type alone
   return record.output(std::move(result));
 }
 

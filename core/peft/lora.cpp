@@ -39,13 +39,15 @@ void LoraLinear::cast_parameters() const {
 }
 
 Tensor LoraLinear::dropout(const Tensor& x) const {
-  const ModuleScope scope(x.context(), lora_dropout_);
-  return oometer::dropout(x, config_.dropout);
+  ModuleCall call(x.context(), lora_dropout_);
+  return call.result(oometer::dropout(call.argument(x), config_.dropout));
 }
 
 // _cast_input_dtype; counted as the adapter's, whose copy it is.
 Tensor LoraLinear::input(const Tensor& x) const {
-  const ModuleScope scope(x.context(), lora_dropout_);
+  Context& context = x.context();
+  if (context.modules) context.modules->read(lora_A_.weight);
+  const ModuleScope scope(context, lora_dropout_);
   return to(x, lora_A_.weight.dtype());
 }
 
@@ -60,8 +62,9 @@ Tensor LoraLinear::update(const Linear&, const Tensor& x, const Tensor& result) 
 
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
-  const ModuleScope scope(x_in.context(), module_);
-  Tensor result = base_layer.forward(x_in);
+  ModuleCall call(x_in.context(), module_);
+  const Tensor argument = call.argument(x_in);
+  Tensor result = base_layer.forward(argument);
   const DType result_dtype = result.dtype();
   if (base_layer.quantized) {  // tuners/lora/bnb.py, Linear4bit.forward
     result = clone(result);
@@ -75,10 +78,10 @@ Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) cons
     result = add(result, output);
     return result;
   }
-  const Tensor x = input(x_in);  // bound until forward returns
+  const Tensor x = input(argument);  // bound until forward returns
   result = update(base_layer, x, result);
   result = to(result, result_dtype);
-  return result;
+  return call.result(result);
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,

@@ -116,6 +116,10 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.zero_norm_on_host = ds < Version{0, 14, 0};
   b.deepspeed_clips_by_default = ds >= Version{0, 16, 0};
   b.deepspeed_halves_buffers = ds < Version{0, 16, 0};
+  b.zero_3_converts_first = ds >= Version{0, 16, 0};
+  b.zero_3_gathers_in_place = ds >= Version{0, 16, 0};
+  b.zero_3_trace_ends_in_backward = ds < Version{0, 16, 0};
+  b.zero_3_keeps_recomputed = ds >= Version{0, 16, 0};
   b.deepspeed_keeps_losses = ds >= Version{0, 14, 0} && ds < Version{0, 16, 0};
   return b;
 }

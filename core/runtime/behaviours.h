@@ -228,6 +228,19 @@ struct Behaviours {
   /// The engine keeps the mean loss until the step (`self.losses`, engine.py; 0.14.4; not 0.12.6, 0.19.8).
   bool deepspeed_keeps_losses = false;
 
+  /// ZeRO-3's master weights are converted, then cloned (stage3.py, _create_fp32_partitions; 0.19.8); before cloned,
+  /// then converted (0.12.6, 0.14.4).
+  bool zero_3_converts_first = true;
+  /// Param.all_gather() gathers one parameter in place (_allgather_params_sequential; 0.19.8); before it copied it out
+  /// of the buffer (_allgather_params; 0.12.6, 0.14.4).
+  bool zero_3_gathers_in_place = true;
+  /// The parameters' trace ends with backward (stage3.py, backward; 0.12.6, 0.14.4), and ranks compare their lists
+  /// without their lengths; later it ends with the next forward, and both are compared.
+  bool zero_3_trace_ends_in_backward = false;
+  /// What a recomputation gathers of frozen parameters stays until the backward of the module that asked for it is over
+  /// (partitioned_param_coordinator.py, update_recompute_parameters; 0.19.8, not 0.12.6, 0.14.4).
+  bool zero_3_keeps_recomputed = true;
+
   // --- the reference tests -------------------------------------------------------------------------------------------
 
   /// Under a TorchDispatchMode no gradient is accumulated in place (isTensorSubclassLike is then true:

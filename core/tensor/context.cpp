@@ -38,7 +38,9 @@ Pool<Node>& Context::nodes() { return graph_->nodes; }
 ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t index, const char* type,
                              Modality modality) {
   log.modules.push_back({parent, name, index, type, modality});
-  return static_cast<ModuleId>(log.modules.size() - 1);
+  const auto added = static_cast<ModuleId>(log.modules.size() - 1);
+  if (construction) construction->module_reached(added);
+  return added;
 }
 
 void Context::begin_phase(PhaseName name, int iteration) {

@@ -51,6 +51,29 @@ class BlockListener {
   virtual Tensor after_block(ModuleId block, Tensor output) = 0;
 };
 
+/// Hears of every module's call, as nn.Module's hooks do: where ZeRO-3 gathers parameters and lets them go. `module` is
+/// kNever for one that has no parameters and no place in the tree (an activation function).
+class ModuleListener {
+ public:
+  virtual ~ModuleListener() = default;
+  virtual void before_forward(ModuleId module) = 0;
+  virtual void after_forward(ModuleId module) = 0;
+  /// A gradient of the module's result has come, or one of its argument has been found.
+  virtual void before_backward(ModuleId module) = 0;
+  virtual void after_backward(ModuleId module) = 0;
+  /// A module's forward looks at a parameter that is not its own.
+  virtual void read(const Tensor& parameter) = 0;
+};
+
+/// Hears how a model is constructed: where zero.Init cuts parameters.
+class ConstructionListener {
+ public:
+  virtual ~ConstructionListener() = default;
+  /// Construction has come to that module: whatever does not hold it is complete.
+  virtual void module_reached(ModuleId module) = 0;
+  virtual void parameter_made(const Tensor& parameter, ModuleId module) = 0;
+};
+
 /// torch.autocast's state: see train/precision for when it is entered.
 struct Autocast {
   bool enabled = false;
@@ -91,6 +114,10 @@ class Context {
   std::uint64_t sequence_number = 0;
   GradientListener* gradients = nullptr;
   BlockListener* blocks = nullptr;
+  ModuleListener* modules = nullptr;
+  ConstructionListener* construction = nullptr;
+  /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
+  bool zero_3_linear = false;
 
   bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, BlockStack
   bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
@@ -193,6 +220,36 @@ class AutocastRegion {
 /// Code of a module's forward runs under its id, so that every event knows where it comes from.
 struct ModuleScope : Scoped<ModuleId> {
   ModuleScope(Context& context, ModuleId module) : Scoped(context.module, module) {}
+};
+
+/// `tensor` as a module's result or argument is handed on: its gradient tells Context::modules that the module's
+/// backward begins, or is over.
+Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
+
+/// A module's `__call__`: its forward runs under its id, between its hooks. Of what it is called with, the tensors that
+/// come by position go through `argument`; each that it returns goes through `result`, when its forward is done. The
+/// root's hooks are the trainer's (Trainer::before_forward).
+class ModuleCall {
+ public:
+  ModuleCall(Context& context, ModuleId module)
+      : listener_(module == 0 ? nullptr : context.modules),
+        module_(module),
+        scope_(context, module == kNever ? context.module : module) {
+    if (listener_) listener_->before_forward(module_);
+  }
+  Tensor argument(const Tensor& tensor) const { return listener_ ? hook_gradient(tensor, module_, false) : tensor; }
+  Tensor result(Tensor tensor) {
+    if (!listener_) return tensor;
+    if (!done_) listener_->after_forward(module_);
+    done_ = true;
+    return hook_gradient(tensor, module_, true);
+  }
+
+ private:
+  ModuleListener* listener_;
+  ModuleId module_;
+  ModuleScope scope_;
+  bool done_ = false;
 };
 
 }  // namespace oometer

@@ -66,7 +66,7 @@ std::size_t check_ranks(const std::string& file) {
 TEST_CASE("Each rank of ZeRO-2 peaks as recorded", "[reference]") { CHECK(check_ranks("zero2.jsonl") >= 60); }
 
 TEST_CASE("Each rank of the other strategies peaks as recorded", "[reference]") {
-  CHECK(check_ranks("distributed.jsonl") >= 27);
+  CHECK(check_ranks("distributed.jsonl") >= 33);
 }
 
 /// "12.59 GiB" of "Tried to allocate 12.59 GiB."

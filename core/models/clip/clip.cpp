@@ -66,10 +66,10 @@ Tensor ClipAttention::by_bmm(const Tensor& hidden_states, const Tensor& attentio
 }
 
 AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
-  const ModuleScope scope(hidden_states.context(), module);
+  ModuleCall self(hidden_states.context(), module);
   const Behaviours& behaviours = hidden_states.context().behaviours;
   if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
-    return {by_bmm(hidden_states, attention_mask), {}};
+    return {self.result(by_bmm(hidden_states, attention_mask)), {}};
   Tensor queries = q_proj(hidden_states);
   Tensor keys = k_proj(hidden_states);
   Tensor values = v_proj(hidden_states);
@@ -78,7 +78,7 @@ AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Te
   values = heads_of(values, head_dim);
   AttentionOutputs attention = attention_forward(call, queries, keys, values, attention_mask);
   attention.output = reshape(attention.output, hidden_states.sizes());
-  attention.output = out_proj(attention.output);
+  attention.output = self.result(out_proj(attention.output));
   if (behaviours.clip_text_always_masked) attention.weights.reset();
   return attention;
 }
@@ -90,10 +90,10 @@ ClipMLP::ClipMLP(const Builder& builder, const ClipLayerConfig& config)
       module(builder.module) {}
 
 Tensor ClipMLP::operator()(const Tensor& hidden_in) const {
-  const ModuleScope scope(hidden_in.context(), module);
-  Tensor hidden_states = fc1(hidden_in);
+  ModuleCall call(hidden_in.context(), module);
+  Tensor hidden_states = fc1(call.argument(hidden_in));
   hidden_states = activate(activation_fn, hidden_states);
-  return fc2(hidden_states);
+  return call.result(fc2(hidden_states));
 }
 
 ClipEncoderLayer::ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config)
@@ -129,7 +129,7 @@ ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, 
 
 Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attention_mask,
                                const std::vector<std::int64_t>& wanted, TensorList& captured) const {
-  const ModuleScope scope(inputs_embeds.context(), module);
+  ModuleCall call(inputs_embeds.context(), module);
   captured.resize(wanted.size());
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask); };
@@ -145,7 +145,7 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
       if (index_is_wanted(wanted[k])) captured[k] = hidden_states;
     begin = index;
   }
-  return hidden_states;
+  return call.result(hidden_states);
 }
 
 ClipVisionEmbeddings::ClipVisionEmbeddings(const Builder& builder, const ClipVisionConfig& config)
@@ -157,18 +157,20 @@ ClipVisionEmbeddings::ClipVisionEmbeddings(const Builder& builder, const ClipVis
       module(builder.module) {}
 
 Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
-  const ModuleScope scope(pixel_values.context(), module);
+  Context& context = pixel_values.context();
+  ModuleCall call(context, module);
+  if (context.modules) context.modules->read(patch_embedding.weight);  // `target_dtype`
   const std::int64_t batch = pixel_values.size(0), width = class_embedding.size(0);
   Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
   Tensor patch_embeds = patch_embedding(pixels);
   pixels.reset();
-  require_input_grad(checkpointing, patch_embeds);
+  require_input_grad(checkpointing, patch_embeds, patch_embedding.module);
   patch_embeds = transpose(
       reshape(patch_embeds, {batch, width, checked_product(patch_embeds.size(2), patch_embeds.size(3))}), 1, 2);
   const Tensor class_embeds = expand(class_embedding, {batch, 1, width});
   const Tensor embeddings = cat({class_embeds, patch_embeds}, 1);
   const Tensor positions = position_embedding(position_ids);
-  return add(embeddings, positions);
+  return call.result(add(embeddings, positions));
 }
 
 ClipVisionModel::ClipVisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options)
@@ -181,13 +183,15 @@ ClipVisionModel::ClipVisionModel(const Builder& builder, const ClipVisionConfig&
 
 ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values,
                                              const std::vector<std::int64_t>& wanted) const {
-  const ModuleScope scope(pixel_values.context(), module);
+  ModuleCall call(pixel_values.context(), module);
   ClipVisionOutput output;
   Tensor hidden_states = embeddings(pixel_values);
   hidden_states = pre_layrnorm(hidden_states);
   output.last_hidden_state = encoder(hidden_states, {}, wanted, output.hidden_states);
   output.pooler_output = select(output.last_hidden_state, 1, 0);
   output.pooler_output = post_layernorm(output.pooler_output);
+  for (Tensor* tensor : {&output.last_hidden_state, &output.pooler_output}) *tensor = call.result(*tensor);
+  for (Tensor& tensor : output.hidden_states) tensor = call.result(tensor);
   return output;
 }
 
@@ -208,15 +212,15 @@ ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& confi
 
 ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   Context& context = input_ids.context();
-  const ModuleScope scope(context, module);
+  ModuleCall call(context, module);
   Tensor hidden_states;
   {
-    const ModuleScope inner(context, embeddings);
+    ModuleCall inner(context, embeddings);
     const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
     Tensor inputs_embeds = token_embedding(input_ids);
-    require_input_grad(encoder.checkpointing, inputs_embeds);
+    require_input_grad(encoder.checkpointing, inputs_embeds, token_embedding.module);
     const Tensor position_embeds = position_embedding(positions);
-    hidden_states = add(inputs_embeds, position_embeds);
+    hidden_states = inner.result(add(inputs_embeds, position_embeds));
   }
   const Tensor attention_mask = context.behaviours.clip_text_always_masked
                                     ? create_4d_causal_mask(hidden_states)
@@ -235,6 +239,7 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   const Tensor columns = empty(context, Op::argmax, {batch}, DType::int64);
   tokens.reset();
   output.pooler_output = index(output.last_hidden_state, rows, columns);
+  for (Tensor* tensor : {&output.last_hidden_state, &output.pooler_output}) *tensor = call.result(*tensor);
   return output;
 }
 

@@ -17,9 +17,10 @@ LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size, 
   weight = builder.parameter("weight", {hidden_size});
 }
 
-Tensor LlamaRMSNorm::operator()(const Tensor& hidden_in) const {
-  const ModuleScope scope(hidden_in.context(), module);
-  if (liger) return liger_rms_norm(hidden_in, weight);
+Tensor LlamaRMSNorm::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  const Tensor hidden_in = call.argument(argument);
+  if (liger) return call.result(liger_rms_norm(hidden_in, weight));
   Tensor hidden_states = to(hidden_in, DType::float32);
   Tensor variance = pow(hidden_states, 2);
   variance = mean(variance, -1, true);
@@ -28,7 +29,7 @@ Tensor LlamaRMSNorm::operator()(const Tensor& hidden_in) const {
   hidden_states = mul(hidden_states, scale);
   scale.reset();
   const Tensor normalized = to(hidden_states, hidden_in.dtype());
-  return mul(weight, normalized);
+  return call.result(mul(weight, normalized));
 }
 
 LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaConfig& config) : module(builder.module) {
@@ -37,17 +38,20 @@ LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaCo
   const ModuleScope scope(context, module);
   const Shape sizes{config.head_dim / 2};
   Tensor exponents = empty(context, Op::arange, sizes, DType::float32);
+  // zero.Init has every floating-point constructor give the model's type.
+  const DType dtype = context.construction ? builder.dtype : DType::float32;
+  exponents = to(exponents, dtype);
   exponents = div_scalar(exponents);
   Tensor powers = empty_like(Op::pow, exponents);
   { const Tensor base = empty(context, Op::empty, {}, DType::float64); }
   exponents.reset();
   {
     const Tensor inverse = empty_like(Op::reciprocal, powers);
-    inv_freq = builder.buffer(sizes, DType::float32);
+    inv_freq = builder.buffer(sizes, dtype);
   }
   powers.reset();
   const Rotary kind = builder.context->behaviours.rotary;
-  if (kind == Rotary::pointwise) original_inv_freq = builder.buffer(sizes, DType::float32);
+  if (kind == Rotary::pointwise) original_inv_freq = builder.buffer(sizes, dtype);
   // In torch's default type while the model is made: the model's own.
   if (kind == Rotary::cached_per_layer || kind == Rotary::matmul_per_layer)
     set_cos_sin_cache(config.max_position_embeddings, builder.dtype);
@@ -83,7 +87,7 @@ PositionEmbeddings LlamaRotaryEmbedding::cached(const Tensor& x) const {
 
 PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tensor& position_ids) const {
   Context& context = x.context();
-  const ModuleScope scope(context, module);
+  ModuleCall call(context, module);
   const NoGrad no_grad(context);
   const Rotary kind = context.behaviours.rotary;
   const std::int64_t rows = position_ids.size(0), half = inv_freq.size(0);
@@ -107,7 +111,8 @@ PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tenso
     cos = mul_scalar(cos);
     sin = mul_scalar(sin);
   }
-  return {to(cos, x.dtype()), to(sin, x.dtype())};
+  const Tensor cos_like_x = to(cos, x.dtype()), sin_like_x = to(sin, x.dtype());
+  return {call.result(cos_like_x), call.result(sin_like_x)};
 }
 
 namespace {
@@ -141,22 +146,23 @@ LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config, const Lige
       liger(kernels.swiglu),
       module(builder.module) {}
 
-Tensor LlamaMLP::operator()(const Tensor& x) const {
-  const ModuleScope scope(x.context(), module);
+Tensor LlamaMLP::operator()(const Tensor& hidden_states) const {
+  ModuleCall call(hidden_states.context(), module);
+  const Tensor x = call.argument(hidden_states);
   Tensor gate = gate_proj(x);
   if (liger) {
     Tensor up = up_proj(x);
     const Tensor product = liger_silu_mul(gate, up);
     gate.reset();
     up.reset();
-    return down_proj(product);
+    return call.result(down_proj(product));
   }
   gate = activate(act_fn, gate);
   Tensor up = up_proj(x);
   const Tensor product = mul(gate, up);
   gate.reset();
   up.reset();
-  return down_proj(product);
+  return call.result(down_proj(product));
 }
 
 LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
@@ -180,7 +186,7 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
 AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& shared,
                                             const Tensor& attention_mask) const {
   const Behaviours& behaviours = hidden_states.context().behaviours;
-  const ModuleScope scope(hidden_states.context(), module);
+  ModuleCall self(hidden_states.context(), module);
   Tensor query_states, key_states, value_states;
   if (behaviours.attention_interface) {
     query_states = heads_of(q_proj(hidden_states), head_dim);
@@ -219,7 +225,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
-  attention.output = o_proj(attention.output);
+  attention.output = self.result(o_proj(attention.output));
   if (!behaviours.attention_interface) attention.weights.reset();
   return attention;
 }
@@ -266,7 +272,7 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
 
 Tensor LlamaModel::embed(const Tensor& input_ids) const {
   Tensor inputs_embeds = embed_tokens(input_ids);
-  require_input_grad(checkpointing, inputs_embeds);
+  require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
   return inputs_embeds;
 }
 
@@ -361,10 +367,7 @@ class LlamaForCausalLM : public Model {
     model_ = LlamaModel(builder.child("model", config.names->model), config, options);
     const Builder head = builder.child("lm_head", "Linear");
     lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
-    if (config.tie_word_embeddings) {
-      lm_head_.weight = model_.embed_tokens.weight;
-      parameters.pop_back();
-    }
+    if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
   }
 
   void make_inputs() override {
@@ -377,11 +380,11 @@ class LlamaForCausalLM : public Model {
     ModelOutputs outputs;
     Tensor hidden_states;
     {
-      const ModuleScope scope(context_, model_.module);
+      ModuleCall call(context_, model_.module);
       Tensor position_ids;  // 4.37 makes them before the embeddings
       if (context_.behaviours.rotary == Rotary::cached_per_layer)
         position_ids = model_.positions(context_, input_ids_.size(1));
-      hidden_states = model_(model_.embed(input_ids_), position_ids);
+      hidden_states = call.result(model_(model_.embed(input_ids_), position_ids));
     }
     CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
     outputs.loss = std::move(causal_lm.loss);

@@ -21,11 +21,12 @@ struct LlavaMultiModalProjector {
         act(config.projector_hidden_act),
         module(builder.module) {}
 
-  Tensor operator()(const Tensor& image_features) const {
-    const ModuleScope scope(image_features.context(), module);
+  Tensor operator()(const Tensor& selected) const {
+    ModuleCall call(selected.context(), module);
+    const Tensor image_features = call.argument(selected);
     Tensor hidden_states = linear_1(image_features);
     hidden_states = activate(act, hidden_states);
-    return linear_2(hidden_states);
+    return call.result(linear_2(hidden_states));
   }
 
   Linear linear_1, linear_2;
@@ -71,10 +72,7 @@ class Llava : public Model {
     language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
                       config.text.hidden_size, config.text.vocab_size, false);
-    if (config.tie_word_embeddings) {
-      lm_head_.weight = language_model_.embed_tokens.weight;
-      parameters.pop_back();
-    }
+    if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
     const std::vector<std::string>& no_grad = options.components.no_grad;
     tower_without_grad_ = std::any_of(no_grad.begin(), no_grad.end(),
                                       [](const std::string& name) { return name.ends_with("vision_tower"); });
@@ -176,7 +174,7 @@ class Llava : public Model {
 
   // LlavaModel.forward
   Tensor model_forward(Tensor& image_hidden_states) const {
-    const ModuleScope scope(context_, model_);
+    ModuleCall call(context_, model_);
     Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
     Tensor special_image_mask;  // bound until forward returns
@@ -190,7 +188,13 @@ class Llava : public Model {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return language_model_(inputs_embeds);
+    return call.result(run_language_model(inputs_embeds));
+  }
+
+  Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids = {},
+                            bool with_padding_mask = false) const {
+    ModuleCall call(context_, language_model_.module);
+    return call.result(language_model_(inputs_embeds, position_ids, with_padding_mask));
   }
 
   // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds
@@ -235,12 +239,12 @@ class Llava : public Model {
 
   // LlamaForCausalLM.forward without labels
   Tensor causal_lm(const Merged& merged) const {
-    const ModuleScope scope(context_, causal_lm_);
+    ModuleCall call(context_, causal_lm_);
     const Tensor hidden_states =
-        language_model_(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
+        run_language_model(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
     Tensor logits = lm_head_(hidden_states);
     if (behaviours_.logits_float_in_model) logits = to(logits, DType::float32);
-    return logits;
+    return call.result(logits);
   }
 
   // "Shift so that tokens < n predict n", by the attention mask where there is one

@@ -32,13 +32,14 @@ struct VisionProjector {
   }
 
   Tensor operator()(const Tensor& image_features) const {
-    const ModuleScope scope(image_features.context(), module);
-    Tensor x = image_features;
+    if (layers.size() == 1) return layers.front()(image_features);  // mm_projector is the Linear itself
+    ModuleCall call(image_features.context(), module);
+    Tensor x = call.argument(image_features);
     for (std::size_t i = 0; i < layers.size(); ++i) {
-      if (i > 0) x = gelu(x);
+      if (i > 0) x = activate(Activation::gelu, x);
       x = layers[i](x);
     }
-    return x;
+    return call.result(x);
   }
 
   std::vector<Linear> layers;
@@ -59,14 +60,12 @@ class OriginalLlava : public Model {
     const Builder tower = model.child("vision_tower", "CLIPVisionTower", Modality::vision);
     tower_ = tower.module;
     const Builder clip = tower.child("vision_tower", "CLIPVisionModel");
+    clip_ = clip.module;
     vision_tower_ = ClipVisionModel(clip.child("vision_model", "CLIPVisionTransformer"), config.vision, options);
     model_.blocks.first_block = vision_tower_.encoder.layers.size();
     mm_projector_ = VisionProjector(model, config);
     lm_head_ = Linear(root.child("lm_head", "Linear"), config.text.hidden_size, config.text.vocab_size, false);
-    if (config.tie_word_embeddings) {
-      lm_head_.weight = model_.embed_tokens.weight;
-      parameters.pop_back();
-    }
+    if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
     // output_hidden_states=True: all of them.
     for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) all_layers_.push_back(i);
   }
@@ -95,7 +94,7 @@ class OriginalLlava : public Model {
   ModelOutputs forward() override {
     const Prepared prepared = prepare_inputs_labels_for_multimodal();
     ModelOutputs outputs;
-    const Tensor hidden_states = model_(prepared.inputs_embeds, {}, true);
+    const Tensor hidden_states = run_model(prepared.inputs_embeds);
     Tensor logits = lm_head_(hidden_states);
     logits = to(logits, DType::float32);
     outputs.loss = shifted_loss(logits, prepared.labels);
@@ -104,6 +103,11 @@ class OriginalLlava : public Model {
   }
 
  private:
+  Tensor run_model(const Tensor& inputs_embeds) const {
+    ModuleCall call(context_, model_.module);
+    return call.result(model_(inputs_embeds, {}, true));
+  }
+
   struct Prepared {
     Tensor inputs_embeds, attention_mask, labels;
   };
@@ -112,19 +116,26 @@ class OriginalLlava : public Model {
   Tensor encode_images() const {
     Tensor image_features;
     {
-      const ModuleScope scope(context_, tower_);
+      ModuleCall call(context_, tower_);
       const NoGrad no_grad(context_);
       const Tensor pixels = to(images_, vision_tower_.embeddings.patch_embedding.weight.dtype());
-      const ClipVisionOutput image_forward_outs = vision_tower_(pixels, all_layers_);
+      const ClipVisionOutput image_forward_outs = run_clip(pixels);
       // feature_select
       image_features =
           image_forward_outs.hidden_states[static_cast<std::size_t>(config_.vision_feature_layers.front())];
       if (config_.vision_feature_select == FeatureSelect::without_class_token)
         image_features = slice(image_features, 1, 1, image_features.size(1) - 1);
-      image_features = to(image_features, images_.dtype());
+      image_features = call.result(to(image_features, images_.dtype()));
     }
     image_features = mm_projector_(image_features);
     return image_features;
+  }
+
+  ClipVisionOutput run_clip(const Tensor& pixels) const {
+    ModuleCall call(context_, clip_);
+    ClipVisionOutput output = vision_tower_(pixels, all_layers_);
+    output.last_hidden_state = call.result(output.last_hidden_state);
+    return output;
   }
 
   Prepared prepare_inputs_labels_for_multimodal() const {
@@ -213,7 +224,7 @@ class OriginalLlava : public Model {
   Linear lm_head_;
   std::vector<std::int64_t> all_layers_;
   std::int64_t text_ = 0;  ///< tokens of a sample as the tokenizer gives them
-  ModuleId tower_ = 0;
+  ModuleId tower_ = 0, clip_ = 0;
   Tensor input_ids_, labels_, attention_mask_, images_;
 };
 

@@ -84,6 +84,17 @@ TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
   const DeepSpeedConfig bare = deepspeed(R"("ds_config": {"zero_optimization": {"stage": 2}})");
   CHECK(bare.reduce_bucket_size == 500'000'000);
   CHECK_FALSE(bare.overlap_comm);
+  // Stage 3: LLaVA's zero3.json, and what DeepSpeed makes of a bare one.
+  const DeepSpeedConfig zero3 = deepspeed(R"("zero_stage": 3)");
+  CHECK(zero3.prefetch_bucket_size == 4096 * 4096 * 9 / 10);
+  CHECK(zero3.param_persistence_threshold == 40960);
+  CHECK(deepspeed(R"("ds_config": {"zero_optimization": {"stage": 3, "overlap_comm": true,
+      "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+      "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9}})") == zero3);
+  const DeepSpeedConfig bare3 = deepspeed(R"("ds_config": {"zero_optimization": {"stage": 3}})");
+  CHECK(bare3.prefetch_bucket_size == 50'000'000);
+  CHECK(bare3.param_persistence_threshold == 100'000);
+  CHECK(bare3.overlap_comm);
 }
 
 TEST_CASE("A GPU that the job describes gives its bytes to the allocator alone", "[job]") {
@@ -281,7 +292,7 @@ std::vector<Bad> bad_jobs() {
       member(zero2 + R"(}, "gpu": {"count": 8})", "inconsistent", "/gpu/count"),
       member(zero2 + R"(}, "training": {"precision": "amp-bf16"})", "inconsistent", "/parallel/strategy"),
       member(ds("{}"), "missing", "/parallel/ds_config/zero_optimization"),
-      member(ds(R"({"zero_optimization": {"stage": 3}})"), "not-modelled",
+      member(ds(R"({"zero_optimization": {"stage": 0}})"), "not-modelled",
              "/parallel/ds_config/zero_optimization/stage"),
       member(ds(R"({"zero_optimization": {"stage": 2, "reduce_buckt_size": 1}})"), "unknown-key",
              "/parallel/ds_config/zero_optimization/reduce_buckt_size"),
@@ -291,6 +302,12 @@ std::vector<Bad> bad_jobs() {
              "/parallel/ds_config/fp16/enabled"),
       member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"}})"), "not-modelled",
              "/parallel/ds_config/optimizer"),
+      member(ds(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"), "inconsistent",
+             "/parallel/ds_config/zero_optimization/offload_param/device"),
+      member(ds(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}})"), "not-modelled",
+             "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
+      member(ds(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pinned": true}}})"),
+             "unknown-key", "/parallel/ds_config/zero_optimization/offload_optimizer/pinned"),
       member(ds(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})"), "not-modelled",
              "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
       member(R"("gpu": {"name": "h101-80gb"})", "unknown-gpu", "/gpu/name"),

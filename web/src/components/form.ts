@@ -47,6 +47,7 @@ const MORE: FieldKey[] = [
   'fsdpreshard',
   'fsdpparams',
   'fsdpoffload',
+  'zerooffload',
   'precision',
   'optimizer',
   'impl',

@@ -36,6 +36,7 @@ export type FieldKey =
   | 'fsdpreshard'
   | 'fsdpparams'
   | 'fsdpoffload'
+  | 'zerooffload'
   | 'accumulate'
   | 'clip'
   | 'framework'
@@ -80,6 +81,7 @@ const choices = (...rows: [value: string, label: string, about: string][]): Choi
 const versions = (...names: string[]): Choice[] =>
   choices(...names.map((name): [string, string, string] => [name, name, '']));
 
+const usesZero3 = (_: Traits, { parallel }: Setup): boolean => parallel === 'zero3';
 const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1' || parallel === 'fsdp2';
 const usesFsdp1 = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1';
 const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
@@ -270,6 +272,11 @@ export const FIELDS: readonly Field[] = [
         'Each GPU has its own samples; gradients and optimizer states are spread over all.',
       ],
       [
+        'zero3',
+        'DeepSpeed ZeRO-3',
+        'Weights, gradients and optimizer states are spread over all; each layer is gathered as it runs.',
+      ],
+      [
         'fsdp1',
         'FSDP1',
         'As FSDP2, with each block’s weights in one flat parameter; one that is partly trained has whole gradients.',
@@ -364,6 +371,19 @@ export const FIELDS: readonly Field[] = [
     ),
     pointers: ['/parallel/fsdp/cpu_offload'],
     applies: usesFsdp,
+  },
+  {
+    key: 'zerooffload',
+    label: 'ZeRO-3 offload',
+    hint: 'What waits in host memory until it is needed.',
+    kind: 'choice',
+    choices: choices(
+      ['off', 'Nothing', 'Everything stays on the GPUs.'],
+      ['optimizer', 'The optimizer', 'offload_optimizer: masters, moments and gradients; the step runs on the CPU.'],
+      ['both', 'Optimizer and weights', 'offload_param too: only what runs is on the GPU; much slower.'],
+    ),
+    pointers: ['/parallel/ds_config'],
+    applies: usesZero3,
   },
   {
     key: 'precision',
@@ -516,6 +536,7 @@ export const START: Readonly<Setup> = {
   fsdpreshard: 'on',
   fsdpparams: 'original',
   fsdpoffload: 'off',
+  zerooffload: 'off',
   precision: 'bf16',
   optimizer: 'adamw',
   impl: 'fused',
@@ -658,6 +679,25 @@ function quantization(setup: Setup, model: Model): object {
   };
 }
 
+/** LLaVA's zero3.json, which the stage alone means, with what is offloaded. */
+function zeroOptions(setup: Setup, stage: number): object {
+  if (setup.parallel !== 'zero3' || setup.zerooffload === 'off') return { zero_stage: stage };
+  const offload = { device: 'cpu' };
+  return {
+    ds_config: {
+      zero_optimization: {
+        stage,
+        overlap_comm: true,
+        reduce_bucket_size: 'auto',
+        stage3_prefetch_bucket_size: 'auto',
+        stage3_param_persistence_threshold: 'auto',
+        offload_optimizer: offload,
+        ...(setup.zerooffload === 'both' ? { offload_param: offload } : {}),
+      },
+    },
+  };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
@@ -691,7 +731,7 @@ export function toJob(setup: Setup, model: Model): Job {
     },
     parallel: {
       strategy: zero ? 'deepspeed' : setup.parallel,
-      ...(zero ? { zero_stage: Number(zero[1]) } : {}),
+      ...(zero ? zeroOptions(setup, Number(zero[1])) : {}),
       ...(setup.parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
       ...(setup.parallel === 'fsdp1' || setup.parallel === 'fsdp2' ? { fsdp: fsdpOptions(setup) } : {}),
       data: number(setup.gpus),

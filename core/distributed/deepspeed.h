@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "distributed/config.h"
+#include "train/step.h"
+
+namespace oometer {
+
+/// What ZeRO's stages share: DeepSpeedEngine.backward (runtime/engine.py), norms and clipping (runtime/utils.py);
+/// 0.12.6, 0.14.4 and 0.19.8, told apart by Behaviours.
+class DeepSpeedTrainer : public Trainer {
+ public:
+  DeepSpeedTrainer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel)
+      : Trainer(context, model, training),
+        config_(parallel.deepspeed),
+        world_(parallel.world_size()),
+        dtype_(weight_dtype(training.precision)) {}
+
+  void backward(const Tensor& loss, bool last_micro_step) override;
+  bool divides_loss() const override { return false; }
+
+ protected:
+  /// Just before autograd runs, and after it.
+  virtual void backward_prologue() {}
+  virtual void backward_epilogue(bool last_micro_step) = 0;
+
+  /// combine_grad_norm_groups (0.19.8; before it a plain norm) of the norms of `groups`, which are let go.
+  Tensor combine_norms(std::vector<Tensor>& groups);
+  /// unscale_and_clip_grads: scalars of the norm's type; the gradient itself is scaled in place.
+  void unscale_and_clip(const Tensor& norm);
+
+  DeepSpeedConfig config_;
+  std::int64_t world_;
+  DType dtype_;
+  bool last_micro_step_ = true;
+  Tensor losses_, global_grad_norm_;  ///< the engine's
+};
+
+/// One element on the device.
+Tensor scalar(Context& context, Op op, DType dtype);
+/// torch.isfinite(x): (x == x) * (x.abs() != inf).
+Tensor is_finite(const Tensor& x);
+/// torch.isinf(x): x.abs() == inf.
+Tensor is_infinite(const Tensor& x);
+
+}  // namespace oometer

@@ -1,0 +1,341 @@
+#include "distributed/parameter_coordinator.h"
+
+#include <algorithm>
+
+namespace oometer {
+
+namespace {
+
+using Status = ZeroParameter::Status;
+
+constexpr ModuleId kModel = 0;
+
+template <class T>
+void insert_sorted(std::vector<T>& items, T item) {
+  const auto at = std::lower_bound(items.begin(), items.end(), item);
+  if (at == items.end() || *at != item) items.insert(at, item);
+}
+
+}  // namespace
+
+ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConfig& config, std::int64_t world,
+                                           std::uint8_t stream, std::vector<ZeroParameter> parameters)
+    : context_(context),
+      config_(config),
+      world_(world),
+      stream_(stream),
+      parameters_(std::move(parameters)),
+      states_(parameters_.size()),
+      of_module_(context.log.modules.size()),
+      recompute_(context.log.modules.size()) {
+  for (Index i = 0; i < parameters_.size(); ++i) {
+    index_[parameters_[i].tensor.get()] = i;
+    of_module_[parameters_[i].module].push_back(i);
+  }
+  context_.modules = this;
+}
+
+ParameterCoordinator::~ParameterCoordinator() { context_.modules = nullptr; }
+
+const std::vector<ParameterCoordinator::Index>& ParameterCoordinator::parameters_of(ModuleId module) const {
+  return module == kNever ? none_ : of_module_[module];
+}
+
+// DeepSpeedZeRoOffload.mark_persistent_parameters
+void ParameterCoordinator::mark_persistent(const std::vector<Parameter>& model) {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : model) {
+    const Index index = index_of(parameter.tensor);
+    const std::int64_t numel = parameters_[index].numel;
+    if (numel > config_.param_persistence_threshold || total + numel > config_.model_persistence_threshold) continue;
+    if (states_[index].persists) continue;
+    states_[index].persists = true;
+    persistent_.push_back(index);
+    total += numel;
+  }
+}
+
+// --- the trace -------------------------------------------------------------------------------------------------------
+
+/// runtime/zero/utils.py: the list's length, then the list.
+void ParameterCoordinator::assert_ints_same_as_other_ranks(std::size_t count) {
+  if (!context_.behaviours.zero_3_trace_ends_in_backward)
+    const Tensor length = empty(context_, Op::to_copy, {}, DType::int64);
+  if (count > 0) const Tensor list = empty(context_, Op::to_copy, {static_cast<std::int64_t>(count)}, DType::int64);
+}
+
+void ParameterCoordinator::reset_step() {
+  const ModuleScope scope(context_, kModel);
+  for (Index i = 0; i < states_.size(); ++i)
+    if (states_[i].gather) {  // _clean_inflight_param_registry
+      wait(i);
+      release(i);
+    }
+  if (trace_ != Trace::complete) {
+    assert_ints_same_as_other_ranks(order_.size());
+    if (trace_ == Trace::record)
+      finish_trace();
+    else
+      trace_ = Trace::record;
+  }
+  next_use_ = step_ = 0;
+  available_ = 0;
+  for (State& state : states_) state.last_fetched_for = -1;
+}
+
+/// construct_parameter_trace_from_module_trace
+void ParameterCoordinator::finish_trace() {
+  std::int64_t traversed = 0;
+  for (std::uint32_t step = 0; step < order_.size(); ++step) {
+    traversed_.push_back(traversed);
+    std::vector<Index> needed = parameters_of(order_[step]);
+    std::sort(needed.begin(), needed.end());
+    for (const Index index : needed) {
+      uses_.push_back({index, step});
+      states_[index].uses.push_back(step);
+      traversed += parameters_[index].numel;
+    }
+  }
+  assert_ints_same_as_other_ranks(uses_.size());
+  assert_ints_same_as_other_ranks(uses_.size());
+  trace_ = Trace::complete;
+}
+
+void ParameterCoordinator::invalidate_trace() {
+  trace_ = Trace::invalid;
+  order_.clear();
+  traversed_.clear();
+  uses_.clear();
+  for (Index i = 0; i < states_.size(); ++i) {
+    states_[i].uses.clear();
+    states_[i].last_fetched_for = -1;
+    if (!states_[i].gather) continue;
+    wait(i);
+    release(i);
+  }
+}
+
+// --- gathering -------------------------------------------------------------------------------------------------------
+
+Tensor ParameterCoordinator::whole(Index index, std::int64_t numel) {
+  const ZeroParameter& parameter = parameters_[index];
+  const ModuleScope scope(context_, parameter.module);
+  return empty(context_, Op::empty, {numel}, parameter.tensor.dtype(), Role::parameter);
+}
+
+/// all_gather_coalesced: one parameter into its own memory, several into a buffer (each type into one of its own) from
+/// which they are copied when the first of them is waited for.
+void ParameterCoordinator::all_gather(std::vector<Index> wanted) {
+  std::erase_if(wanted, [&](Index i) { return parameters_[i].status != Status::not_available; });
+  if (wanted.empty()) return;
+  const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
+  std::sort(wanted.begin(), wanted.end(), [&](Index a, Index b) {
+    return is_half(dtype_of(a)) != is_half(dtype_of(b)) ? is_half(dtype_of(a)) : a < b;
+  });
+  const auto gather = std::make_shared<AllGather>();
+  gather->parameters = wanted;
+  const Scoped<std::uint8_t> stream(context_.stream, stream_);
+  for (const Index i : wanted) {
+    parameters_[i].status = Status::inflight;
+    states_[i].gather = gather;
+    available_ += parameters_[i].numel;
+  }
+  if (world_ == 1) return;  // NoGatherHandle
+  if (wanted.size() == 1 || config_.allgather_sequential) {
+    for (const Index i : wanted) {
+      set_data(parameters_[i].tensor, whole(i, checked_product(parameters_[i].partition_numel, world_)));
+      if (!parameters_[i].partition) const Tensor copy = whole(i, parameters_[i].partition_numel);
+    }
+    gather->is_complete = true;
+    return;
+  }
+  for (std::size_t begin = 0, end = 0; begin < wanted.size(); begin = end) {
+    const DType dtype = dtype_of(wanted[begin]);
+    std::int64_t numel = 0;
+    for (; end < wanted.size() && dtype_of(wanted[end]) == dtype; ++end)
+      numel += checked_product(parameters_[wanted[end]].partition_numel, world_);
+    const Tensor& buffer = gather->buffers.emplace_back(empty(context_, Op::empty, {numel}, dtype, Role::parameter));
+    TensorList copies;
+    for (std::size_t k = begin; k < end; ++k) {
+      const ZeroParameter& parameter = parameters_[wanted[k]];
+      context_.share(buffer, parameter.module, checked_product(parameter.partition_numel, world_));
+    }
+    for (std::size_t k = begin; k < end; ++k)
+      if (!parameters_[wanted[k]].partition) copies.push_back(whole(wanted[k], parameters_[wanted[k]].partition_numel));
+  }
+}
+
+/// AllGatherCoalescedHandle.wait
+void ParameterCoordinator::wait(Index index) {
+  const Scoped<std::uint8_t> stream(context_.stream, stream_);
+  const std::shared_ptr<AllGather> gather = std::move(states_[index].gather);
+  if (world_ == 1) {
+    // NoGatherHandle: the partition is the parameter; it comes from host memory.
+    ZeroParameter& parameter = parameters_[index];
+    set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(index, parameter.numel));
+  } else if (!gather->is_complete) {
+    for (const Index i : gather->parameters) set_data(parameters_[i].tensor, whole(i, parameters_[i].numel));
+  }
+  gather->is_complete = true;
+  if (world_ == 1) {
+    parameters_[index].status = Status::available;
+    return;
+  }
+  for (const Index i : gather->parameters)
+    if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
+}
+
+/// _allgather_params_sequential, _allgather_params_coalesced: into memory of its own, at once.
+void ParameterCoordinator::gather_now(const std::vector<Index>& wanted) {
+  TensorList copies;
+  const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
+  for (const Index i : wanted)
+    if (wanted.size() > 1 && is_wanted(i) && !parameters_[i].partition)
+      copies.push_back(whole(i, parameters_[i].partition_numel));
+  for (const Index i : wanted) {
+    ZeroParameter& parameter = parameters_[i];
+    if (!is_wanted(i)) continue;
+    parameter.status = Status::available;
+    if (world_ == 1 && wanted.size() > 1)
+      set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(i, parameter.numel));
+    else
+      set_data(parameter.tensor, whole(i, checked_product(parameter.partition_numel, world_)));
+    if (wanted.size() == 1 && !context_.behaviours.zero_3_gathers_in_place)
+      set_data(parameter.tensor, whole(i, parameter.numel));
+    if (wanted.size() == 1 && !parameter.partition) const Tensor copy = whole(i, parameter.partition_numel);
+  }
+}
+
+void ParameterCoordinator::release(Index index) {
+  ZeroParameter& parameter = parameters_[index];
+  if (parameter.status != Status::available || !states_[index].active_modules.empty()) return;
+  set_data(parameter.tensor, context_.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+  parameter.status = Status::not_available;
+  available_ -= parameter.numel;
+}
+
+void ParameterCoordinator::gather_persistent() { gather_now(persistent_); }
+
+void ParameterCoordinator::release_all() {
+  for (Index i = 0; i < states_.size(); ++i) {
+    if (states_[i].gather) wait(i);
+    states_[i].active_modules.clear();
+    release(i);
+  }
+}
+
+// --- modules ---------------------------------------------------------------------------------------------------------
+
+/// fetch_sub_module, after trace_prologue and record_module
+void ParameterCoordinator::fetch(ModuleId module, bool forward) {
+  if (trace_ == Trace::complete && (step_ >= order_.size() || order_[step_] != module)) invalidate_trace();
+  if (trace_ == Trace::record) order_.push_back(module);
+  if (!forward && module != kNever) {
+    std::erase(active_backward_, module);
+    active_backward_.push_back(module);
+  }
+  const std::vector<Index>& needed = parameters_of(module);
+  all_gather(needed);
+  for (const Index i : needed) {
+    insert_sorted(states_[i].active_modules, module);
+    // A frozen parameter that a recomputation needs goes when the module does whose backward made it run again.
+    if (context_.behaviours.zero_3_keeps_recomputed && forward && context_.in_backward && !active_backward_.empty() &&
+        !parameters_[i].tensor->leaf_requires_grad) {
+      insert_sorted(recompute_[active_backward_.back()], i);
+      insert_sorted(states_[i].active_modules, active_backward_.back());
+    }
+    if (states_[i].gather) wait(i);
+  }
+  if (trace_ == Trace::complete) {
+    // What this module needs is not gathered ahead any more.
+    const auto is_new = [&](Index i) { return states_[i].last_fetched_for < static_cast<std::int64_t>(step_); };
+    auto remaining = std::count_if(needed.begin(), needed.end(), is_new);
+    for (; remaining > 0 && next_use_ < uses_.size(); --remaining) {
+      const Use& use = uses_[next_use_++];
+      if (std::find(needed.begin(), needed.end(), use.parameter) == needed.end()) {
+        refusal_ =
+            Error{"refused", "/parallel",
+                  "DeepSpeed stops with a \"tracing error\": the modules do not run in the order of the first step"};
+      }
+      states_[use.parameter].last_fetched_for = use.step;
+    }
+    prefetch();
+  }
+  ++step_;
+}
+
+void ParameterCoordinator::prefetch() {
+  if (config_.prefetch_bucket_size <= 0) return;
+  const std::int64_t most = std::min(config_.max_live_parameters - available_, config_.prefetch_bucket_size);
+  std::vector<Index> wanted;
+  std::int64_t numel = 0;
+  while (next_use_ < uses_.size() && numel < most) {
+    const Use& use = uses_[next_use_++];
+    State& state = states_[use.parameter];
+    state.last_fetched_for = std::max<std::int64_t>(state.last_fetched_for, use.step);
+    if (parameters_[use.parameter].status != Status::not_available ||
+        std::find(wanted.begin(), wanted.end(), use.parameter) != wanted.end())
+      continue;
+    wanted.push_back(use.parameter);
+    numel += parameters_[use.parameter].numel;
+  }
+  all_gather(std::move(wanted));
+}
+
+/// __params_to_release: not what is needed again within max_reuse_distance elements.
+bool ParameterCoordinator::is_reused_soon(Index index) const {
+  const State& state = states_[index];
+  if (state.last_fetched_for > static_cast<std::int64_t>(step_)) return true;
+  const auto next = std::lower_bound(state.uses.begin(), state.uses.end(), step_);
+  return next != state.uses.end() && traversed_[*next] - traversed_[step_] < config_.max_reuse_distance;
+}
+
+void ParameterCoordinator::release_module(ModuleId module, bool forward) {
+  if (module == kNever) return;
+  const auto let_go = [&](Index i, bool wanted) {
+    std::erase(states_[i].active_modules, module);
+    if (wanted) release(i);
+  };
+  const bool traced = trace_ == Trace::complete;
+  for (const Index i : of_module_[module]) let_go(i, !traced || (!states_[i].persists && !is_reused_soon(i)));
+  if (forward) return;
+  for (const Index i : recompute_[module]) let_go(i, !states_[i].persists);
+  recompute_[module].clear();
+  std::erase(active_backward_, module);
+}
+
+void ParameterCoordinator::release_leftovers() {
+  while (!active_backward_.empty()) {
+    const ModuleId module = active_backward_.back();
+    active_backward_.pop_back();
+    std::vector<Index> held = of_module_[module];
+    held.insert(held.end(), recompute_[module].begin(), recompute_[module].end());
+    recompute_[module].clear();
+    for (const Index i : held) {
+      std::erase(states_[i].active_modules, module);
+      if (!states_[i].persists) release(i);
+    }
+  }
+}
+
+// Nothing is called any more in a recomputation that has all it needs.
+void ParameterCoordinator::before_forward(ModuleId module) {
+  if (!context_.stopped) fetch(module, true);
+}
+void ParameterCoordinator::after_forward(ModuleId module) {
+  if (!context_.stopped) release_module(module, true);
+}
+void ParameterCoordinator::before_backward(ModuleId module) { fetch(module, false); }
+void ParameterCoordinator::after_backward(ModuleId module) { release_module(module, false); }
+
+// ZeROOrderedDict.__getitem__ registers it with the module that is running.
+void ParameterCoordinator::read(const Tensor& parameter) {
+  if (context_.stopped) return;
+  const Index index = index_of(parameter);
+  if (parameters_[index].status != Status::not_available) return;
+  std::vector<Index>& known = of_module_[context_.module];
+  if (std::find(known.begin(), known.end(), index) == known.end()) known.push_back(index);
+  gather_now({index});
+}
+
+}  // namespace oometer

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "distributed/zero_init.h"
+#include "result.h"
+#include "tensor/tensor_list.h"
+
+namespace oometer {
+
+/// Gathers ZeRO-3's parameters before the modules that need them and lets them go after:
+/// PartitionedParameterCoordinator (runtime/zero/partitioned_param_coordinator.py) and the hooks that drive it
+/// (parameter_offload.py). The first forward and backward are recorded; from then on parameters are gathered ahead, in
+/// the recorded order.
+class ParameterCoordinator final : public ModuleListener {
+ public:
+  using Index = std::uint32_t;
+
+  ParameterCoordinator(Context& context, const DeepSpeedConfig& config, std::int64_t world, std::uint8_t stream,
+                       std::vector<ZeroParameter> parameters);
+  ~ParameterCoordinator() override;
+
+  std::vector<ZeroParameter>& parameters() { return parameters_; }
+  Index index_of(const Tensor& parameter) const { return index_.at(parameter.get()); }
+  bool holds(const Tensor& parameter) const { return index_.contains(parameter.get()); }
+  /// Another module has the parameter too.
+  void add_use(ModuleId module, const Tensor& parameter) { of_module_[module].push_back(index_of(parameter)); }
+  /// `model` in the order of named_parameters(): which parameters are kept whole between modules.
+  void mark_persistent(const std::vector<Parameter>& model);
+
+  /// A forward of the whole model begins.
+  void reset_step();
+  /// Backward is over: modules whose inputs wanted no gradient still hold parameters.
+  void release_leftovers();
+  /// The optimizer's step begins, and ends.
+  void release_all();
+  void gather_persistent();
+
+  /// Param.all_gather(), Param.partition().
+  void gather_now(const std::vector<Index>& wanted);
+  void release(Index index);
+
+  /// What DeepSpeed would have stopped with.
+  const std::optional<Error>& refusal() const { return refusal_; }
+
+  void before_forward(ModuleId module) override;
+  void after_forward(ModuleId module) override;
+  void before_backward(ModuleId module) override;
+  void after_backward(ModuleId module) override;
+  void read(const Tensor& parameter) override;
+
+ private:
+  /// AllGatherCoalescedHandle: its buffers stay until each of its parameters has been waited for.
+  struct AllGather {
+    TensorList buffers;
+    std::vector<Index> parameters;
+    bool is_complete = false;
+  };
+  /// What a parameter needs besides being one.
+  struct State {
+    std::shared_ptr<AllGather> gather;     ///< in flight
+    std::vector<ModuleId> active_modules;  ///< ds_active_sub_modules
+    std::vector<std::uint32_t> uses;       ///< steps of the trace that need it
+    std::int64_t last_fetched_for = -1;    ///< step
+    bool persists = false;
+  };
+  struct Use {
+    Index parameter;
+    std::uint32_t step;
+  };
+  enum class Trace : std::uint8_t { invalid, record, complete };
+
+  const std::vector<Index>& parameters_of(ModuleId module) const;
+  void fetch(ModuleId module, bool forward);
+  void prefetch();
+  void all_gather(std::vector<Index> wanted);
+  void wait(Index index);
+  void release_module(ModuleId module, bool forward);
+  bool is_reused_soon(Index index) const;
+  void invalidate_trace();
+  void finish_trace();
+  void assert_ints_same_as_other_ranks(std::size_t count);
+  Tensor whole(Index index, std::int64_t numel);
+
+  Context& context_;
+  const DeepSpeedConfig& config_;
+  std::int64_t world_;
+  std::uint8_t stream_;
+  std::vector<ZeroParameter> parameters_;  ///< by ds_id
+  std::vector<State> states_;              ///< likewise
+  std::unordered_map<const TensorImpl*, Index> index_;
+  std::vector<std::vector<Index>> of_module_;  ///< its own and, behind them, those that it was found to read
+  std::vector<std::vector<Index>> recompute_;  ///< ds_recompute_parameters, by module
+  std::vector<Index> persistent_, none_;
+  std::vector<ModuleId> active_backward_;  ///< modules whose backward has begun
+
+  Trace trace_ = Trace::invalid;
+  std::vector<ModuleId> order_;          ///< of modules
+  std::vector<std::int64_t> traversed_;  ///< elements of the parameters of all steps before each
+  std::vector<Use> uses_;                ///< of parameters, in that order
+  std::size_t next_use_ = 0;
+  std::size_t step_ = 0;
+  std::int64_t available_ = 0;  ///< elements
+  std::optional<Error> refusal_;
+};
+
+}  // namespace oometer

@@ -1,0 +1,410 @@
+#include "distributed/zero_3.h"
+
+#include <algorithm>
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr std::uint8_t kAllGatherStream = 1, kReductionStream = 2;
+constexpr ModuleId kModel = 0;
+
+}  // namespace
+
+DeepSpeedZeroOptimizerStage3::DeepSpeedZeroOptimizerStage3(Context& context, Model& model,
+                                                           const TrainingConfig& training,
+                                                           const ParallelConfig& parallel,
+                                                           std::vector<ZeroParameter> parameters)
+    : DeepSpeedTrainer(context, model, training, parallel),
+      rank_(parallel.rank.value_or(0)),
+      parameters_(std::move(parameters)) {
+  post_accumulate = context.behaviours.zero_post_accumulate_hooks;
+}
+
+DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() {
+  if (context_.gradients == this) context_.gradients = nullptr;
+}
+
+// --- initialisation --------------------------------------------------------------------------------------------------
+
+void DeepSpeedZeroOptimizerStage3::initialize() {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
+  for (const Parameter& parameter : model_.parameters) {
+    const auto is_it = [&](const ZeroParameter& known) { return known.tensor.get() == parameter.tensor.get(); };
+    if (std::any_of(parameters_.begin(), parameters_.end(), is_it)) continue;
+    if (context_.behaviours.deepspeed_halves_buffers) cast_parameter(parameter.tensor, dtype_);
+    ZeroParameter& cut = parameters_.emplace_back(ZeroParameter{parameter.tensor, parameter.module, 0, 0, {}, {}});
+    partition_parameter(context_, cut, config_, world_);
+  }
+  coordinator_ = std::make_unique<ParameterCoordinator>(
+      context_, config_, world_, config_.overlap_comm ? kAllGatherStream : context_.stream, std::move(parameters_));
+  for (const Parameter& parameter : model_.tied) coordinator_->add_use(parameter.module, parameter.tensor);
+  coordinator_->mark_persistent(model_.parameters);
+  refuse_what_deepspeed_refuses();
+  if (!offloads_optimizer()) inf_or_nan_tracker_ = empty(context_, Op::zeros, {1}, DType::boolean);
+  make_groups();
+  defragment();
+  make_masters();
+  if (!offloads_optimizer()) {
+    // initialize_optimizer_states: the gradients are parts of a buffer that is let go again.
+    std::int64_t largest = 0;
+    for (const Group& group : groups_) largest = std::max(largest, group.numel);
+    const Tensor buffer = empty(context_, Op::zeros, {largest}, DType::float32, Role::gradient);
+    if (context_.behaviours.zero_optimizer_states_at_init)
+      for (std::size_t i = 0; i < groups_.size(); ++i) {
+        groups_[i].master->grad = alias(buffer, {groups_[i].numel}, {1});
+        optimizer_->step_group(i);
+      }
+    optimizer_->zero_grad();
+  }
+  if (config_.contiguous_gradients)
+    bucket_ = empty(context_, Op::bucket, {config_.reduce_bucket_size}, dtype_, Role::gradient);
+  std::int64_t total = 0;
+  for (const Group& group : groups_) total += group.numel;
+  if (offloads_optimizer()) {
+    // grad_partitions_flat_buffer; of each group the masters, their gradients and what the optimizer keeps of them.
+    host_bytes_ += checked_product(total, element_size(dtype_));
+    host_bytes_ += checked_product(total, 4 * (2 + states_per_parameter(training_.optimizer)));
+  } else {
+    gradients_ = empty(context_, Op::zeros, {total}, dtype_, Role::gradient);
+    for (const Group& group : groups_) share(gradients_, group, Role::gradient);
+  }
+  // create_reduce_and_remove_grad_hooks: each is gathered for as long as it takes to find its AccumulateGrad.
+  for (const Group& group : groups_)
+    for (const Index index : group.parameters) {
+      coordinator_->gather_now({index});
+      coordinator_->release(index);
+    }
+  context_.gradients = this;
+}
+
+void DeepSpeedZeroOptimizerStage3::share(const Tensor& buffer, const Group& group, Role role) {
+  context_.set_role(buffer, role, kModel);
+  for (const Index index : group.parameters)
+    context_.share(buffer, coordinator_->parameters()[index].module, partition_numel(index));
+}
+
+void DeepSpeedZeroOptimizerStage3::refuse_what_deepspeed_refuses() {
+  bool first = true;
+  for (const Parameter& parameter : model_.parameters) {
+    const Tensor& tensor = parameter.tensor;
+    if (tensor.ndim() == 0 && context_.behaviours.zero_3_gathers_in_place)
+      refusal_ =
+          Error{"refused", "/parallel/zero_stage",
+                "DeepSpeed's zero.Init cannot cut a parameter without dimensions (" + std::string(parameter.name) +
+                    "): it stops with \"self.dim() cannot be 0 to view BFloat16 as Byte\"; stage 2 takes it"};
+    if (!tensor->leaf_requires_grad) continue;
+    if (!first && tensor.dtype() != trained_dtype_)
+      refusal_ =
+          Error{"refused", "/parallel/zero_stage",
+                "what trains is of two types (adapters in float32 beside weights in half precision), and ZeRO-3 "
+                "stops at that (defragment, an AssertionError): set autocast_adapter_dtype to false, or use stage 2"};
+    trained_dtype_ = tensor.dtype();
+    first = false;
+  }
+}
+
+/// _create_fp16_sub_groups
+void DeepSpeedZeroOptimizerStage3::make_groups() {
+  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  for (const std::vector<Parameter>& parameters :
+       parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
+    groups_.emplace_back();
+    for (const Parameter& parameter : parameters) {
+      const Index index = coordinator_->index_of(parameter.tensor);
+      if (groups_.back().numel >= config_.sub_group_size) groups_.emplace_back();
+      groups_.back().parameters.push_back(index);
+      groups_.back().numel += partition_numel(index);
+    }
+  }
+}
+
+/// defragment (runtime/zero/utils.py): the trained partitions go through host memory into one buffer.
+void DeepSpeedZeroOptimizerStage3::defragment() {
+  std::int64_t total = 0;
+  for (const Group& group : groups_) {
+    total += group.numel;
+    for (const Index index : group.parameters) coordinator_->parameters()[index].partition.reset();
+  }
+  if (config_.offload_param != OffloadDevice::none) {
+    // _create_param_groups_fp16_flat_cpu_memory takes the trained ones; zero.Init has put the others there.
+    host_bytes_ += checked_product(total, element_size(trained_dtype_));
+    for (const ZeroParameter& parameter : coordinator_->parameters())
+      if (!parameter.partition && !parameter.tensor->leaf_requires_grad)
+        host_bytes_ += checked_product(parameter.partition_numel, element_size(parameter.tensor.dtype()));
+    return;
+  }
+  context_.empty_cache();
+  flat_ = empty(context_, Op::to_copy, {total}, trained_dtype_, Role::parameter);
+  for (const Group& group : groups_) {
+    share(flat_, group, Role::parameter);
+    for (const Index index : group.parameters)
+      coordinator_->parameters()[index].partition = alias(flat_, {partition_numel(index)}, {1});
+  }
+}
+
+/// _create_fp32_partitions
+void DeepSpeedZeroOptimizerStage3::make_masters() {
+  Tensor converted;  // bound until the next one's is there; float32 adapters' flat itself
+  if (offloads_optimizer()) return;
+  for (Group& group : groups_) {
+    if (!flat_) {  // from host memory
+      converted = empty(context_, Op::to_copy, {group.numel}, DType::float32);
+      group.master = clone(converted);
+      share(group.master, group, Role::optimizer_state);
+      optimizer_->add_group({{group.master, kModel}});
+      continue;
+    }
+    const Tensor flat = alias(flat_, {group.numel}, {1});
+    if (context_.behaviours.zero_3_converts_first) {
+      converted = to(flat, DType::float32);
+      group.master = clone(converted);
+    } else {
+      const Tensor copy = clone(flat);
+      group.master = to(copy, DType::float32);
+    }
+    share(group.master, group, Role::optimizer_state);
+    optimizer_->add_group({{group.master, kModel}});
+  }
+}
+
+// --- forward ---------------------------------------------------------------------------------------------------------
+
+/// PeftModel and its LoraModel are called; the model's own `forward` by the latter, without its hooks.
+std::vector<ModuleId> DeepSpeedZeroOptimizerStage3::roots() const {
+  if (training_.lora) return {kNever, kNever};
+  return {kModel};
+}
+
+void DeepSpeedZeroOptimizerStage3::before_forward(bool) {
+  coordinator_->reset_step();
+  for (const ModuleId root : roots()) coordinator_->before_forward(root);
+}
+
+void DeepSpeedZeroOptimizerStage3::after_forward(ModelOutputs& outputs) {
+  const std::vector<ModuleId> called = roots();
+  for (auto root = called.rbegin(); root != called.rend(); ++root) {
+    coordinator_->after_forward(*root);
+    for (Tensor* output : outputs.all()) *output = hook_gradient(*output, *root, true);
+  }
+}
+
+// --- backward --------------------------------------------------------------------------------------------------------
+
+/// reduce_independent_p_g_buckets_and_remove_grads
+void DeepSpeedZeroOptimizerStage3::gradient_ready(const Tensor& tensor) {
+  if (!coordinator_->holds(tensor)) return;
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  const Index index = coordinator_->index_of(tensor);
+  const std::int64_t numel = tensor.numel();
+  context_.set_role(tensor->grad, Role::gradient, coordinator_->parameters()[index].module);
+  if (bucket_elements_ + numel > config_.reduce_bucket_size && bucket_elements_ > 0) reduce_bucket();
+  if (config_.contiguous_gradients && bucket_elements_ + numel <= config_.reduce_bucket_size) {
+    set_data(tensor->grad, bucket_);
+    tensor->grad->dtype = dtype_;
+  }
+  bucket_elements_ += numel;
+  in_bucket_.push_back(index);
+}
+
+/// __reduce_and_partition_ipg_grads
+void DeepSpeedZeroOptimizerStage3::reduce_bucket() {
+  if (in_bucket_.empty()) return;
+  const Scoped<std::uint8_t> stream(context_.stream, config_.overlap_comm ? kReductionStream : context_.stream);
+  const auto gradient_buffer = [&](Op op, std::int64_t numel) {
+    return empty(context_, op, {numel}, dtype_, Role::gradient);
+  };
+  TensorList padding, halves;
+  Tensor flat;
+  if (!config_.reduce_scatter && config_.contiguous_gradients && bucket_elements_ <= config_.reduce_bucket_size) {
+    // __avg_scatter_contiguous_grads: all-reduced in place, then scaled into a copy.
+    if (world_ != 1) flat = gradient_buffer(Op::mul, bucket_elements_);
+    for (const Index index : in_bucket_) {
+      const ZeroParameter& parameter = coordinator_->parameters()[index];
+      if (parameter.numel < parameter.partition_numel * (rank_ + 1))
+        padding.push_back(gradient_buffer(Op::zeros, parameter.partition_numel));
+    }
+  } else {
+    // reduce_scatter_coalesced: all ranks' parts in turn, each padded, but for a single gradient that needs none.
+    std::sort(in_bucket_.begin(), in_bucket_.end());
+    const ZeroParameter& first = coordinator_->parameters()[in_bucket_.front()];
+    // Gradients of float32 adapters that did not fit the bucket travel in the engine's type.
+    for (const Index index : in_bucket_) {
+      const Tensor& gradient = coordinator_->parameters()[index].tensor->grad;
+      if (gradient.dtype() != dtype_) halves.push_back(gradient_buffer(Op::to_copy, gradient.numel()));
+    }
+    if (in_bucket_.size() == 1 && first.numel % world_ == 0) {
+      flat = detach(first.tensor->grad);
+    } else {
+      std::int64_t total = 0;
+      for (const Index index : in_bucket_) total += partition_numel(index);
+      for (std::int64_t rank = 0; rank < world_; ++rank)
+        for (const Index index : in_bucket_) {
+          const ZeroParameter& parameter = coordinator_->parameters()[index];
+          const std::int64_t missing =
+              std::min(parameter.partition_numel * (rank + 1) - parameter.numel, parameter.partition_numel);
+          if (missing > 0) padding.push_back(gradient_buffer(Op::empty, missing));
+        }
+      flat = gradient_buffer(Op::cat, checked_product(total, world_));
+    }
+    halves.clear();
+    padding.clear();
+  }
+  // partition_grads: into grad_partitions_flat_buffer, or added to what is there.
+  for (const Index index : in_bucket_) {
+    if (offloads_optimizer()) offload_gradient(index);
+    coordinator_->parameters()[index].tensor->grad.reset();
+  }
+  in_bucket_.clear();
+  bucket_elements_ = 0;
+}
+
+/// partition_grads with an optimizer in host memory: the partition comes back for its norm, and as floats.
+void DeepSpeedZeroOptimizerStage3::offload_gradient(Index index) {
+  const std::int64_t numel = partition_numel(index);
+  const ZeroParameter& parameter = coordinator_->parameters()[index];
+  if (parameter.partition_numel * rank_ >= parameter.numel) return;  // nothing but padding
+  const Tensor on_device = empty(context_, Op::to_copy, {numel}, dtype_, Role::gradient);
+  if (!last_micro_step_) return;
+  // _constant_buffered_norm2
+  constexpr std::int64_t kBuffer = 250'000'000;
+  Tensor norm;
+  for (std::int64_t begin = 0; begin < numel; begin += kBuffer) {
+    const Tensor part = alias(on_device, {std::min(kBuffer, numel - begin)}, {1});
+    Tensor as_double = to(part, DType::float64);
+    Tensor of_part = reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64);
+    as_double.reset();
+    Tensor square = scalar(context_, Op::pow, DType::float64);
+    of_part.reset();
+    if (!norm) norm = std::move(square);
+  }
+  offloaded_norms_.push_back(scalar(context_, Op::pow, DType::float64));
+  norm.reset();
+  const Tensor as_float = to(on_device, DType::float32);
+}
+
+void DeepSpeedZeroOptimizerStage3::backward_epilogue(bool) {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  const bool trace_ends = context_.behaviours.zero_3_trace_ends_in_backward;
+  if (trace_ends) coordinator_->reset_step();
+  reduce_bucket();  // independent_gradient_partition_epilogue
+  if (!trace_ends) coordinator_->release_leftovers();
+  refusal_ = coordinator_->refusal();
+}
+
+// --- step ------------------------------------------------------------------------------------------------------------
+
+/// has_overflow
+void DeepSpeedZeroOptimizerStage3::check_overflow() {
+  const Scoped<std::uint8_t> stream(context_.stream, config_.overlap_comm ? kReductionStream : context_.stream);
+  {
+    const Tensor infinite = is_infinite(gradients_);
+    const Tensor any = scalar(context_, Op::all, DType::boolean);
+  }
+  {
+    const Tensor nan = empty_like(Op::ne, gradients_, DType::boolean);
+    const Tensor any = scalar(context_, Op::all, DType::boolean);
+  }
+  Tensor copy = empty_like(Op::clone, inf_or_nan_tracker_);
+  const Tensor as_byte = empty(context_, Op::to_copy, {1}, DType::uint8);
+}
+
+/// get_grad_norm_direct
+Tensor DeepSpeedZeroOptimizerStage3::group_norm(const Group& group) {
+  TensorList norms;
+  for (const Index index : group.parameters) {
+    const Tensor gradient = alias(gradients_, {partition_numel(index)}, {1});
+    const Tensor as_double = to(gradient, DType::float64);
+    norms.push_back(reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64));
+  }
+  Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float64);
+  Tensor squared = empty_like(Op::pow, stacked);
+  stacked.reset();
+  const Tensor sum = reduce(Op::sum, squared, {0}, false, DType::float64);
+  squared.reset();
+  if (context_.behaviours.zero_norm_on_host) return {};
+  const Tensor total = scalar(context_, Op::pow, DType::float64);
+  const Tensor infinite = is_infinite(total);
+  const Tensor nan = scalar(context_, Op::ne, DType::boolean);
+  const Tensor invalid = scalar(context_, Op::add, DType::boolean);
+  const Tensor error = scalar(context_, Op::to_copy, DType::float32);
+  if (context_.behaviours.zero_checks_overflow_always) {
+    const Tensor as_double = to(error, DType::float64);
+    return scalar(context_, Op::where, DType::float64);
+  }
+  const Tensor masked = scalar(context_, Op::mul, DType::float32);
+  Tensor valid = scalar(context_, Op::logical_not, DType::boolean);
+  const Tensor kept = scalar(context_, Op::mul, DType::float64);
+  valid.reset();
+  return scalar(context_, Op::add, DType::float64);
+}
+
+/// complete_grad_norm_calculation_for_cpu_offload: the result is a number on the host.
+void DeepSpeedZeroOptimizerStage3::offloaded_group_norm(const Group& group) {
+  Tensor total;
+  for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+    const Tensor square = scalar(context_, Op::pow, DType::float64);
+    if (!total) total = scalar(context_, Op::add, DType::float64);
+  }
+  const Tensor all = empty(context_, Op::to_copy, {1}, DType::float32);
+  const Tensor norm = scalar(context_, Op::pow, DType::float32);
+  total.reset();
+  const Tensor infinite = is_infinite(norm);
+  const Tensor nan = scalar(context_, Op::ne, DType::boolean);
+  const Tensor invalid = scalar(context_, Op::add, DType::boolean);
+  const Tensor error = scalar(context_, Op::to_copy, DType::float32);
+}
+
+void DeepSpeedZeroOptimizerStage3::step_group(std::size_t index, const Tensor& norm) {
+  Group& group = groups_[index];
+  {
+    // _prepare_fp32_grad_for_sub_group; flatten of one tensor is a mere view.
+    Tensor flat = group.parameters.size() == 1 ? alias(gradients_, {group.numel}, {1})
+                                               : empty(context_, Op::flatten, {group.numel}, dtype_, Role::gradient);
+    group.master->grad = to(flat, DType::float32);
+  }
+  share(group.master->grad, group, Role::gradient);
+  unscale_and_clip(norm);
+  optimizer_->step_group(index);
+  group.master->grad.reset();
+}
+
+void DeepSpeedZeroOptimizerStage3::step() {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, kModel);
+  coordinator_->release_all();
+  if (offloads_optimizer()) {
+    if (dtype_ == DType::float16) const Tensor overflow = empty(context_, Op::to_copy, {1}, DType::uint8);
+    for (const Group& group : groups_) offloaded_group_norm(group);
+    offloaded_norms_.clear();
+    coordinator_->gather_persistent();
+    return;
+  }
+  if (dtype_ == DType::float16) check_overflow();
+  TensorList norms;
+  for (const Group& group : groups_) norms.push_back(group_norm(group));
+  Tensor norm, unscaled;
+  if (context_.behaviours.zero_checks_overflow_always) {
+    norm = combine_norms(norms);
+    unscaled = scalar(context_, Op::div, norm.dtype());
+  } else if (!context_.behaviours.zero_norm_on_host) {
+    // get_global_norm (0.14.4): a sum of squares; its root is a number.
+    Tensor total;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      const Tensor square = scalar(context_, Op::pow, DType::float64);
+      if (!total) total = scalar(context_, Op::add, DType::float64);
+    }
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) step_group(i, norm);
+  coordinator_->gather_persistent();
+  global_grad_norm_ = std::move(unscaled);  // the engine keeps it until the next step's
+  losses_.reset();
+}
+
+}  // namespace oometer

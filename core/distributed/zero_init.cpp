@@ -1,0 +1,59 @@
+#include "distributed/zero_init.h"
+
+#include <algorithm>
+
+namespace oometer {
+
+void partition_parameter(Context& context, ZeroParameter& parameter, const DeepSpeedConfig& config,
+                         std::int64_t world) {
+  const NoGrad no_grad(context);
+  const ModuleScope scope(context, parameter.module);
+  parameter.numel = parameter.tensor.numel();
+  parameter.partition_numel = (parameter.numel + world - 1) / world;
+  if (config.offload_param == OffloadDevice::none)
+    parameter.partition =
+        empty(context, Op::empty, {parameter.partition_numel}, parameter.tensor.dtype(), Role::parameter);
+  set_data(parameter.tensor, context.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+}
+
+ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world)
+    : context_(context), config_(config), world_(world) {
+  context.construction = this;
+  context.zero_3_linear = config.memory_efficient_linear;
+}
+
+ZeroInit::~ZeroInit() { context_.construction = nullptr; }
+
+void ZeroInit::parameter_made(const Tensor& parameter, ModuleId module) {
+  pending_.push_back({parameter, module, 0, 0, {}, {}});
+}
+
+/// Modules that do not hold `next` are through; the innermost was first.
+void ZeroInit::complete(ModuleId next) {
+  const auto holds = [&](ModuleId module) {
+    ModuleId ancestor = next;
+    while (ancestor > module) ancestor = context_.log.modules[ancestor].parent;
+    return ancestor == module;
+  };
+  while (!pending_.empty()) {
+    const ModuleId module = pending_.back().module;
+    if (next != kNever && holds(module)) return;
+    const auto first = std::find_if(pending_.begin(), pending_.end(),
+                                    [&](const ZeroParameter& parameter) { return parameter.module == module; });
+    for (auto parameter = first; parameter != pending_.end(); ++parameter) {
+      partition_parameter(context_, *parameter, config_, world_);
+      done_.push_back(std::move(*parameter));
+    }
+    pending_.erase(first, pending_.end());
+  }
+}
+
+std::vector<ZeroParameter> ZeroInit::finish() {
+  complete(kNever);
+  context_.construction = nullptr;
+  // tie_weights has put another parameter in the place of one.
+  std::erase_if(done_, [](const ZeroParameter& parameter) { return parameter.tensor->references == 1; });
+  return std::move(done_);
+}
+
+}  // namespace oometer

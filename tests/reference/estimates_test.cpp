@@ -1,0 +1,56 @@
+#include "../unit/jobs.h"
+#include "cases.h"
+
+/// DeepSpeed's own estimators of model states (estimate_zero2_model_states_mem_needs,
+/// estimate_zero3_model_states_mem_needs; 0.19.8), as those functions answered, against what a step holds.
+namespace oometer {
+namespace {
+
+constexpr std::int64_t kTinyLlama = 158016;  ///< parameters of tiny_llama(), which each world here divides
+
+std::string deepspeed(std::int64_t stage, std::int64_t gpus, const std::string& offload) {
+  std::string zero = R"({"stage": )" + std::to_string(stage) + R"(, "stage3_param_persistence_threshold": 0)";
+  if (!offload.empty()) zero += R"(, "offload_optimizer": {"device": "cpu"})";
+  if (offload == "both") zero += R"(, "offload_param": {"device": "cpu"})";
+  return R"(, "parallel": {"strategy": "deepspeed", "data": )" + std::to_string(gpus) +
+         R"(, "ds_config": {"zero_optimization": )" + zero + "}}}";
+}
+
+TEST_CASE("Model states are DeepSpeed's own estimate, but for what it gets wrong", "[reference]") {
+  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/deepspeed_estimates.jsonl");
+  int compared = 0;
+  for (std::string line; std::getline(input, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line);
+    if (row["parameters"] != kTinyLlama) continue;
+    CAPTURE(line);
+    ++compared;
+    const std::int64_t n = kTinyLlama, gpus = row["gpus"], estimate = row["gpu_bytes"];
+    const std::string offload = row.value("offload", "");
+    const Simulation s = simulation_of(tiny_llama(R"("precision": "bf16")", deepspeed(row["stage"], gpus, offload)));
+    CHECK(s.parameters == n);
+    const std::int64_t parameters = alive_at(s.log, Role::parameter, PhaseName::forward, 2);
+    // The step counters of two groups are not in any estimate.
+    const std::int64_t counters = offload.empty() ? 2 * 4 : 0;
+    const std::int64_t states = alive_at(s.log, Role::optimizer_state, PhaseName::forward, 2) - counters;
+    if (row["stage"] == 2) {
+      // 2 of 16-bit weights; of the 18 of a partition, 12 stay, 2 and 4 are gradients, which live in backward and step.
+      CHECK(parameters + states == estimate - 6 * n / gpus);
+      continue;
+    }
+    // One layer's weights and gradients, gathered, are in the estimate.
+    const std::int64_t layer = 4 * row["largest_layer"].get<std::int64_t>();
+    if (offload.empty()) {
+      // Of 18, 4 are the step's gradients. It leaves out the 2 of the 16-bit partitions, which stay.
+      CHECK(parameters + states == estimate - layer - 4 * n / gpus);
+      CHECK(alive_at(s.log, Role::gradient, PhaseName::forward, 2) == 2 * n / gpus + 2 * 500'000'000LL);
+    } else {
+      CHECK(parameters + states == estimate - layer);
+      // Of all GPUs of the node; the 16-bit gradient partitions are left out here too.
+      CHECK(s.host_bytes * gpus == row["host_bytes"].get<std::int64_t>() + 2 * n);
+    }
+  }
+  CHECK(compared == 12);
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,98 @@
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "../jobs.h"
+#include "report/report.h"
+
+namespace oometer {
+namespace {
+
+using nlohmann::json;
+
+/// Small jobs in every strategy that DeepSpeed offers, with the keys that a real ds_config has.
+std::vector<json> deepspeed_jobs() {
+  const json zero3 = json::parse(R"({"stage": 3, "overlap_comm": true, "contiguous_gradients": true,
+      "sub_group_size": 1e9, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+      "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+      "stage3_max_reuse_distance": 1e9, "stage3_gather_16bit_weights_on_model_save": true})");
+  json offload = zero3;
+  offload["offload_optimizer"] = offload["offload_param"] = {{"device", "cpu"}, {"pin_memory", true}};
+  const json zero2 = json::parse(R"({"stage": 2, "overlap_comm": true, "contiguous_gradients": true,
+      "reduce_bucket_size": 1000, "allgather_bucket_size": 5e8, "round_robin_gradients": false})");
+  std::vector<json> jobs;
+  for (const json& zero : {zero2, zero3, offload})
+    for (const char* training : {R"("precision": "bf16")", R"("precision": "fp16", "stage": "full")",
+                                 R"("precision": "bf16", "lora": {"rank": 4})"}) {
+      json job = json::parse(tiny_llama(training));
+      const json half = {{"enabled", "auto"}};
+      job["parallel"] = {{"strategy", "deepspeed"}, {"data", 2}};
+      job["parallel"]["ds_config"] = {{"fp16", half},
+                                      {"bf16", half},
+                                      {"zero_optimization", zero},
+                                      {"gradient_clipping", 1.0},
+                                      {"train_micro_batch_size_per_gpu", "auto"},
+                                      {"gradient_accumulation_steps", "auto"}};
+      jobs.push_back(job);
+    }
+  return jobs;
+}
+
+TEST_CASE("300 mutated jobs and ds_configs give an answer that adds up or say what is wrong", "[job]") {
+  const json kValues = json::parse(
+      R"([0, 1, 2, 3, -1, 7, 1000, 65536, 5e8, 1e18, 1.5, "auto", "cpu", "nvme", "x", "", true, false, null, {}, []])");
+  constexpr const char* kPlaces[] = {"/parallel", "/parallel/ds_config", "/parallel/ds_config/zero_optimization",
+                                     "/training", "/data"};
+  std::mt19937 random(20250107);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+  const std::vector<json> originals = deepspeed_jobs();
+  for (const json& original : originals) REQUIRE(estimate(original.dump()).has_value());
+  int answers = 0, errors = 0;
+  for (int i = 0; i < 300; ++i) {
+    json job = originals[below(originals.size())];
+    std::vector<json::json_pointer> misspelt;
+    for (std::size_t edits = 1 + below(2); edits > 0; --edits) {
+      const json::json_pointer pointer(kPlaces[below(std::size(kPlaces))]);
+      if (!job.contains(pointer) || !job[pointer].is_object() || job[pointer].empty()) continue;
+      json& place = job[pointer];
+      auto member = place.begin();
+      std::advance(member, static_cast<std::ptrdiff_t>(below(place.size())));
+      const std::string key = member.key();
+      switch (below(4)) {
+        case 0:
+          place.erase(key);
+          break;
+        case 1:
+          place[key + "s"] = kValues[below(kValues.size())];
+          misspelt.push_back(pointer / (key + "s"));
+          break;
+        default:
+          place[key] = kValues[below(kValues.size())];
+      }
+    }
+    INFO(job.dump());
+    const Result<Estimate> answer = estimate(job.dump());
+    if (!answer) {
+      ++errors;
+      CHECK_FALSE(answer.error().message.empty());
+      CHECK((answer.error().pointer.empty() || answer.error().pointer.front() == '/'));
+      continue;
+    }
+    ++answers;
+    // Nothing that is not known is passed over.
+    for (const json::json_pointer& pointer : misspelt) CHECK_FALSE(job.contains(pointer));
+    CHECK(answer->report.peak.allocated > 0);
+    CHECK(answer->report.peak.reserved >= answer->report.peak.allocated);
+    // The same job in other words has the same answer.
+    const Result<Job> read = parse_job(job.dump());
+    REQUIRE(read);
+    const Result<Estimate> again = estimate(to_json(*read));
+    REQUIRE(again);
+    CHECK(again->report.peak.allocated == answer->report.peak.allocated);
+  }
+  CHECK(answers > 60);
+  CHECK(errors > 60);
+}
+
+}  // namespace
+}  // namespace oometer
