@@ -20,15 +20,16 @@ if(EMSCRIPTEN)
 endif()
 
 # What a browser loads has to be small, where that costs no time. Reading a job runs once an answer; of a model's equal
-# blocks only the first are executed, so that models are small too. What sees every event or parameter stays fast: the log,
-# block stacks, autograd, optimizers, the allocator and its replay.
+# blocks only the first are executed, so that models, operators and modules are small too. What sees every event or
+# parameter stays fast: the log, block stacks, autograd, the allocator and its replay, the report.
 function(oometer_optimise_for_size sources)
   set(small ${sources})
-  list(FILTER small INCLUDE REGEX
-       "/(models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax)|/json")
+  list(FILTER small INCLUDE REGEX "/(ops|nn|train)/")
+  list(FILTER small EXCLUDE REGEX "/(block_stack|step|repetition|pointwise|matmul|views).cpp$")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
-  list(FILTER smallest INCLUDE REGEX "/(advice|config|job|runtime)/|/config.cpp$|/registry.cpp$|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
+  list(FILTER smallest INCLUDE REGEX
+       "/(advice|config|job|runtime|models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
   set_source_files_properties(${smallest} PROPERTIES COMPILE_OPTIONS -Oz)
 endfunction()
 
