@@ -112,9 +112,9 @@ struct Behaviours {
   /// cuDNN's SDPA is PyTorch's first choice on compute capability 9.0, 10.0 and 10.3 where cuDNN is present (2.9 and
   /// later: sdp_utils.cpp, check_prefer_cudnn_attention; newer builds also ask for cuDNN above 9.15).
   bool sdpa_prefers_cudnn = false;
-  /// The memory-efficient SDPA kernel takes grouped queries as they are (seen on a T4 in 2.10 and 2.14, TinyLlama's runs
-  /// in tests/measured, and in 2.15; 2.5 - 2.8 refuse them: sdp_utils.cpp, check_batch_size_and_num_heads_dense; 2.9 was
-  /// not read, and is taken for one of these).
+  /// The memory-efficient SDPA kernel takes grouped queries as they are (seen on a T4 in 2.10 and 2.14, TinyLlama's
+  /// runs in tests/measured, and in 2.15; 2.5 - 2.8 refuse them: sdp_utils.cpp,
+  /// check_batch_size_and_num_heads_dense; 2.9 was not read, and is taken for one of these).
   bool efficient_attention_takes_gqa = true;
   /// cuDNN is there: convolutions take its kernels instead of im2col, its SDPA can be chosen.
   bool cudnn = true;
