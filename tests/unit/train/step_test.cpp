@@ -49,7 +49,7 @@ TEST_CASE("Outputs that the loop keeps live until the step is over, and no longe
     return false;
   };
   const Log kept = run_log(tiny_llama(R"("keep_outputs": true)")), dropped = run_log(tiny_llama());
-  for (const std::size_t optimizer : {3, 6}) {
+  for (const std::size_t optimizer : {std::size_t{3}, std::size_t{6}}) {
     REQUIRE(kept.phases[optimizer].name == PhaseName::optimizer);
     CHECK(logits_alive(kept, optimizer));
     CHECK_FALSE(logits_alive(dropped, optimizer));
