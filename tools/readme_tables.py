@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any, Iterator
 
+from validate import errors_of, measurements, peer_errors_of
+
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 2**30
 
@@ -126,22 +128,18 @@ def accuracy(oometer: Oometer) -> str:
 
 # --- real GPUs --------------------------------------------------------------------------------------------------------
 
-MEASURED = {"allocated": "allocated", "reserved": "reserved", "total": "device"}  # a report's peak, and what was measured
-
-
 def measured(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
-    for file in sorted((ROOT / "tests" / "measured").glob("*.jsonl")):
-        for row in map(json.loads, file.read_text().splitlines()):
-            report = oometer(row["job"])
-            if report is None:
-                continue
-            kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
-            found = errors.setdefault(f"{kind} on a {row['job']['gpu']['name'].upper()} ({row['source']})", {})
-            for ours, theirs in MEASURED.items():
-                found.setdefault(theirs, []).append(abs(report["peak"][ours] / row["measured"][theirs] - 1))
-            for bytes_ in row["peers"].values():
-                found.setdefault("peer", []).append(abs(bytes_ / row["measured"]["device"] - 1))
+    for row in measurements([]):
+        report = oometer(row["job"])
+        if report is None:
+            continue
+        kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
+        found = errors.setdefault(f"{kind} on a {row['job']['gpu']['name'].upper()} ({row['source']})", {})
+        for what, error in errors_of(row, report).items():
+            found.setdefault(what, []).append(abs(error))
+        for error in peer_errors_of(row).values():
+            found.setdefault("peer", []).append(abs(error))
     rows = [
         [group, str(len(found["allocated"])), percent(statistics.median(found["allocated"])), percent(max(found["allocated"]))]
         + [f"{100 * statistics.mean(found[what]):.1f} %" for what in ("reserved", "device", "peer")]

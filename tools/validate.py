@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
+MEASURED = HERE / "tests" / "measured"
 WHAT = {"allocated": "peak allocated", "reserved": "peak reserved", "device": "whole device"}
 NAMED_FROM = 0.10  # an error from here on is told by name
 
@@ -29,8 +30,20 @@ def predict(oometer: Path, job: dict[str, Any]) -> dict[str, Any]:
     return json.loads(run.stdout)
 
 
-def sizes(report: dict[str, Any]) -> dict[str, int]:
-    return {"allocated": report["peak"]["allocated"], "reserved": report["peak"]["reserved"], "device": report["peak"]["total"]}
+def measurements(files: list[Path]) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in files or sorted(MEASURED.glob("*.jsonl")) for line in file.read_text().splitlines()]
+
+
+def errors_of(row: dict[str, Any], report: dict[str, Any]) -> dict[str, float]:
+    """How far the report lies from each thing that was measured, as a share of it."""
+    peak = report["peak"]
+    ours = {"allocated": peak["allocated"], "reserved": peak["reserved"], "device": peak["total"]}
+    return {what: ours[what] / truth - 1 for what, truth in row["measured"].items()}
+
+
+def peer_errors_of(row: dict[str, Any]) -> dict[str, float]:
+    """The same of other predictors, of the whole device."""
+    return {peer: predicted / row["measured"]["device"] - 1 for peer, predicted in row.get("peers", {}).items()}
 
 
 def summary(errors: list[float]) -> str:
@@ -41,7 +54,7 @@ def summary(errors: list[float]) -> str:
 
 
 def validate(oometer: Path, files: list[Path]) -> None:
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    rows = measurements(files)
     errors: dict[str, dict[str, list[float]]] = {}
     refused, outliers, false_fits, false_alarms, inside = [], [], 0, 0, []
     for row in rows:
@@ -49,17 +62,15 @@ def validate(oometer: Path, files: list[Path]) -> None:
         if "error" in report:
             refused.append(f"{row['name']}: {report['error'][:160]}")
             continue
-        ours, measured = sizes(report), row["measured"]
         of_source = errors.setdefault(row["source"], {})
-        for what, truth in measured.items():
-            error = ours[what] / truth - 1
+        for what, error in errors_of(row, report).items():
             of_source.setdefault(WHAT[what], []).append(error)
             if abs(error) >= NAMED_FROM:
                 outliers.append(f"{row['name']}: {WHAT[what]} {error:+.1%}. {row.get('why', 'Unexplained.')}")
-        for peer, bytes_ in row.get("peers", {}).items():
-            of_source.setdefault(f"{peer}, whole device", []).append(bytes_ / measured["device"] - 1)
-        if "device" in measured:
-            inside.append(report["interval"]["low"] <= measured["device"] <= report["interval"]["high"])
+        for peer, error in peer_errors_of(row).items():
+            of_source.setdefault(f"{peer}, whole device", []).append(error)
+        if "device" in row["measured"]:
+            inside.append(report["interval"]["low"] <= row["measured"]["device"] <= report["interval"]["high"])
         # What was measured did fit.
         false_alarms += report["verdict"] == "does-not-fit" and not row.get("out_of_memory")
         false_fits += report["verdict"] == "fits" and bool(row.get("out_of_memory"))
@@ -82,4 +93,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if not arguments.oometer.exists():
         sys.exit(f"{arguments.oometer} is missing: ./dev build")
-    validate(arguments.oometer, arguments.files or sorted((HERE / "tests" / "measured").glob("*.jsonl")))
+    validate(arguments.oometer, arguments.files)

@@ -11,7 +11,6 @@ namespace oometer {
 
 namespace {
 
-constexpr ModuleId kModel = 0;
 constexpr std::int64_t kMiB = 1 << 20;
 /// kDefaultFirstBucketBytes, reducer.hpp; and the cap where none is given (_DEFAULT_BUCKET_CAP_MB).
 constexpr std::int64_t kFirstBucket = kMiB, kDefaultCap = 25 * kMiB;

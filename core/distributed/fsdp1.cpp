@@ -10,7 +10,6 @@ namespace oometer {
 
 namespace {
 
-constexpr ModuleId kModel = 0;
 /// _init_streams: all-gathers, what comes before them (casting, copying from the host), reducing.
 constexpr std::uint8_t kUnshardStream = 1, kPreUnshardStream = 2, kPostBackwardStream = 3;
 /// _get_aligned_numel: pieces begin at 16 bytes where the original parameters are kept.
@@ -601,21 +600,14 @@ void FullyShardedDataParallel::before_forward(bool last_micro_step) {
       unit.prefetched = false;
     }
   reset_gradients();
-  if (config_.param_dtype)  // _root_cast_forward_input
-    for (Tensor* input : model_.floating_inputs()) {
-      batch_.push_back(*input);
-      *input = to(*input, *config_.param_dtype);
-    }
+  if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
   pre_forward(units_.front());
 }
 
 void FullyShardedDataParallel::after_forward(ModelOutputs& outputs) {
   post_forward(units_.front());
   for (Tensor* output : outputs.all()) *output = hook_output(*output, units_.front());
-  std::size_t i = 0;
-  for (Tensor* input : model_.floating_inputs())
-    if (i < batch_.size()) *input = std::move(batch_[i++]);
-  batch_.clear();
+  input_cast_.undo(model_);
 }
 
 void FullyShardedDataParallel::backward(const Tensor& loss, bool) {

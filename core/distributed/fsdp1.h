@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "distributed/config.h"
+#include "distributed/input_cast.h"
 #include "tensor/tensor_list.h"
 #include "train/step.h"
 
@@ -106,8 +107,8 @@ class FullyShardedDataParallel final : public Trainer, private BlockListener {
   std::vector<Unit> units_;                            ///< the model's first, then as _get_fsdp_states goes
   std::unordered_map<ModuleId, std::size_t> unit_of_;  ///< by block
   std::vector<std::size_t> pre_forward_order_, post_forward_order_;
-  TensorList batch_;  ///< the inputs before they were cast
-  Tensor zero_;       ///< clip_grad_norm_'s _zero_scalar
+  InputCast input_cast_;
+  Tensor zero_;  ///< clip_grad_norm_'s _zero_scalar
   bool initialized_ = false, first_iteration_ = true, syncs_ = true;
 };
 

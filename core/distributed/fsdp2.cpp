@@ -10,7 +10,6 @@ namespace oometer {
 
 namespace {
 
-constexpr ModuleId kModel = 0;
 /// FSDPCommContext's: copying in for an all-gather, and reducing.
 constexpr std::uint8_t kCopyInStream = 1, kReduceScatterStream = 2;
 /// ATen/native/cuda/TensorShape.cu: 128 threads that copy 16 bytes each.
@@ -315,11 +314,7 @@ Tensor FullyShard::after_block(ModuleId block, Tensor output) {
 
 void FullyShard::before_forward(bool last_micro_step) {
   syncs_ = last_micro_step;
-  if (config_.param_dtype)  // cast_forward_inputs
-    for (Tensor* input : model_.floating_inputs()) {
-      batch_.push_back(*input);
-      *input = to(*input, *config_.param_dtype);
-    }
+  if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
   pre_forward(groups_.back());
 }
 
@@ -327,10 +322,7 @@ void FullyShard::after_forward(ModelOutputs& outputs) {
   post_forward(groups_.back());
   all_gather_state_.reset();
   for (Tensor* output : outputs.all()) *output = hook(*output, &FullyShard::pre_backward, groups_.back());
-  std::size_t i = 0;
-  for (Tensor* input : model_.floating_inputs())
-    if (i < batch_.size()) *input = std::move(batch_[i++]);
-  batch_.clear();
+  input_cast_.undo(model_);
 }
 
 void FullyShard::backward(const Tensor& loss, bool) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "distributed/config.h"
+#include "distributed/input_cast.h"
 #include "tensor/tensor_list.h"
 #include "train/step.h"
 
@@ -63,7 +64,7 @@ class FullyShard final : public Trainer, private BlockListener {
   std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;
-  TensorList batch_;              ///< the inputs before they were cast
+  InputCast input_cast_;
   Tensor uncast_;                 ///< a block's input, likewise
   Tensor all_gather_state_;       ///< of the group gathered last in forward, until the next one's is there
   Tensor reduce_scatter_input_;   ///< of the group reduced last

@@ -8,8 +8,6 @@ namespace {
 
 using Status = ZeroParameter::Status;
 
-constexpr ModuleId kModel = 0;
-
 template <class T>
 void insert_sorted(std::vector<T>& items, T item) {
   const auto at = std::lower_bound(items.begin(), items.end(), item);

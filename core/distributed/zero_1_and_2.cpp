@@ -9,7 +9,6 @@ namespace oometer {
 namespace {
 
 constexpr std::uint8_t kReductionStream = 1;
-constexpr ModuleId kModel = 0;
 
 }  // namespace
 

@@ -9,7 +9,6 @@ namespace oometer {
 namespace {
 
 constexpr std::uint8_t kAllGatherStream = 1, kReductionStream = 2;
-constexpr ModuleId kModel = 0;
 
 }  // namespace
 

@@ -19,6 +19,9 @@ using StorageId = std::uint32_t;
 using ModuleId = std::uint32_t;
 using OpId = std::uint16_t;
 
+/// The model itself in the module tree: loss and merging happen there, and what belongs to no one module.
+inline constexpr ModuleId kModel = 0;
+
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
 /// The compute stream. Side streams (DeepSpeed's reduction stream, FSDP's all-gather stream) have ids above it.
@@ -77,7 +80,6 @@ struct StorageRecord {
 enum class Modality : std::uint8_t { none, vision, projector, language };
 
 /// A node of the module tree, as `named_modules()` gives it. The path is the names joined by dots from the root.
-/// Module 0 is the model itself (loss and merging happen there).
 struct ModuleRecord {
   ModuleId parent = 0;
   const char* name = "";    ///< static text: "layers", "q_proj"

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <vector>
 
 #include "job/estimate.h"
 #include "job/parse.h"
@@ -57,6 +58,15 @@ inline std::int64_t alive_at(const Log& log, Role role, PhaseName phase, int ite
   }
   FAIL("no such phase");
   return 0;
+}
+
+/// No storage is freed before it was allocated, none is either twice.
+inline void check_frees(const Log& log) {
+  std::vector<int> lives(log.storages.size(), 0);
+  for (const Event& event : log.events) {
+    if (event.kind == EventKind::alloc) CHECK(++lives[event.storage] == 1);
+    if (event.kind == EventKind::free) CHECK(--lives[event.storage] == 0);
+  }
 }
 
 }  // namespace oometer

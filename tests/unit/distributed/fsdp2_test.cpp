@@ -118,11 +118,7 @@ TEST_CASE("Every gathered block is let go, under checkpointing too, and every fr
   const std::string options = GENERATE("", R"("reshard_after_forward": false)", R"("wrap": ["CLIPEncoderLayer"])");
   const std::string stage = GENERATE(R"(, "stage": "finetune")", R"(, "stage": "full")", R"(, "stage": "pretrain")");
   const Log log = run_log(tiny_llava(kBf16 + checkpointing + stage, fsdp2(2, options)));
-  std::vector<int> lives(log.storages.size(), 0);
-  for (const Event& event : log.events) {
-    if (event.kind == EventKind::alloc) CHECK(++lives[event.storage] == 1);
-    if (event.kind == EventKind::free) CHECK(--lives[event.storage] == 0);
-  }
+  check_frees(log);
   const std::int64_t sharded = alive_at(log, Role::parameter, PhaseName::forward, 1);
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == sharded);
   CHECK(alive_at(log, Role::parameter, PhaseName::optimizer, 2) == sharded);

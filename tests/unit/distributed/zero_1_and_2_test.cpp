@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
 
+#include "../jobs.h"
 #include "job/parse.h"
 #include "job/simulate.h"
 
@@ -135,11 +136,7 @@ TEST_CASE("Every free has its allocation, once; no gradient outlives a step", "[
       R"(, "ds_config": {"zero_optimization": {"stage": 2, "contiguous_gradients": false}})");
   const Log log =
       log_of(options.empty() ? zero2(2) : R"("strategy": "deepspeed", "data": 2)" + options, training, runtime);
-  std::vector<int> lives(log.storages.size(), 0);
-  for (const Event& event : log.events) {
-    if (event.kind == EventKind::alloc) CHECK(++lives[event.storage] == 1);
-    if (event.kind == EventKind::free) CHECK(--lives[event.storage] == 0);
-  }
+  check_frees(log);
   CHECK(alive(log, Role::gradient, static_cast<std::uint32_t>(log.events.size())) == 0);
   CHECK(alive(log, Role::gradient, phase_begin(log, PhaseName::forward, 2)) == 0);
 }

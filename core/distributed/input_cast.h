@@ -1,0 +1,20 @@
+#pragma once
+
+#include "models/model.h"
+#include "tensor/tensor_list.h"
+
+namespace oometer {
+
+/// The batch's floating-point tensors in the type that FSDP computes in, for as long as a forward lasts: FSDP1's
+/// _root_cast_forward_input and FSDP2's cast_forward_inputs (2.15).
+class InputCast {
+ public:
+  void apply(Model& model, DType dtype);
+  /// The batch is again as it was; nothing, if it was not cast.
+  void undo(Model& model);
+
+ private:
+  TensorList before_;
+};
+
+}  // namespace oometer
