@@ -11,6 +11,7 @@
 #include "job/estimate.h"
 #include "job/parse.h"
 #include "report/json_writer.h"
+#include "sort_by.h"
 
 namespace oometer {
 
@@ -36,8 +37,7 @@ std::vector<TriedChange> single_changes(const json& document, const Trial& now, 
     }
     std::move(helping.begin(), helping.end(), std::back_inserter(tried));
   }
-  std::stable_sort(tried.begin(), tried.end(),
-                   [](const TriedChange& a, const TriedChange& b) { return a.saves > b.saves; });
+  sort_by(tried, [](const TriedChange& change) { return -change.saves; });
   return tried;
 }
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "config/reader.h"
 #include "job/catalogue.h"
+#include "sort_by.h"
 
 namespace oometer {
 
@@ -200,8 +202,7 @@ Choice lora(const Job& job, const json&) {
 
 Choice larger_gpu(const Job& job, const json& document) {
   std::vector<Gpu> gpus = gpu_catalogue();
-  std::stable_sort(gpus.begin(), gpus.end(),
-                   [](const Gpu& a, const Gpu& b) { return a.usable_bytes < b.usable_bytes; });
+  sort_by(gpus, [](const Gpu& gpu) { return gpu.usable_bytes; });
   Choice choice{Price::hardware, {}, Tell::fitting};
   for (const Gpu& gpu : gpus) {
     if (gpu.usable_bytes <= job.gpu.usable_bytes || gpu.vendor != job.gpu.vendor) continue;
@@ -227,9 +228,9 @@ std::vector<Choice> possible_changes(const Job& job, const json& document) {
     if (!row.applies(job)) continue;
     if (row.of != last) choices.push_back({row.price});
     last = row.of;
-    choices.back().changes.push_back({row.label, row.costs, json::parse(row.patch)});
+    choices.back().changes.push_back({row.label, row.costs, *parse_json(row.patch)});
   }
-  std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) { return a.price < b.price; });
+  sort_by(choices, [](const Choice& choice) { return choice.price; });
   return choices;
 }
 

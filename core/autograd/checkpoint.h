@@ -27,7 +27,7 @@ struct CheckpointFrame {
   bool recomputing = false;
   bool recomputed = false;
   TensorList tensors;           ///< back from recomputation, dropped one by one as nodes take them
-  std::vector<bool> forgotten;  ///< of those saved, the ones whose node has died: nothing is kept for it
+  std::vector<char> forgotten;  ///< of those saved, the ones whose node has died: nothing is kept for it
 
   Tensor unpack(std::uint32_t index);
   /// A node that holds promises of this frame dies unrun: its graph led nowhere (_Holder is held weakly).

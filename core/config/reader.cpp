@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -299,10 +298,8 @@ std::optional<double> ConfigReader::to_number(const json& value) const {
   if (text.empty() || text.size() > 40 || text.find_first_not_of("0123456789+-.eE") != std::string::npos) {
     return std::nullopt;
   }
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  if (end != text.c_str() + text.size()) return std::nullopt;
-  return number;
+  const Result<json> number = parse_json(text);
+  return number && number->is_number() ? std::optional(number->get<double>()) : std::nullopt;
 }
 
 std::optional<std::int64_t> ConfigReader::to_integer(const std::string& pointer, const json& value, Range range) {

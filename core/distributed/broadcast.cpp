@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 
+#include "sort_by.h"
 #include "tensor/context.h"
 
 namespace oometer {
@@ -30,7 +31,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const TensorList& tensors, 
   }
   for (auto& [dtype, bucket] : filling)
     if (!bucket.indices.empty()) buckets.push_back(std::move(bucket.indices));
-  if (in_order) std::sort(buckets.begin(), buckets.end());
+  if (in_order) sort_by(buckets, [](const std::vector<std::size_t>& indices) { return indices.front(); });
   return buckets;
 }
 

@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "sort_by.h"
 
 namespace oometer {
 
@@ -82,12 +83,9 @@ void FullyShard::initialize() {
     last[id] = std::max(last[id], id);
     if (id > 0) last[modules[id].parent] = std::max(last[modules[id].parent], last[id]);
   }
-  const auto in_post_order = [&](const Shard& a, const Shard& b) {
-    const ModuleId x = a.full.module, y = b.full.module;
-    return last[x] != last[y] ? last[x] < last[y] : x > y;
-  };
   for (Group& group : groups_) {
-    std::stable_sort(group.shards.begin(), group.shards.end(), in_post_order);
+    sort_by(group.shards, [](const Shard& shard) { return -std::int64_t{shard.full.module}; });
+    sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });
     shard(group);
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sort_by.h"
+
 namespace oometer {
 
 namespace {
@@ -87,7 +89,7 @@ void ParameterCoordinator::finish_trace() {
   for (std::uint32_t step = 0; step < order_.size(); ++step) {
     traversed_.push_back(traversed);
     std::vector<Index> needed = parameters_of(order_[step]);
-    std::sort(needed.begin(), needed.end());
+    sort_by(needed, [](Index index) { return index; });
     for (const Index index : needed) {
       uses_.push_back({index, step});
       states_[index].uses.push_back(step);
@@ -127,9 +129,8 @@ void ParameterCoordinator::all_gather(std::vector<Index> wanted) {
   std::erase_if(wanted, [&](Index i) { return parameters_[i].status != Status::not_available; });
   if (wanted.empty()) return;
   const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
-  std::sort(wanted.begin(), wanted.end(), [&](Index a, Index b) {
-    return is_half(dtype_of(a)) != is_half(dtype_of(b)) ? is_half(dtype_of(a)) : a < b;
-  });
+  sort_by(wanted, [](Index i) { return i; });
+  sort_by(wanted, [&](Index i) { return !is_half(dtype_of(i)); });
   const auto gather = std::make_shared<AllGather>();
   gather->parameters = wanted;
   const Scoped<std::uint8_t> stream(context_.stream, stream_);

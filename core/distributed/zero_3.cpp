@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/ops.h"
+#include "sort_by.h"
 
 namespace oometer {
 
@@ -230,7 +231,7 @@ void DeepSpeedZeroOptimizerStage3::reduce_bucket() {
     }
   } else {
     // reduce_scatter_coalesced: all ranks' parts in turn, each padded, but for a single gradient that needs none.
-    std::sort(in_bucket_.begin(), in_bucket_.end());
+    sort_by(in_bucket_, [](Index index) { return index; });
     const ZeroParameter& first = coordinator_->parameters()[in_bucket_.front()];
     // Gradients of float32 adapters that did not fit the bucket travel in the engine's type.
     for (const Index index : in_bucket_) {

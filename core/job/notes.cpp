@@ -1,6 +1,5 @@
 #include "job/notes.h"
 
-#include <cstdio>
 #include <string_view>
 
 namespace oometer {
@@ -8,9 +7,8 @@ namespace oometer {
 namespace {
 
 std::string gibibytes(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
+  const std::int64_t tenths = (bytes / 512 * 10 + (1 << 20)) >> 21;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
 }
 
 /// Adapters save parameters, gradients and optimizer states, and can cost more in activations than that: what they

@@ -10,6 +10,7 @@
 #include "config/reader.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
+#include "sort_by.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -335,8 +336,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
       }
       segments.segments.push_back(segment);
     }
-    std::sort(segments.segments.begin(), segments.segments.end(),
-              [](const CheckpointSegment& a, const CheckpointSegment& b) { return a.begin < b.begin; });
+    sort_by(segments.segments, [](const CheckpointSegment& segment) { return segment.begin; });
     for (std::size_t i = 1; i < segments.segments.size(); ++i)
       if (segments.segments[i].begin < segments.segments[i - 1].end)
         reader.fail(stack, "inconsistent",

@@ -358,7 +358,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const Part forward = forward_of(block);
     Heard heard;
     std::vector<StorageId> places(part.storages(), kNever);
-    std::vector<bool> freed(part.storages(), false);
+    std::vector<char> freed(part.storages(), false);
     auto told = told_.begin();
     for (std::uint32_t i = part.begin.event;; ++i) {
       for (; told != told_.end() && told->begin.event == i; ++told) {

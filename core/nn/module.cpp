@@ -5,13 +5,14 @@
 #include "nn/linear4bit.h"
 #include "nn/quantizer.h"
 #include "ops/ops.h"
+#include "sort_by.h"
 
 namespace oometer {
 
 void sort_by_module(std::vector<Parameter>& parameters) {
   const auto before = [](const Parameter& a, const Parameter& b) { return a.module < b.module; };
   if (!std::is_sorted(parameters.begin(), parameters.end(), before))
-    std::stable_sort(parameters.begin(), parameters.end(), before);
+    sort_by(parameters, [](const Parameter& parameter) { return parameter.module; });
 }
 
 void cast_parameter(const Tensor& parameter, DType dtype) {

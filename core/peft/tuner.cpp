@@ -136,7 +136,7 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
   };
   // ModulesToSaveWrapper: a deep copy trains, the original stays. The model's handles go to the copy.
   std::vector<Parameter> originals;
-  std::vector<bool> copied(parameters.size(), false);
+  std::vector<char> copied(parameters.size(), false);
   for (const ModuleId module : saved)
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& parameter = parameters[i];

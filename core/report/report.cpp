@@ -4,6 +4,8 @@
 #include <bit>
 #include <string_view>
 
+#include "sort_by.h"
+
 namespace oometer {
 
 namespace {
@@ -276,8 +278,7 @@ std::vector<Holding> holdings_of(const Log& log, const Report& report, ModuleId 
     if (own[id] > 0 && is_below(log.storages[id].module))
       holdings.push_back({id, log.storages[id].module, own[id], own[id] != log.storages[id].bytes});
   }
-  std::stable_sort(holdings.begin(), holdings.end(),
-                   [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
+  sort_by(holdings, [](const Holding& holding) { return -holding.bytes; });
   return holdings;
 }
 

@@ -7,6 +7,7 @@
 
 #include "report/pickle_writer.h"
 #include "report/report.h"
+#include "sort_by.h"
 
 namespace oometer {
 
@@ -154,7 +155,7 @@ class Snapshot {
   void write_segments() {
     std::vector<const Block*> blocks;
     allocator_.for_each_block([&](const Block& block) { blocks.push_back(&block); });
-    std::sort(blocks.begin(), blocks.end(), [](const Block* a, const Block* b) { return a->address < b->address; });
+    sort_by(blocks, [](const Block* block) { return block->address; });
     out_.begin_list();
     for (auto begin = blocks.begin(); begin != blocks.end();) {
       auto end = begin + 1;

@@ -37,7 +37,9 @@ Tensor make(Context& context, StorageImpl* storage, const Shape& sizes, const Sh
 std::array<int, Shape::kMaxDims> stride_order(const Shape& sizes, const Shape& strides) {
   std::array<int, Shape::kMaxDims> order{};
   for (int i = 0; i < sizes.ndim(); ++i) order[static_cast<unsigned>(i)] = i;
-  std::stable_sort(order.begin(), order.begin() + sizes.ndim(), [&](int a, int b) { return strides[a] > strides[b]; });
+  const auto end = order.begin() + sizes.ndim();
+  for (auto i = order.begin(); i != end; ++i)  // by insertion: a few dimensions
+    for (auto j = i; j != order.begin() && strides[j[-1]] < strides[*j]; --j) std::swap(j[-1], *j);
   return order;
 }
 

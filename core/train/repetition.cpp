@@ -26,7 +26,7 @@ bool Repetition::find_left(const std::vector<Tensor*>& gradients) {
     if (const std::uint32_t freed = log.storages[id].free_event; freed != kNever && freed >= first_event_) return false;
   std::size_t alive = 0;
   for (StorageId id = first_storage_; id < last_storage_; ++id) alive += log.storages[id].free_event == kNever;
-  std::vector<bool> accounted(last_storage_ - first_storage_, false);
+  std::vector<char> accounted(last_storage_ - first_storage_, false);
   for (Tensor* handle : gradients) {
     const Tensor& gradient = *handle;
     if (!gradient) continue;

@@ -28,8 +28,8 @@ bool uses_autocast(Precision precision) { return precision == Precision::amp_bf1
 namespace {
 
 /// For each module whether it or one above it is named.
-std::vector<bool> modules_named(const Log& log, const std::vector<std::string>& names) {
-  std::vector<bool> named(log.modules.size(), false);
+std::vector<char> modules_named(const Log& log, const std::vector<std::string>& names) {
+  std::vector<char> named(log.modules.size(), false);
   for (ModuleId module = 1; module < log.modules.size(); ++module)
     named[module] = named[log.modules[module].parent] ||
                     std::any_of(names.begin(), names.end(),
@@ -50,7 +50,7 @@ bool parameter_named(const Log& log, const Parameter& parameter, const std::vect
 
 void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components) {
   if (components.freeze.empty() && components.train_only.empty()) return;
-  const std::vector<bool> frozen = modules_named(log, components.freeze),
+  const std::vector<char> frozen = modules_named(log, components.freeze),
                           trained = modules_named(log, components.train_only);
   for (Parameter& parameter : parameters) {
     if (frozen[parameter.module] || parameter_named(log, parameter, components.freeze))
@@ -63,7 +63,7 @@ void apply_components(const Log& log, std::vector<Parameter>& parameters, const 
 
 void train_also(const Log& log, std::vector<Parameter>& parameters, const std::vector<std::string>& names) {
   if (names.empty()) return;
-  const std::vector<bool> named = modules_named(log, names);
+  const std::vector<char> named = modules_named(log, names);
   for (Parameter& parameter : parameters)
     if (named[parameter.module] || parameter_named(log, parameter, names)) parameter.tensor->leaf_requires_grad = true;
 }
