@@ -39,7 +39,7 @@ def resolved(config: dict[str, Any], world: int, spec: step.Spec, model: Any) ->
     arguments = types.SimpleNamespace(
         world_size=world,
         per_device_train_batch_size=spec["batch"]["mbs"],
-        gradient_accumulation_steps=1,
+        gradient_accumulation_steps=spec["train"].get("gradient_accumulation_steps", 1),
         max_grad_norm=1.0,
         learning_rate=2e-5,
         adam_beta1=0.9,
@@ -302,6 +302,8 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
                     with peaks.phase(iteration, "backward"):
                         backward(loss)
                         del loss
+                        if micro_step < steps - 1 and parallel["strategy"] == "deepspeed":
+                            take_step()  # the engine counts them: as accelerate does after each backward
             with peaks.phase(iteration, "optimizer"):
                 take_step()
             gc.enable()

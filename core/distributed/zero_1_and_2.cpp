@@ -26,6 +26,7 @@ DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, c
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
   if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
     config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
+  if (offloads_optimizer()) config_.contiguous_gradients = true;
   only_listens = true;
 }
 
@@ -62,9 +63,12 @@ void DeepSpeedZeroOptimizer::initialize() {
     flatten(group);
     make_master(group);
     for (std::size_t j = 0; j < group.parameters.size(); ++j) places_[group.parameters[j].tensor.get()] = {i, j};
-    optimizer_->add_group({{group.master, kModel}});
+    if (group.master) optimizer_->add_group({{group.master, kModel}});
   }
-  initialize_optimizer_states();
+  if (offloads_optimizer())
+    make_offload_buffer();
+  else
+    initialize_optimizer_states();
   context_.gradients = this;
 }
 
@@ -113,11 +117,30 @@ void DeepSpeedZeroOptimizer::flatten(Group& group) {
 /// `partition.detach().clone().to(dtype=torch.float32)`
 void DeepSpeedZeroOptimizer::make_master(Group& group) {
   Tensor partition = empty(context_, Op::clone, {group.layout.partition}, dtype_);
+  if (offloads_optimizer()) {
+    // In host memory: the masters, their gradients, what the optimizer keeps of them, and
+    // param_buffer_of_bit16_for_cpu_offload_groups.
+    host_bytes_ += checked_product(group.layout.partition,
+                                   4 * (2 + states_per_parameter(training_.optimizer)) + element_size(dtype_));
+    // accumulated_grads_in_cpu: whole gradients of what lies in the partition.
+    if (training_.gradient_accumulation_steps > 1)
+      host_bytes_ += checked_product(group.layout.touched(rank_), element_size(dtype_));
+    return;
+  }
   group.master = to(partition, DType::float32);
   partition.reset();
   context_.set_role(group.master, Role::optimizer_state, kModel);
   for (std::size_t i = 0; i < group.parameters.size(); ++i)
     context_.share(group.master, group.parameters[i].module, group.layout.share(i, rank_));
+}
+
+/// temp_grad_buffer_for_gpu_offload, and the one for the CPU: as large as the largest gradient.
+void DeepSpeedZeroOptimizer::make_offload_buffer() {
+  std::int64_t largest = 0;
+  for (const Group& group : groups_)
+    for (const std::int64_t numel : group.layout.sizes) largest = std::max(largest, numel);
+  offload_buffer_ = empty(context_, Op::zeros, {largest}, dtype_, Role::gradient);
+  host_bytes_ += offload_buffer_.nbytes();
 }
 
 void DeepSpeedZeroOptimizer::initialize_optimizer_states() {
@@ -160,9 +183,10 @@ void DeepSpeedZeroOptimizer::add_to_bucket(const Place& place) {
     if (config_.contiguous_gradients && config_.overlap_comm) bucket_ = 1 - bucket_;
   }
   if (config_.contiguous_gradients) {
-    if (numel > config_.reduce_bucket_size)
-      extra_large_ = true;  // stays where it is
-    else
+    if (numel > config_.reduce_bucket_size) {
+      extra_large_ = true;  // stays where it is, or in a copy of its own
+      if (offloads_optimizer()) set_data(tensor->grad, empty_like(Op::clone, tensor->grad));
+    } else
       set_data(tensor->grad, buckets_[bucket_]);
   }
   bucket_elements_ += numel;
@@ -171,8 +195,9 @@ void DeepSpeedZeroOptimizer::add_to_bucket(const Place& place) {
 
 /// average_tensor: the bucket is cut by the ranks that own its parts; the parts are joined, reduced and put back.
 void DeepSpeedZeroOptimizer::average(const Tensor& bucket) {
-  if (!config_.reduce_scatter) return;  // all-reduced in place
   const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
+  if (offloads_optimizer()) context_.record_stream(bucket, context_.stream);  // _record_gradient_stream
+  if (!config_.reduce_scatter) return;                                        // all-reduced in place
   const bool records = config_.overlap_comm && context_.behaviours.zero_records_streams;
   std::int64_t slices = 0, numel = 0;
   bool mine = false;
@@ -248,11 +273,34 @@ void DeepSpeedZeroOptimizer::reduce_bucket() {
         reduced_.push_back(place);
       else
         parameter(place).tensor->grad.reset();
-    } else if (is_mine && config_.contiguous_gradients)
+    } else if (is_mine && offloads_optimizer()) {
+      offload_gradient(place);
+    } else if (is_mine && config_.contiguous_gradients) {
       keep_gradient(place);
+    }
   }
   bucket_places_.clear();
   bucket_elements_ = 0;
+}
+
+/// copy_grads_in_partition with the optimizer in host memory. Until the last micro-step the gradients are added up
+/// there (async_accumulate_grad_in_cpu_via_gpu), through the buffer; then each is measured, checked and copied as
+/// floats.
+void DeepSpeedZeroOptimizer::offload_gradient(const Place& place) {
+  if (!last_micro_step_) return;
+  const Tensor& gradient = parameter(place).tensor->grad;
+  const FlatLayout& layout = groups_[place.group].layout;
+  const Tensor mine = alias(gradient, {layout.share(place.index, rank_)}, {1});
+  {
+    const Tensor as_double = to(mine, DType::float64);
+    offloaded_norms_.push_back(reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64));
+  }
+  has_inf_or_nan(alias(gradient, {gradient.numel()}, {1}));
+  {
+    const Tensor as_float = to(mine, DType::float32);
+    context_.record_stream(gradient, context_.stream);
+  }
+  parameter(place).tensor->grad.reset();
 }
 
 /// _clear_previous_reduced_grads: gradients of other ranks' partitions.
@@ -313,6 +361,7 @@ void DeepSpeedZeroOptimizer::backward_epilogue(bool last_micro_step) {
     TensorList added;
     GradientList added_list;
     for (Group& group : groups_) {
+      if (offloads_optimizer()) break;
       if (context_.behaviours.zero_buckets_at_first_gradient) {
         TensorList gradients = partition_gradients(group);
         (group.accumulated.empty() ? group.accumulated : added) = std::move(gradients);
@@ -335,10 +384,26 @@ void DeepSpeedZeroOptimizer::backward_epilogue(bool last_micro_step) {
 
 /// From one backward's end to the next one's only the partition's gradients and the losses are kept.
 std::optional<std::vector<Tensor*>> DeepSpeedZeroOptimizer::left_by_backward() {
+  if (offloads_optimizer()) return std::nullopt;  // each gradient's norm
   std::vector<Tensor*> left{&losses_};
   for (Group& group : groups_)
     for (Tensor& gradient : group.averaged.tensors) left.push_back(&gradient);
   return left;
+}
+
+/// utils.py, has_inf_or_nan (0.19.8): isfinite(x.amax()) and isfinite(x.amin()); `x` is flat.
+void DeepSpeedZeroOptimizer::has_inf_or_nan(const Tensor& x) {
+  Tensor largest = reduce(Op::maximum, x, {0}, false, x.dtype());
+  Tensor first = is_finite(largest);
+  largest.reset();
+  Tensor smallest = reduce(Op::maximum, x, {0}, false, x.dtype());
+  Tensor second = is_finite(smallest);
+  smallest.reset();
+  Tensor both = scalar(context_, Op::bitwise_and, DType::boolean);
+  first.reset();
+  second.reset();
+  const Tensor invalid = scalar(context_, Op::logical_not, DType::boolean);
+  both.reset();
 }
 
 /// has_overflow: is any gradient of the partition not finite?
@@ -351,18 +416,7 @@ void DeepSpeedZeroOptimizer::check_overflow() {
     for (std::size_t i = 0; i < group.averaged.tensors.size(); ++i) {
       const Tensor gradient = alias(group.averaged.tensors[i], {group.averaged.counts[i]}, {1});
       if (b.zero_checks_overflow_always) {
-        // utils.py, has_inf_or_nan (0.19.8): isfinite(x.amax()) and isfinite(x.amin())
-        Tensor largest = reduce(Op::maximum, gradient, {0}, false, dtype_);
-        Tensor first = is_finite(largest);
-        largest.reset();
-        Tensor smallest = reduce(Op::maximum, gradient, {0}, false, dtype_);
-        Tensor second = is_finite(smallest);
-        smallest.reset();
-        Tensor both = scalar(context_, Op::bitwise_and, DType::boolean);
-        first.reset();
-        second.reset();
-        const Tensor invalid = scalar(context_, Op::logical_not, DType::boolean);
-        both.reset();
+        has_inf_or_nan(gradient);
       } else {
         // _has_inf_or_nan (0.12.6, 0.14.4) works on a float copy of each gradient.
         const Tensor as_float = to(gradient, DType::float32);
@@ -476,6 +530,16 @@ void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
 void DeepSpeedZeroOptimizer::step() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
+  if (offloads_optimizer()) {
+    // has_overflow's ByteTensor, complete_grad_norm_calculation_for_cpu_offload's FloatTensor a group: the rest is done
+    // by the CPU.
+    { const Tensor overflow = empty(context_, Op::to_copy, {1}, DType::uint8); }
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      const Tensor total = empty(context_, Op::to_copy, {1}, DType::float32);
+    offloaded_norms_.clear();
+    losses_.reset();
+    return;
+  }
   check_overflow();
   Tensor norm = global_norm();
   Tensor unscaled = norm ? scalar(context_, Op::div, DType::float32) : Tensor();

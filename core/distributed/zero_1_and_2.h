@@ -24,6 +24,8 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void step() override;
   std::optional<std::vector<Tensor*>> left_by_backward() override;
 
+  std::int64_t host_bytes() const override { return host_bytes_; }
+
   std::int64_t rank() const { return rank_; }
 
  private:
@@ -56,6 +58,7 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void flatten(Group& group);
   void make_master(Group& group);
   void initialize_optimizer_states();
+  void make_offload_buffer();
 
   // backward
   void backward_prologue() override { allocate_buckets(); }
@@ -65,10 +68,12 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void reduce_bucket();
   void clear_reduced();
   void keep_gradient(const Place& place);
+  void offload_gradient(const Place& place);
   GradientList flat_partition(const Group& group, const TensorList& gradients);
   TensorList partition_gradients(const Group& group);
 
   // step
+  void has_inf_or_nan(const Tensor& x);
   void check_overflow();
   Tensor group_norm(const Group& group);
   Tensor global_norm();
@@ -76,6 +81,8 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
 
   std::uint8_t reduction_stream() const;
   Parameter& parameter(const Place& place) { return groups_[place.group].parameters[place.index]; }
+
+  bool offloads_optimizer() const { return config_.offload_optimizer != OffloadDevice::none; }
 
   bool partitions_gradients_;  ///< stage 2
   std::int64_t usable_bytes_, rank_ = 0;
@@ -91,6 +98,11 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   std::vector<Place> reduced_;  ///< previous_reduced_grads
   bool extra_large_ = false;    ///< it holds one gradient larger than itself
   Tensor grads_in_partition_;
+
+  // the optimizer in host memory
+  Tensor offload_buffer_;
+  TensorList offloaded_norms_;  ///< norm_for_param_grads
+  std::int64_t host_bytes_ = 0;
 };
 
 }  // namespace oometer

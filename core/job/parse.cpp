@@ -680,10 +680,7 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   if (device == OffloadDevice::none) return device;
   if (key == std::string_view("offload_param") && stage != 3)
     refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only: \"none\", or stage 3, belongs here");
-  else if (stage != 3)
-    refuse("not-modelled",
-           std::string("offload at stages 1 and 2 ") + kNotModelledYet + ": \"none\", or stage 3, belongs here");
-  else if (device == OffloadDevice::nvme)
+  else if (device == OffloadDevice::nvme && stage == 3)
     refuse("not-modelled", std::string("offload to NVMe ") + kNotModelledYet + ": \"none\" or \"cpu\" belongs here");
   else if (runtime.deepspeed < Version{0, 16, 0})
     refuse("not-modelled", "offload is modelled for DeepSpeed 0.16 and later: \"none\" belongs here");

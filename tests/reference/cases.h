@@ -104,7 +104,8 @@ inline std::vector<std::int64_t> requested_peaks(const Log& log) {
           alive -= log.storages[event.storage].bytes;
         break;
       case EventKind::record_stream:
-        used_elsewhere[event.storage] = true;
+        if (event.stream != log.events[log.storages[event.storage].alloc_event].stream)
+          used_elsewhere[event.storage] = true;
         break;
       case EventKind::empty_cache:
         alive -= std::exchange(waiting, 0);

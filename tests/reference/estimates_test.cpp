@@ -32,6 +32,16 @@ TEST_CASE("Model states are DeepSpeed's own estimate, but for what it gets wrong
     // The step counters of two groups are not in any estimate.
     const std::int64_t counters = offload.empty() ? 2 * 4 : 0;
     const std::int64_t states = alive_at(s.log, Role::optimizer_state, PhaseName::forward, 2) - counters;
+    if (row["stage"] == 2 && !offload.empty()) {
+      // It leaves out a buffer as large as the largest gradient, here and there, and the new 16-bit partition on its
+      // way back.
+      const std::int64_t buffer = 2 * row["largest_layer"].get<std::int64_t>();
+      CHECK(parameters + states == estimate);
+      CHECK(alive_at(s.log, Role::gradient, PhaseName::forward, 2) == buffer);
+      // From more than four GPUs on it takes every process's fp32 copy of the whole model for more than its states.
+      if (gpus <= 4) CHECK(s.host_bytes * gpus == row["host_bytes"].get<std::int64_t>() + 2 * n + gpus * buffer);
+      continue;
+    }
     if (row["stage"] == 2) {
       // 2 of 16-bit weights; of the 18 of a partition, 12 stay, 2 and 4 are gradients, which live in backward and step.
       CHECK(parameters + states == estimate - 6 * n / gpus);
@@ -49,7 +59,7 @@ TEST_CASE("Model states are DeepSpeed's own estimate, but for what it gets wrong
       CHECK(s.host_bytes * gpus == row["host_bytes"].get<std::int64_t>() + 2 * n);
     }
   }
-  CHECK(compared == 12);
+  CHECK(compared == 15);
 }
 
 }  // namespace

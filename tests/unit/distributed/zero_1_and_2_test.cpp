@@ -125,6 +125,32 @@ TEST_CASE("A partition's gradients depend on the rank; no rank: the worst", "[di
   CHECK(most >= 2 * (padded(kMatrices, 4) + padded(kNorms, 4)) / 4);
 }
 
+TEST_CASE("An optimizer in host memory leaves the weights and one buffer", "[distributed]") {
+  const std::int64_t world = GENERATE(1, 2, 8);
+  const std::int64_t steps = GENERATE(1, 3);
+  const std::string stage = GENERATE("1", "2");
+  const std::string text =
+      tiny_llama(R"("precision": "bf16", "gradient_accumulation_steps": )" + std::to_string(steps),
+                 R"(, "parallel": {"strategy": "deepspeed", "rank": 0, "data": )" + std::to_string(world) +
+                     R"(, "ds_config": {"zero_optimization": {"stage": )" + stage +
+                     R"(, "reduce_bucket_size": 100000, "offload_optimizer": {"device": ")" + GENERATE("cpu", "nvme") +
+                     R"("}}}})");
+  const Simulation s = simulation_of(text);
+  constexpr std::int64_t numel = 158016, norms = 5 * 64, largest = 512 * 64;
+  const std::int64_t flat = padded(numel - norms, world) + padded(norms, world);
+  for (const int iteration : {1, 2}) {
+    CHECK(alive_at(s.log, Role::parameter, PhaseName::forward, iteration) == 2 * flat);
+    CHECK(alive_at(s.log, Role::optimizer_state, PhaseName::forward, iteration) == 0);
+    CHECK(alive_at(s.log, Role::gradient, PhaseName::forward, iteration) == 2 * largest);
+  }
+  // Masters, gradients, two moments, and the new weights on their way back; a buffer as large as the largest gradient.
+  const std::int64_t kept = 18 * flat / world + 2 * largest;
+  if (steps == 1)
+    CHECK(s.host_bytes == kept);
+  else  // whole gradients of what lies in the partition, if only in part
+    CHECK(s.host_bytes >= kept + 2 * numel / world);
+}
+
 TEST_CASE("Every free has its allocation, once; no gradient outlives a step", "[distributed]") {
   const std::string runtime =
       GENERATE("", R"(, "runtime": {"deepspeed": "0.14.4"})", R"(, "runtime": {"deepspeed": "0.12.6"})");

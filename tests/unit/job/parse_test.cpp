@@ -308,8 +308,9 @@ std::vector<Bad> bad_jobs() {
              "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
       member(ds(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pinned": true}}})"),
              "unknown-key", "/parallel/ds_config/zero_optimization/offload_optimizer/pinned"),
-      member(ds(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})"), "not-modelled",
-             "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
+      member(ds(R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})") +
+                 R"(, "runtime": {"deepspeed": "0.14.4"})",
+             "not-modelled", "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
       member(R"("gpu": {"name": "h101-80gb"})", "unknown-gpu", "/gpu/name"),
       member(R"("gpu": {"name": "h100-80gb", "usable_bytes": 17179869184})", "inconsistent", "/gpu/name"),
       member(R"("gpu": {"usable_bytes": 17179869184, "compute_capability": "99"})", "out-of-range",

@@ -101,6 +101,21 @@ describe('toJob', () => {
   });
 });
 
+describe('DeepSpeed', () => {
+  const parallel = (setup: Partial<typeof START>): unknown => toJob({ ...START, ...setup }, llava).parallel;
+  it('is told LLaVA’s configuration with what is offloaded', () => {
+    expect(parallel({})).toEqual({ strategy: 'deepspeed', zero_stage: 2, data: 8 });
+    const offload = { device: 'cpu' };
+    const zero = { overlap_comm: true, reduce_bucket_size: 'auto' };
+    expect(parallel({ zerooffload: 'optimizer' })).toMatchObject({
+      ds_config: { zero_optimization: { ...zero, stage: 2, offload_optimizer: offload } },
+    });
+    expect(parallel({ zerooffload: 'both', parallel: 'zero3' })).toMatchObject({
+      ds_config: { zero_optimization: { ...zero, stage: 3, offload_optimizer: offload, offload_param: offload } },
+    });
+  });
+});
+
 describe('adapters', () => {
   const lora = (setup: Partial<typeof START>, model = llava): object | null | undefined =>
     toJob({ ...START, adapters: 'lora', ...setup }, model).training?.lora;

@@ -81,7 +81,7 @@ const choices = (...rows: [value: string, label: string, about: string][]): Choi
 const versions = (...names: string[]): Choice[] =>
   choices(...names.map((name): [string, string, string] => [name, name, '']));
 
-const usesZero3 = (_: Traits, { parallel }: Setup): boolean => parallel === 'zero3';
+const usesZero = (_: Traits, { parallel }: Setup): boolean => parallel.startsWith('zero');
 const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1' || parallel === 'fsdp2';
 const usesFsdp1 = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1';
 const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
@@ -374,16 +374,16 @@ export const FIELDS: readonly Field[] = [
   },
   {
     key: 'zerooffload',
-    label: 'ZeRO-3 offload',
+    label: 'ZeRO offload',
     hint: 'What waits in host memory until it is needed.',
     kind: 'choice',
     choices: choices(
       ['off', 'Nothing', 'Everything stays on the GPUs.'],
       ['optimizer', 'The optimizer', 'offload_optimizer: masters, moments and gradients; the step runs on the CPU.'],
-      ['both', 'Optimizer and weights', 'offload_param too: only what runs is on the GPU; much slower.'],
+      ['both', 'Optimizer and weights', 'offload_param too: only what runs is on the GPU; stage 3, and much slower.'],
     ),
     pointers: ['/parallel/ds_config'],
-    applies: usesZero3,
+    applies: usesZero,
   },
   {
     key: 'precision',
@@ -679,9 +679,9 @@ function quantization(setup: Setup, model: Model): object {
   };
 }
 
-/** LLaVA's zero3.json, which the stage alone means, with what is offloaded. */
+/** LLaVA's zero2.json or zero3.json, which the stage alone means, with what is offloaded. */
 function zeroOptions(setup: Setup, stage: number): object {
-  if (setup.parallel !== 'zero3' || setup.zerooffload === 'off') return { zero_stage: stage };
+  if (setup.zerooffload === 'off') return { zero_stage: stage };
   const offload = { device: 'cpu' };
   return {
     ds_config: {
@@ -689,8 +689,7 @@ function zeroOptions(setup: Setup, stage: number): object {
         stage,
         overlap_comm: true,
         reduce_bucket_size: 'auto',
-        stage3_prefetch_bucket_size: 'auto',
-        stage3_param_persistence_threshold: 'auto',
+        ...(stage === 3 ? { stage3_prefetch_bucket_size: 'auto', stage3_param_persistence_threshold: 'auto' } : {}),
         offload_optimizer: offload,
         ...(setup.zerooffload === 'both' ? { offload_param: offload } : {}),
       },
