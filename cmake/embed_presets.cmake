@@ -34,6 +34,7 @@ math(EXPR last "${count} - 1")
 foreach(index RANGE ${last})
   string(JSON gpu GET "${gpus}" ${index})
   string(JSON id GET "${gpu}" id)
+  string(JSON gpu REMOVE "${gpu}" source)  # for readers of the file
   append(gpus ${id} "${gpu}")
 endforeach()
 

@@ -28,7 +28,6 @@ struct Gpu {
   std::int64_t sm_count = 132;  ///< streaming multiprocessors; AMD: compute units
   Basis basis = Basis::nominal;
   bool calibrated = true;  ///< false: the rules of another vendor's libraries are guessed
-  std::string source;
   bool allocator_limit = false;
 
   bool operator==(const Gpu&) const = default;

@@ -37,7 +37,6 @@ Gpu to_gpu(std::string_view text) {
   gpu.sm_count = reader.integer("sm_count", gpu.sm_count);
   gpu.basis = reader.choice("basis", Basis::nominal,
                             {{"measured", Basis::measured}, {"derived", Basis::derived}, {"nominal", Basis::nominal}});
-  gpu.source = reader.text("source", "");
   gpu.calibrated = gpu.vendor == Vendor::nvidia;
   if (const auto capability = parse_compute_capability(reader.text("compute_capability", ""))) {
     gpu.major = capability->first;
@@ -106,7 +105,6 @@ Gpu describe_gpu(std::int64_t usable_bytes, int major, int minor) {
   gpu.usable_bytes = usable_bytes;
   gpu.major = major;
   gpu.minor = minor;
-  gpu.source = "given by the job";
   gpu.allocator_limit = true;
   return gpu;
 }
