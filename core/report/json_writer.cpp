@@ -2,25 +2,9 @@
 
 namespace oometer {
 
-namespace {
-
-/// In one sweep without a branch: nearly every string is plain.
-bool is_plain(std::string_view string) {
-  bool plain = true;
-  for (const char c : string) plain &= (static_cast<unsigned char>(c) >= 0x20) & (c != '"') & (c != '\\');
-  return plain;
-}
-
-}  // namespace
-
 void JsonWriter::value(std::string_view string) {
   char* at = room(6 * string.size() + 2);
   *at++ = '"';
-  if (is_plain(string)) {
-    std::memcpy(at, string.data(), string.size());
-    at += string.size();
-    string = {};
-  }
   for (const char c : string) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20) {
