@@ -5,6 +5,7 @@ import { gib } from '../format/bytes';
 import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
+import { aboutOf, hintOf } from '../state/explanations';
 import { applies, field, START, type Field, type FieldKey, type Setup } from '../state/fields';
 import type { Model } from '../state/model';
 import { fields, shared } from '../styles/shared';
@@ -193,14 +194,13 @@ export class OometerForm extends LitElement {
 
   private stage(): TemplateResult {
     const { label, choices = [] } = field('stage');
-    const about = choices.find(({ value }) => value === this.setup.stage)?.about;
     return html`
       <fieldset data-key="stage" tabindex="-1" aria-describedby=${this.described('stage')}>
         <legend>${label}</legend>
         ${segmented({
           name: 'stage',
           value: this.setup.stage,
-          choices,
+          choices: choices.map((choice) => ({ ...choice, about: aboutOf('stage', choice.value) })),
           onChange: (value) => {
             this.set('stage', value);
           },
@@ -208,7 +208,7 @@ export class OometerForm extends LitElement {
         <div class="below" aria-hidden="true">
           ${choices.map(({ value }) => html`<span>${this.effect('stage', value)}</span>`)}
         </div>
-        <p class="hint" id="stage-hint">${about}</p>
+        <p class="hint" id="stage-hint">${aboutOf('stage', this.setup.stage)}</p>
         ${this.error('stage')}
       </fieldset>
     `;
@@ -217,21 +217,22 @@ export class OometerForm extends LitElement {
   /** A setting with a few choices: one line, which opens to what each choice means and does. */
   private choice(key: FieldKey): TemplateResult | typeof nothing {
     if (!this.applies(key)) return nothing;
-    const { label, hint, choices = [] } = field(key);
+    const { label, choices = [] } = field(key);
+    const hint = hintOf(key);
     return html`
       <details class="setting" ?open=${this.errors[key] !== undefined}>
         <summary data-key=${key}><span>${label}</span><span class="value">${this.chosen(key)}</span></summary>
         <fieldset aria-describedby=${this.described(key)}>
           <legend class="hidden">${label}</legend>
           ${hint ? html`<p class="hint" id="${key}-hint">${hint}</p>` : nothing}
-          ${choices.length > MOST_ROWS ? this.select(key) : choices.map(({ value, label, about }) => this.option(key, value, label, about))}
+          ${choices.length > MOST_ROWS ? this.select(key) : choices.map(({ value, label }) => this.option(key, value, label))}
         </fieldset>
         ${this.error(key)}
       </details>
     `;
   }
 
-  private option(key: FieldKey, value: string, label: string, about: string): TemplateResult {
+  private option(key: FieldKey, value: string, label: string): TemplateResult {
     return html`<label class="option">
       <input
         type="radio"
@@ -244,7 +245,7 @@ export class OometerForm extends LitElement {
       />
       <span class="name">${label}</span>
       <span class="effect">${this.effect(key, value)}</span>
-      <span class="about">${about}</span>
+      <span class="about">${aboutOf(key, value)}</span>
     </label>`;
   }
 
@@ -272,7 +273,7 @@ export class OometerForm extends LitElement {
     const { half, double } = neighbours(this.setup[key]);
     return html`
       <div class="field count">
-        <div class="line">${this.label(field(key))} <span class="hint" id="${key}-hint">${field(key).hint}</span></div>
+        <div class="line">${this.label(field(key))} <span class="hint" id="${key}-hint">${hintOf(key)}</span></div>
         <div class="stepper">${this.step(key, half)} ${this.input(key)} ${this.step(key, double)}</div>
         ${slider(this.setup[key], field(key).label, (value) => {
           this.set(key, value);
@@ -310,7 +311,7 @@ export class OometerForm extends LitElement {
       .value=${live(this.setup[key])}
       aria-invalid=${this.errors[key] === undefined ? 'false' : 'true'}
       aria-describedby=${this.described(key)}
-      title=${ifDefined(field(key).hint)}
+      title=${ifDefined(hintOf(key))}
       @input=${(event: Event) => {
         this.set(key, (event.target as HTMLInputElement).value);
       }}
@@ -324,7 +325,7 @@ export class OometerForm extends LitElement {
   }
 
   private described(key: FieldKey): string | typeof nothing {
-    const hinted = key !== 'gpus' && (field(key).hint !== undefined || key === 'stage');
+    const hinted = key !== 'gpus' && (hintOf(key) !== undefined || key === 'stage');
     const ids = [this.errors[key] === undefined ? '' : `${key}-error`, hinted ? `${key}-hint` : ''].filter(Boolean);
     return ids.length > 0 ? ids.join(' ') : nothing;
   }

@@ -50,15 +50,11 @@ export type Setup = Record<FieldKey, string>;
 export interface Choice {
   value: string;
   label: string;
-  /** One sentence: what one gets by choosing it. */
-  about: string;
 }
 
 export interface Field {
   key: FieldKey;
   label: string;
-  /** One sentence: what it is, or what it does to memory. */
-  hint?: string;
   kind: 'catalogue' | 'config' | 'choice' | 'count';
   choices?: readonly Choice[];
   /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
@@ -75,11 +71,10 @@ export function applies({ applies: asks }: Field, model: Traits, setup: Setup): 
 const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
 const withLora = (_: Traits, setup: Setup): boolean => setup.adapters === 'lora' || setup.adapters === 'dora';
 
-const choices = (...rows: [value: string, label: string, about: string][]): Choice[] =>
-  rows.map(([value, label, about]) => ({ value, label, about }));
+const choices = (...rows: [value: string, label: string][]): Choice[] =>
+  rows.map(([value, label]) => ({ value, label }));
 
-const versions = (...names: string[]): Choice[] =>
-  choices(...names.map((name): [string, string, string] => [name, name, '']));
+const versions = (...names: string[]): Choice[] => choices(...names.map((name): [string, string] => [name, name]));
 
 const usesZero = (_: Traits, { parallel }: Setup): boolean => parallel.startsWith('zero');
 const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1' || parallel === 'fsdp2';
@@ -94,26 +89,20 @@ export const FIELDS: readonly Field[] = [
     key: 'stage',
     label: 'Stage',
     kind: 'choice',
-    choices: choices(
-      ['pretrain', 'Pre-train', 'Only the projector between image and text learns.'],
-      ['finetune', 'Fine-tune', 'Projector and language model learn; the vision encoder is frozen.'],
-      ['full', 'Full', 'Every weight learns.'],
-    ),
+    choices: choices(['pretrain', 'Pre-train'], ['finetune', 'Fine-tune'], ['full', 'Full']),
     pointers: ['/training/stage'],
   },
   { key: 'gpu', label: 'GPU', kind: 'catalogue', pointers: ['/gpu'] },
-  { key: 'gpus', label: 'Count', hint: 'GPUs in the job.', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
+  { key: 'gpus', label: 'Count', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
   {
     key: 'mbs',
     label: 'Micro-batch',
-    hint: 'samples on one GPU at once',
     kind: 'count',
     pointers: ['/data/micro_batch_size'],
   },
   {
     key: 'seq',
     label: 'Sequence length',
-    hint: 'tokens, images’ too',
     kind: 'count',
     pointers: ['/data/sequence_length'],
     applies: (model) => model.text,
@@ -121,7 +110,6 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'images',
     label: 'Images per sample',
-    hint: 'for the vision encoder',
     kind: 'count',
     pointers: ['/data/images_per_sample'],
     applies: (model) => model.images && model.text,
@@ -129,79 +117,43 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'checkpointing',
     label: 'Activation checkpointing',
-    hint: 'Forget activations, and compute them again when the backward pass needs them.',
     kind: 'choice',
-    choices: choices(
-      ['none', 'Off', 'Every activation is kept: fastest, and the most memory.'],
-      ['non-reentrant', 'On', 'Only each block’s input is kept; about a third more time.'],
-      ['reentrant', 'On, reentrant', 'PyTorch’s older way, with its own peaks.'],
-    ),
+    choices: choices(['none', 'Off'], ['non-reentrant', 'On'], ['reentrant', 'On, reentrant']),
     pointers: ['/training/activation_checkpointing'],
   },
   {
     key: 'ckptevery',
     label: 'Checkpointed blocks',
-    hint: 'Those that are left out keep their activations, and save the time.',
     kind: 'choice',
-    choices: choices(
-      ['1', 'All', 'The least memory that checkpointing whole blocks gives.'],
-      ['2', 'Every 2nd', 'transformers’ every_n_layers: half of the extra time.'],
-      ['3', 'Every 3rd', 'A third of the extra time.'],
-      ['4', 'Every 4th', 'A quarter of the extra time.'],
-    ),
+    choices: choices(['1', 'All'], ['2', 'Every 2nd'], ['3', 'Every 3rd'], ['4', 'Every 4th']),
     pointers: ['/training/activation_checkpointing/every'],
     applies: (_, { checkpointing }) => checkpointing !== 'none',
   },
   {
     key: 'saved',
     label: 'Saved for backward',
-    hint: 'Where what the forward pass keeps for the backward pass lies meanwhile.',
     kind: 'choice',
-    choices: choices(
-      ['gpu', 'On the GPU', 'PyTorch’s default.'],
-      [
-        'checkpoints',
-        'Checkpoints on the host',
-        'transformers’ offload: each checkpointed block’s input in pinned memory.',
-      ],
-      ['pinned', 'All on the host', 'save_on_cpu, pinned: activations and the weights that autograd keeps; slow.'],
-    ),
+    choices: choices(['gpu', 'On the GPU'], ['checkpoints', 'Checkpoints on the host'], ['pinned', 'All on the host']),
     pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
   },
   {
     key: 'liger',
     label: 'Liger kernels',
-    hint: 'Fused kernels of one more library, liger-kernel, for the language model and the loss.',
     kind: 'choice',
-    choices: choices(
-      ['off', 'Off', 'transformers’ own modules; the loss sees every logit in fp32.'],
-      [
-        'on',
-        'All',
-        'RMSNorm, rotary embedding and SwiGLU keep less, and logits exist for a chunk of tokens at a time.',
-      ],
-      ['loss', 'The loss alone', 'Head and cross-entropy by chunks of tokens; the model stays as it is.'],
-    ),
+    choices: choices(['off', 'Off'], ['on', 'All'], ['loss', 'The loss alone']),
     pointers: ['/training/liger'],
     applies: (model) => model.text,
   },
   {
     key: 'adapters',
     label: 'Adapters',
-    hint: 'Freeze the weights of the language model, and train small matrices beside them (peft).',
     kind: 'choice',
-    choices: choices(
-      ['none', 'None', 'The weights that the stage names learn themselves.'],
-      ['lora', 'LoRA', 'Two small matrices a layer learn; gradients and optimizer states are theirs alone.'],
-      ['dora', 'DoRA', 'LoRA with a learnt length; each forward makes whole weights anew, for a moment or to keep.'],
-      ['ia3', 'IA³', 'One learnt vector for keys, values and the MLP: next to nothing to train.'],
-    ),
+    choices: choices(['none', 'None'], ['lora', 'LoRA'], ['dora', 'DoRA'], ['ia3', 'IA³']),
     pointers: ['/training/lora', '/training/ia3'],
   },
   {
     key: 'rank',
     label: 'LoRA rank',
-    hint: 'columns of each matrix',
     kind: 'count',
     pointers: ['/training/lora/rank'],
     applies: withLora,
@@ -209,117 +161,69 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'targets',
     label: 'LoRA layers',
-    hint: 'Which layers get an adapter. Each one keeps activations of its own.',
     kind: 'choice',
-    choices: choices(
-      ['qv', 'Queries, values', 'q_proj and v_proj: peft’s usual choice.'],
-      ['attention', 'Attention', 'All four projections of attention.'],
-      ['linear', 'Every linear layer', 'Attention and MLP, as LLaVA’s own recipe and QLoRA’s paper have it.'],
-    ),
+    choices: choices(['qv', 'Queries, values'], ['attention', 'Attention'], ['linear', 'Every linear layer']),
     pointers: ['/training/lora/target_modules'],
     applies: withLora,
   },
   {
     key: 'dropout',
     label: 'LoRA dropout',
-    hint: 'On each adapter’s input; with any, each layer keeps a mask.',
     kind: 'choice',
-    choices: choices(
-      ['0', 'None', 'No masks.'],
-      ['0.05', '5 %', 'LLaVA’s own recipe; a byte an element for the mask.'],
-      ['0.1', '10 %', 'As much memory as 5 %.'],
-    ),
+    choices: choices(['0', 'None'], ['0.05', '5 %'], ['0.1', '10 %']),
     pointers: ['/training/lora/dropout'],
     applies: withLora,
   },
   {
     key: 'adapterdtype',
     label: 'Adapter precision',
-    hint: 'What peft makes of adapters beside half-precision weights; DeepSpeed turns them back.',
     kind: 'choice',
-    choices: choices(
-      ['fp32', 'fp32', 'peft’s default: more exact, and inputs are copied in four bytes an element.'],
-      ['weights', 'As the weights', 'autocast_adapter_dtype=False: half of that.'],
-    ),
+    choices: choices(['fp32', 'fp32'], ['weights', 'As the weights']),
     pointers: ['/training/lora/autocast_adapter_dtype'],
     applies: withAdapters,
   },
   {
     key: 'quantization',
     label: 'Frozen weights',
-    hint: 'QLoRA: bitsandbytes keeps the frozen weights in 4 bits, and makes each anew when it is used.',
     kind: 'choice',
-    choices: choices(
-      ['none', 'As the precision says', 'LoRA alone.'],
-      ['nf4', 'NF4', 'Half a byte a weight, and four bytes for every 64; all else becomes fp32.'],
-      ['nf4-double', 'NF4, double', 'The bytes for every 64 are quantised too.'],
-    ),
+    choices: choices(['none', 'As the precision says'], ['nf4', 'NF4'], ['nf4-double', 'NF4, double']),
     pointers: ['/training/quantization'],
     applies: (_, { adapters }) => adapters === 'lora',
   },
   {
     key: 'parallel',
     label: 'Parallelism',
-    hint: 'How the GPUs share the work and the memory.',
     kind: 'choice',
     choices: choices(
-      ['none', 'None', 'One GPU holds everything.'],
-      ['ddp', 'DDP', 'Each GPU has its own samples, and holds everything.'],
-      ['zero1', 'DeepSpeed ZeRO-1', 'Each GPU has its own samples; optimizer states are spread over all.'],
-      [
-        'zero2',
-        'DeepSpeed ZeRO-2',
-        'Each GPU has its own samples; gradients and optimizer states are spread over all.',
-      ],
-      [
-        'zero3',
-        'DeepSpeed ZeRO-3',
-        'Weights, gradients and optimizer states are spread over all; each layer is gathered as it runs.',
-      ],
-      [
-        'fsdp1',
-        'FSDP1',
-        'As FSDP2, with each block’s weights in one flat parameter; one that is partly trained has whole gradients.',
-      ],
-      [
-        'fsdp2',
-        'FSDP2',
-        'Weights, gradients and optimizer states are spread over all; each block is gathered as it runs.',
-      ],
+      ['none', 'None'],
+      ['ddp', 'DDP'],
+      ['zero1', 'DeepSpeed ZeRO-1'],
+      ['zero2', 'DeepSpeed ZeRO-2'],
+      ['zero3', 'DeepSpeed ZeRO-3'],
+      ['fsdp1', 'FSDP1'],
+      ['fsdp2', 'FSDP2'],
     ),
     pointers: ['/parallel'],
   },
   {
     key: 'ddpviews',
     label: 'DDP gradients',
-    hint: 'Gradients travel in buckets, which are as large as all of them.',
     kind: 'choice',
-    choices: choices(
-      ['copied', 'Copied', 'PyTorch’s default: gradients, and buckets beside them.'],
-      ['views', 'Views', 'gradient_as_bucket_view: the buckets are the gradients.'],
-      ['lazy', 'Lazy', 'lazy_bucket_allocation: buckets only while a backward runs; PyTorch 2.15.'],
-      ['lazy-views', 'Lazy views', 'Both: neither buckets nor gradients between steps.'],
-    ),
+    choices: choices(['copied', 'Copied'], ['views', 'Views'], ['lazy', 'Lazy'], ['lazy-views', 'Lazy views']),
     pointers: ['/parallel/ddp/gradient_as_bucket_view', '/parallel/ddp/lazy_bucket_allocation'],
     applies: usesDdp,
   },
   {
     key: 'ddpgraph',
     label: 'DDP graph',
-    hint: 'What DDP is told about the parameters that a step uses.',
     kind: 'choice',
-    choices: choices(
-      ['all', 'All used', 'PyTorch’s default.'],
-      ['unused', 'Some unused', 'find_unused_parameters: every output is cloned, logits too.'],
-      ['static', 'Static', 'static_graph: the first step finds out; it alone clones the outputs.'],
-    ),
+    choices: choices(['all', 'All used'], ['unused', 'Some unused'], ['static', 'Static']),
     pointers: ['/parallel/ddp'],
     applies: usesDdp,
   },
   {
     key: 'ddpcap',
     label: 'DDP bucket',
-    hint: 'MiB of gradients that travel together',
     kind: 'count',
     pointers: ['/parallel/ddp/bucket_cap_mb'],
     applies: usesDdp,
@@ -327,165 +231,121 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'fsdpmp',
     label: 'FSDP precision',
-    hint: 'Mixed precision for gathered parameters and reduced gradients; it wants fp32 weights.',
     kind: 'choice',
-    choices: choices(
-      ['off', 'The weights’ own', 'Everything in the precision above.'],
-      ['on', 'Mixed, bf16', 'fp32 shards, gathered and computed in bf16, gradients reduced in fp32.'],
-    ),
+    choices: choices(['off', 'The weights’ own'], ['on', 'Mixed, bf16']),
     pointers: ['/parallel/fsdp/mp'],
     applies: usesFsdp,
   },
   {
     key: 'fsdpreshard',
     label: 'FSDP after forward',
-    hint: 'What becomes of a block’s gathered parameters until backward.',
     kind: 'choice',
-    choices: choices(
-      ['on', 'Shard again', 'They are gathered twice a step: the least memory.'],
-      ['off', 'Keep gathered', 'FSDP1’s SHARD_GRAD_OP, FSDP2’s reshard_after_forward=False: all stay until backward.'],
-    ),
+    choices: choices(['on', 'Shard again'], ['off', 'Keep gathered']),
     pointers: ['/parallel/fsdp'],
     applies: usesFsdp,
   },
   {
     key: 'fsdpparams',
     label: 'FSDP1 parameters',
-    hint: 'What the optimizer sees: it decides whether trained and frozen weights may share a block.',
     kind: 'choice',
-    choices: choices(
-      ['original', 'Original', 'use_orig_params, accelerate’s default: a part of each weight.'],
-      ['flat', 'Flat', 'One flat parameter a block, all trained or all frozen.'],
-    ),
+    choices: choices(['original', 'Original'], ['flat', 'Flat']),
     pointers: ['/parallel/fsdp/use_orig_params'],
     applies: usesFsdp1,
   },
   {
     key: 'fsdpoffload',
     label: 'FSDP offload',
-    hint: 'Where the shards are between uses.',
     kind: 'choice',
-    choices: choices(
-      ['off', 'On the GPU', 'Shards, gradients and optimizer states stay.'],
-      ['cpu', 'In host memory', 'Only what runs is on the GPU; much slower.'],
-    ),
+    choices: choices(['off', 'On the GPU'], ['cpu', 'In host memory']),
     pointers: ['/parallel/fsdp/cpu_offload'],
     applies: usesFsdp,
   },
   {
     key: 'zerooffload',
     label: 'ZeRO offload',
-    hint: 'What waits in host memory until it is needed.',
     kind: 'choice',
-    choices: choices(
-      ['off', 'Nothing', 'Everything stays on the GPUs.'],
-      ['optimizer', 'The optimizer', 'offload_optimizer: masters, moments and gradients; the step runs on the CPU.'],
-      ['both', 'Optimizer and weights', 'offload_param too: only what runs is on the GPU; stage 3, and much slower.'],
-    ),
+    choices: choices(['off', 'Nothing'], ['optimizer', 'The optimizer'], ['both', 'Optimizer and weights']),
     pointers: ['/parallel/ds_config'],
     applies: usesZero,
   },
   {
     key: 'precision',
     label: 'Precision',
-    hint: 'The number format of weights and computation.',
     kind: 'choice',
     choices: choices(
-      ['bf16', 'bf16', 'Two bytes a weight; the usual choice since A100.'],
-      ['fp16', 'fp16', 'Two bytes a weight; for older GPUs.'],
-      ['fp32', 'fp32', 'Four bytes a weight, four an activation.'],
-      ['amp-bf16', 'Mixed, bf16', 'fp32 weights, computed in bf16 (autocast).'],
-      ['amp-fp16', 'Mixed, fp16', 'fp32 weights, computed in fp16 (autocast).'],
+      ['bf16', 'bf16'],
+      ['fp16', 'fp16'],
+      ['fp32', 'fp32'],
+      ['amp-bf16', 'Mixed, bf16'],
+      ['amp-fp16', 'Mixed, fp16'],
     ),
     pointers: ['/training/precision'],
   },
   {
     key: 'optimizer',
     label: 'Optimizer',
-    hint: 'What it remembers of each trained weight.',
     kind: 'choice',
-    choices: choices(
-      ['adamw', 'AdamW', 'Two moments a weight; the usual choice.'],
-      ['adam', 'Adam', 'Two moments a weight.'],
-      ['sgd', 'SGD', 'Nothing a weight; rarely trains a transformer well.'],
-      ['sgd-momentum', 'SGD, momentum', 'One moment a weight.'],
-    ),
+    choices: choices(['adamw', 'AdamW'], ['adam', 'Adam'], ['sgd', 'SGD'], ['sgd-momentum', 'SGD, momentum']),
     pointers: ['/training/optimizer'],
   },
   {
     key: 'impl',
     label: 'Optimizer kernels',
-    hint: 'How PyTorch runs the optimizer; it changes what its step holds for a moment.',
     kind: 'choice',
     choices: choices(
-      ['fused', 'fused', 'One kernel, no temporaries.'],
-      ['foreach', 'foreach', 'Many weights at once: temporaries as large as the weights.'],
-      ['for-loop', 'for-loop', 'One weight after another: slow, small temporaries.'],
-      ['bnb-8bit', '8-bit', 'bitsandbytes: moments in a byte each, and a number a block; embeddings keep fp32.'],
-      ['bnb-8bit-paged', '8-bit, paged', 'The same in unified memory, which the GPU holds while there is room.'],
-      ['bnb-32bit-paged', '32-bit, paged', 'bitsandbytes: fp32 moments, in unified memory.'],
+      ['fused', 'fused'],
+      ['foreach', 'foreach'],
+      ['for-loop', 'for-loop'],
+      ['bnb-8bit', '8-bit'],
+      ['bnb-8bit-paged', '8-bit, paged'],
+      ['bnb-32bit-paged', '32-bit, paged'],
     ),
     pointers: ['/training/optimizer/implementation'],
   },
   {
     key: 'attention',
     label: 'Attention',
-    hint: 'Which kernel computes attention.',
     kind: 'choice',
     choices: choices(
-      ['sdpa', 'SDPA', 'PyTorch picks the best kernel for the GPU.'],
-      ['sdpa-flash', 'SDPA, flash', 'FlashAttention: keeps no score per pair of tokens.'],
-      ['sdpa-efficient', 'SDPA, efficient', 'The memory-efficient kernel.'],
-      ['sdpa-cudnn', 'SDPA, cuDNN', 'NVIDIA’s own kernel.'],
-      ['sdpa-math', 'SDPA, math', 'No special kernel: a score per pair of tokens.'],
-      ['eager', 'eager', 'Plain PyTorch: keeps several scores per pair of tokens.'],
+      ['sdpa', 'SDPA'],
+      ['sdpa-flash', 'SDPA, flash'],
+      ['sdpa-efficient', 'SDPA, efficient'],
+      ['sdpa-cudnn', 'SDPA, cuDNN'],
+      ['sdpa-math', 'SDPA, math'],
+      ['eager', 'eager'],
     ),
     pointers: ['/training/attention'],
   },
   {
     key: 'accumulate',
     label: 'Gradient accumulation',
-    hint: 'micro-batches a step',
     kind: 'count',
     pointers: ['/training/gradient_accumulation_steps'],
   },
   {
     key: 'clip',
     label: 'Gradient clipping',
-    hint: 'Scales gradients down where their norm is too large.',
     kind: 'choice',
-    choices: choices(
-      ['off', 'Off', 'Gradients stay as they are.'],
-      ['1', 'To 1', 'To a norm of 1, as most recipes do.'],
-    ),
+    choices: choices(['off', 'Off'], ['1', 'To 1']),
     pointers: ['/training/max_grad_norm'],
   },
   {
     key: 'framework',
     label: 'Framework',
-    hint: 'Whose model code runs.',
     kind: 'choice',
-    choices: choices(
-      ['transformers', 'transformers', 'Hugging Face’s, checked against real runs.'],
-      ['llava', 'LLaVA’s code', 'The original repository: from its source, so less sure.'],
-    ),
+    choices: choices(['transformers', 'transformers'], ['llava', 'LLaVA’s code']),
     pointers: ['/runtime/framework'],
   },
   {
     key: 'segments',
     label: 'Expandable segments',
-    hint: 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True',
     kind: 'choice',
-    choices: choices(
-      ['off', 'Off', 'PyTorch’s default.'],
-      ['on', 'On', 'The allocator’s pieces can grow, so less is lost between them.'],
-    ),
+    choices: choices(['off', 'Off'], ['on', 'On']),
     pointers: ['/runtime/expandable_segments'],
   },
   {
     key: 'torch',
     label: 'PyTorch',
-    hint: 'Versions allocate differently.',
     kind: 'choice',
     choices: versions(...Array.from({ length: 16 }, (_, i) => `2.${15 - i}`)),
     pointers: ['/runtime/torch'],
@@ -493,7 +353,6 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'transformers',
     label: 'transformers',
-    hint: 'The version of Hugging Face’s library; those that were recorded.',
     kind: 'choice',
     choices: versions('5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'),
     pointers: ['/runtime/transformers'],
@@ -501,7 +360,6 @@ export const FIELDS: readonly Field[] = [
   {
     key: 'deepspeed',
     label: 'DeepSpeed',
-    hint: 'The version, where DeepSpeed spreads the job.',
     kind: 'choice',
     choices: versions('0.19.8', '0.14.4', '0.12.6'),
     pointers: ['/runtime/deepspeed'],

@@ -1,0 +1,254 @@
+// What the page says of each setting, and of each of its choices. Beside the settings themselves (fields.ts), so that
+// what only reads a permalink does without.
+import type { FieldKey } from './fields';
+
+export interface Explanation {
+  /** One sentence: what the setting is, or what it does to memory. */
+  hint?: string;
+  /** By value, one sentence: what one gets by choosing it. */
+  choices?: Readonly<Record<string, string>>;
+}
+
+export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
+  stage: {
+    choices: {
+      pretrain: 'Only the projector between image and text learns.',
+      finetune: 'Projector and language model learn; the vision encoder is frozen.',
+      full: 'Every weight learns.',
+    },
+  },
+  gpus: {
+    hint: 'GPUs in the job.',
+  },
+  mbs: {
+    hint: 'samples on one GPU at once',
+  },
+  seq: {
+    hint: 'tokens, images’ too',
+  },
+  images: {
+    hint: 'for the vision encoder',
+  },
+  checkpointing: {
+    hint: 'Forget activations, and compute them again when the backward pass needs them.',
+    choices: {
+      none: 'Every activation is kept: fastest, and the most memory.',
+      'non-reentrant': 'Only each block’s input is kept; about a third more time.',
+      reentrant: 'PyTorch’s older way, with its own peaks.',
+    },
+  },
+  ckptevery: {
+    hint: 'Those that are left out keep their activations, and save the time.',
+    choices: {
+      '1': 'The least memory that checkpointing whole blocks gives.',
+      '2': 'transformers’ every_n_layers: half of the extra time.',
+      '3': 'A third of the extra time.',
+      '4': 'A quarter of the extra time.',
+    },
+  },
+  saved: {
+    hint: 'Where what the forward pass keeps for the backward pass lies meanwhile.',
+    choices: {
+      gpu: 'PyTorch’s default.',
+      checkpoints: 'transformers’ offload: each checkpointed block’s input in pinned memory.',
+      pinned: 'save_on_cpu, pinned: activations and the weights that autograd keeps; slow.',
+    },
+  },
+  liger: {
+    hint: 'Fused kernels of one more library, liger-kernel, for the language model and the loss.',
+    choices: {
+      off: 'transformers’ own modules; the loss sees every logit in fp32.',
+      on: 'RMSNorm, rotary embedding and SwiGLU keep less, and logits exist for a chunk of tokens at a time.',
+      loss: 'Head and cross-entropy by chunks of tokens; the model stays as it is.',
+    },
+  },
+  adapters: {
+    hint: 'Freeze the weights of the language model, and train small matrices beside them (peft).',
+    choices: {
+      none: 'The weights that the stage names learn themselves.',
+      lora: 'Two small matrices a layer learn; gradients and optimizer states are theirs alone.',
+      dora: 'LoRA with a learnt length; each forward makes whole weights anew, for a moment or to keep.',
+      ia3: 'One learnt vector for keys, values and the MLP: next to nothing to train.',
+    },
+  },
+  rank: {
+    hint: 'columns of each matrix',
+  },
+  targets: {
+    hint: 'Which layers get an adapter. Each one keeps activations of its own.',
+    choices: {
+      qv: 'q_proj and v_proj: peft’s usual choice.',
+      attention: 'All four projections of attention.',
+      linear: 'Attention and MLP, as LLaVA’s own recipe and QLoRA’s paper have it.',
+    },
+  },
+  dropout: {
+    hint: 'On each adapter’s input; with any, each layer keeps a mask.',
+    choices: {
+      '0': 'No masks.',
+      '0.05': 'LLaVA’s own recipe; a byte an element for the mask.',
+      '0.1': 'As much memory as 5 %.',
+    },
+  },
+  adapterdtype: {
+    hint: 'What peft makes of adapters beside half-precision weights; DeepSpeed turns them back.',
+    choices: {
+      fp32: 'peft’s default: more exact, and inputs are copied in four bytes an element.',
+      weights: 'autocast_adapter_dtype=False: half of that.',
+    },
+  },
+  quantization: {
+    hint: 'QLoRA: bitsandbytes keeps the frozen weights in 4 bits, and makes each anew when it is used.',
+    choices: {
+      none: 'LoRA alone.',
+      nf4: 'Half a byte a weight, and four bytes for every 64; all else becomes fp32.',
+      'nf4-double': 'The bytes for every 64 are quantised too.',
+    },
+  },
+  parallel: {
+    hint: 'How the GPUs share the work and the memory.',
+    choices: {
+      none: 'One GPU holds everything.',
+      ddp: 'Each GPU has its own samples, and holds everything.',
+      zero1: 'Each GPU has its own samples; optimizer states are spread over all.',
+      zero2: 'Each GPU has its own samples; gradients and optimizer states are spread over all.',
+      zero3: 'Weights, gradients and optimizer states are spread over all; each layer is gathered as it runs.',
+      fsdp1:
+        'As FSDP2, with each block’s weights in one flat parameter; one that is partly trained has whole gradients.',
+      fsdp2: 'Weights, gradients and optimizer states are spread over all; each block is gathered as it runs.',
+    },
+  },
+  ddpviews: {
+    hint: 'Gradients travel in buckets, which are as large as all of them.',
+    choices: {
+      copied: 'PyTorch’s default: gradients, and buckets beside them.',
+      views: 'gradient_as_bucket_view: the buckets are the gradients.',
+      lazy: 'lazy_bucket_allocation: buckets only while a backward runs; PyTorch 2.15.',
+      'lazy-views': 'Both: neither buckets nor gradients between steps.',
+    },
+  },
+  ddpgraph: {
+    hint: 'What DDP is told about the parameters that a step uses.',
+    choices: {
+      all: 'PyTorch’s default.',
+      unused: 'find_unused_parameters: every output is cloned, logits too.',
+      static: 'static_graph: the first step finds out; it alone clones the outputs.',
+    },
+  },
+  ddpcap: {
+    hint: 'MiB of gradients that travel together',
+  },
+  fsdpmp: {
+    hint: 'Mixed precision for gathered parameters and reduced gradients; it wants fp32 weights.',
+    choices: {
+      off: 'Everything in the precision above.',
+      on: 'fp32 shards, gathered and computed in bf16, gradients reduced in fp32.',
+    },
+  },
+  fsdpreshard: {
+    hint: 'What becomes of a block’s gathered parameters until backward.',
+    choices: {
+      on: 'They are gathered twice a step: the least memory.',
+      off: 'FSDP1’s SHARD_GRAD_OP, FSDP2’s reshard_after_forward=False: all stay until backward.',
+    },
+  },
+  fsdpparams: {
+    hint: 'What the optimizer sees: it decides whether trained and frozen weights may share a block.',
+    choices: {
+      original: 'use_orig_params, accelerate’s default: a part of each weight.',
+      flat: 'One flat parameter a block, all trained or all frozen.',
+    },
+  },
+  fsdpoffload: {
+    hint: 'Where the shards are between uses.',
+    choices: {
+      off: 'Shards, gradients and optimizer states stay.',
+      cpu: 'Only what runs is on the GPU; much slower.',
+    },
+  },
+  zerooffload: {
+    hint: 'What waits in host memory until it is needed.',
+    choices: {
+      off: 'Everything stays on the GPUs.',
+      optimizer: 'offload_optimizer: masters, moments and gradients; the step runs on the CPU.',
+      both: 'offload_param too: only what runs is on the GPU; stage 3, and much slower.',
+    },
+  },
+  precision: {
+    hint: 'The number format of weights and computation.',
+    choices: {
+      bf16: 'Two bytes a weight; the usual choice since A100.',
+      fp16: 'Two bytes a weight; for older GPUs.',
+      fp32: 'Four bytes a weight, four an activation.',
+      'amp-bf16': 'fp32 weights, computed in bf16 (autocast).',
+      'amp-fp16': 'fp32 weights, computed in fp16 (autocast).',
+    },
+  },
+  optimizer: {
+    hint: 'What it remembers of each trained weight.',
+    choices: {
+      adamw: 'Two moments a weight; the usual choice.',
+      adam: 'Two moments a weight.',
+      sgd: 'Nothing a weight; rarely trains a transformer well.',
+      'sgd-momentum': 'One moment a weight.',
+    },
+  },
+  impl: {
+    hint: 'How PyTorch runs the optimizer; it changes what its step holds for a moment.',
+    choices: {
+      fused: 'One kernel, no temporaries.',
+      foreach: 'Many weights at once: temporaries as large as the weights.',
+      'for-loop': 'One weight after another: slow, small temporaries.',
+      'bnb-8bit': 'bitsandbytes: moments in a byte each, and a number a block; embeddings keep fp32.',
+      'bnb-8bit-paged': 'The same in unified memory, which the GPU holds while there is room.',
+      'bnb-32bit-paged': 'bitsandbytes: fp32 moments, in unified memory.',
+    },
+  },
+  attention: {
+    hint: 'Which kernel computes attention.',
+    choices: {
+      sdpa: 'PyTorch picks the best kernel for the GPU.',
+      'sdpa-flash': 'FlashAttention: keeps no score per pair of tokens.',
+      'sdpa-efficient': 'The memory-efficient kernel.',
+      'sdpa-cudnn': 'NVIDIA’s own kernel.',
+      'sdpa-math': 'No special kernel: a score per pair of tokens.',
+      eager: 'Plain PyTorch: keeps several scores per pair of tokens.',
+    },
+  },
+  accumulate: {
+    hint: 'micro-batches a step',
+  },
+  clip: {
+    hint: 'Scales gradients down where their norm is too large.',
+    choices: {
+      off: 'Gradients stay as they are.',
+      '1': 'To a norm of 1, as most recipes do.',
+    },
+  },
+  framework: {
+    hint: 'Whose model code runs.',
+    choices: {
+      transformers: 'Hugging Face’s, checked against real runs.',
+      llava: 'The original repository: from its source, so less sure.',
+    },
+  },
+  segments: {
+    hint: 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True',
+    choices: {
+      off: 'PyTorch’s default.',
+      on: 'The allocator’s pieces can grow, so less is lost between them.',
+    },
+  },
+  torch: {
+    hint: 'Versions allocate differently.',
+  },
+  transformers: {
+    hint: 'The version of Hugging Face’s library; those that were recorded.',
+  },
+  deepspeed: {
+    hint: 'The version, where DeepSpeed spreads the job.',
+  },
+};
+
+export const hintOf = (key: FieldKey): string | undefined => EXPLANATIONS[key]?.hint;
+export const aboutOf = (key: FieldKey, value: string): string => EXPLANATIONS[key]?.choices?.[value] ?? '';
