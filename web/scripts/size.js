@@ -20,6 +20,8 @@ const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {
   const brotli = weight(files, brotliCompressSync);
   const gzip = weight(files, (data) => gzipSync(data, { level: 9 }));
-  console.log(`${part.padEnd(20)} ${kilobytes(brotli)} kB brotli  (at most ${most / 1000}), ${kilobytes(gzip)} kB gzip`);
+  console.log(
+    `${part.padEnd(20)} ${kilobytes(brotli)} kB brotli  (at most ${most / 1000}), ${kilobytes(gzip)} kB gzip`,
+  );
   if (brotli > most) process.exitCode = 1;
 }
