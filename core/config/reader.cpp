@@ -253,17 +253,21 @@ std::string ConfigReader::pointer_to(std::string_view key) const {
   return key.empty() ? pointer_ : pointer_ + "/" + escape(key);
 }
 
-void ConfigReader::note(std::string pointer, std::string code, std::string message) {
-  if (!findings_.error) findings_.error = Error{std::move(code), std::move(pointer), std::move(message)};
+void ConfigReader::note(std::string pointer, const char* code, const std::string& message) {
+  if (!findings_.error) findings_.error = Error{code, std::move(pointer), message};
 }
 
-void ConfigReader::fail(std::string_view key, std::string code, const std::string& message) {
-  note(pointer_to(key), std::move(code), message);
+void ConfigReader::fail(const char* key, const char* code, const std::string& message) {
+  note(pointer_to(key), code, message);
 }
 
-void ConfigReader::fail_found(std::string_view key, std::string code, const std::string& expected) {
+void ConfigReader::fail_found(const char* key, const char* code, const char* expected) {
+  fail_found(key, code, std::string(expected));
+}
+
+void ConfigReader::fail_found(const char* key, const char* code, const std::string& expected) {
   const json* value = get(key);
-  fail(key, std::move(code), "found " + (value ? describe(*value) : "nothing") + "; " + expected);
+  fail(key, code, "found " + (value ? describe(*value) : "nothing") + "; " + expected);
 }
 
 const json* ConfigReader::get(std::string_view key) {
@@ -273,23 +277,23 @@ const json* ConfigReader::get(std::string_view key) {
   return found == object_->end() ? nullptr : &*found;
 }
 
-const json* ConfigReader::find(std::string_view key) {
+const json* ConfigReader::find(const char* key) {
   const json* value = get(key);
   return value && !value->is_null() ? value : nullptr;
 }
 
-bool ConfigReader::has(std::string_view key) { return find(key) != nullptr; }
+bool ConfigReader::has(const char* key) { return find(key) != nullptr; }
 
-bool ConfigReader::is_null(std::string_view key) {
+bool ConfigReader::is_null(const char* key) {
   const json* value = get(key);
   return value && value->is_null();
 }
 
-bool ConfigReader::is_list(std::string_view key) { return has(key) && find(key)->is_array(); }
+bool ConfigReader::is_list(const char* key) { return has(key) && find(key)->is_array(); }
 
-bool ConfigReader::is_object(std::string_view key) { return has(key) && find(key)->is_object(); }
+bool ConfigReader::is_object(const char* key) { return has(key) && find(key)->is_object(); }
 
-bool ConfigReader::is_auto(std::string_view key) { return has(key) && *find(key) == "auto"; }
+bool ConfigReader::is_auto(const char* key) { return has(key) && *find(key) == "auto"; }
 
 std::optional<double> ConfigReader::to_number(const json& value) const {
   if (value.is_number()) return value.get<double>();
@@ -315,24 +319,24 @@ std::optional<std::int64_t> ConfigReader::to_integer(const std::string& pointer,
   return std::nullopt;
 }
 
-std::int64_t ConfigReader::integer(std::string_view key, std::int64_t fallback, Range range) {
+std::int64_t ConfigReader::integer(const char* key, std::int64_t fallback, Range range) {
   const json* value = get(key);
   return value ? to_integer(pointer_to(key), *value, range).value_or(fallback) : fallback;
 }
 
-std::optional<std::int64_t> ConfigReader::optional_integer(std::string_view key, Range range) {
+std::optional<std::int64_t> ConfigReader::optional_integer(const char* key, Range range) {
   const json* value = find(key);
   return value ? to_integer(pointer_to(key), *value, range) : std::nullopt;
 }
 
-const json* ConfigReader::list(std::string_view key) {
+const json* ConfigReader::list(const char* key) {
   const json* value = find(key);
   if (!value || (value->is_array() && value->size() <= 10'000)) return value;
   fail_found(key, "wrong-type", "a list [...] belongs here");
   return nullptr;
 }
 
-std::vector<std::int64_t> ConfigReader::integers(std::string_view key, Range range) {
+std::vector<std::int64_t> ConfigReader::integers(const char* key, Range range) {
   std::vector<std::int64_t> out;
   const json* values = list(key);
   for (std::size_t i = 0; values && i < values->size(); ++i) {
@@ -343,7 +347,7 @@ std::vector<std::int64_t> ConfigReader::integers(std::string_view key, Range ran
   return out;
 }
 
-std::optional<double> ConfigReader::optional_number(std::string_view key, double min, double max) {
+std::optional<double> ConfigReader::optional_number(const char* key, double min, double max) {
   const json* value = find(key);
   if (!value) return std::nullopt;
   const std::optional<double> number = to_number(*value);
@@ -356,11 +360,11 @@ std::optional<double> ConfigReader::optional_number(std::string_view key, double
   return number;
 }
 
-double ConfigReader::number(std::string_view key, double fallback, double min, double max) {
+double ConfigReader::number(const char* key, double fallback, double min, double max) {
   return optional_number(key, min, max).value_or(fallback);
 }
 
-bool ConfigReader::boolean(std::string_view key, bool fallback) {
+bool ConfigReader::boolean(const char* key, bool fallback) {
   const json* value = get(key);
   if (!value) return fallback;
   if (value->is_boolean()) return value->get<bool>();
@@ -368,7 +372,7 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
   return fallback;
 }
 
-std::string ConfigReader::text(std::string_view key, std::string_view fallback) {
+std::string ConfigReader::text(const char* key, std::string_view fallback) {
   const json* value = get(key);
   if (!value) return std::string(fallback);
   if (value->is_string()) return value->get<std::string>();
@@ -376,7 +380,7 @@ std::string ConfigReader::text(std::string_view key, std::string_view fallback) 
   return std::string(fallback);
 }
 
-std::vector<std::string> ConfigReader::texts(std::string_view key) {
+std::vector<std::string> ConfigReader::texts(const char* key) {
   std::vector<std::string> out;
   const json* values = list(key);
   for (std::size_t i = 0; values && i < values->size(); ++i) {
@@ -391,7 +395,7 @@ std::vector<std::string> ConfigReader::texts(std::string_view key) {
   return out;
 }
 
-std::size_t ConfigReader::choose(std::string_view key, const std::vector<std::string_view>& names) {
+std::size_t ConfigReader::choose(const char* key, const std::vector<std::string_view>& names) {
   const json* value = get(key);
   if (!value) return names.size();
   const auto found =
@@ -402,7 +406,7 @@ std::size_t ConfigReader::choose(std::string_view key, const std::vector<std::st
   return static_cast<std::size_t>(found - names.begin());
 }
 
-Activation ConfigReader::activation(std::string_view key, Activation fallback) {
+Activation ConfigReader::activation(const char* key, Activation fallback) {
   return choice<Activation>(key, fallback,
                             {{"silu", Activation::silu},
                              {"swish", Activation::silu},
@@ -415,7 +419,7 @@ Activation ConfigReader::activation(std::string_view key, Activation fallback) {
                              {"sigmoid", Activation::sigmoid}});
 }
 
-ConfigReader ConfigReader::object(std::string_view key) {
+ConfigReader ConfigReader::object(const char* key) {
   return ConfigReader(find(key), pointer_to(key), mode_, findings_);
 }
 
@@ -423,7 +427,7 @@ void ConfigReader::ignore(std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) get(key);
 }
 
-void ConfigReader::refuse(std::string_view key, const std::string& why) {
+void ConfigReader::refuse(const char* key, const char* why) {
   const json* value = get(key);
   if (value && !is_unset(*value)) fail_found(key, "not-modelled", why);
 }
@@ -434,7 +438,7 @@ void ConfigReader::finish() {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     if (mode_ == Mode::strict) {
       const std::string_view near = closest(key, known_);
-      fail(key, "unknown-key",
+      fail(key.c_str(), "unknown-key",
            "found the unknown key " + quote(key) + "; " +
                (near.empty() ? "the keys here are: " + join(known_) : "did you mean \"" + std::string(near) + "\"?"));
     } else if (!is_one_of(key, std::begin(kHarmless), std::end(kHarmless)) &&

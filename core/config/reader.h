@@ -49,7 +49,8 @@ enum class Mode : std::uint8_t {
 };
 
 /// Reads one JSON object. Every accessor marks its key as read; `finish` deals with the others. A null counts as
-/// absent only for the accessors that say so.
+/// absent only for the accessors that say so. Texts that stand in the code are taken as pointers: hundreds of calls, and
+/// WebAssembly passes a string_view through memory.
 class ConfigReader {
  public:
   /// `object` outlives the reader; a null pointer reads as an object without keys.
@@ -61,57 +62,58 @@ class ConfigReader {
   Findings& findings() const { return findings_; }
 
   /// The key is there, and not null. Marks it as read.
-  bool has(std::string_view key);
+  bool has(const char* key);
   /// The key is there, and null.
-  bool is_null(std::string_view key);
-  bool is_list(std::string_view key);
-  bool is_object(std::string_view key);
+  bool is_null(const char* key);
+  bool is_list(const char* key);
+  bool is_object(const char* key);
   /// The text "auto".
-  bool is_auto(std::string_view key);
+  bool is_auto(const char* key);
 
-  std::int64_t integer(std::string_view key, std::int64_t fallback, Range range = positive);
-  double number(std::string_view key, double fallback, double min, double max);
-  bool boolean(std::string_view key, bool fallback);
-  std::string text(std::string_view key, std::string_view fallback);
+  std::int64_t integer(const char* key, std::int64_t fallback, Range range = positive);
+  double number(const char* key, double fallback, double min, double max);
+  bool boolean(const char* key, bool fallback);
+  std::string text(const char* key, std::string_view fallback);
   /// Absent and null are the same: none.
-  std::optional<std::int64_t> optional_integer(std::string_view key, Range range = positive);
-  std::optional<double> optional_number(std::string_view key, double min, double max);
-  std::vector<std::string> texts(std::string_view key);
-  std::vector<std::int64_t> integers(std::string_view key, Range range = positive);
+  std::optional<std::int64_t> optional_integer(const char* key, Range range = positive);
+  std::optional<double> optional_number(const char* key, double min, double max);
+  std::vector<std::string> texts(const char* key);
+  std::vector<std::int64_t> integers(const char* key, Range range = positive);
 
   /// One of the names of a table, which may be written in place: `{{"none", 0}, {"cpu", 1}}`.
   template <typename T, std::size_t N>
-  T choice(std::string_view key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]);
+  T choice(const char* key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]);
 
-  Activation activation(std::string_view key, Activation fallback);
+  Activation activation(const char* key, Activation fallback);
 
   /// The object below `key`; where it is absent or null an empty one, so that its reader gives the defaults.
-  ConfigReader object(std::string_view key);
+  ConfigReader object(const char* key);
   /// The raw value below `key`, or null.
-  const nlohmann::json* find(std::string_view key);
+  const nlohmann::json* find(const char* key);
 
   /// Keys that are known and change no memory.
   void ignore(std::initializer_list<std::string_view> keys);
   /// A key that is known and not modelled: an error where it is set to anything but null, false or absent.
-  void refuse(std::string_view key, const std::string& why);
+  void refuse(const char* key, const char* why);
   /// Call last. Strict: an unread key is an error. Lenient: it is reported as not modelled, unless it is one of those
   /// that every Hugging Face config may hold and that change no memory.
   void finish();
 
   /// Notes an error at `key` (or at the object itself, ""), unless there is one already.
-  void fail(std::string_view key, std::string code, const std::string& message);
+  void fail(const char* key, const char* code, const std::string& message);
   /// The same, as "found X; EXPECTED", X being what stands at `key`.
-  void fail_found(std::string_view key, std::string code, const std::string& expected);
+  void fail_found(const char* key, const char* code, const char* expected);
+  void fail_found(const char* key, const char* code, const std::string& expected);
   std::string pointer_to(std::string_view key) const;
 
  private:
   const nlohmann::json* get(std::string_view key);
-  const nlohmann::json* list(std::string_view key);
-  void note(std::string pointer, std::string code, std::string message);
+  const nlohmann::json* list(const char* key);
+  void note(std::string pointer, const char* code, const std::string& message);
   std::optional<std::int64_t> to_integer(const std::string& pointer, const nlohmann::json& value, Range range);
   std::optional<double> to_number(const nlohmann::json& value) const;
   /// Index into `names`; their number where the key is absent or wrong.
-  std::size_t choose(std::string_view key, const std::vector<std::string_view>& names);
+  std::size_t choose(const char* key, const std::vector<std::string_view>& names);
 
   const nlohmann::json* object_;
   std::string pointer_;
@@ -121,7 +123,7 @@ class ConfigReader {
 };
 
 template <typename T, std::size_t N>
-T ConfigReader::choice(std::string_view key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]) {
+T ConfigReader::choice(const char* key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]) {
   std::vector<std::string_view> names;
   for (const auto& name : table) names.push_back(name.text);
   const std::size_t index = choose(key, names);

@@ -76,8 +76,6 @@ constexpr Range kUsableBytes{1 << 20, std::int64_t{1} << 44};
 /// No tensor may be larger, so that a sum over any model's tensors fits 64 bits.
 constexpr double kLargestTensor = 0x1p44;
 
-constexpr const char* kNotModelledYet = "is known and not modelled yet";
-
 // --- model -----------------------------------------------------------------------------------------------------------
 
 /// Lays `patch` over `base`, object by object.
@@ -140,7 +138,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
 
 // --- runtime ---------------------------------------------------------------------------------------------------------
 
-Version read_version(ConfigReader& reader, std::string_view key, Version fallback, VersionRange known) {
+Version read_version(ConfigReader& reader, const char* key, Version fallback, VersionRange known) {
   const std::string text = reader.text(key, to_string(fallback));
   const Result<Version> version = parse_version(text);
   if (version && *version >= known.first && *version <= known.last) return *version;
@@ -318,7 +316,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
   for (const auto& [stack, list] : given->items()) {
     StackSegments& segments = stacks.emplace_back(StackSegments{stack, {}});
     if (stack.empty() || !list.is_array()) {
-      reader.fail(stack, "wrong-type", "found " + describe(list) + "; a list as [[0, 4], 8] belongs here");
+      reader.fail(stack.c_str(), "wrong-type", "found " + describe(list) + "; a list as [[0, 4], 8] belongs here");
       return stacks;
     }
     for (const json& item : list) {
@@ -330,7 +328,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
         segment = {item[0].get<std::size_t>(), item[1].get<std::size_t>()};
       } else {
         reader.fail(
-            stack, "invalid",
+            stack.c_str(), "invalid",
             "found " + describe(item) + " in the list; a block's index, or [first, one past the last], belongs here");
         return stacks;
       }
@@ -339,7 +337,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
     sort_by(segments.segments, [](const CheckpointSegment& segment) { return segment.begin; });
     for (std::size_t i = 1; i < segments.segments.size(); ++i)
       if (segments.segments[i].begin < segments.segments[i - 1].end)
-        reader.fail(stack, "inconsistent",
+        reader.fail(stack.c_str(), "inconsistent",
                     "found block " + std::to_string(segments.segments[i].begin) +
                         " in two regions; each block belongs to one at most");
   }
@@ -466,7 +464,7 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, c
   const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
   if (model_traits(model).ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
     reader.fail_found("modules_to_save", "not-modelled",
-                      std::string("saving embeddings that are tied (tie_word_embeddings) ") + kNotModelledYet);
+                      "saving embeddings that are tied (tie_word_embeddings) is known and not modelled yet");
   if (stage == Stage::pretrain)
     training.fail_found("stage", "inconsistent",
                         "it trains the projector alone, adapters are trained elsewhere: finetune belongs here, or no "
@@ -572,7 +570,7 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   QuantizationConfig config;
   if (reader.boolean("load_in_8bit", false))
     reader.fail_found("load_in_8bit", "not-modelled",
-                      std::string("LLM.int8 ") + kNotModelledYet + ": load_in_4bit belongs here");
+                      "LLM.int8 is known and not modelled yet: load_in_4bit belongs here");
   const bool is_4bit = reader.boolean("load_in_4bit", false);
   config.is_nf4 = reader.choice<bool>("bnb_4bit_quant_type", false, {{"fp4", false}, {"nf4", true}});
   config.double_quant = reader.boolean("bnb_4bit_use_double_quant", false);
@@ -581,7 +579,7 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
                            {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}});
   if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
     reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
-                      std::string("another storage ") + kNotModelledYet + ": \"uint8\" belongs here");
+                      "another storage is known and not modelled yet: \"uint8\" belongs here");
   if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
   for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
     if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
@@ -596,12 +594,12 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
         so_far.ia3 ? "(IA)^3 on quantised weights is known and not modelled yet: training.lora belongs beside it"
                    : "quantised weights do not train: training.lora belongs beside it");
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
+    training.fail_found(kKey, "not-modelled",
+                        "DoRA and trained biases on quantised weights are known and not modelled yet: leave them out");
+  if (!std::holds_alternative<LlamaConfig>(model) && !std::holds_alternative<LlavaConfig>(model))
     training.fail_found(
         kKey, "not-modelled",
-        std::string("DoRA and trained biases on quantised weights ") + kNotModelledYet + ": leave them out");
-  if (!std::holds_alternative<LlamaConfig>(model) && !std::holds_alternative<LlavaConfig>(model))
-    training.fail_found(kKey, "not-modelled",
-                        std::string("a quantised ") + class_name(model) + " " + kNotModelledYet + ": leave it out");
+        std::string("a quantised ") + class_name(model) + " is known and not modelled yet: leave it out");
   if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
     training.fail_found(
         kKey, "not-modelled",
@@ -651,7 +649,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
 // --- parallel --------------------------------------------------------------------------------------------------------
 
 /// transformers' fill_match: "auto" becomes what the trainer has, anything else must be equal to it.
-void match_integer(ConfigReader& reader, std::string_view key, std::int64_t expected) {
+void match_integer(ConfigReader& reader, const char* key, std::int64_t expected) {
   if (reader.is_auto(key)) return;
   const auto value = reader.optional_integer(key);
   if (value && *value != expected) {
@@ -660,7 +658,7 @@ void match_integer(ConfigReader& reader, std::string_view key, std::int64_t expe
   }
 }
 
-void match_enabled(ConfigReader& ds, std::string_view block, bool expected) {
+void match_enabled(ConfigReader& ds, const char* block, bool expected) {
   ConfigReader reader = ds.object(block);
   if (!reader.has("enabled") || reader.is_auto("enabled")) return;
   if (reader.boolean("enabled", expected) != expected) {
@@ -681,7 +679,7 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   if (key == std::string_view("offload_param") && stage != 3)
     refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only: \"none\", or stage 3, belongs here");
   else if (device == OffloadDevice::nvme && stage == 3)
-    refuse("not-modelled", std::string("offload to NVMe ") + kNotModelledYet + ": \"none\" or \"cpu\" belongs here");
+    refuse("not-modelled", "offload to NVMe is known and not modelled yet: \"none\" or \"cpu\" belongs here");
   else if (runtime.deepspeed < Version{0, 16, 0})
     refuse("not-modelled", "offload is modelled for DeepSpeed 0.16 and later: \"none\" belongs here");
   if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
@@ -694,9 +692,9 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   return device;
 }
 
-void check_stage(ConfigReader& reader, std::string_view key, std::int64_t stage) {
+void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
   if (stage == 0) {
-    reader.fail_found(key, "not-modelled", std::string("ZeRO 0 ") + kNotModelledYet + ": 1, 2 or 3 belongs here");
+    reader.fail_found(key, "not-modelled", "ZeRO 0 is known and not modelled yet: 1, 2 or 3 belongs here");
   }
 }
 
@@ -781,7 +779,7 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
   config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"}) {
-    zero.refuse(key, std::string("it ") + kNotModelledYet + ": leave it out");
+    zero.refuse(key, "it is known and not modelled yet: leave it out");
   }
   // The other keys of DeepSpeedZeroConfig (extra="forbid"): stage 3's, and those that change no memory at stage 2.
   zero.ignore({"allgather_partitions",
@@ -877,7 +875,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
   if (const json* sharding = fsdp.find("sharding");
       sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
     fsdp.fail_found("sharding", "not-modelled",
-                    std::string("sharding within a node ") + kNotModelledYet + ": FULL_SHARD belongs here");
+                    "sharding within a node is known and not modelled yet: FULL_SHARD belongs here");
   config.sharding = fsdp.choice("sharding", config.sharding, kShardings);
   config.backward_prefetch = fsdp.is_null("backward_prefetch")
                                  ? FsdpConfig::BackwardPrefetch::none
@@ -916,13 +914,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
                     "training.precision");
   }
   if (precision == Precision::amp_fp16) {
-    fsdp.fail(
-        "", "not-modelled",
-        std::string("GradScaler under FSDP ") + kNotModelledYet + ": bf16 or amp-bf16 belongs in training.precision");
+    fsdp.fail("", "not-modelled",
+              "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
   }
   if (config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
     fsdp.fail_found("cpu_offload", "not-modelled",
-                    std::string("offloading with NO_SHARD or max_grad_norm ") + kNotModelledYet + ": leave one out");
+                    "offloading with NO_SHARD or max_grad_norm is known and not modelled yet: leave one out");
   fsdp.finish();
   return config;
 }
@@ -956,18 +953,18 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
     if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)
       reader.fail_found("strategy", "not-modelled",
-                        std::string("saved tensors in host memory under FSDP ") + kNotModelledYet +
-                            ": none, ddp or deepspeed belongs here, or nothing offloaded");
+                        "saved tensors in host memory under FSDP is known and not modelled yet: none, ddp or deepspeed "
+                        "belongs here, or nothing offloaded");
     if (job.training.liger != LigerConfig{})
       reader.fail_found("strategy", "not-modelled",
-                        std::string("Liger's kernels under FSDP ") + kNotModelledYet +
-                            ": none, ddp or deepspeed belongs here, or no training.liger");
+                        "Liger's kernels under FSDP is known and not modelled yet: none, ddp or deepspeed belongs "
+                        "here, or no training.liger");
     for (const StackSegments& stack : job.training.checkpointing.segments)
       if (std::any_of(stack.segments.begin(), stack.segments.end(),
                       [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
         reader.fail_found("strategy", "not-modelled",
-                          std::string("checkpointed regions of several blocks under FSDP ") + kNotModelledYet +
-                              ": single blocks belong in training.activation_checkpointing.segments");
+                          "checkpointed regions of several blocks under FSDP is known and not modelled yet: single "
+                          "blocks belong in training.activation_checkpointing.segments");
   } else if (reader.has("fsdp")) {
     reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
   }
@@ -979,11 +976,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
-                      std::string("quantised weights under it ") + kNotModelledYet + ": none or ddp belongs here");
+                      "quantised weights under it is known and not modelled yet: none or ddp belongs here");
   if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
-                      std::string("bitsandbytes' optimizers on sharded parameters ") + kNotModelledYet +
-                          ": none or ddp belongs here, or an implementation of torch's");
+                      "bitsandbytes' optimizers on sharded parameters are known and not modelled yet: none or ddp "
+                      "belongs here, or an implementation of torch's");
   if (deepspeed && reader.ok()) {
     const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
     const Precision precision = job.training.precision;
@@ -1036,7 +1033,7 @@ Gpu read_gpu(ConfigReader reader) {
   if (reader.has("usable_bytes")) {
     if (reader.has("name")) reader.fail_found("name", "inconsistent", "name or usable_bytes belongs here, not both");
     const auto parsed = parse_compute_capability(capability);
-    if (!parsed) reader.fail("compute_capability", parsed.error().code, parsed.error().message);
+    if (!parsed) reader.fail("compute_capability", parsed.error().code.c_str(), parsed.error().message);
     if (bytes && parsed) gpu = describe_gpu(*bytes, parsed->first, parsed->second);
   } else {
     if (reader.has("compute_capability")) {
@@ -1045,7 +1042,7 @@ Gpu read_gpu(ConfigReader reader) {
     if (const Result<Gpu> found = find_gpu(name)) {
       gpu = *found;
     } else {
-      reader.fail("name", found.error().code, found.error().message);
+      reader.fail("name", found.error().code.c_str(), found.error().message);
     }
   }
   reader.finish();
@@ -1076,7 +1073,7 @@ Result<Job> parse_job(std::string_view text) {
   reader.integer("version", 1, {1, 1});
   job.task = reader.choice("task", job.task, kTasks);
   if (job.task == Task::inference) {
-    reader.fail_found("task", "not-modelled", std::string("inference ") + kNotModelledYet + ": \"train\" belongs here");
+    reader.fail_found("task", "not-modelled", "inference is known and not modelled yet: \"train\" belongs here");
   }
   job.runtime = read_runtime(reader.object("runtime"));
   job.gpu = read_gpu(reader.object("gpu"));

@@ -65,7 +65,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
   } else if (entry == std::end(kRegistry)) {
     const bool type_known = std::any_of(std::begin(kRegistry), std::end(kRegistry),
                                         [&](const Entry& e) { return model_type == e.model_type; });
-    const std::string key = model_type.empty() || type_known ? "architectures" : "model_type";
+    const char* key = model_type.empty() || type_known ? "architectures" : "model_type";
     reader.fail_found(key, "unsupported-model", "what is modelled: " + supported());
   }
   if (!reader.ok()) return LlamaConfig{};

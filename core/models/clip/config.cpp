@@ -15,7 +15,7 @@ void check_heads(ConfigReader& reader, std::int64_t hidden_size, std::int64_t he
 
 /// `*_config_dict` is the complete result where it is given, defaults included: CLIPConfig.__post_init__ lays all of
 /// its fields over those of `*_config`.
-ConfigReader sub_config(ConfigReader& reader, std::string_view key, std::string_view dict_key) {
+ConfigReader sub_config(ConfigReader& reader, const char* key, const char* dict_key) {
   reader.ignore({key, dict_key});
   return reader.object(reader.has(dict_key) ? dict_key : key);
 }
