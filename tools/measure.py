@@ -158,21 +158,20 @@ def ghost(spec: step.Spec) -> dict[str, Any]:
 
 
 def used_memory() -> dict[str, int] | None:
-    """What NVML says the device has in use, by everyone."""
+    """What NVML says the first visible device has in use, by everyone. Does not touch CUDA: it tells of an idle device too."""
     try:
         import pynvml
     except ImportError:
         return None
-    import torch
-
-    pynvml.nvmlInit()
-    uuid = str(torch.cuda.get_device_properties(0).uuid)
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if uuid in str(pynvml.nvmlDeviceGetUUID(handle)):
-            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            return {"used": memory.used, "total": memory.total}
-    return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    by_index = first.isdigit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(int(first)) if by_index else pynvml.nvmlDeviceGetHandleByUUID(first)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return {"used": memory.used, "total": memory.total, "driver": pynvml.nvmlSystemGetDriverVersion()}
 
 
 def place_image_tokens(spec: step.Spec) -> None:
@@ -192,20 +191,25 @@ def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
     import torch
 
     place_image_tokens(spec)
+    result: dict[str, Any] = {"idle": used_memory()}
     torch.zeros(1, device="cuda")
-    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "used_before": used_memory()}
+    result |= {"device": torch.cuda.get_device_name(), "context_only": used_memory(), "cuda": torch.version.cuda}
+    result |= {"compute_capability": torch.cuda.get_device_capability(), "usable_bytes": torch.cuda.mem_get_info()[1]}
     torch.backends.cudnn.enabled = cudnn
     peaks = real_trace.Peaks()
     if snapshot:
         torch.cuda.memory._record_memory_history(max_entries=5_000_000)
-    with step.attention_choice(spec):
-        with peaks.phase(0, "init"):
-            model = step.build_model(spec)
-            optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
-            batch = step.make_inputs(spec)
-        for iteration in (1, 2):
-            step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase))
-            torch.cuda.synchronize()
+    try:
+        with step.attention_choice(spec):
+            with peaks.phase(0, "init"):
+                model = step.build_model(spec)
+                optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
+                batch = step.make_inputs(spec)
+            for iteration in (1, 2):
+                step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase))
+                torch.cuda.synchronize()
+    except torch.OutOfMemoryError as error:  # a measurement too
+        result["out_of_memory"] = str(error)
     if snapshot:
         torch.cuda.memory._dump_snapshot(snapshot)
     result |= {"phases": peaks.rows, "used_after": used_memory(), "reserved_after": torch.cuda.memory_reserved()}
@@ -245,6 +249,8 @@ def measured(backend: str, given: argparse.Namespace) -> dict[str, Any]:
         environment |= step.ghost_environment(given.ghost, capability_of(json.loads(given.job.read_text())))
         environment |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
     environment["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
+    if json.loads(given.job.read_text()).get("runtime", {}).get("expandable_segments"):
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     command = [sys.executable, __file__, str(given.job), "--backend", backend]
     command += ["--snapshot", given.snapshot] if given.snapshot and backend == "gpu" else []
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -222,13 +222,15 @@ class Peaks:
         import torch
 
         torch.cuda.reset_peak_memory_stats()
-        with torch.profiler.record_function(f"phase:{iteration}:{name}"):
-            yield
-        now = torch.cuda.memory_stats()
-        row = {"iteration": iteration, "phase": name}
-        row |= {k: now[f"{k}_bytes.all.peak"] for k in STATISTICS}
-        row |= {f"end_{k}": now[f"{k}_bytes.all.current"] for k in STATISTICS}
-        self.rows.append(row)
+        try:
+            with torch.profiler.record_function(f"phase:{iteration}:{name}"):
+                yield
+        finally:  # memory may run out in it: the row says how far it came
+            now = torch.cuda.memory_stats()
+            row = {"iteration": iteration, "phase": name}
+            row |= {k: now[f"{k}_bytes.all.peak"] for k in STATISTICS}
+            row |= {f"end_{k}": now[f"{k}_bytes.all.current"] for k in STATISTICS}
+            self.rows.append(row)
 
     def print(self) -> None:
         print(f"{'':18s}" + "".join(f"{k:>16s}" for k in STATISTICS) + f"{'end_allocated':>16s}")

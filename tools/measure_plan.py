@@ -1,0 +1,152 @@
+"""Measures a plan of jobs on the GPU at hand, unattended.
+
+    measure_plan.py OUT.jsonl [--limit SECONDS] [--only TEXT] [--list]
+
+The plan is below: whole jobs first, what is worth most at the head. Each job runs in a process of its own (measure.py
+--gpu): random weights made on the device, nothing downloaded. One line a job, as tests/measured/README.md has it; running
+out of memory is a measurement. Jobs that stand in OUT.jsonl already are passed over, and none is started that the limit
+would cut, so the file is whole whenever this stops. Needs torch, transformers and peft; pynvml for what lies outside
+PyTorch's allocator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import measure
+
+Job = dict[str, Any]
+SHORTEST = 60  # seconds: starting Python, building a model and two steps take no less
+
+
+def job(model: str, batch: int, length: int | None = None, **training: Any) -> Job:
+    training["optimizer"] |= {"param_groups": 1}  # as measure.py makes them
+    data = {"micro_batch_size": batch} | ({"sequence_length": length} if length else {})
+    return {"version": 1, "model": {"preset": model}, "data": data, "training": training}
+
+
+def with_layers(of: Job, layers: int, part: str = "text_config") -> Job:
+    """The same with fewer layers of the language model, so that every length and batch fits."""
+    fewer = copy.deepcopy(of)
+    given = {"num_hidden_layers": layers}
+    fewer["model"]["config"] = {part: given} if part else given
+    return fewer
+
+
+def expandable(of: Job) -> Job:
+    return of | {"runtime": {"expandable_segments": True}}
+
+
+def plan() -> Iterator[tuple[str, Job]]:
+    """Names and jobs, the most valuable first."""
+    llava, fused = "llava-1.5-7b", {"name": "adamw", "implementation": "fused"}
+    checkpointed = {"activation_checkpointing": "non-reentrant", "optimizer": fused}
+    lora = {"rank": 128, "alpha": 256, "dropout": 0.05, "target_modules": "all-linear"}
+    yield "llava-finetune-checkpointed-s2048-b8", job(llava, 8, 2048, stage="finetune", **checkpointed)
+    yield "llava-finetune-s2048-b4", job(llava, 4, 2048, stage="finetune", optimizer=fused)
+    yield "llava-finetune-s2048-b16", job(llava, 16, 2048, stage="finetune", optimizer=fused)  # runs out of memory
+    yield "llava-pretrain-s2048-b8", job(llava, 8, 2048, stage="pretrain", optimizer=fused)
+    yield "llava-lora-s2048-b4", job(llava, 4, 2048, stage="finetune", optimizer=fused, lora=lora)
+    yield "llava-lora-checkpointed-s2048-b8", job(llava, 8, 2048, stage="finetune", lora=lora, **checkpointed)
+    yield "llava-sgd-s2048-b8", job(llava, 8, 2048, stage="finetune", optimizer={"name": "sgd"})
+    yield "llava-foreach-s2048-b2", job(llava, 2, 2048, stage="finetune", optimizer={"name": "adamw", "implementation": "foreach"})
+    yield "llava-expandable-s2048-b4", expandable(job(llava, 4, 2048, stage="finetune", optimizer=fused))
+    # The paper's two settings over lengths and batches, with eight layers.
+    for stage in ("finetune", "pretrain"):
+        for length, batch in ((1024, 16), (2048, 8), (2048, 16), (1024, 4), (4096, 4), (717, 3)):
+            yield f"llava-8-layers-{stage}-s{length}-b{batch}", with_layers(job(llava, batch, length, stage=stage, optimizer=fused), 8)
+    # Kernels and formats.
+    for attention in ("eager", "sdpa-flash", "sdpa-efficient", "sdpa-cudnn", "sdpa-math"):
+        yield f"vicuna-4-layers-{attention}", with_layers(job("vicuna-7b-v1.5", 4, 2048, attention=attention, optimizer=fused), 4, "")
+    for precision in ("fp32", "fp16", "amp-bf16", "amp-fp16"):
+        yield f"vicuna-4-layers-{precision}", with_layers(job("vicuna-7b-v1.5", 4, 1024, precision=precision, optimizer=fused), 4, "")
+        yield f"clip-{precision}", job("clip-vit-l-14-336", 16, precision=precision, optimizer=fused)
+    # Other models.
+    yield "llama-3-8-layers", with_layers(job("llama-3-8b", 4, 2048, optimizer=fused), 8, "")
+    yield "qwen2.5-8-layers", with_layers(job("qwen2.5-7b", 4, 2048, optimizer=fused), 8, "")
+    yield "clip-vit-l-14", job("clip-vit-l-14", 64, optimizer=fused)
+    for implementation in ("fused", "foreach", "for-loop"):
+        optimizer = {"name": "adamw", "implementation": implementation}
+        yield f"vicuna-4-layers-{implementation}", with_layers(job("vicuna-7b-v1.5", 2, 512, optimizer=optimizer), 4, "")
+    yield "vicuna-4-layers-accumulated", with_layers(
+        job("vicuna-7b-v1.5", 2, 512, optimizer=fused, gradient_accumulation_steps=4, max_grad_norm=1), 4, ""
+    )
+
+
+def line(name: str, given: Job, result: dict[str, Any], seconds: float) -> dict[str, Any]:
+    versions = {key: result[key] for key in ("torch", "transformers", "cuda")}
+    measured = {}
+    if "out_of_memory" not in result:
+        measured = {"allocated": result["max_memory_allocated"], "reserved": result["max_memory_reserved"]}
+        if result["idle"] and result["used_after"]:
+            measured["device"] = result["used_after"]["used"] - result["idle"]["used"]
+    major, minor = result["compute_capability"]
+    where = {
+        "gpu": {"usable_bytes": result["usable_bytes"], "compute_capability": f"{major}.{minor}"},
+        "runtime": given.get("runtime", {}) | {key: short(versions[key]) for key in ("torch", "transformers")},
+    }
+    row = {"name": name, "source": "oometer", "citation": "tools/measure_plan.py", "job": given | where, "measured": measured}
+    row |= {key: result[key] for key in ("device", "phases", "idle", "context_only", "out_of_memory") if key in result}
+    return row | {"versions": versions, "seconds": round(seconds), "date": datetime.date.today().isoformat()}
+
+
+def short(version: str) -> str:
+    """2.15.0+cu132 as a job names it: 2.15."""
+    return ".".join(version.split("+")[0].split(".")[:2])
+
+
+def run(name: str, given: Job, seconds: float | None) -> dict[str, Any] | None:
+    """The job's line; none, and a word on why, where it took too long or failed."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        document, case = Path(folder) / "job.json", Path(folder) / "case.json"
+        document.write_text(json.dumps(given))
+        command = [sys.executable, measure.__file__, str(document), "--gpu", "-o", str(case)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            print(f"{name}: the limit came first", file=sys.stderr)
+            return None
+        if not case.exists():
+            print(f"{name}: {done.stderr[-400:]}", file=sys.stderr)
+            return None
+        return line(name, given, json.loads(case.read_text())["result"]["gpu"], time.monotonic() - began)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("out", type=Path)
+    arguments.add_argument("--limit", type=float, default=float("inf"), help="seconds; default: until the plan is done")
+    arguments.add_argument("--only", default="", help="of the plan, what has this in its name")
+    arguments.add_argument("--list", action="store_true", help="name the jobs, measure nothing")
+    given = arguments.parse_args()
+    end = time.monotonic() + given.limit
+    done = {json.loads(row)["name"] for row in given.out.read_text().splitlines()} if given.out.exists() else set()
+    for name, wanted in plan():
+        if given.only not in name or name in done:
+            continue
+        if given.list:
+            print(name)
+            continue
+        if end - time.monotonic() < SHORTEST:
+            break
+        row = run(name, wanted, end - time.monotonic() if given.limit < float("inf") else None)
+        if row is None:
+            continue
+        with given.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(f"{name}: {row['measured']}{' OUT OF MEMORY' if 'out_of_memory' in row else ''}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
