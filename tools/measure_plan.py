@@ -78,8 +78,9 @@ def plan() -> Iterator[tuple[str, Job]]:
     for implementation in ("fused", "foreach", "for-loop"):
         optimizer = {"name": "adamw", "implementation": implementation}
         yield f"vicuna-4-layers-{implementation}", with_layers(job("vicuna-7b-v1.5", 2, 512, optimizer=optimizer), 4, "")
-    yield "vicuna-4-layers-accumulated", with_layers(
-        job("vicuna-7b-v1.5", 2, 512, optimizer=fused, gradient_accumulation_steps=4, max_grad_norm=1), 4, ""
+    yield (
+        "vicuna-4-layers-accumulated",
+        with_layers(job("vicuna-7b-v1.5", 2, 512, optimizer=fused, gradient_accumulation_steps=4, max_grad_norm=1), 4, ""),
     )
 
 
@@ -102,7 +103,7 @@ def line(name: str, given: Job, result: dict[str, Any], seconds: float) -> dict[
 
 def short(version: str) -> str:
     """2.15.0+cu132 as a job names it: 2.15."""
-    return ".".join(version.split("+")[0].split(".")[:2])
+    return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
 def run(name: str, given: Job, seconds: float | None) -> dict[str, Any] | None:

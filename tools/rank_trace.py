@@ -237,8 +237,6 @@ def zero_init(spec: step.Spec) -> Any:
     parallel = spec["parallel"]
     if parallel["strategy"] != "deepspeed" or parallel["ds_config"]["zero_optimization"].get("stage") != 3:
         return contextlib.nullcontext()
-    import torch._dynamo.polyfills.loader
-    import torch._dynamo.polyfills.tensor  # they look at signatures that zero.Init replaces
     from deepspeed.runtime.zero.partition_parameters import Init
 
     zero = {k: v for k, v in parallel["ds_config"]["zero_optimization"].items() if v != "auto"}

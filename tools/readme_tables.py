@@ -17,8 +17,9 @@ import re
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 from validate import errors_of, measurements, peer_errors_of
 
@@ -66,12 +67,17 @@ def percent(value: float) -> str:
 def group_of(file: str, case: Json) -> str:
     name = case["name"]
     if file != "options.jsonl" and case["job"]["training"].keys() & {"lora", "ia3"}:
-        names = {"single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU", "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU"}
+        names = {
+            "single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU",
+            "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU",
+        }
         return names.get(file, "tiny models with LoRA, DeepSpeed ZeRO-2")
     if file == "single_gpu.jsonl":
         if name.startswith("tiny_"):
             return "tiny LLaVA and Llama, one GPU"
-        return ("LLaVA-1.5 7B and 13B" if name.startswith("llava") else "CLIP" if name.startswith("clip") else "Llama, Vicuna") + ", one GPU"
+        return (
+            "LLaVA-1.5 7B and 13B" if name.startswith("llava") else "CLIP" if name.startswith("clip") else "Llama, Vicuna"
+        ) + ", one GPU"
     if file == "real.jsonl":
         return "tiny models, one choice of the form a case, one GPU"
     if file == "options.jsonl":
@@ -99,7 +105,15 @@ def strategy_of(parallel: Json) -> str:
 def accuracy(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
     verdicts = right = refused = 0
-    for file in ("single_gpu.jsonl", "real.jsonl", "options.jsonl", "zero2.jsonl", "real_zero2.jsonl", "distributed.jsonl", "real_ranks.jsonl"):
+    for file in (
+        "single_gpu.jsonl",
+        "real.jsonl",
+        "options.jsonl",
+        "zero2.jsonl",
+        "real_zero2.jsonl",
+        "distributed.jsonl",
+        "real_ranks.jsonl",
+    ):
         for case in cases(file):
             report = oometer(case["job"])
             if report is None:
@@ -120,13 +134,16 @@ def accuracy(oometer: Oometer) -> str:
         for group, found in errors.items()
     ]
     lines = [table(["cases", "number", "allocated: median error", "max", "reserved: median error", "max"], rows)]
-    lines.append(f"\nUnder a limit of 77 or 79 GiB, with and without `expandable_segments`, oometer says whether the run dies in {right} of {verdicts} cases.")
+    lines.append(
+        f"\nUnder a limit of 77 or 79 GiB, with and without `expandable_segments`, oometer says whether the run dies in {right} of {verdicts} cases."
+    )
     if refused:
         lines.append(f"Not in the table, because refused as not modelled yet: {refused} of the recorded cases.")
     return "\n".join(lines)
 
 
 # --- real GPUs --------------------------------------------------------------------------------------------------------
+
 
 def measured(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
@@ -145,7 +162,10 @@ def measured(oometer: Oometer) -> str:
         + [f"{100 * statistics.mean(found[what]):.1f} %" for what in ("reserved", "device", "peer")]
         for group, found in errors.items()
     ]
-    return table(["runs", "number", "allocated: median error", "max", "reserved: mean", "whole device: mean", "the same by their own predictor"], rows)
+    return table(
+        ["runs", "number", "allocated: median error", "max", "reserved: mean", "whole device: mean", "the same by their own predictor"],
+        rows,
+    )
 
 
 # --- the paper's table ------------------------------------------------------------------------------------------------
