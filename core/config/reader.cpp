@@ -271,9 +271,9 @@ void ConfigReader::fail_found(const char* key, const char* code, const std::stri
 }
 
 const json* ConfigReader::get(std::string_view key) {
-  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   if (!object_) return nullptr;
-  const auto found = object_->find(std::string(key));
+  known_.push_back(key);
+  const auto found = object_->find(key);
   return found == object_->end() ? nullptr : &*found;
 }
 

@@ -111,8 +111,8 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
       reader.fail_found(
           "preset", "unknown-preset",
           near.empty() ? "one of these belongs here: " + known : "did you mean \"" + std::string(near) + "\"?");
-    } else if (const Result<json> preset = parse_json(text)) {
-      config = preset->value("config", json::object());
+    } else if (Result<json> preset = parse_json(text)) {
+      config = std::move((*preset)["config"]);
       model.name = preset->value("title", model.preset);
       usual_length = preset->value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
     }
