@@ -16,6 +16,7 @@ std::vector<std::uint32_t> ascending(const std::vector<std::int64_t>& keys);
 /// Sorts items by key(item), from the smallest to the largest; equal ones keep their order.
 template <class T, class Key>
 void sort_by(std::vector<T>& items, Key key) {
+  if (items.size() < 2) return;
   std::vector<std::int64_t> keys;
   keys.reserve(items.size());
   for (const T& item : items) keys.push_back(static_cast<std::int64_t>(key(item)));

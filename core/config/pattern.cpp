@@ -275,6 +275,10 @@ Result<Pattern> Pattern::parse(std::string_view text) {
 
 bool Pattern::matches(std::string_view text) const {
   if (text.size() > kLongestText) return false;
+  // Most paths differ in how they end.
+  if (root_.kind == Kind::sequence && !root_.parts.empty() && root_.parts.back().kind == Kind::text &&
+      !text.ends_with(root_.parts.back().text))
+    return false;
   return advance(root_, text, Places(1))[text.size()];
 }
 
@@ -286,8 +290,8 @@ Pattern::Places Pattern::advance(const Node& node, std::string_view text, const 
     case Kind::empty:
       return from;
     case Kind::text:
-      for (std::size_t i = 0; i + node.text.size() <= size; ++i)
-        if (from[i] && text.compare(i, node.text.size(), node.text) == 0) to.set(i + node.text.size());
+      for (std::size_t i = text.find(node.text); i != std::string_view::npos; i = text.find(node.text, i + 1))
+        if (from[i]) to.set(i + node.text.size());
       return to;
     case Kind::one_of:
       for (std::size_t i = 0; i < size; ++i)

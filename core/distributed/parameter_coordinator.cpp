@@ -125,14 +125,16 @@ Tensor ParameterCoordinator::whole(Index index, std::int64_t numel) {
 
 /// all_gather_coalesced: one parameter into its own memory, several into a buffer (each type into one of its own) from
 /// which they are copied when the first of them is waited for.
-void ParameterCoordinator::all_gather(std::vector<Index> wanted) {
-  std::erase_if(wanted, [&](Index i) { return parameters_[i].status != Status::not_available; });
-  if (wanted.empty()) return;
-  const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
-  sort_by(wanted, [](Index i) { return i; });
-  sort_by(wanted, [&](Index i) { return !is_half(dtype_of(i)); });
+void ParameterCoordinator::all_gather(const std::vector<Index>& needed) {
+  const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
+  if (std::none_of(needed.begin(), needed.end(), is_wanted)) return;
   const auto gather = std::make_shared<AllGather>();
-  gather->parameters = wanted;
+  std::vector<Index>& wanted = gather->parameters;
+  wanted.reserve(needed.size());
+  std::copy_if(needed.begin(), needed.end(), std::back_inserter(wanted), is_wanted);
+  const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
+  // Those in half precision first.
+  sort_by(wanted, [&](Index i) { return (is_half(dtype_of(i)) ? 0 : std::int64_t{1} << 32) + i; });
   const Scoped<std::uint8_t> stream(context_.stream, stream_);
   for (const Index i : wanted) {
     parameters_[i].status = Status::inflight;
@@ -185,7 +187,7 @@ void ParameterCoordinator::wait(Index index) {
 }
 
 /// _allgather_params_sequential, _allgather_params_coalesced: into memory of its own, at once.
-void ParameterCoordinator::gather_now(const std::vector<Index>& wanted) {
+void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
   TensorList copies;
   const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
   for (const Index i : wanted)
@@ -266,7 +268,8 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
 void ParameterCoordinator::prefetch() {
   if (config_.prefetch_bucket_size <= 0) return;
   const std::int64_t most = std::min(config_.max_live_parameters - available_, config_.prefetch_bucket_size);
-  std::vector<Index> wanted;
+  std::vector<Index>& wanted = prefetched_;
+  wanted.clear();
   std::int64_t numel = 0;
   while (next_use_ < uses_.size() && numel < most) {
     const Use& use = uses_[next_use_++];
@@ -278,7 +281,7 @@ void ParameterCoordinator::prefetch() {
     wanted.push_back(use.parameter);
     numel += parameters_[use.parameter].numel;
   }
-  all_gather(std::move(wanted));
+  all_gather(wanted);
 }
 
 /// __params_to_release: not what is needed again within max_reuse_distance elements.
@@ -334,7 +337,7 @@ void ParameterCoordinator::read(const Tensor& parameter) {
   if (parameters_[index].status != Status::not_available) return;
   std::vector<Index>& known = of_module_[context_.module];
   if (std::find(known.begin(), known.end(), index) == known.end()) known.push_back(index);
-  gather_now({index});
+  gather_now({&index, 1});
 }
 
 }  // namespace oometer

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -41,7 +42,7 @@ class ParameterCoordinator final : public ModuleListener {
   void gather_persistent();
 
   /// Param.all_gather(), Param.partition().
-  void gather_now(const std::vector<Index>& wanted);
+  void gather_now(std::span<const Index> wanted);
   void release(Index index);
 
   /// What DeepSpeed would have stopped with.
@@ -77,7 +78,7 @@ class ParameterCoordinator final : public ModuleListener {
   const std::vector<Index>& parameters_of(ModuleId module) const;
   void fetch(ModuleId module, bool forward);
   void prefetch();
-  void all_gather(std::vector<Index> wanted);
+  void all_gather(const std::vector<Index>& needed);
   void wait(Index index);
   void release_module(ModuleId module, bool forward);
   bool is_reused_soon(Index index) const;
@@ -96,6 +97,7 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<std::vector<Index>> of_module_;  ///< its own and, behind them, those that it was found to read
   std::vector<std::vector<Index>> recompute_;  ///< ds_recompute_parameters, by module
   std::vector<Index> persistent_, none_;
+  std::vector<Index> prefetched_;          ///< prefetch's own
   std::vector<ModuleId> active_backward_;  ///< modules whose backward has begun
 
   Trace trace_ = Trace::invalid;

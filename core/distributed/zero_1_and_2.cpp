@@ -27,7 +27,6 @@ DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, c
   if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
     config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
   if (offloads_optimizer()) config_.contiguous_gradients = true;
-  only_listens = true;
 }
 
 DeepSpeedZeroOptimizer::~DeepSpeedZeroOptimizer() {

@@ -34,8 +34,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   const ModuleScope scope(context_, kModel);
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
-    const auto is_it = [&](const ZeroParameter& known) { return known.tensor.get() == parameter.tensor.get(); };
-    if (std::any_of(parameters_.begin(), parameters_.end(), is_it)) continue;
+    if (!context_.record(parameter.tensor)) continue;  // it has been cut
     if (context_.behaviours.deepspeed_halves_buffers) cast_parameter(parameter.tensor, dtype_);
     ZeroParameter& cut = parameters_.emplace_back(ZeroParameter{parameter.tensor, parameter.module, 0, 0, {}, {}});
     partition_parameter(context_, cut, config_, world_);
@@ -76,7 +75,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   // create_reduce_and_remove_grad_hooks: each is gathered for as long as it takes to find its AccumulateGrad.
   for (const Group& group : groups_)
     for (const Index index : group.parameters) {
-      coordinator_->gather_now({index});
+      coordinator_->gather_now({&index, 1});
       coordinator_->release(index);
     }
   context_.gradients = this;

@@ -102,28 +102,46 @@ class BlockStack::Stencil {
   std::int64_t change_ = 0;           ///< of the bytes alive
 };
 
-/// What a block itself did in a backward that a listener (DeepSpeed) was told of on the way. The listener's own doing
-/// is left out: it differs from block to block, and is done anew wherever the calls came.
+/// What a block itself did while listeners (DeepSpeed) were told of its calls and gradients on the way. The listeners'
+/// own doing is left out: it differs from block to block, and is done anew wherever the calls came.
 struct BlockStack::Heard {
-  enum class About : std::uint8_t { born, incoming, forward };
+  enum class About : std::uint8_t { born, incoming, born_in_forward, incoming_in_forward, gradient, parameter };
   struct Step {
     Event event;
     About about;
-    StorageId place;  ///< among those born; or from where the block's forward began (modulo 2^32)
+    StorageId place;  ///< among those born; of a held gradient in `calls`, of a parameter's memory in `holds`
   };
+  /// The block itself holds the memory that a parameter has (a view of it was saved for backward).
+  struct Hold {
+    bool operator==(const Hold& other) const = default;
+
+    std::size_t parameter;
+    std::size_t from, until;  ///< calls before which this begins, and has ended
+    bool outlives;            ///< the parameter got other memory meanwhile: the block lets this memory go
+  };
+  enum class What : std::uint8_t { before_forward, after_forward, before_backward, after_backward, read, gradient };
   struct Call {
-    std::size_t step;       ///< before which it came
-    std::size_t parameter;  ///< of the block's
-    StorageId gradient;     ///< the parameter's: its place among those born
-    bool held;              ///< the block lets the gradient's storage go itself, later
-    Shape sizes, strides;
-    DType dtype;
-    ModuleId module;
+    bool operator==(const Call& other) const = default;
+
+    What what;
+    bool recomputing, grad_mode;
+    std::uint8_t stream;
+    ModuleId module, of;          ///< where it came from; of which module it told
+    std::size_t parameter = 0;    ///< of the block's: what was read, what got a gradient
+    std::size_t step = 0;         ///< before which it came
+    StorageId gradient = kNever;  ///< its place among those born; kNever: it was there before, and was added to
+    bool held = false;            ///< the block lets the gradient's storage go itself, later
+    bool moves_holds = false;     ///< some begin or have ended before it
+    Shape sizes{}, strides{};
+    DType dtype = DType::float32;
   };
 
   std::vector<StorageId> born;
   std::vector<Step> steps;
   std::vector<Call> calls;
+  std::vector<Hold> holds;  ///< in the order of `from`
+  bool holds_gradients = false;
+  std::int64_t change = 0;  ///< of the bytes alive, by the block itself
 };
 
 BlockStack::BlockStack(const Builder& builder)
@@ -143,16 +161,17 @@ std::span<const Parameter> BlockStack::parameters_of(std::size_t block) const {
 }
 
 /// One pass through the blocks, and the backward that follows it.
-class BlockStack::Run : public std::enable_shared_from_this<Run>, private GradientListener {
+class BlockStack::Run : public std::enable_shared_from_this<Run>, private GradientListener, private ModuleListener {
  public:
   Run(const BlockStack& stack, Context& context, std::size_t begin, std::size_t end)
       : stack_(stack),
         context_(context),
-        listener_(context.gradients),
+        gradients_(context.gradients),
+        modules_(context.modules),
         first_(begin + 1),
         last_(end - 2),
         forward_(end + 1, {kNever, kNever}) {
-    if (listener_) post_accumulate = listener_->post_accumulate;
+    if (gradients_) post_accumulate = gradients_->post_accumulate;
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -163,7 +182,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
 
   Tensor operator()(Tensor x, const std::function<Tensor(std::size_t, const Tensor&)>& block) {
-    const std::size_t cached_weights = context_.autocast.weights.size(), shares = context_.log.shares.size();
+    const std::size_t cached_weights = context_.autocast.weights.size();
     const auto execute = [&](std::size_t i) {
       forward_[i] = mark();
       x = block(i, x);
@@ -171,21 +190,24 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     };
     execute(first_ - 1);
     const Looks input(x);
-    const StorageId input_id = x->storage->id;
+    input_of_first_ = x->storage->id;
     x = with_hook(std::move(x), &Run::leave_first);
+    record(first_);
     execute(first_);
+    stop_recording();
     const bool repeats = Looks(x) == input && is_sole(x) && cached_weights == context_.autocast.weights.size() &&
-                         shares == context_.log.shares.size() && forward_of(first_).has(x->storage->id) &&
-                         is_about_itself(forward_of(first_), first_);
+                         is_repeatable_forward() && forward_place(first_, x->storage->id);
     if (!repeats) {
       for (std::size_t i = first_ + 1; i < last_ + 2; ++i) execute(i);
       return x;
     }
-    x = repeat_forward(std::move(x), context_.log.storages[input_id].saved);
+    x = repeat_forward(std::move(x), context_.log.storages[input_of_first_].saved);
+    record(last_);
     execute(last_);
+    stop_recording();
+    if (!is_forward_again()) fail();
     x = with_hook(std::move(x), &Run::enter_last);
     execute(last_ + 1);
-    if (!is_same(forward_of(last_), last_, forward_of(first_), first_)) fail();
     return x;
   }
 
@@ -254,22 +276,42 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- once more ---
 
+  bool is_repeatable_forward() {
+    if (!listens()) return is_about_itself(forward_of(first_), first_);
+    heard_in_forward_ = heard(forward_of(first_), first_, input_of_first_);
+    if (!heard_in_forward_) return false;
+    born_.reserve((last_ - first_ + 1) * heard_in_forward_->born.size());
+    born_ = heard_in_forward_->born;
+    return true;
+  }
+
+  bool is_forward_again() {
+    if (!listens()) return is_same(forward_of(last_), last_, forward_of(first_), first_);
+    const std::optional<Heard> again = heard(forward_of(last_), last_, forward_input(last_));
+    if (!again || !is_same(*again, last_, *heard_in_forward_, first_)) return false;
+    born_.insert(born_.end(), again->born.begin(), again->born.end());
+    return true;
+  }
+
   Tensor repeat_forward(Tensor x, bool input_is_saved) {
-    const Part part = forward_of(first_);
-    const StorageId output = x->storage->id - part.begin.storage;
-    Stencil stencil(
-        context_, part, [&](StorageId) { return part.storages(); },
-        [&](ModuleId module) { return module_of(first_, first_ + 1, module) - module; });
+    output_ = *forward_place(first_, x->storage->id);
+    std::optional<Stencil> stencil;
+    if (!listens())
+      stencil.emplace(
+          context_, forward_of(first_), [&](StorageId) { return forward_of(first_).storages(); },
+          [&](ModuleId module) { return module_of(first_, first_ + 1, module) - module; });
     for (std::size_t i = first_ + 1; i < last_; ++i) {
-      stencil.repeat();
+      if (stencil) {
+        stencil->repeat();
+      } else {
+        write(*heard_in_forward_, first_, i, forward_input(i), born_);
+      }
       forward_[i + 1] = mark();
-      copy_saved(stack_.parameters_of(first_), stack_.parameters_of(i));
     }
     // Whether backward holds a block's output, the block after it decides.
     for (std::size_t i = first_; i + 1 < last_; ++i)
-      context_.log.storages[forward_[i].storage + output].saved = input_is_saved;
-    Tensor result =
-        on_storage(context_.resume(forward_[last_ - 1].storage + output), x.sizes(), x.strides(), x.dtype());
+      context_.log.storages[forward_id(i, output_)].saved = input_is_saved;
+    Tensor result = on_storage(context_.resume(forward_input(last_)), x.sizes(), x.strides(), x.dtype());
     if (x.requires_grad()) {
       result = hook(result, x, &Run::repeat_backward);
       waits_for_backward_ = true;
@@ -285,8 +327,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const bool passed_on = incoming == gradient_of_last_;  // accumulated into, all the way
     last_backward_.end = mark();
     const Part part = last_backward_;
-    if (!is_sole(gradient)) return give_up(b, gradient);
-    if (listener_) return repeat_heard(b, gradient, passed_on);
+    if (context_.repetition_failed || !is_sole(gradient)) return give_up(b, gradient);
+    if (listens()) return repeat_heard(b, gradient, passed_on);
     const StorageId output = incoming - part.end.storage;
     if (!is_about_itself(part, last_)) return give_up(b, gradient);
     if (!passed_on && output != gradient_of_last_ - part.begin.storage) return give_up(b, gradient);
@@ -308,88 +350,218 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     gradient->storage->id = kNever;
   }
 
-  // --- once more, with a listener ---
+  // --- once more, with listeners ---
 
-  /// What a listener was told while a block was executed.
-  struct Told {
-    Mark begin, end;
-    std::size_t parameter;
-    StorageId gradient;
-    Shape sizes, strides;
-    DType dtype;
-    ModuleId module;
-  };
+  bool listens() const { return gradients_ || modules_; }
+
+  /// Storages of a block's forward by their place among those born in it.
+  StorageId forward_id(std::size_t block, StorageId place) const {
+    if (!listens()) return forward_[block].storage + place;
+    return forward_ids(block)[place];
+  }
+  const StorageId* forward_ids(std::size_t block) const {
+    return born_.data() + (block - first_) * heard_in_forward_->born.size();
+  }
+  std::optional<StorageId> forward_place(std::size_t block, StorageId id) const {
+    if (!forward_of(block).has(id)) return std::nullopt;
+    if (!listens()) return id - forward_[block].storage;
+    const std::span ids(forward_ids(block), heard_in_forward_->born.size());
+    const auto found = std::lower_bound(ids.begin(), ids.end(), id);
+    if (found == ids.end() || *found != id) return std::nullopt;
+    return static_cast<StorageId>(found - ids.begin());
+  }
+  /// What came into a block's forward.
+  StorageId forward_input(std::size_t block) const {
+    return block == first_ ? input_of_first_ : forward_id(block - 1, output_);
+  }
 
   void record(std::size_t block) {
-    if (!listener_) return;
-    recorded_ = block;
+    if (!listens()) return;
+    recorded_ = stack_.parameters_of(block);
     told_.clear();
-    context_.gradients = this;
+    holds_.clear();
+    memory_.assign(modules_ ? recorded_.size() : 0, {});
+    look_after_call();
+    if (gradients_) context_.gradients = this;
+    if (modules_) context_.modules = this;
   }
   void stop_recording() {
-    if (context_.gradients == this) context_.gradients = listener_;
+    if (is_recording()) look_before_call();
+    if (context_.gradients == this) context_.gradients = gradients_;
+    if (context_.modules == this) context_.modules = modules_;
   }
+  bool is_recording() const { return context_.gradients == this || context_.modules == this; }
 
-  void gradient_ready(const Tensor& parameter) override {
-    const std::span<const Parameter> parameters = stack_.parameters_of(recorded_);
-    const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const Parameter& own) { return own.tensor.get() == parameter.get(); });
-    if (found == parameters.end()) {
-      fail();
-      return listener_->gradient_ready(parameter);
-    }
-    const Tensor& gradient = parameter->grad;
-    Told told{mark(),
-              {},
-              static_cast<std::size_t>(found - parameters.begin()),
-              gradient->storage->id,
-              gradient.sizes(),
-              gradient.strides(),
-              gradient.dtype(),
-              context_.module};
-    listener_->gradient_ready(parameter);
-    told.end = mark();
+  /// What a listener is told while a block is executed, and its own part of the log.
+  struct Told {
+    Heard::Call call;
+    std::uint32_t begin, end;
+    StorageId gradient = kNever;
+  };
+
+  template <class Tell>
+  void pass_on(Told told, const Tell& tell) {
+    if (context_.stopped) return tell();  // a recomputation that has all it needs calls nothing any more
+    look_before_call();
+    told.begin = mark().event;
+    tell();
+    told.end = mark().event;
     told_.push_back(told);
+    look_after_call();
   }
 
-  /// A block's own part of a backward; none where it was about more than itself and what came into it.
+  /// The memory of a parameter of the block that is executed. What changes its count of references between two calls is
+  /// the block.
+  struct Memory {
+    StorageId id = kNever;
+    std::uint32_t references = 0;
+    std::uint32_t held = 0;  ///< by the block
+    std::size_t hold = 0;    ///< which, if so
+  };
+  struct Held {
+    Heard::Hold hold;
+    StorageId id;
+  };
+
+  void look_before_call() {
+    for (std::size_t k = 0; k < memory_.size(); ++k) {
+      Memory& memory = memory_[k];
+      const std::uint32_t references = recorded_[k].tensor->storage->references;
+      if (memory.id == kNever || references == memory.references) continue;
+      if (memory.held == 0) {
+        memory.hold = holds_.size();
+        holds_.push_back({{k, told_.size(), kNever, false}, memory.id});
+      }
+      memory.held += references - memory.references;
+      if (memory.held == 0) holds_[memory.hold].hold.until = told_.size();
+    }
+  }
+  void look_after_call() {
+    for (std::size_t k = 0; k < memory_.size(); ++k) {
+      Memory& memory = memory_[k];
+      const StorageImpl& storage = *recorded_[k].tensor->storage;
+      if (storage.id != memory.id) {
+        if (memory.held > 0) holds_[memory.hold].hold.outlives = true;
+        memory.held = 0;
+      }
+      memory.id = storage.id;
+      memory.references = storage.references;
+    }
+  }
+  Told told(Heard::What what, ModuleId of = kNever) const {
+    return {{what, context_.recomputing, context_.grad_mode, context_.stream, context_.module, of}, 0, 0};
+  }
+  /// None for a leaf that is no parameter: what a reentrant checkpoint runs again on.
+  std::optional<Told> told(Heard::What what, const Tensor& parameter) {
+    const auto find = [&](std::span<const Parameter> parameters) {
+      return std::find_if(parameters.begin(), parameters.end(),
+                          [&](const Parameter& known) { return known.tensor.get() == parameter.get(); }) -
+             parameters.begin();
+    };
+    Told result = told(what);
+    result.call.parameter = static_cast<std::size_t>(find(recorded_));
+    if (result.call.parameter < recorded_.size()) return result;
+    if (find(*stack_.parameters_) < std::ssize(*stack_.parameters_)) fail();  // another block's
+    return std::nullopt;
+  }
+
+  void before_forward(ModuleId module) override {
+    pass_on(told(Heard::What::before_forward, module), [&] { modules_->before_forward(module); });
+  }
+  void after_forward(ModuleId module) override {
+    pass_on(told(Heard::What::after_forward, module), [&] { modules_->after_forward(module); });
+  }
+  void before_backward(ModuleId module) override {
+    pass_on(told(Heard::What::before_backward, module), [&] { modules_->before_backward(module); });
+  }
+  void after_backward(ModuleId module) override {
+    pass_on(told(Heard::What::after_backward, module), [&] { modules_->after_backward(module); });
+  }
+  void read(const Tensor& parameter) override {
+    const std::optional<Told> result = told(Heard::What::read, parameter);
+    if (!result) return modules_->read(parameter);
+    pass_on(*result, [&] { modules_->read(parameter); });
+  }
+  void gradient_ready(const Tensor& parameter) override {
+    std::optional<Told> result = told(Heard::What::gradient, parameter);
+    if (!result) return gradients_->gradient_ready(parameter);
+    const Tensor& gradient = parameter->grad;
+    result->gradient = gradient->storage->id;
+    result->call.sizes = gradient.sizes();
+    result->call.strides = gradient.strides();
+    result->call.dtype = gradient.dtype();
+    pass_on(*result, [&] { gradients_->gradient_ready(parameter); });
+  }
+
+  /// A block's own part of its forward or backward; none where it was about more than itself and what came into it.
   std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) const {
     const Log& log = context_.log;
-    const Part forward = forward_of(block);
     Heard heard;
+    for (const Held& held : holds_) heard.holds.push_back(held.hold);
     std::vector<StorageId> places(part.storages(), kNever);
     std::vector<char> freed(part.storages(), false);
     auto told = told_.begin();
     for (std::uint32_t i = part.begin.event;; ++i) {
-      for (; told != told_.end() && told->begin.event == i; ++told) {
-        if (!part.has(told->gradient) || places[told->gradient - part.begin.storage] == kNever) return std::nullopt;
-        heard.calls.push_back({heard.steps.size(), told->parameter, places[told->gradient - part.begin.storage], false,
-                               told->sizes, told->strides, told->dtype, told->module});
-        i = told->end.event;
+      for (; told != told_.end() && told->begin == i; ++told) {
+        Heard::Call& call = heard.calls.emplace_back(told->call);
+        call.step = heard.steps.size();
+        if (part.has(told->gradient)) {
+          call.gradient = places[told->gradient - part.begin.storage];
+          if (call.gradient == kNever) return std::nullopt;  // the listener's
+        }
+        i = told->end;
       }
       if (i >= part.end.event) break;
       const Event& event = log.events[i];
       const StorageId id = event.storage;
       if (event.kind == EventKind::empty_cache) return std::nullopt;
+      if (event.kind == EventKind::free) heard.change -= Context::rounded(log.storages[id].bytes);
       if (event.kind == EventKind::alloc) {
+        heard.change += Context::rounded(log.storages[id].bytes);
         places[id - part.begin.storage] = static_cast<StorageId>(heard.born.size());
         heard.born.push_back(id);
       }
-      if (part.has(id)) {
+      const auto held = event.kind != EventKind::free
+                            ? holds_.end()
+                            : std::find_if(holds_.begin(), holds_.end(),
+                                           [&](const Held& known) { return known.id == id && known.hold.outlives; });
+      if (held != holds_.end()) {
+        const auto place = static_cast<StorageId>(held - holds_.begin());
+        heard.holds[place].until = heard.calls.size();
+        heard.steps.push_back({event, Heard::About::parameter, place});
+      } else if (part.has(id)) {
         const StorageId place = places[id - part.begin.storage];
         if (place == kNever) return std::nullopt;  // the listener's
-        if (event.kind == EventKind::free) freed[place] = true;
         heard.steps.push_back({event, Heard::About::born, place});
+        if (event.kind == EventKind::free) hold_gradient(heard, heard.steps.back());
       } else if (id == incoming) {
         heard.steps.push_back({event, Heard::About::incoming, 0});
+      } else if (!is_in_backward(part.begin.storage)) {
+        return std::nullopt;
+      } else if (id == forward_input(block)) {
+        heard.steps.push_back({event, Heard::About::incoming_in_forward, 0});
+      } else if (const std::optional<StorageId> place = forward_place(block, id)) {
+        heard.steps.push_back({event, Heard::About::born_in_forward, *place});
       } else {
-        const StorageId near = forward.storages(), begin = forward.begin.storage;
-        if (is_in_backward(id) || id + near < begin || id >= begin + near) return std::nullopt;
-        heard.steps.push_back({event, Heard::About::forward, id - begin});
+        return std::nullopt;
       }
     }
-    for (Heard::Call& call : heard.calls) call.held = freed[call.gradient];
+    for (const Heard::Hold& hold : heard.holds) {
+      if (hold.until == kNever) return std::nullopt;
+      for (const std::size_t call : {hold.from, hold.until})
+        if (call < heard.calls.size()) heard.calls[call].moves_holds = true;
+    }
     return heard;
+  }
+
+  /// A listener was told of a gradient that the block itself lets go now.
+  static void hold_gradient(Heard& heard, Heard::Step& step) {
+    for (Heard::Call& call : heard.calls) {
+      if (call.gradient != step.place) continue;
+      call.held = heard.holds_gradients = true;
+      step.about = Heard::About::gradient;
+      step.place = static_cast<StorageId>(&call - heard.calls.data());
+    }
   }
 
   bool is_same(const Heard& a, std::size_t block_a, const Heard& b, std::size_t block_b) const {
@@ -398,67 +570,112 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
              x.event.module == module_of(block_b, block_a, y.event.module) && x.about == y.about && x.place == y.place;
     };
     const auto same_birth = [&](StorageId x, StorageId y) { return is_same_birth(x, block_a, y, block_b); };
-    const auto same_call = [](const Heard::Call& x, const Heard::Call& y) {
-      return x.step == y.step && x.parameter == y.parameter && x.gradient == y.gradient;
+    const auto same_call = [&](const Heard::Call& x, Heard::Call y) {
+      y.module = module_of(block_b, block_a, y.module);
+      y.of = module_of(block_b, block_a, y.of);
+      return x == y;
     };
     return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step) &&
            std::equal(a.born.begin(), a.born.end(), b.born.begin(), b.born.end(), same_birth) &&
-           std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call);
+           std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call) && a.holds == b.holds;
   }
 
-  /// The last block's backward as that of block `to`, into which `incoming` comes. The storages that were born.
-  std::vector<StorageId> write(const Heard& heard, std::size_t to, StorageId incoming) {
+  /// What block `from` did, as block `to` does it, into which `incoming` comes. The storages that are born go to
+  /// `born`.
+  void write(const Heard& heard, std::size_t from, std::size_t to, StorageId incoming, std::vector<StorageId>& born) {
     Log& log = context_.log;
-    std::vector<StorageId> born;
-    born.reserve(heard.born.size());
-    std::vector<Storage> held(heard.born.size());
     const std::span<const Parameter> parameters = stack_.parameters_of(to);
+    const StorageId input = forward_input(to);
+    const std::size_t first_born = born.size();
+    born.resize(first_born + heard.born.size());
+    const StorageId* const storages[] = {born.data() + first_born, &incoming,
+                                         is_in_backward(incoming) ? forward_ids(to) : nullptr, &input};
+    std::vector<Storage> gradients(heard.holds_gradients ? heard.calls.size() : 0), holds;
     auto call = heard.calls.begin();
-    const auto tell = [&](std::size_t step) {
-      for (; call != heard.calls.end() && call->step == step; ++call) {
-        const ModuleScope scope(context_, module_of(last_, to, call->module));
-        const Tensor& parameter = parameters[call->parameter].tensor;
-        Storage gradient = context_.resume(born[call->gradient]);
-        parameter->grad = on_storage(gradient, call->sizes, call->strides, call->dtype);
-        if (call->held) held[call->gradient] = gradient;
-        gradient.reset();
-        listener_->gradient_ready(parameter);
+    auto step = heard.steps.begin();
+    for (;;) {
+      const auto end =
+          call == heard.calls.end() ? heard.steps.end() : heard.steps.begin() + static_cast<std::ptrdiff_t>(call->step);
+      for (; step != end; ++step) {
+        Event event = step->event;
+        event.module = module_of(from, to, event.module);
+        const auto now = static_cast<std::uint32_t>(log.events.size());
+        if (event.kind == EventKind::alloc) {
+          event.storage = static_cast<StorageId>(log.storages.size());
+          born[first_born + step->place] = event.storage;
+          StorageRecord record = log.storages[heard.born[step->place]];
+          record.alloc_event = now;
+          record.free_event = kNever;
+          record.module = module_of(from, to, record.module);
+          log.storages.push_back(record);
+        } else {
+          if (step->about == Heard::About::gradient)
+            event.storage = let_go(gradients[step->place]);
+          else if (step->about == Heard::About::parameter)
+            event.storage = let_go(holds[step->place]);
+          else
+            event.storage = storages[static_cast<std::size_t>(step->about)][step->place];
+          if (event.kind == EventKind::free) log.storages[event.storage].free_event = now;
+        }
+        log.events.push_back(event);
       }
-    };
-    for (std::size_t i = 0; i < heard.steps.size(); ++i) {
-      tell(i);
-      const Heard::Step& step = heard.steps[i];
-      const auto now = static_cast<std::uint32_t>(log.events.size());
-      Event event = step.event;
-      event.module = module_of(last_, to, event.module);
-      if (event.kind == EventKind::alloc) {
-        StorageRecord record = log.storages[heard.born[step.place]];
-        record.alloc_event = now;
-        record.free_event = kNever;
-        record.module = module_of(last_, to, record.module);
-        born.push_back(static_cast<StorageId>(log.storages.size()));
-        log.storages.push_back(record);
-        context_.change_allocated(Context::rounded(record.bytes));
-      }
-      event.storage = step.about == Heard::About::born       ? born[step.place]
-                      : step.about == Heard::About::incoming ? incoming
-                                                             : forward_[to].storage + step.place;
-      if (event.kind == EventKind::free) {
-        log.storages[event.storage].free_event = now;
-        context_.change_allocated(-Context::rounded(log.storages[event.storage].bytes));
-        if (step.about == Heard::About::born && held[step.place]) let_go(held[step.place]);
-      }
-      log.events.push_back(event);
+      if (call == heard.calls.end()) break;
+      if (call->moves_holds) hold(heard, static_cast<std::size_t>(call - heard.calls.begin()), parameters, holds);
+      Storage gradient;
+      if (call->gradient != kNever) gradient = context_.resume(born[first_born + call->gradient]);
+      if (call->held) gradients[static_cast<std::size_t>(call - heard.calls.begin())] = gradient;
+      tell(*call, from, to, parameters, std::move(gradient));
+      ++call;
     }
-    tell(heard.steps.size());
-    return born;
+    context_.change_allocated(heard.change);
   }
 
-  /// The log has let it go already.
-  void let_go(Storage& storage) {
+  /// What the block holds of its parameters' memory when `call` comes.
+  void hold(const Heard& heard, std::size_t call, std::span<const Parameter> parameters, std::vector<Storage>& holds) {
+    for (std::size_t k = 0; k < holds.size(); ++k) {
+      if (!holds[k] || heard.holds[k].until > call) continue;
+      if (holds[k]->references == 1) fail();  // the parameter had other memory by then
+      holds[k].reset();
+    }
+    while (holds.size() < heard.holds.size() && heard.holds[holds.size()].from == call)
+      holds.emplace_back(parameters[heard.holds[holds.size()].parameter].tensor->storage);
+  }
+
+  void tell(const Heard::Call& call, std::size_t from, std::size_t to, std::span<const Parameter> parameters,
+            Storage gradient) {
+    const ModuleScope scope(context_, module_of(from, to, call.module));
+    const Scoped<std::uint8_t> stream(context_.stream, call.stream);
+    const Scoped<bool> recomputing(context_.recomputing, call.recomputing),
+        grad_mode(context_.grad_mode, call.grad_mode);
+    const ModuleId of = module_of(from, to, call.of);
+    switch (call.what) {
+      case Heard::What::before_forward:
+        return modules_->before_forward(of);
+      case Heard::What::after_forward:
+        return modules_->after_forward(of);
+      case Heard::What::before_backward:
+        return modules_->before_backward(of);
+      case Heard::What::after_backward:
+        return modules_->after_backward(of);
+      case Heard::What::read:
+        return modules_->read(parameters[call.parameter].tensor);
+      case Heard::What::gradient: {
+        const Tensor& parameter = parameters[call.parameter].tensor;
+        // It has one already where this one was added to it.
+        if (static_cast<bool>(parameter->grad) == static_cast<bool>(gradient)) return fail();
+        if (gradient) parameter->grad = on_storage(gradient, call.sizes, call.strides, call.dtype);
+        gradient.reset();
+        return gradients_->gradient_ready(parameter);
+      }
+    }
+  }
+
+  /// The last handle goes, of which the log is told by others.
+  StorageId let_go(Storage& storage) {
     if (storage->references != 1) fail();
-    storage->id = kNever;
+    const StorageId id = std::exchange(storage->id, kNever);
     storage.reset();
+    return id;
   }
 
   void repeat_heard(Backward& b, const Tensor& gradient, bool passed_on) {
@@ -468,8 +685,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     StorageId incoming = gradient->storage->id;
     const auto output = std::find(heard_->born.begin(), heard_->born.end(), incoming) - heard_->born.begin();
     if (!passed_on && output == std::ssize(heard_->born)) return give_up(b, gradient);
+    std::vector<StorageId> born;
     for (std::size_t i = last_; --i > first_;) {
-      const std::vector<StorageId> born = write(*heard_, i, incoming);
+      born.clear();
+      write(*heard_, last_, i, incoming, born);
       if (!passed_on) incoming = born[static_cast<std::size_t>(output)];
       copy_saved_in_forward(i);
     }
@@ -494,18 +713,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     }
   }
 
-  void copy_saved(std::span<const Parameter> from, std::span<const Parameter> to) {
-    for (std::size_t k = 0; k < from.size(); ++k)
-      if (const StorageRecord* record = context_.record(from[k].tensor))
-        context_.record(to[k].tensor)->saved = record->saved;
-  }
-
   /// Recomputation saves what the forward did not.
   void copy_saved_in_forward(std::size_t to) {
     std::vector<StorageRecord>& storages = context_.log.storages;
-    for (StorageId k = 0; k < forward_of(last_).storages(); ++k)
-      storages[forward_[to].storage + k].saved = storages[forward_[last_].storage + k].saved;
-    copy_saved(stack_.parameters_of(last_), stack_.parameters_of(to));
+    const std::size_t count = listens() ? heard_in_forward_->born.size() : forward_of(last_).storages();
+    for (StorageId k = 0; k < count; ++k) storages[forward_id(to, k)].saved = storages[forward_id(last_, k)].saved;
   }
 
   // --- hooks of backward ---
@@ -531,7 +743,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     stop_recording();
     const Part part{end_of_repetition_, mark()};
     const bool repeated = end_of_repetition_.event != 0;
-    if (repeated && !(listener_ ? is_heard_again(part) : is_same(part, first_, last_backward_, last_))) fail();
+    if (repeated && !(listens() ? is_heard_again(part) : is_same(part, first_, last_backward_, last_))) fail();
     b.give(0, std::move(b.grads[0]));
   }
   bool is_heard_again(const Part& part) const {
@@ -548,18 +760,25 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   const BlockStack& stack_;
   Context& context_;
-  GradientListener* const listener_;
+  GradientListener* const gradients_;
+  ModuleListener* const modules_;
   std::size_t first_, last_;   ///< whose forward is repeated, whose backward; what is between is not executed
   std::vector<Mark> forward_;  ///< where each block's forward begins, and where the last one's ends
   Part last_backward_{};
   Mark end_of_repetition_{};
   StorageId gradient_of_last_ = kNever;  ///< that comes into it
   bool waits_for_backward_ = false;
+  StorageId input_of_first_ = kNever;  ///< of its forward
+  StorageId output_ = kNever;          ///< place of a block's output among those born in its forward
 
-  // with a listener
-  std::size_t recorded_ = 0;  ///< the block that is executed while it is recorded
+  // with listeners
+  std::span<const Parameter> recorded_;  ///< those of the block that is executed while it is recorded
   std::vector<Told> told_;
-  std::optional<Heard> heard_;  ///< of the last block
+  std::vector<Memory> memory_;  ///< of its parameters
+  std::vector<Held> holds_;
+  std::optional<Heard> heard_in_forward_;  ///< of the first block
+  std::vector<StorageId> born_;            ///< in each block's forward, by place, block after block
+  std::optional<Heard> heard_;             ///< of the last block's backward
   StorageId gradient_of_first_ = kNever;
 };
 
@@ -607,10 +826,15 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     }
     return hidden_states;
   }
-  const auto run_block = [&](std::size_t i, const Tensor& x) {
+  const auto run_forward = [&](std::size_t i, const Tensor& x) {
     const bool is_checkpointed =
         mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
     return is_checkpointed ? run_checkpoint(x, block(i)) : block(i)(x);
+  };
+  const auto run_block = [&](std::size_t i, const Tensor& x) {
+    if (!context.modules) return run_forward(i, x);
+    ModuleCall call(context, starts_[i]);
+    return call.result(run_forward(i, call.argument(x)));
   };
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
     if (starts_[a + 1] - starts_[a] != starts_[b + 1] - starts_[b]) return false;
@@ -622,26 +846,12 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-                 !context.frame && !context.recomputing && end - begin > 4;
+                 !context.frame && !context.recomputing && !context.blocks && end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
-  if (repeats) {
-    const std::span<const Parameter> parameters = parameters_of(begin);
-    const bool trains =
-        std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.tensor.requires_grad(); });
-    // A listener may keep state of its own, which a repetition would not know.
-    const bool heard = context.gradients && context.grad_mode && (trains || hidden_states.requires_grad());
-    if (heard && !context.gradients->only_listens) repeats = false;
-    if (context.blocks || context.modules) repeats = false;
-  }
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     if (context.blocks) hidden_states = context.blocks->before_block(starts_[i], std::move(hidden_states));
-    if (context.modules) {
-      ModuleCall call(context, starts_[i]);
-      hidden_states = call.result(run_block(i, call.argument(hidden_states)));
-    } else {
-      hidden_states = run_block(i, hidden_states);
-    }
+    hidden_states = run_block(i, hidden_states);
     if (context.blocks) hidden_states = context.blocks->after_block(starts_[i], std::move(hidden_states));
   }
   return hidden_states;

@@ -26,6 +26,10 @@ constexpr std::int64_t max_threads_per_sm(const Device& device) {
   return 2048;
 }
 
+// Listeners act when they are told of something and at no other time, and see nothing of a model but its parameters and
+// their gradients. So what a block does between two calls may be written into the log instead of being executed, as
+// long as the calls are made (BlockStack).
+
 /// Hears of gradients as AccumulateGrad's post hooks do: where DDP and ZeRO hang their buckets.
 class GradientListener {
  public:
@@ -35,9 +39,6 @@ class GradientListener {
   /// It hangs on register_post_accumulate_grad_hook: AccumulateGrad has let its input go by then. The node's own post
   /// hooks run while the engine still holds it.
   bool post_accumulate = false;
-  /// It acts in gradient_ready and nowhere else while a backward runs: then what blocks do between its calls may be
-  /// written into the log instead of being executed, as long as the calls are made (BlockStack).
-  bool only_listens = false;
 };
 
 /// Hears of the blocks of a stack as a module's forward hooks do: where FSDP gathers and shards.

@@ -67,7 +67,7 @@ struct StorageRecord {
   std::uint8_t ndim = 0;
   DType dtype = DType::float32;
   Role role = Role::tensor;
-  bool saved = false;       ///< some autograd node held it for backward
+  bool saved = false;  ///< some autograd node held it for backward (of a parameter: not told where blocks are repeated)
   bool recomputed = false;  ///< made while a checkpointed block was run again
 
   /// The same storage once more, `events` later.

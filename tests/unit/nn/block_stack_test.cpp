@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "job/parse.h"
 #include "job/simulate.h"
@@ -94,6 +95,96 @@ TEST_CASE("DeepSpeed is told of every gradient between what is written", "[nn]")
         }
       }
     }
+  }
+}
+
+/// The job as it is, and with each of the training's options.
+void check_trainings(json job) {
+  check(job);
+  const std::pair<const char*, json> changes[] = {
+      {"stage", "pretrain"},
+      {"stage", "finetune"},
+      {"activation_checkpointing", "non-reentrant"},
+      {"activation_checkpointing", "reentrant"},
+      {"gradient_accumulation_steps", 3},
+      {"precision", "amp-bf16"},
+      {"precision", "fp32"},
+      {"attention", "eager"},
+      {"max_grad_norm", 1.0},
+      {"lora", {{"rank", 4}, {"alpha", 8}, {"target_modules", "all-linear"}}},
+  };
+  const json plain = job["training"];
+  for (const auto& [key, value] : changes) {
+    job["training"] = plain;
+    job["training"][key] = value;
+    // What the strategy or its library would refuse has no log.
+    if (parse_job(job.dump())) check(job);
+    job["training"]["activation_checkpointing"] = "non-reentrant";
+    if (parse_job(job.dump())) check(job);
+  }
+}
+
+TEST_CASE("ZeRO-3 gathers and lets go between what is written", "[nn]") {
+  json job = llava_job(7, 12);
+  job["parallel"] = {{"strategy", "deepspeed"}, {"data", 4}};
+  json& zero = job["parallel"]["ds_config"]["zero_optimization"];
+  zero = {{"stage", 3}};
+  check_trainings(job);
+  // The blocks of the model have 130,000 parameters and 50,000.
+  const std::pair<const char*, json> options[] = {
+      {"reduce_bucket_size", 20'000},
+      {"reduce_bucket_size", 150'000},
+      {"contiguous_gradients", false},
+      {"overlap_comm", false},
+      {"reduce_scatter", false},
+      {"sub_group_size", 100'000},
+      {"stage3_prefetch_bucket_size", 0},
+      {"stage3_prefetch_bucket_size", 10'000},
+      {"stage3_prefetch_bucket_size", 200'000},
+      {"stage3_param_persistence_threshold", 0},
+      {"stage3_param_persistence_threshold", 10'000},
+      {"stage3_max_live_parameters", 50'000},
+      {"stage3_max_live_parameters", 400'000},
+      {"stage3_max_reuse_distance", 0},
+      {"stage3_max_reuse_distance", 100'000},
+      {"stage3_max_reuse_distance", 500'000},
+      {"memory_efficient_linear", false},
+      {"offload_optimizer", {{"device", "cpu"}}},
+      {"offload_param", {{"device", "cpu"}}},
+  };
+  const json plain = zero;
+  for (const char* mode : {"none", "non-reentrant", "reentrant"}) {
+    job["training"]["activation_checkpointing"] = mode;
+    for (const auto& [key, value] : options) {
+      zero = plain;
+      // Nothing persists but where that is the question: the blocks are small.
+      zero["stage3_param_persistence_threshold"] = 100;
+      zero[key] = value;
+      check(job);
+    }
+    zero = plain;
+    for (const char* version : {"0.12.6", "0.14.4"}) {
+      job["runtime"] = {{"deepspeed", version}};
+      check(job);
+    }
+    job.erase("runtime");
+    job["parallel"]["data"] = 1;
+    check(job);
+    job["parallel"]["data"] = 4;
+  }
+}
+
+TEST_CASE("DDP's buckets fill between what is written", "[nn]") {
+  json job = llava_job(7, 12);
+  job["parallel"] = {{"strategy", "ddp"}, {"data", 2}};
+  json& ddp = job["parallel"]["ddp"];
+  const std::pair<const char*, json> options[] = {
+      {"bucket_cap_mb", 1},   {"broadcast_buffers", false},      {"find_unused_parameters", true},
+      {"static_graph", true}, {"gradient_as_bucket_view", true}, {"lazy_bucket_allocation", true},
+  };
+  for (const auto& [key, value] : options) {
+    ddp = {{key, value}};
+    check_trainings(job);
   }
 }
 

@@ -17,15 +17,20 @@ inline bool same(const PhaseMark& a, const PhaseMark& b) {
 
 inline bool same(const Log& log_a, const StorageRecord& a, const Log& log_b, const StorageRecord& b) {
   return a.bytes == b.bytes && a.alloc_event == b.alloc_event && a.free_event == b.free_event && a.module == b.module &&
-         a.dtype == b.dtype && a.role == b.role && a.saved == b.saved && a.recomputed == b.recomputed &&
+         a.dtype == b.dtype && a.role == b.role && (a.saved == b.saved || a.role == Role::parameter) &&
+         a.recomputed == b.recomputed &&
          std::equal(log_a.dims.begin() + a.shape, log_a.dims.begin() + a.shape + a.ndim, log_b.dims.begin() + b.shape,
                     log_b.dims.begin() + b.shape + b.ndim);
+}
+
+inline bool same(const Share& a, const Share& b) {
+  return a.storage == b.storage && a.module == b.module && a.elements == b.elements;
 }
 
 /// The first event or storage that differs, in words; "" where there is none.
 inline std::string difference(const Log& a, const Log& b) {
   if (a.events.size() != b.events.size() || a.storages.size() != b.storages.size() ||
-      a.phases.size() != b.phases.size())
+      a.phases.size() != b.phases.size() || a.shares.size() != b.shares.size())
     return "sizes";
   for (std::size_t i = 0; i < a.events.size(); ++i)
     if (!same(a.events[i], b.events[i])) return "event " + std::to_string(i);
@@ -33,6 +38,8 @@ inline std::string difference(const Log& a, const Log& b) {
     if (!same(a, a.storages[i], b, b.storages[i])) return "storage " + std::to_string(i);
   for (std::size_t i = 0; i < a.phases.size(); ++i)
     if (!same(a.phases[i], b.phases[i])) return "phase " + std::to_string(i);
+  for (std::size_t i = 0; i < a.shares.size(); ++i)
+    if (!same(a.shares[i], b.shares[i])) return "share " + std::to_string(i);
   return "";
 }
 
