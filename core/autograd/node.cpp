@@ -101,6 +101,7 @@ Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result) {
     b.node.integers[1] != 0 ? b.context.modules->before_backward(of) : b.context.modules->after_backward(of);
     b.give(0, std::move(b.grads[0]));
   };
+  if (!tensor.context().modules->hears(module)) return tensor;
   Record record(Op::none, run, {&tensor});
   if (!record) return tensor;
   record->integers[0] = module;

@@ -48,7 +48,8 @@ FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& tra
       rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
 
 FullyShard::~FullyShard() {
-  if (context_.blocks == this) context_.blocks = nullptr;
+  if (context_.modules == this) context_.modules = nullptr;
+  if (context_.gradients == this) context_.gradients = nullptr;
 }
 
 DType FullyShard::gathered_dtype(const Shard& shard) const { return config_.param_dtype.value_or(shard.local.dtype()); }
@@ -98,7 +99,8 @@ void FullyShard::initialize() {
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local_, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
-  context_.blocks = this;
+  context_.modules = this;
+  context_.gradients = this;
 }
 
 /// FSDPParam._init_sharded_param: the rank's rows of the first dimension, in as much memory as the first rank's take.
@@ -195,17 +197,6 @@ void FullyShard::reshard(Group& group) {
 
 // --- hooks -----------------------------------------------------------------------------------------------------------
 
-/// `tensor` as the result of an operator that does nothing, whose backward calls `member` and hands its gradient on.
-Tensor FullyShard::hook(const Tensor& tensor, void (FullyShard::*member)(Group&), Group& group) {
-  Record record(Op::none, nullptr, {&tensor});
-  if (!record) return tensor;
-  record->custom = std::make_unique<std::function<void(Backward&)>>([this, member, &group](Backward& b) {
-    (this->*member)(group);
-    b.give(0, std::move(b.grads[0]));
-  });
-  return record.output(detach(tensor));
-}
-
 void FullyShard::pre_forward(Group& group) {
   const NoGrad no_grad(context_);
   group.state = State::forward;
@@ -289,27 +280,6 @@ void FullyShard::post_backward(Group& group) {
 
 // --- the step --------------------------------------------------------------------------------------------------------
 
-Tensor FullyShard::before_block(ModuleId block, Tensor input) {
-  const auto found = group_of_.find(block);
-  if (found == group_of_.end()) return input;
-  Group& group = groups_[found->second];
-  if (config_.param_dtype && input.dtype() != *config_.param_dtype) {  // cast_forward_inputs: the caller keeps its own
-    uncast_ = input;
-    input = to(input, *config_.param_dtype);
-  }
-  pre_forward(group);
-  return hook(input, &FullyShard::post_backward, group);  // RegisterPostBackwardFunction
-}
-
-Tensor FullyShard::after_block(ModuleId block, Tensor output) {
-  const auto found = group_of_.find(block);
-  if (found == group_of_.end()) return output;
-  Group& group = groups_[found->second];
-  post_forward(group);
-  uncast_.reset();
-  return hook(output, &FullyShard::pre_backward, group);
-}
-
 void FullyShard::before_forward(bool last_micro_step) {
   syncs_ = last_micro_step;
   if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
@@ -319,7 +289,7 @@ void FullyShard::before_forward(bool last_micro_step) {
 void FullyShard::after_forward(ModelOutputs& outputs) {
   post_forward(groups_.back());
   all_gather_state_.reset();
-  for (Tensor* output : outputs.all()) *output = hook(*output, &FullyShard::pre_backward, groups_.back());
+  for (Tensor* output : outputs.all()) *output = hook_gradient(*output, kModel, true);
   input_cast_.undo(model_);
 }
 

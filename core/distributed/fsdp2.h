@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace oometer {
 /// Training under FSDP2: `fully_shard` on each block and on the model (torch/distributed/fsdp/_fully_shard, 2.15), as
 /// one rank allocates it. A parameter is a shard of its first dimension; before a group's forward or backward it is
 /// gathered in one buffer and copied out of that. The collectives themselves allocate nothing.
-class FullyShard final : public Trainer, private BlockListener {
+class FullyShard final : public Trainer, private ModuleListener, private GradientListener {
  public:
   FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel);
   ~FullyShard() override;
@@ -44,8 +45,17 @@ class FullyShard final : public Trainer, private BlockListener {
     std::vector<std::size_t> post_forward_indices;  ///< into post_forward_order_
   };
 
-  Tensor before_block(ModuleId block, Tensor input) override;
-  Tensor after_block(ModuleId block, Tensor output) override;
+  bool hears(ModuleId module) const override { return group_of_.contains(module); }
+  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
+  void before_forward(ModuleId module) override { pre_forward(group_of(module)); }
+  void after_forward(ModuleId module) override { post_forward(group_of(module)); }
+  void before_backward(ModuleId module) override { pre_backward(group_of(module)); }
+  void after_backward(ModuleId module) override { post_backward(group_of(module)); }
+  void read(const Tensor&) override {}
+  /// It takes the gradients after_backward; here it only is told that they are there.
+  void gradient_ready(const Tensor&) override {}
+
+  Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }
 
   void shard(Group& group);
   void pre_forward(Group& group);
@@ -55,7 +65,6 @@ class FullyShard final : public Trainer, private BlockListener {
   void reshard(Group& group);
   void pre_backward(Group& group);
   void post_backward(Group& group);
-  Tensor hook(const Tensor& tensor, void (FullyShard::*member)(Group&), Group& group);
   DType gathered_dtype(const Shard& shard) const;
   DType accumulated_dtype(const Shard& shard) const;
 
@@ -65,7 +74,6 @@ class FullyShard final : public Trainer, private BlockListener {
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;
   InputCast input_cast_;
-  Tensor uncast_;                 ///< a block's input, likewise
   Tensor all_gather_state_;       ///< of the group gathered last in forward, until the next one's is there
   Tensor reduce_scatter_input_;   ///< of the group reduced last
   std::vector<Parameter> local_;  ///< what the optimizer has

@@ -5,6 +5,7 @@
 
 #include "autograd/checkpoint.h"
 #include "autograd/node.h"
+#include "ops/ops.h"
 
 namespace oometer {
 
@@ -413,6 +414,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   /// The memory of a parameter of the block that is executed. What changes its count of references between two calls is
   /// the block.
   struct Memory {
+    const StorageImpl* storage = nullptr;
     StorageId id = kNever;
     std::uint32_t references = 0;
     std::uint32_t held = 0;  ///< by the block
@@ -441,9 +443,12 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       Memory& memory = memory_[k];
       const StorageImpl& storage = *recorded_[k].tensor->storage;
       if (storage.id != memory.id) {
-        if (memory.held > 0) holds_[memory.hold].hold.outlives = true;
+        // What was freed in its place (storage.resize_) is no longer there to be held.
+        if (memory.held > 0 && memory.storage == &storage) holds_[memory.hold].hold.until = told_.size();
+        if (memory.held > 0 && memory.storage != &storage) holds_[memory.hold].hold.outlives = true;
         memory.held = 0;
       }
+      memory.storage = &storage;
       memory.id = storage.id;
       memory.references = storage.references;
     }
@@ -474,6 +479,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   void before_backward(ModuleId module) override {
     pass_on(told(Heard::What::before_backward, module), [&] { modules_->before_backward(module); });
   }
+  bool hears(ModuleId module) const override { return modules_->hears(module); }
+  std::optional<DType> input_dtype() const override { return modules_->input_dtype(); }
   void after_backward(ModuleId module) override {
     pass_on(told(Heard::What::after_backward, module), [&] { modules_->after_backward(module); });
   }
@@ -832,9 +839,11 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     return is_checkpointed ? run_checkpoint(x, block(i)) : block(i)(x);
   };
   const auto run_block = [&](std::size_t i, const Tensor& x) {
-    if (!context.modules) return run_forward(i, x);
+    if (!context.modules || !context.modules->hears(starts_[i])) return run_forward(i, x);
+    const std::optional<DType> dtype = context.modules->input_dtype();
+    const Tensor input = dtype ? to(x, *dtype) : x;
     ModuleCall call(context, starts_[i]);
-    return call.result(run_forward(i, call.argument(x)));
+    return call.result(run_forward(i, call.argument(input)));
   };
   const auto same_parameters = [&](std::size_t a, std::size_t b) {
     if (starts_[a + 1] - starts_[a] != starts_[b + 1] - starts_[b]) return false;

@@ -138,15 +138,23 @@ void Context::set_role(const Tensor& tensor, Role role, ModuleId owner) {
 }
 
 void Context::share(const Tensor& tensor, ModuleId owner, std::int64_t elements) {
-  if (record(tensor) && elements > 0) log.shares.push_back({tensor->storage->id, owner, elements});
+  StorageRecord* shared = record(tensor);
+  if (!shared || elements <= 0) return;
+  shared->shared = true;
+  log.shares.push_back({tensor->storage->id, owner, elements});
 }
 
 void Context::share_like(const Storage& storage, const Tensor& like) {
-  if (storage->id == kNever) return;
-  const std::size_t count = log.shares.size();
-  for (std::size_t i = 0; i < count; ++i)
-    if (const Share part = log.shares[i]; part.storage == like->storage->id)
-      log.shares.push_back({storage->id, part.module, part.elements});
+  const StorageRecord* shared = record(like);
+  if (storage->id == kNever || !shared || !shared->shared) return;
+  log.storages[storage->id].shared = true;
+  std::size_t i = 0;
+  while (log.shares[i].storage != like->storage->id) ++i;
+  for (const std::size_t count = log.shares.size(); i < count; ++i) {
+    const Share part = log.shares[i];
+    if (part.storage != like->storage->id) break;
+    log.shares.push_back({storage->id, part.module, part.elements});
+  }
 }
 
 void release(Node* node) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/behaviours.h"
@@ -41,7 +42,7 @@ class GradientListener {
   bool post_accumulate = false;
 };
 
-/// Hears of the blocks of a stack as a module's forward hooks do: where FSDP gathers and shards.
+/// Hears of the blocks of a stack as a module's forward hooks do: where FSDP1 gathers and shards.
 class BlockListener {
  public:
   virtual ~BlockListener() = default;
@@ -52,8 +53,9 @@ class BlockListener {
   virtual Tensor after_block(ModuleId block, Tensor output) = 0;
 };
 
-/// Hears of every module's call, as nn.Module's hooks do: where ZeRO-3 gathers parameters and lets them go. `module` is
-/// kNever for one that has no parameters and no place in the tree (an activation function).
+/// Hears of modules' calls, as nn.Module's hooks do: where ZeRO-3 and FSDP2 gather parameters and let them go. `module`
+/// is kNever for one that has no parameters and no place in the tree (an activation function). Of a block that is run
+/// again for its checkpoint only the modules within are called (transformers 5.23, GradientCheckpointingLayer).
 class ModuleListener {
  public:
   virtual ~ModuleListener() = default;
@@ -64,6 +66,10 @@ class ModuleListener {
   virtual void after_backward(ModuleId module) = 0;
   /// A module's forward looks at a parameter that is not its own.
   virtual void read(const Tensor& parameter) = 0;
+  /// Whether the module has hooks; those of others are not called.
+  virtual bool hears([[maybe_unused]] ModuleId module) const { return true; }
+  /// What a block's input is cast to before its hooks (FSDP's cast_forward_inputs), if it is.
+  virtual std::optional<DType> input_dtype() const { return std::nullopt; }
 };
 
 /// Hears how a model is constructed: where zero.Init cuts parameters.
@@ -233,7 +239,7 @@ Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
 class ModuleCall {
  public:
   ModuleCall(Context& context, ModuleId module)
-      : listener_(module == 0 ? nullptr : context.modules),
+      : listener_(module != 0 && context.modules && context.modules->hears(module) ? context.modules : nullptr),
         module_(module),
         scope_(context, module == kNever ? context.module : module) {
     if (listener_) listener_->before_forward(module_);

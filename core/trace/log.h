@@ -69,6 +69,7 @@ struct StorageRecord {
   Role role = Role::tensor;
   bool saved = false;  ///< some autograd node held it for backward (of a parameter: not told where blocks are repeated)
   bool recomputed = false;  ///< made while a checkpointed block was run again
+  bool shared = false;      ///< Log::shares has shares of it
 
   /// The same storage once more, `events` later.
   void move(std::uint32_t events, bool is_freed) {

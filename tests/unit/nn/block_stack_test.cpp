@@ -188,6 +188,25 @@ TEST_CASE("DDP's buckets fill between what is written", "[nn]") {
   }
 }
 
+TEST_CASE("FSDP2 gathers and reduces between what is written", "[nn]") {
+  json job = llava_job(7, 12);
+  job["parallel"] = {{"strategy", "fsdp2"}, {"data", 4}};
+  json& fsdp = job["parallel"]["fsdp"];
+  for (const bool reshards : {true, false}) {
+    fsdp = {{"reshard_after_forward", reshards}};
+    check_trainings(job);
+  }
+  fsdp = {{"wrap", {"LlamaDecoderLayer"}}};
+  check_trainings(job);
+  fsdp = {{"cpu_offload", true}};
+  check_trainings(job);
+  job["training"]["precision"] = "fp32";
+  fsdp = {{"mp", true}};
+  check_trainings(job);
+  job["parallel"]["data"] = 1;
+  check_trainings(job);
+}
+
 TEST_CASE("Hidden states that are captured on the way stay", "[nn]") {
   json job = llava_job(20, 8);
   for (const json& layers : {json(-1), json(0), json(-2), json(1), json(10), json({3, 10, -2}), json({0, 9, 20})}) {
