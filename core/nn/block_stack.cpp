@@ -116,6 +116,7 @@ struct BlockStack::Heard {
   struct Hold {
     bool operator==(const Hold& other) const = default;
 
+    StorageId id;  ///< the memory's, while it is recorded
     std::size_t parameter;
     std::size_t from, until;  ///< calls before which this begins, and has ended
     bool outlives;            ///< the parameter got other memory meanwhile: the block lets this memory go
@@ -130,11 +131,13 @@ struct BlockStack::Heard {
     ModuleId module, of;          ///< where it came from; of which module it told
     std::size_t parameter = 0;    ///< of the block's: what was read, what got a gradient
     std::size_t step = 0;         ///< before which it came
-    StorageId gradient = kNever;  ///< its place among those born; kNever: it was there before, and was added to
+    StorageId gradient = kNever;  ///< its place among those born (its id, while it is recorded); kNever: it was there
+                                  ///< before, and was added to
     bool held = false;            ///< the block lets the gradient's storage go itself, later
     bool moves_holds = false;     ///< some begin or have ended before it
     Shape sizes{}, strides{};
     DType dtype = DType::float32;
+    std::uint32_t begin = 0, end = 0;  ///< while it is recorded: the listener's own part of the log
   };
 
   std::vector<StorageId> born;
@@ -379,8 +382,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   void record(std::size_t block) {
     if (!listens()) return;
     recorded_ = stack_.parameters_of(block);
-    told_.clear();
-    holds_.clear();
+    recording_ = {};
     memory_.assign(modules_ ? recorded_.size() : 0, {});
     look_after_call();
     if (gradients_) context_.gradients = this;
@@ -393,21 +395,14 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
   bool is_recording() const { return context_.gradients == this || context_.modules == this; }
 
-  /// What a listener is told while a block is executed, and its own part of the log.
-  struct Told {
-    Heard::Call call;
-    std::uint32_t begin, end;
-    StorageId gradient = kNever;
-  };
-
   template <class Tell>
-  void pass_on(Told told, const Tell& tell) {
+  void pass_on(Heard::Call told, const Tell& tell) {
     if (context_.stopped) return tell();  // a recomputation that has all it needs calls nothing any more
     look_before_call();
     told.begin = mark().event;
     tell();
     told.end = mark().event;
-    told_.push_back(told);
+    recording_.calls.push_back(told);
     look_after_call();
   }
 
@@ -420,22 +415,17 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     std::uint32_t held = 0;  ///< by the block
     std::size_t hold = 0;    ///< which, if so
   };
-  struct Held {
-    Heard::Hold hold;
-    StorageId id;
-  };
-
   void look_before_call() {
     for (std::size_t k = 0; k < memory_.size(); ++k) {
       Memory& memory = memory_[k];
       const std::uint32_t references = recorded_[k].tensor->storage->references;
       if (memory.id == kNever || references == memory.references) continue;
       if (memory.held == 0) {
-        memory.hold = holds_.size();
-        holds_.push_back({{k, told_.size(), kNever, false}, memory.id});
+        memory.hold = recording_.holds.size();
+        recording_.holds.push_back({memory.id, k, recording_.calls.size(), kNever, false});
       }
       memory.held += references - memory.references;
-      if (memory.held == 0) holds_[memory.hold].hold.until = told_.size();
+      if (memory.held == 0) recording_.holds[memory.hold].until = recording_.calls.size();
     }
   }
   void look_after_call() {
@@ -444,8 +434,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       const StorageImpl& storage = *recorded_[k].tensor->storage;
       if (storage.id != memory.id) {
         // What was freed in its place (storage.resize_) is no longer there to be held.
-        if (memory.held > 0 && memory.storage == &storage) holds_[memory.hold].hold.until = told_.size();
-        if (memory.held > 0 && memory.storage != &storage) holds_[memory.hold].hold.outlives = true;
+        if (memory.held > 0 && memory.storage == &storage)
+          recording_.holds[memory.hold].until = recording_.calls.size();
+        if (memory.held > 0 && memory.storage != &storage) recording_.holds[memory.hold].outlives = true;
         memory.held = 0;
       }
       memory.storage = &storage;
@@ -453,19 +444,19 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       memory.references = storage.references;
     }
   }
-  Told told(Heard::What what, ModuleId of = kNever) const {
-    return {{what, context_.recomputing, context_.grad_mode, context_.stream, context_.module, of}, 0, 0};
+  Heard::Call told(Heard::What what, ModuleId of = kNever) const {
+    return {what, context_.recomputing, context_.grad_mode, context_.stream, context_.module, of};
   }
   /// None for a leaf that is no parameter: what a reentrant checkpoint runs again on.
-  std::optional<Told> told(Heard::What what, const Tensor& parameter) {
+  std::optional<Heard::Call> told(Heard::What what, const Tensor& parameter) {
     const auto find = [&](std::span<const Parameter> parameters) {
       return std::find_if(parameters.begin(), parameters.end(),
                           [&](const Parameter& known) { return known.tensor.get() == parameter.get(); }) -
              parameters.begin();
     };
-    Told result = told(what);
-    result.call.parameter = static_cast<std::size_t>(find(recorded_));
-    if (result.call.parameter < recorded_.size()) return result;
+    Heard::Call result = told(what);
+    result.parameter = static_cast<std::size_t>(find(recorded_));
+    if (result.parameter < recorded_.size()) return result;
     if (find(*stack_.parameters_) < std::ssize(*stack_.parameters_)) fail();  // another block's
     return std::nullopt;
   }
@@ -485,38 +476,39 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     pass_on(told(Heard::What::after_backward, module), [&] { modules_->after_backward(module); });
   }
   void read(const Tensor& parameter) override {
-    const std::optional<Told> result = told(Heard::What::read, parameter);
+    const std::optional<Heard::Call> result = told(Heard::What::read, parameter);
     if (!result) return modules_->read(parameter);
     pass_on(*result, [&] { modules_->read(parameter); });
   }
   void gradient_ready(const Tensor& parameter) override {
-    std::optional<Told> result = told(Heard::What::gradient, parameter);
+    std::optional<Heard::Call> result = told(Heard::What::gradient, parameter);
     if (!result) return gradients_->gradient_ready(parameter);
     const Tensor& gradient = parameter->grad;
     result->gradient = gradient->storage->id;
-    result->call.sizes = gradient.sizes();
-    result->call.strides = gradient.strides();
-    result->call.dtype = gradient.dtype();
+    result->sizes = gradient.sizes();
+    result->strides = gradient.strides();
+    result->dtype = gradient.dtype();
     pass_on(*result, [&] { gradients_->gradient_ready(parameter); });
   }
 
   /// A block's own part of its forward or backward; none where it was about more than itself and what came into it.
-  std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) const {
+  std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) {
     const Log& log = context_.log;
-    Heard heard;
-    for (const Held& held : holds_) heard.holds.push_back(held.hold);
+    Heard heard = std::move(recording_);
     std::vector<StorageId> places(part.storages(), kNever);
-    std::vector<char> freed(part.storages(), false);
-    auto told = told_.begin();
+    std::size_t calls = 0;
     for (std::uint32_t i = part.begin.event;; ++i) {
-      for (; told != told_.end() && told->begin == i; ++told) {
-        Heard::Call& call = heard.calls.emplace_back(told->call);
+      for (; calls < heard.calls.size() && heard.calls[calls].begin == i; ++calls) {
+        Heard::Call& call = heard.calls[calls];
         call.step = heard.steps.size();
-        if (part.has(told->gradient)) {
-          call.gradient = places[told->gradient - part.begin.storage];
+        if (part.has(call.gradient)) {
+          call.gradient = places[call.gradient - part.begin.storage];
           if (call.gradient == kNever) return std::nullopt;  // the listener's
+        } else {
+          call.gradient = kNever;
         }
-        i = told->end;
+        i = std::exchange(call.end, 0);
+        call.begin = 0;
       }
       if (i >= part.end.event) break;
       const Event& event = log.events[i];
@@ -528,19 +520,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         places[id - part.begin.storage] = static_cast<StorageId>(heard.born.size());
         heard.born.push_back(id);
       }
-      const auto held = event.kind != EventKind::free
-                            ? holds_.end()
-                            : std::find_if(holds_.begin(), holds_.end(),
-                                           [&](const Held& known) { return known.id == id && known.hold.outlives; });
-      if (held != holds_.end()) {
-        const auto place = static_cast<StorageId>(held - holds_.begin());
-        heard.holds[place].until = heard.calls.size();
-        heard.steps.push_back({event, Heard::About::parameter, place});
+      StorageId hold = 0;
+      while (hold < heard.holds.size() && !(heard.holds[hold].id == id && heard.holds[hold].outlives)) ++hold;
+      if (hold < heard.holds.size() && event.kind == EventKind::free) {
+        heard.holds[hold].until = calls;
+        heard.steps.push_back({event, Heard::About::parameter, hold});
       } else if (part.has(id)) {
         const StorageId place = places[id - part.begin.storage];
         if (place == kNever) return std::nullopt;  // the listener's
         heard.steps.push_back({event, Heard::About::born, place});
-        if (event.kind == EventKind::free) hold_gradient(heard, heard.steps.back());
+        if (event.kind == EventKind::free) hold_gradient(heard, calls);
       } else if (id == incoming) {
         heard.steps.push_back({event, Heard::About::incoming, 0});
       } else if (!is_in_backward(part.begin.storage)) {
@@ -553,7 +542,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         return std::nullopt;
       }
     }
-    for (const Heard::Hold& hold : heard.holds) {
+    for (Heard::Hold& hold : heard.holds) {
+      hold.id = kNever;
       if (hold.until == kNever) return std::nullopt;
       for (const std::size_t call : {hold.from, hold.until})
         if (call < heard.calls.size()) heard.calls[call].moves_holds = true;
@@ -561,13 +551,15 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return heard;
   }
 
-  /// A listener was told of a gradient that the block itself lets go now.
-  static void hold_gradient(Heard& heard, Heard::Step& step) {
-    for (Heard::Call& call : heard.calls) {
-      if (call.gradient != step.place) continue;
-      call.held = heard.holds_gradients = true;
+  /// Whether a listener was told of what the block itself has just let go, in one of the first `calls`.
+  static void hold_gradient(Heard& heard, std::size_t calls) {
+    Heard::Step& step = heard.steps.back();
+    for (StorageId call = 0; call < calls; ++call) {
+      if (heard.calls[call].gradient != step.place) continue;
+      heard.calls[call].held = heard.holds_gradients = true;
       step.about = Heard::About::gradient;
-      step.place = static_cast<StorageId>(&call - heard.calls.data());
+      step.place = call;
+      return;
     }
   }
 
@@ -753,7 +745,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     if (repeated && !(listens() ? is_heard_again(part) : is_same(part, first_, last_backward_, last_))) fail();
     b.give(0, std::move(b.grads[0]));
   }
-  bool is_heard_again(const Part& part) const {
+  bool is_heard_again(const Part& part) {
     const std::optional<Heard> again = heard(part, first_, gradient_of_first_);
     return again && is_same(*again, first_, *heard_, last_);
   }
@@ -780,9 +772,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // with listeners
   std::span<const Parameter> recorded_;  ///< those of the block that is executed while it is recorded
-  std::vector<Told> told_;
-  std::vector<Memory> memory_;  ///< of its parameters
-  std::vector<Held> holds_;
+  Heard recording_;
+  std::vector<Memory> memory_;             ///< of its parameters
   std::optional<Heard> heard_in_forward_;  ///< of the first block
   std::vector<StorageId> born_;            ///< in each block's forward, by place, block after block
   std::optional<Heard> heard_;             ///< of the last block's backward
