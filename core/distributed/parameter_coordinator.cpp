@@ -28,6 +28,7 @@ ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConf
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
       recompute_(context.log.modules.size()) {
+  index_.reserve(parameters_.size());
   for (Index i = 0; i < parameters_.size(); ++i) {
     index_[parameters_[i].tensor.get()] = i;
     of_module_[parameters_[i].module].push_back(i);

@@ -496,7 +496,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const Log& log = context_.log;
     Heard heard = std::move(recording_);
     std::vector<StorageId> places(part.storages(), kNever);
-    std::size_t calls = 0;
+    std::vector<StorageId> told(part.storages(), kNever);  // in which call of a gradient
+    StorageId calls = 0;
     for (std::uint32_t i = part.begin.event;; ++i) {
       for (; calls < heard.calls.size() && heard.calls[calls].begin == i; ++calls) {
         Heard::Call& call = heard.calls[calls];
@@ -504,6 +505,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         if (part.has(call.gradient)) {
           call.gradient = places[call.gradient - part.begin.storage];
           if (call.gradient == kNever) return std::nullopt;  // the listener's
+          told[call.gradient] = calls;
         } else {
           call.gradient = kNever;
         }
@@ -520,16 +522,20 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         places[id - part.begin.storage] = static_cast<StorageId>(heard.born.size());
         heard.born.push_back(id);
       }
-      StorageId hold = 0;
+      StorageId hold = event.kind == EventKind::free ? 0 : static_cast<StorageId>(heard.holds.size());
       while (hold < heard.holds.size() && !(heard.holds[hold].id == id && heard.holds[hold].outlives)) ++hold;
-      if (hold < heard.holds.size() && event.kind == EventKind::free) {
+      if (hold < heard.holds.size()) {
         heard.holds[hold].until = calls;
         heard.steps.push_back({event, Heard::About::parameter, hold});
       } else if (part.has(id)) {
         const StorageId place = places[id - part.begin.storage];
         if (place == kNever) return std::nullopt;  // the listener's
-        heard.steps.push_back({event, Heard::About::born, place});
-        if (event.kind == EventKind::free) hold_gradient(heard, calls);
+        if (event.kind == EventKind::free && told[place] != kNever) {
+          heard.calls[told[place]].held = heard.holds_gradients = true;
+          heard.steps.push_back({event, Heard::About::gradient, told[place]});
+        } else {
+          heard.steps.push_back({event, Heard::About::born, place});
+        }
       } else if (id == incoming) {
         heard.steps.push_back({event, Heard::About::incoming, 0});
       } else if (!is_in_backward(part.begin.storage)) {
@@ -549,18 +555,6 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         if (call < heard.calls.size()) heard.calls[call].moves_holds = true;
     }
     return heard;
-  }
-
-  /// Whether a listener was told of what the block itself has just let go, in one of the first `calls`.
-  static void hold_gradient(Heard& heard, std::size_t calls) {
-    Heard::Step& step = heard.steps.back();
-    for (StorageId call = 0; call < calls; ++call) {
-      if (heard.calls[call].gradient != step.place) continue;
-      heard.calls[call].held = heard.holds_gradients = true;
-      step.about = Heard::About::gradient;
-      step.place = call;
-      return;
-    }
   }
 
   bool is_same(const Heard& a, std::size_t block_a, const Heard& b, std::size_t block_b) const {
