@@ -37,7 +37,7 @@ std::vector<nlohmann::json> variants(const nlohmann::json& job) {
 }
 
 TEST_CASE("An iteration that is written again is the one that execution gives", "[train]") {
-  for (const char* name : {"single_gpu", "zero2", "versions"}) {
+  for (const char* name : {"single_gpu", "zero2", "versions", "distributed", "real_ranks"}) {
     std::ifstream file(OOMETER_SOURCE_DIR "/tests/reference/" + std::string(name) + ".jsonl");
     for (std::string line; std::getline(file, line);) {
       const nlohmann::json reference = nlohmann::json::parse(line);
