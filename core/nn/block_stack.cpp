@@ -395,15 +395,31 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
   bool is_recording() const { return context_.gradients == this || context_.modules == this; }
 
-  template <class Tell>
-  void pass_on(Heard::Call told, const Tell& tell) {
-    if (context_.stopped) return tell();  // a recomputation that has all it needs calls nothing any more
+  void pass_on(Heard::Call told, const Tensor& parameter = {}) {
+    if (context_.stopped) return call(told.what, told.of, parameter);  // it has all it needs, and hears of nothing
     look_before_call();
     told.begin = mark().event;
-    tell();
+    call(told.what, told.of, parameter);
     told.end = mark().event;
     recording_.calls.push_back(told);
     look_after_call();
+  }
+
+  void call(Heard::What what, ModuleId of, const Tensor& parameter) {
+    switch (what) {
+      case Heard::What::before_forward:
+        return modules_->before_forward(of);
+      case Heard::What::after_forward:
+        return modules_->after_forward(of);
+      case Heard::What::before_backward:
+        return modules_->before_backward(of);
+      case Heard::What::after_backward:
+        return modules_->after_backward(of);
+      case Heard::What::read:
+        return modules_->read(parameter);
+      case Heard::What::gradient:
+        return gradients_->gradient_ready(parameter);
+    }
   }
 
   /// The memory of a parameter of the block that is executed. What changes its count of references between two calls is
@@ -461,24 +477,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return std::nullopt;
   }
 
-  void before_forward(ModuleId module) override {
-    pass_on(told(Heard::What::before_forward, module), [&] { modules_->before_forward(module); });
-  }
-  void after_forward(ModuleId module) override {
-    pass_on(told(Heard::What::after_forward, module), [&] { modules_->after_forward(module); });
-  }
-  void before_backward(ModuleId module) override {
-    pass_on(told(Heard::What::before_backward, module), [&] { modules_->before_backward(module); });
-  }
+  void before_forward(ModuleId module) override { pass_on(told(Heard::What::before_forward, module)); }
+  void after_forward(ModuleId module) override { pass_on(told(Heard::What::after_forward, module)); }
+  void before_backward(ModuleId module) override { pass_on(told(Heard::What::before_backward, module)); }
   bool hears(ModuleId module) const override { return modules_->hears(module); }
   std::optional<DType> input_dtype() const override { return modules_->input_dtype(); }
-  void after_backward(ModuleId module) override {
-    pass_on(told(Heard::What::after_backward, module), [&] { modules_->after_backward(module); });
-  }
+  void after_backward(ModuleId module) override { pass_on(told(Heard::What::after_backward, module)); }
   void read(const Tensor& parameter) override {
     const std::optional<Heard::Call> result = told(Heard::What::read, parameter);
     if (!result) return modules_->read(parameter);
-    pass_on(*result, [&] { modules_->read(parameter); });
+    pass_on(*result, parameter);
   }
   void gradient_ready(const Tensor& parameter) override {
     std::optional<Heard::Call> result = told(Heard::What::gradient, parameter);
@@ -488,7 +496,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     result->sizes = gradient.sizes();
     result->strides = gradient.strides();
     result->dtype = gradient.dtype();
-    pass_on(*result, [&] { gradients_->gradient_ready(parameter); });
+    pass_on(*result, parameter);
   }
 
   /// A block's own part of its forward or backward; none where it was about more than itself and what came into it.
@@ -634,33 +642,20 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       holds.emplace_back(parameters[heard.holds[holds.size()].parameter].tensor->storage);
   }
 
-  void tell(const Heard::Call& call, std::size_t from, std::size_t to, std::span<const Parameter> parameters,
+  void tell(const Heard::Call& told, std::size_t from, std::size_t to, std::span<const Parameter> parameters,
             Storage gradient) {
-    const ModuleScope scope(context_, module_of(from, to, call.module));
-    const Scoped<std::uint8_t> stream(context_.stream, call.stream);
-    const Scoped<bool> recomputing(context_.recomputing, call.recomputing),
-        grad_mode(context_.grad_mode, call.grad_mode);
-    const ModuleId of = module_of(from, to, call.of);
-    switch (call.what) {
-      case Heard::What::before_forward:
-        return modules_->before_forward(of);
-      case Heard::What::after_forward:
-        return modules_->after_forward(of);
-      case Heard::What::before_backward:
-        return modules_->before_backward(of);
-      case Heard::What::after_backward:
-        return modules_->after_backward(of);
-      case Heard::What::read:
-        return modules_->read(parameters[call.parameter].tensor);
-      case Heard::What::gradient: {
-        const Tensor& parameter = parameters[call.parameter].tensor;
-        // It has one already where this one was added to it.
-        if (static_cast<bool>(parameter->grad) == static_cast<bool>(gradient)) return fail();
-        if (gradient) parameter->grad = on_storage(gradient, call.sizes, call.strides, call.dtype);
-        gradient.reset();
-        return gradients_->gradient_ready(parameter);
-      }
+    const ModuleScope scope(context_, module_of(from, to, told.module));
+    const Scoped<std::uint8_t> stream(context_.stream, told.stream);
+    const Scoped<bool> recomputing(context_.recomputing, told.recomputing),
+        grad_mode(context_.grad_mode, told.grad_mode);
+    const Tensor& parameter = parameters.empty() ? none_ : parameters[told.parameter].tensor;
+    if (told.what == Heard::What::gradient) {
+      // It has one already where this one was added to it.
+      if (static_cast<bool>(parameter->grad) == static_cast<bool>(gradient)) return fail();
+      if (gradient) parameter->grad = on_storage(gradient, told.sizes, told.strides, told.dtype);
+      gradient.reset();
     }
+    call(told.what, module_of(from, to, told.of), parameter);
   }
 
   /// The last handle goes, of which the log is told by others.
@@ -767,6 +762,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   // with listeners
   std::span<const Parameter> recorded_;  ///< those of the block that is executed while it is recorded
   Heard recording_;
+  const Tensor none_;
   std::vector<Memory> memory_;             ///< of its parameters
   std::optional<Heard> heard_in_forward_;  ///< of the first block
   std::vector<StorageId> born_;            ///< in each block's forward, by place, block after block
