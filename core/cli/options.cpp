@@ -54,6 +54,7 @@ constexpr Key kKeys[] = {
     {"--gradient-accumulation-steps", "/training/gradient_accumulation_steps", Kind::value,
      "forwards per optimizer step"},
     {"--max-grad-norm", "/training/max_grad_norm", Kind::value, "clip the gradients' norm"},
+    {"--keep-outputs", "/training/keep_outputs", Kind::flag, "the loop holds the outputs until the step is over"},
     {"--lora-rank", "/training/lora/rank", Kind::value, "LoRA: the adapters' rank; any --lora option turns LoRA on"},
     {"--lora-alpha", "/training/lora/alpha", Kind::value, "LoRA: alpha; changes no memory"},
     {"--lora-dropout", "/training/lora/dropout", Kind::value, "LoRA: dropout on the adapters' input"},
@@ -81,7 +82,7 @@ constexpr Key kKeys[] = {
     {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},
     {"--data-parallel", "/parallel/data", Kind::value, "replicas"},
     {"--zero-stage", "/parallel/zero_stage", Kind::value, "DeepSpeed's ZeRO stage"},
-    {"--rank", "/parallel/rank", Kind::value, "the rank to look at, if not the one that needs most"},
+    {"--rank", "/parallel/rank", Kind::value, "the rank to look at, if not the one that likely needs most; or all"},
     {"--ddp", "/parallel/ddp", Kind::value, "options of DistributedDataParallel, as JSON"},
     {"--fsdp", "/parallel/fsdp", Kind::value, "options of FSDP2, as JSON"},
     {"--gpu", "/gpu/name", Kind::text, "a GPU of `oometer presets`"},
@@ -112,6 +113,12 @@ Json parse(const std::string& text) {
   return too_deep ? Json(Json::value_t::discarded) : value;
 }
 
+Json read_json(const std::string& path, const char* advice = "") {
+  Json value = parse(read(path));
+  if (value.is_discarded()) throw std::runtime_error(path + ": not valid JSON" + advice);
+  return value;
+}
+
 Json to_json(Kind kind, const std::string& text) {
   if (kind == Kind::text) return text;
   Json value = parse(text);
@@ -139,6 +146,10 @@ void make_room(Json& job, std::string_view option) {
 JobOptions::JobOptions(CLI::App& command) {
   command.add_option("job", file_, "a job's JSON file, - for standard input; not needed with --preset or --config");
   command.add_option("--config", config_file_, "a Hugging Face config.json as the model");
+  command.add_option("--ds-config", ds_config_file_,
+                     "a DeepSpeed configuration's JSON file; \"auto\" as HF Trainer means it");
+  command.add_option("--accelerate-config", accelerate_config_file_,
+                     "the file of `accelerate config`, as JSON; a deepspeed_config_file that it names is read too");
   for (const Key& key : kKeys) {
     Given& given = given_.emplace_back(Given{&key, "true", nullptr});
     given.option = command.add_option(key.option, given.text, key.help);
@@ -152,17 +163,32 @@ std::string JobOptions::job() const {
   Json job = {{"version", 1}};
   if (!file_.empty()) {
     std::string text = read(file_);
-    if (!any && config_file_.empty()) return text;
+    if (!any && config_file_.empty() && ds_config_file_.empty() && accelerate_config_file_.empty()) return text;
     job = parse(text);
     if (!job.is_object()) return text;  // the core says what is wrong with it
   }
   for (const Given& given : given_) {
     if (given.option->count() > 0) make_room(job, given.key->option);
   }
-  if (!config_file_.empty()) {
-    Json config = parse(read(config_file_));
-    if (config.is_discarded()) throw std::runtime_error(config_file_ + ": not valid JSON");
-    put(job, Json::json_pointer("/model/config"), std::move(config));
+  if (!config_file_.empty()) put(job, Json::json_pointer("/model/config"), read_json(config_file_));
+  if (!ds_config_file_.empty() || !accelerate_config_file_.empty()) {
+    // The file takes the place of what the job says of it.
+    Json& parallel = job["parallel"];
+    if (!parallel.is_object()) parallel = Json::object();
+    for (const char* key : {"strategy", "zero_stage", "ds_config", "ddp", "fsdp", "accelerate_config"})
+      parallel.erase(key);
+  }
+  if (!ds_config_file_.empty()) {
+    put(job, Json::json_pointer("/parallel/strategy"), "deepspeed");
+    put(job, Json::json_pointer("/parallel/ds_config"), read_json(ds_config_file_));
+  }
+  if (!accelerate_config_file_.empty()) {
+    Json config = read_json(accelerate_config_file_,
+                            "; accelerate writes YAML, which becomes JSON by: python -c \"import json, sys, yaml; "
+                            "json.dump(yaml.safe_load(sys.stdin), sys.stdout)\"");
+    const Json::json_pointer file("/deepspeed_config/deepspeed_config_file");
+    if (config.contains(file) && config[file].is_string()) config[file] = read_json(config[file].get<std::string>());
+    put(job, Json::json_pointer("/parallel/accelerate_config"), std::move(config));
   }
   for (const Given& given : given_) {
     if (given.option->count() > 0)

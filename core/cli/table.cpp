@@ -110,6 +110,18 @@ void phases(std::string& out, const Json& report) {
   }
 }
 
+void ranks(std::string& out, const Json& report) {
+  const Json& rows = report.at("ranks");
+  if (rows.empty()) return;
+  heading(out, "Ranks (peaks)");
+  for (const Json& row : rows) {
+    const bool reported = row.value("reported", false);
+    const std::string name = "rank " + std::to_string(bytes_of(row, "rank")) + (reported ? ", above" : "");
+    line(out, "  %-20s %12s allocated %12s reserved%s", name.c_str(), bytes_text(bytes_of(row, "allocated")).c_str(),
+         bytes_text(bytes_of(row, "reserved")).c_str(), row.value("fits", true) ? "" : ", does not fit");
+  }
+}
+
 void list(std::string& out, const Json& report, const char* key, const char* title) {
   const Json items = report.value(key, Json::array());
   if (items.empty()) return;
@@ -146,6 +158,7 @@ std::string table(const Json& report) {
   breakdown(out, report);
   modules(out, report);
   phases(out, report);
+  ranks(out, report);
   list(out, report, "assumptions", "Assumed");
   list(out, report, "unmodelled", "Not modelled");
   list(out, report, "notes", "Worth knowing");

@@ -84,7 +84,8 @@ struct FsdpConfig {
 struct ParallelConfig {
   Strategy strategy = Strategy::none;
   std::int64_t data = 1;             ///< replicas
-  std::optional<std::int64_t> rank;  ///< none: the rank that needs most
+  std::optional<std::int64_t> rank;  ///< none: the one that is likely to need most
+  bool all_ranks = false;            ///< each that can differ is run: the report is the worst one's
   DeepSpeedConfig deepspeed;         ///< read only where the strategy is deepspeed
   DdpConfig ddp;                     ///< read only where it is ddp
   FsdpConfig fsdp;                   ///< read only where it is fsdp1 or fsdp2

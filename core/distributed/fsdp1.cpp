@@ -4,6 +4,7 @@
 
 #include "autograd/node.h"
 #include "distributed/broadcast.h"
+#include "distributed/partition.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -173,6 +174,15 @@ std::int64_t FullyShardedDataParallel::worst_rank() {
     worst = rank;
   }
   return worst;
+}
+
+std::vector<std::int64_t> FullyShardedDataParallel::ranks_that_differ() const {
+  if (given_rank_ || !shards()) return {};
+  if (config_.use_orig_params) return ranks_to_try(world_, rank_);
+  // Flat parameters are as large on every rank; the last one's are padded when they are made.
+  for (const Unit& unit : units_)
+    if (unit.shard * world_ != unit.numel) return {0, world_ - 1};
+  return {};
 }
 
 /// FlatParamHandle.__init__ and shard(): the flat parameter is made, this rank's part of it copied, and the originals

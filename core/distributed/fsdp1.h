@@ -30,6 +30,8 @@ class FullyShardedDataParallel final : public Trainer, private BlockListener {
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  std::int64_t rank() const override { return rank_; }
+  std::vector<std::int64_t> ranks_that_differ() const override;
   std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:

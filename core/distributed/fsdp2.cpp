@@ -45,7 +45,8 @@ FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& tra
     : Trainer(context, model, training),
       config_(parallel.fsdp),
       world_(parallel.world_size()),
-      rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
+      rank_(parallel.rank.value_or(0)),  // no rank has more rows than the first
+      is_rank_given_(parallel.rank.has_value()) {}
 
 FullyShard::~FullyShard() {
   if (context_.modules == this) context_.modules = nullptr;
@@ -101,6 +102,17 @@ void FullyShard::initialize() {
     optimizer_->add_group(std::move(group));
   context_.modules = this;
   context_.gradients = this;
+}
+
+/// A trained parameter's rows are dealt out in equal parts until they end: on the last rank, if not before.
+std::vector<std::int64_t> FullyShard::ranks_that_differ() const {
+  if (is_rank_given_ || world_ == 1) return {};
+  for (const Group& group : groups_)
+    for (const Shard& shard : group.shards) {
+      const Tensor& full = shard.full.tensor;
+      if (shard.local->leaf_requires_grad && (full.ndim() == 0 || full.size(0) % world_ != 0)) return {0, world_ - 1};
+    }
+  return {};
 }
 
 /// FSDPParam._init_sharded_param: the rank's rows of the first dimension, in as much memory as the first rank's take.

@@ -25,6 +25,8 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  std::int64_t rank() const override { return rank_; }
+  std::vector<std::int64_t> ranks_that_differ() const override;
   std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:
@@ -70,6 +72,7 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
 
   const FsdpConfig& config_;
   std::int64_t world_, rank_, host_bytes_ = 0;
+  bool is_rank_given_;
   std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;

@@ -41,14 +41,30 @@ std::int64_t worst_rank(const std::vector<FlatLayout>& groups) {
   std::int64_t worst = 0, most = -1;
   const std::int64_t world = groups.empty() ? 1 : groups.front().world;
   for (std::int64_t rank = 0; rank < world; ++rank) {
-    std::int64_t touched = 0;
-    for (const FlatLayout& group : groups) touched += group.touched(rank);
-    if (touched > most) {
-      most = touched;
+    std::int64_t kept = 0, largest = 0;
+    for (const FlatLayout& group : groups) {
+      kept += group.touched(rank);
+      for (std::size_t i = 0; i < group.sizes.size(); ++i) largest = std::max(largest, group.share(i, rank));
+    }
+    const std::int64_t bytes = 2 * kept + 8 * largest;
+    if (bytes > most) {
+      most = bytes;
       worst = rank;
     }
   }
   return worst;
+}
+
+std::vector<std::int64_t> ranks_to_try(std::int64_t world, std::int64_t likely) {
+  constexpr std::int64_t kFew = 8;
+  std::vector<std::int64_t> ranks{0};
+  if (world <= kFew) {
+    for (std::int64_t rank = 1; rank < world; ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+  if (likely != 0 && likely != world - 1) ranks.push_back(likely);
+  ranks.push_back(world - 1);
+  return ranks;
 }
 
 }  // namespace oometer

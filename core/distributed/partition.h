@@ -32,8 +32,13 @@ struct FlatLayout {
 /// `round_robin`: parameters are dealt out to the ranks in turn (`round_robin_gradients`, _round_robin_reorder).
 FlatLayout flat_layout(const std::vector<std::int64_t>& sizes, std::int64_t world, bool round_robin = false);
 
-/// The rank whose partitions' gradients take most; the first of equals. The flat parameters, the masters and the
-/// moments are as large on every rank.
+/// The rank that is likely to need most: whose partitions' gradients take most, in two bytes each, with the largest one
+/// once more in float64, as the norm makes it; the first of equals. The flat parameters, the masters and the moments
+/// are as large on every rank.
 std::int64_t worst_rank(const std::vector<FlatLayout>& groups);
+
+/// Where each of `world` ranks has other parameters: all of a few; of many the first and the last, which have the large
+/// ends of a model, and the `likely` worst.
+std::vector<std::int64_t> ranks_to_try(std::int64_t world, std::int64_t likely);
 
 }  // namespace oometer

@@ -71,6 +71,11 @@ void DeepSpeedZeroOptimizer::initialize() {
   context_.gradients = this;
 }
 
+std::vector<std::int64_t> DeepSpeedZeroOptimizer::ranks_that_differ() const {
+  if (wanted_rank_ || world_ == 1) return {};
+  return ranks_to_try(world_, rank_);
+}
+
 /// module.bfloat16(), _configure_distributed_model
 void DeepSpeedZeroOptimizer::halve_buffers() {
   for (const Tensor& buffer : model_.buffers) {

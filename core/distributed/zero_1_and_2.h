@@ -26,7 +26,9 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
 
   std::int64_t host_bytes() const override { return host_bytes_; }
 
-  std::int64_t rank() const { return rank_; }
+  std::int64_t rank() const override { return rank_; }
+  /// Each has other parameters' gradients in its partitions.
+  std::vector<std::int64_t> ranks_that_differ() const override;
 
  private:
   /// Gradients of this rank's partition, as the list of tensors that `flatten` joins: whole gradients, or the part of

@@ -19,6 +19,7 @@ DeepSpeedZeroOptimizerStage3::DeepSpeedZeroOptimizerStage3(Context& context, Mod
                                                            std::vector<ZeroParameter> parameters)
     : DeepSpeedTrainer(context, model, training, parallel),
       rank_(parallel.rank.value_or(0)),
+      is_rank_given_(parallel.rank.has_value()),
       parameters_(std::move(parameters)) {
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
 }
@@ -79,6 +80,18 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
       coordinator_->release(index);
     }
   context_.gradients = this;
+}
+
+/// The last ranks' parts can be padding alone. It has no norm and no copy where the optimizer is in host memory, and is
+/// made where gradients are all-reduced; else all ranks do the same.
+std::vector<std::int64_t> DeepSpeedZeroOptimizerStage3::ranks_that_differ() const {
+  if (is_rank_given_ || (!offloads_optimizer() && config_.reduce_scatter)) return {};
+  for (const Group& group : groups_)
+    for (const Index index : group.parameters) {
+      const ZeroParameter& parameter = coordinator_->parameters()[index];
+      if (parameter.partition_numel * world_ != parameter.numel) return {0, world_ - 1};
+    }
+  return {};
 }
 
 void DeepSpeedZeroOptimizerStage3::share(const Tensor& buffer, const Group& group, Role role) {

@@ -13,7 +13,8 @@ namespace oometer {
 
 /// Training under DeepSpeed ZeRO stage 3: what DeepSpeedZeroOptimizer_Stage3 (runtime/zero/stage3.py; 0.12.6, 0.14.4
 /// and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. All ranks' partitions
-/// are as large. The collectives themselves work in place. What is offloaded is counted in host_bytes().
+/// are as large, padding included. The collectives themselves work in place. What is offloaded is counted in
+/// host_bytes().
 class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private GradientListener {
  public:
   /// `parameters`: those that zero.Init has cut; others are cut at initialisation.
@@ -25,6 +26,8 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void before_forward(bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
   void step() override;
+  std::int64_t rank() const override { return rank_; }
+  std::vector<std::int64_t> ranks_that_differ() const override;
   std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:
@@ -57,6 +60,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void share(const Tensor& buffer, const Group& group, Role role);
 
   std::int64_t rank_;
+  bool is_rank_given_;
   DType trained_dtype_ = DType::bfloat16;  ///< of what trains: float32 where adapters are
   std::vector<ZeroParameter> parameters_;  ///< until there is a coordinator
   std::unique_ptr<ParameterCoordinator> coordinator_;

@@ -16,12 +16,12 @@ namespace {
 ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {
   ReportInput input;
   input.gpu = job.gpu;
-  input.outside = outside_allocator(job.gpu, behaviours, job.parallel.world_size());
   input.expandable_segments = behaviours.expandable_segments;
   input.source_only = job.runtime.framework == Framework::llava;
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host_bytes;
+  input.rank = simulation.rank;
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   input.assumptions.emplace_back(
@@ -30,6 +30,9 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
         "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
+  if (!simulation.ranks_that_differ.empty() && !job.parallel.all_ranks)
+    input.assumptions.push_back("ranks differ: this is rank " + std::to_string(simulation.rank) +
+                                ", which is likely to need most; \"rank\": \"all\" in parallel runs each that can");
   input.unmodelled = job.unmodelled;
   input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
@@ -41,30 +44,88 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   return input;
 }
 
-}  // namespace
+/// A rank's run in the allocator.
+struct Played {
+  Replay unlimited;
+  Outcome limited;  ///< on the device
 
-Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
+  bool fits() const { return !limited.out_of_memory; }
+};
+
+Played play(const Log& log, AllocatorOptions allocator, std::int64_t limit) {
+  Played played;
+  played.unlimited = replay(log, allocator, limit);
+  allocator.usable_bytes = limit;
+  played.limited = replay_within(log, allocator, played.unlimited);
+  return played;
+}
+
+bool is_worse(const Played& a, const Played& b) {
+  if (a.fits() != b.fits()) return b.fits();
+  const MemoryStats &x = a.unlimited.peak, &y = b.unlimited.peak;
+  return x.reserved != y.reserved ? x.reserved > y.reserved : x.allocated > y.allocated;
+}
+
+/// Each rank that can differ is run; the report will be the worst one's. The job's rank is set for each, and let be
+/// again.
+std::vector<RankPeak> run_ranks(Job& job, const Behaviours& behaviours, const AllocatorOptions& allocator,
+                                std::int64_t limit, Simulation& simulation, Played& played) {
+  std::vector<RankPeak> peaks;
+  const std::vector<std::int64_t> ranks = simulation.ranks_that_differ;
+  if (!job.parallel.all_ranks || ranks.empty()) return peaks;
+  const auto peak_of = [](const Simulation& s, const Played& p) {
+    return RankPeak{s.rank, p.unlimited.peak, s.host_bytes, p.fits()};
+  };
+  const RankPeak known = peak_of(simulation, played);
+  for (const std::int64_t rank : ranks) {
+    if (rank == known.rank) {
+      peaks.push_back(known);
+      continue;
+    }
+    job.parallel.rank = rank;
+    Simulation other = simulate(job, behaviours);
+    job.parallel.rank.reset();
+    Played its = play(other.log, allocator, limit);
+    peaks.push_back(peak_of(other, its));
+    if (!is_worse(its, played)) continue;
+    simulation = std::move(other);
+    played = std::move(its);
+  }
+  return peaks;
+}
+
+Result<Estimate> run(Job& job, const ReportOptions& options) {
   const Behaviours behaviours = resolve_behaviours(job.runtime);
   Estimate result;
   result.simulation = simulate(job, behaviours);
   if (result.simulation.refusal) return *result.simulation.refusal;
-  const Log& log = result.simulation.log;
-  if (log.overflow)
+  if (result.simulation.log.overflow)
     return Error{"out-of-range", "",
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
-  result.input = report_input(job, behaviours, result.simulation);
   AllocatorOptions allocator;
   allocator.expandable_segments = behaviours.expandable_segments;
-  const std::int64_t limit = allocator_limit(job.gpu, result.input.outside);
-  const Replay unlimited = replay(log, allocator, limit);
-  allocator.usable_bytes = limit;
-  result.report = build_report(log, unlimited, replay_within(log, allocator, unlimited), result.input, options);
+  const Outside outside = outside_allocator(job.gpu, behaviours, job.parallel.world_size());
+  const std::int64_t limit = allocator_limit(job.gpu, outside);
+  Played played = play(result.simulation.log, allocator, limit);
+  std::vector<RankPeak> ranks = run_ranks(job, behaviours, allocator, limit, result.simulation, played);
+  result.input = report_input(job, behaviours, result.simulation);
+  result.input.outside = outside;
+  result.input.ranks = std::move(ranks);
+  const Log& log = result.simulation.log;
+  result.report = build_report(log, played.unlimited, played.limited, result.input, options);
   if (options.attribution)
-    for (std::string& note : explain(job, log, result.report, result.input.host_bytes))
+    for (std::string& note : explain(job, log, result.report, result.input))
       result.input.notes.push_back(std::move(note));
   return result;
+}
+
+}  // namespace
+
+Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
+  Job own = job;
+  return run(own, options);
 }
 
 std::string error_json(const Error& error) {
@@ -81,9 +142,9 @@ std::string error_json(const Error& error) {
 }
 
 Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
-  const Result<Job> job = parse_job(text);
+  Result<Job> job = parse_job(text);
   if (!job) return job.error();
-  return estimate(*job, options);
+  return run(*job, options);
 }
 
 std::string estimate_json(std::string_view text, const EstimateOptions& options) {

@@ -1,6 +1,9 @@
 #include "job/notes.h"
 
+#include <algorithm>
 #include <string_view>
+
+#include "train/step.h"
 
 namespace oometer {
 
@@ -40,6 +43,45 @@ std::string activations_of_adapters(const Job& job, const Log& log, const Report
   return text + (lora.dropout > 0 ? "; a dropout of 0 spares the masks." : ".");
 }
 
+/// The most elements that one module has of its own (model_to_params).
+std::int64_t largest_layer(const Log& log, const Report& report) {
+  std::vector<std::int64_t> own = report.parameter_count;
+  for (ModuleId module = 1; module < log.modules.size(); ++module)
+    own[log.modules[module].parent] -= report.parameter_count[module];
+  std::int64_t largest = 0;
+  for (const std::int64_t numel : own) largest = std::max(largest, numel);
+  return largest;
+}
+
+/// The estimate that people start from, beside what is here, and why they differ.
+std::string estimate_of_states(const Job& job, const Log& log, const Report& report, const ReportInput& input) {
+  const DeepSpeedConfig& config = job.parallel.deepspeed;
+  const std::int64_t gpus = job.parallel.world_size();
+  const bool offloads = config.offload_optimizer != OffloadDevice::none, third = config.zero_stage == 3;
+  const std::int64_t states = report.breakdown[Factor::parameters] + report.breakdown[Factor::gradients] +
+                              report.breakdown[Factor::optimizer_states];
+  std::string text = std::string("DeepSpeed's own estimate_zero") + (third ? "3" : "2") +
+                     "_model_states_mem_needs says " +
+                     gibibytes(deepspeed_estimate(config, input.parameters, largest_layer(log, report), gpus)) +
+                     " of model states a GPU; at this peak they are " + gibibytes(states) + ".";
+  // Of 18 bytes a parameter, a frozen one has 2, whole below stage 3.
+  if (const std::int64_t frozen = input.parameters - input.trainable; frozen > 0 && !offloads)
+    text += " It takes every parameter for trained: " + gibibytes((third ? 16 : 18) * (frozen / gpus)) +
+            " for those that are frozen here.";
+  if (!offloads)
+    text += third ? " It counts fp32 gradients, which live for the step alone, and leaves out the 16-bit partitions."
+                  : " It counts gradients in 16 and 32 bits at once, which live one after the other.";
+  if (!config.contiguous_gradients && !offloads) return text;
+  const std::int64_t element = element_size(weight_dtype(job.training.precision));
+  const std::int64_t bucket = config.reduce_bucket_size * element * (config.overlap_comm && !third ? 2 : 1);
+  text += " Reduce buckets of " + gibibytes(bucket) + " are not in it";
+  if (third)
+    text += ", nor layers that are gathered ahead";
+  else if (offloads)
+    text += ", nor a gradient buffer as large as the largest parameter";
+  return text + ".";
+}
+
 /// Unified memory is neither the GPU's nor the host's alone.
 std::string paged_states(std::int64_t host_bytes) {
   return "Paged optimizer: " + gibibytes(host_bytes) +
@@ -51,11 +93,20 @@ std::string paged_states(std::int64_t host_bytes) {
 
 }  // namespace
 
-std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, std::int64_t host_bytes) {
+std::int64_t deepspeed_estimate(const DeepSpeedConfig& config, std::int64_t parameters, std::int64_t largest_layer,
+                                std::int64_t gpus) {
+  const bool offloads = config.offload_optimizer != OffloadDevice::none;
+  if (config.zero_stage < 3) return 2 * parameters + (offloads ? 0 : 18 * parameters / gpus);
+  if (!offloads) return 4 * largest_layer + 18 * parameters / gpus;
+  return 4 * largest_layer + (config.offload_param != OffloadDevice::none ? 0 : 2 * parameters / gpus);
+}
+
+std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input) {
   std::vector<std::string> notes;
   if (job.training.lora)
     if (std::string text = activations_of_adapters(job, log, report); !text.empty()) notes.push_back(std::move(text));
-  if (job.training.optimizer.paged && host_bytes > 0) notes.push_back(paged_states(host_bytes));
+  if (job.training.optimizer.paged && input.host_bytes > 0) notes.push_back(paged_states(input.host_bytes));
+  if (job.parallel.strategy == Strategy::deepspeed) notes.push_back(estimate_of_states(job, log, report, input));
   return notes;
 }
 

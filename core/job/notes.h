@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,12 @@
 namespace oometer {
 
 /// What surprises people about a result, in sentences, with its own numbers.
-std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, std::int64_t host_bytes);
+std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input);
+
+/// What DeepSpeed's own estimators say that a GPU needs for model states (0.19.8: stage_1_and_2.py,
+/// estimate_zero2_model_states_mem_needs, which stands for stage 1 too; stage3.py,
+/// estimate_zero3_model_states_mem_needs), bytes. `parameters` and `largest_layer` are elements, trained or not.
+std::int64_t deepspeed_estimate(const DeepSpeedConfig& config, std::int64_t parameters, std::int64_t largest_layer,
+                                std::int64_t gpus);
 
 }  // namespace oometer

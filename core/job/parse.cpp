@@ -8,6 +8,7 @@
 
 #include "config/pattern.h"
 #include "config/reader.h"
+#include "job/accelerate.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
 #include "sort_by.h"
@@ -934,7 +935,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   ParallelConfig& config = parallel.config;
   config.strategy = reader.choice("strategy", config.strategy, kStrategies);
   config.data = reader.integer("data", 1, kReplicas);
-  config.rank = reader.optional_integer("rank", {0, config.data - 1});
+  if (const json* rank = reader.find("rank"); rank && rank->is_string())
+    config.all_ranks = reader.choice<bool>("rank", false, {{"all", true}});
+  else
+    config.rank = reader.optional_integer("rank", {0, config.data - 1});
   const bool deepspeed = config.strategy == Strategy::deepspeed;
   if (config.strategy == Strategy::none && config.data > 1) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
@@ -973,6 +977,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
       reader.fail_found(key, "inconsistent", "only strategy \"deepspeed\" reads it: leave it out or set the strategy");
     }
   }
+  reader.ignore({"accelerate_config"});  // spelled out before
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
@@ -1058,17 +1063,10 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
   }
 }
 
-}  // namespace
-
-Result<Job> parse_job(std::string_view text) {
-  const Result<json> document = parse_json(text);
-  if (!document) return document.error();
-  if (!document->is_object()) {
-    return Error{"wrong-type", "", "found " + describe(*document) + "; a job is one JSON object {...}"};
-  }
-
+/// A job in its own keys.
+Result<Job> read_job(const json& document) {
   Findings findings;
-  ConfigReader reader(&*document, "", Mode::strict, findings);
+  ConfigReader reader(&document, "", Mode::strict, findings);
   Job job;
   reader.integer("version", 1, {1, 1});
   job.task = reader.choice("task", job.task, kTasks);
@@ -1131,6 +1129,27 @@ Result<Job> parse_job(std::string_view text) {
       job.assumptions.emplace_back("adapters under DDP were not compared with a recorded run");
   }
   return job;
+}
+
+}  // namespace
+
+Result<Job> parse_job(std::string_view text) {
+  const Result<json> given = parse_json(text);
+  if (!given) return given.error();
+  if (!given->is_object()) {
+    return Error{"wrong-type", "", "found " + describe(*given) + "; a job is one JSON object {...}"};
+  }
+  const auto parallel = given->find("parallel");
+  if (parallel == given->end() || !parallel->is_object() || !parallel->contains("accelerate_config") ||
+      (*parallel)["accelerate_config"].is_null())
+    return read_job(*given);
+  json job = *given;
+  if (const std::optional<Error> error = spell_out_accelerate(job)) return *error;
+  Result<Job> result = read_job(job);
+  if (result) return result;
+  Error error = result.error();
+  error.pointer = accelerate_pointer(error.pointer);
+  return error;
 }
 
 // --- writing ---------------------------------------------------------------------------------------------------------
@@ -1331,6 +1350,7 @@ std::string to_json(const Job& job) {
   put_name(parallel, "strategy", job.parallel.strategy, Strategy::none, kStrategies);
   put(parallel, "data", job.parallel.data, 1);
   if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
+  if (job.parallel.all_ranks) parallel["rank"] = "all";
   put_object(parallel, "ddp", write_ddp(job.parallel.ddp));
   if (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2)
     put_object(parallel, "fsdp", write_fsdp(job.parallel.fsdp, job.parallel.strategy));

@@ -15,11 +15,13 @@ namespace oometer {
 /// What running a job leaves.
 struct Simulation {
   Log log;
-  std::int64_t parameters = 0;     ///< elements, as `sum(p.numel() for p in model.parameters())`
-  std::int64_t trainable = 0;      ///< of those, the ones that require gradients
-  std::int64_t host_bytes = 0;     ///< of the rank, offloaded
-  std::optional<Error> refusal;    ///< what a library would have stopped the run with
-  std::vector<std::string> notes;  ///< what libraries pass over without a word
+  std::int64_t parameters = 0;                  ///< elements, as `sum(p.numel() for p in model.parameters())`
+  std::int64_t trainable = 0;                   ///< of those, the ones that require gradients
+  std::int64_t host_bytes = 0;                  ///< of the rank, offloaded
+  std::int64_t rank = 0;                        ///< whose run this is
+  std::vector<std::int64_t> ranks_that_differ;  ///< its own too; empty where all are alike, or the job names one
+  std::optional<Error> refusal;                 ///< what a library would have stopped the run with
+  std::vector<std::string> notes;               ///< what libraries pass over without a word
 };
 
 /// Executes a job: the model is built and trained for two iterations on tensors without numbers. `behaviours` is the

@@ -263,8 +263,11 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   for (const RankPeak& rank : input.ranks) {
     json.begin_object();
     json.member("rank", rank.rank);
-    json.member("allocated", rank.allocated);
-    json.member("reserved", rank.reserved);
+    json.member("allocated", rank.peak.allocated);
+    json.member("reserved", rank.peak.reserved);
+    json.member("host_bytes", rank.host_bytes);
+    json.member("fits", rank.fits);
+    json.member("reported", rank.rank == input.rank);
     json.end_object();
   }
   json.end_array();

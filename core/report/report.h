@@ -71,11 +71,12 @@ struct TimelineRow {
   Factors factors{};
 };
 
-/// One rank's peaks, where ranks differ.
+/// One rank's run, where ranks differ.
 struct RankPeak {
-  int rank = 0;
-  std::int64_t allocated = 0;
-  std::int64_t reserved = 0;
+  std::int64_t rank = 0;
+  MemoryStats peak;
+  std::int64_t host_bytes = 0;
+  bool fits = true;
 };
 
 /// What the log does not know.
@@ -86,8 +87,9 @@ struct ReportInput {
   bool source_only = false;  ///< what the job runs was read, never measured
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
-  std::int64_t host_bytes = 0;  ///< what this rank keeps in host memory instead: not in any other figure
-  std::vector<RankPeak> ranks;
+  std::int64_t host_bytes = 0;     ///< what this rank keeps in host memory instead: not in any other figure
+  std::int64_t rank = 0;           ///< whose report this is
+  std::vector<RankPeak> ranks;     ///< in their order, this one's too, if the job asked for all and they differ
   std::vector<std::string> notes;  ///< what surprises people about this result
   std::vector<std::string> assumptions;
   std::vector<std::string> unmodelled;

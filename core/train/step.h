@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "models/model.h"
 #include "result.h"
@@ -34,6 +35,12 @@ class Trainer {
   /// The handles that hold what an iteration's backward has left, all of it, until `step` empties them: a Repetition
   /// fills them again. None where more is kept than handles can tell.
   virtual std::optional<std::vector<Tensor*>> left_by_backward();
+
+  /// Whose run this is.
+  virtual std::int64_t rank() const { return 0; }
+  /// The ranks whose runs can differ in bytes, one of each kind where they are many; none where all are alike, or where
+  /// the job names one. Known after `initialize`.
+  virtual std::vector<std::int64_t> ranks_that_differ() const { return {}; }
 
   /// What a rank keeps in host memory because it was offloaded.
   virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->paged_bytes() : 0; }

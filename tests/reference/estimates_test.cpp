@@ -1,5 +1,6 @@
 #include "../unit/jobs.h"
 #include "cases.h"
+#include "job/notes.h"
 
 /// DeepSpeed's own estimators of model states (estimate_zero2_model_states_mem_needs,
 /// estimate_zero3_model_states_mem_needs; 0.19.8), as those functions answered, against what a step holds.
@@ -14,6 +15,41 @@ std::string deepspeed(std::int64_t stage, std::int64_t gpus, const std::string& 
   if (offload == "both") zero += R"(, "offload_param": {"device": "cpu"})";
   return R"(, "parallel": {"strategy": "deepspeed", "data": )" + std::to_string(gpus) +
          R"(, "ds_config": {"zero_optimization": )" + zero + "}}}";
+}
+
+TEST_CASE("DeepSpeed's estimators are repeated to the byte", "[reference]") {
+  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/deepspeed_estimates.jsonl");
+  int compared = 0;
+  for (std::string line; std::getline(input, line); ++compared) {
+    CAPTURE(line);
+    const nlohmann::json row = nlohmann::json::parse(line);
+    DeepSpeedConfig config;
+    config.zero_stage = row["stage"];
+    const std::string offload = row.value("offload", "");
+    if (!offload.empty()) config.offload_optimizer = OffloadDevice::cpu;
+    if (offload == "both") config.offload_param = OffloadDevice::cpu;
+    CHECK(deepspeed_estimate(config, row["parameters"], row.value("largest_layer", 0), row["gpus"]) ==
+          row["gpu_bytes"]);
+  }
+  CHECK(compared == 45);
+}
+
+TEST_CASE("A report under ZeRO has DeepSpeed's estimate beside what is there", "[reference]") {
+  const auto note = [](const std::string& training, std::int64_t stage, const std::string& offload) {
+    const Result<Estimate> estimate = oometer::estimate(tiny_llama(training, deepspeed(stage, 2, offload)));
+    REQUIRE(estimate);
+    REQUIRE_FALSE(estimate->input.notes.empty());
+    return estimate->input.notes.back();
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const std::string second = note(R"("precision": "bf16")", 2, "");
+  CHECK(has(second, "estimate_zero2_model_states_mem_needs says 0.0 GiB"));
+  CHECK(has(second, "in 16 and 32 bits"));
+  CHECK(has(second, "Reduce buckets of 0.9 GiB"));
+  CHECK_FALSE(has(second, "frozen"));
+  CHECK(has(note(R"("precision": "bf16")", 2, "optimizer"), "a gradient buffer as large as"));
+  CHECK(has(note(R"("precision": "bf16")", 3, ""), "nor layers that are gathered ahead"));
+  CHECK(has(note(R"("precision": "bf16", "stage": "custom", "freeze": ["lm_head"])", 3, ""), "frozen here"));
 }
 
 TEST_CASE("Model states are DeepSpeed's own estimate, but for what it gets wrong", "[reference]") {

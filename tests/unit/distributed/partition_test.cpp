@@ -42,9 +42,20 @@ TEST_CASE("Gradients that straddle a partition's ends are kept whole", "[distrib
   CHECK(layout.touched(0) == 10);
   CHECK(layout.touched(2) == 13);
   CHECK(layout.touched(3) == 3);
-  CHECK(worst_rank({layout}) == 2);
+  // Rank 0: 10 whole, 4 of them in float64; rank 2: 13, but two pieces of 2.
+  CHECK(worst_rank({layout}) == 0);
+  CHECK(worst_rank({flat_layout({4, 3, 3, 2}, 2)}) == 0);  // 2 * 7 + 8 * 4; rank 1: 2 * 8 + 8 * 3
+  CHECK(worst_rank({flat_layout({2, 3, 3, 4}, 2)}) == 1);
   CHECK(worst_rank({flat_layout({8, 8}, 2)}) == 0);
   CHECK(worst_rank({}) == 0);
+}
+
+TEST_CASE("Of a few ranks all are tried, of many the ends and the likely worst", "[distributed]") {
+  using Ranks = std::vector<std::int64_t>;
+  CHECK(ranks_to_try(3, 1) == Ranks{0, 1, 2});
+  CHECK(ranks_to_try(16, 5) == Ranks{0, 5, 15});
+  CHECK(ranks_to_try(16, 0) == Ranks{0, 15});
+  CHECK(ranks_to_try(16, 15) == Ranks{0, 15});
 }
 
 TEST_CASE("A rank may own nothing but padding", "[distributed]") {

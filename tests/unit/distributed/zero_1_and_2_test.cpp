@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <limits>
 #include <string>
 
 #include "../jobs.h"
@@ -114,14 +115,15 @@ TEST_CASE("DeepSpeed 0.12.6 makes the moments at initialisation", "[distributed]
   CHECK(alive(log, Role::optimizer_state, phase_begin(log, PhaseName::forward, 1)) == 12 * flat / 2 + 2 * 4);
 }
 
-TEST_CASE("A partition's gradients depend on the rank; no rank: the worst", "[distributed]") {
-  std::int64_t most = 0;
+TEST_CASE("A partition's gradients depend on the rank", "[distributed]") {
+  std::int64_t most = 0, least = std::numeric_limits<std::int64_t>::max();
   for (int rank = 0; rank < 4; ++rank) {
     const Log log = log_of(zero2(4, ", \"rank\": " + std::to_string(rank)));
-    most = std::max(most, alive(log, Role::gradient, phase_begin(log, PhaseName::optimizer, 1)));
+    const std::int64_t kept = alive(log, Role::gradient, phase_begin(log, PhaseName::optimizer, 1));
+    most = std::max(most, kept);
+    least = std::min(least, kept);
   }
-  const Log log = log_of(zero2(4));
-  CHECK(alive(log, Role::gradient, phase_begin(log, PhaseName::optimizer, 1)) == most);
+  CHECK(least < most);
   CHECK(most >= 2 * (padded(kMatrices, 4) + padded(kNorms, 4)) / 4);
 }
 

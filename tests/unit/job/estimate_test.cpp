@@ -46,6 +46,108 @@ TEST_CASE("a module's tensors and its parts of flat buffers sum to what it holds
   }
 }
 
+namespace {
+
+json with(const json& job, const char* pointer, const json& value) {
+  json changed = job;
+  changed[json::json_pointer(pointer)] = value;
+  return changed;
+}
+
+json report_of(const json& job) { return json::parse(estimate_json(job.dump())); }
+
+json all_ranks(const json& job) { return report_of(with(job, "/parallel/rank", "all")); }
+
+/// A row for each rank that was run, the worst one's figures in the report.
+void check_ranks(const json& job, std::size_t expected) {
+  CAPTURE(job.dump());
+  CHECK(report_of(job).at("ranks").empty());  // nobody asked
+  const json report = all_ranks(job);
+  const json& ranks = report.at("ranks");
+  REQUIRE(ranks.size() == expected);
+  int reported = 0;
+  bool worst_fits = true;
+  std::int64_t most_reserved = 0, before = -1;
+  for (const json& row : ranks) {
+    // Each is what a job that names the rank gives.
+    const json one = report_of(with(job, "/parallel/rank", row.at("rank")));
+    CHECK(one.at("ranks").empty());
+    CHECK(row.at("allocated") == one.at("peak").at("allocated"));
+    CHECK(row.at("reserved") == one.at("peak").at("reserved"));
+    CHECK(row.at("host_bytes") == one.at("host_bytes"));
+    CHECK(row.at("fits") == one.at("fits"));
+    CHECK(row.at("rank").get<std::int64_t>() > before);
+    before = row.at("rank");
+    worst_fits = worst_fits && row.at("fits").get<bool>();
+    most_reserved = std::max(most_reserved, row.at("reserved").get<std::int64_t>());
+    if (!row.at("reported").get<bool>()) continue;
+    ++reported;
+    json same = report, other = one;
+    same.erase("ranks");
+    other.erase("ranks");
+    CHECK(same == other);
+  }
+  CHECK(reported == 1);
+  CHECK(report.at("fits") == worst_fits);
+  if (worst_fits) CHECK(report.at("peak").at("reserved") == most_reserved);
+}
+
+}  // namespace
+
+TEST_CASE("where ranks differ and all are asked for each has a row, and the report is the worst one's", "[job]") {
+  // Partitions of a large vocabulary: the first and the last rank have its matrices alone.
+  const json zero2 = json::parse(
+      R"({"model": {"config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 176, "vocab_size": 65536,
+          "num_hidden_layers": 2, "num_attention_heads": 4}}, "data": {"micro_batch_size": 1, "sequence_length": 16},
+          "parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 3}})");
+  check_ranks(zero2, 3);
+  check_ranks(with(zero2, "/parallel/zero_stage", 1), 3);
+  check_ranks(with(zero2, "/parallel/data", 8), 8);
+  // Of many: the first, the last, and the one that is likely to need most.
+  const json many = all_ranks(with(zero2, "/parallel/data", 64)).at("ranks");
+  CHECK(many.size() <= 3);
+  CHECK(many.front().at("rank") == 0);
+  CHECK(many.back().at("rank") == 63);
+  // On a device that some ranks fit and one does not, that one decides.
+  const json ranks = all_ranks(zero2).at("ranks");
+  std::int64_t least = ranks[0].at("reserved"), most = least;
+  for (const json& row : ranks) {
+    least = std::min(least, row.at("reserved").get<std::int64_t>());
+    most = std::max(most, row.at("reserved").get<std::int64_t>());
+  }
+  REQUIRE(least < most);
+  const json gpu = {{"usable_bytes", least}, {"compute_capability", "9.0"}};
+  check_ranks(with(zero2, "/gpu", gpu), 3);
+}
+
+TEST_CASE("sharded rows and flat parameters end on the last ranks", "[job]") {
+  const json fsdp2 =
+      json::parse(tiny_llama(R"("precision": "bf16")", R"(, "parallel": {"strategy": "fsdp2", "data": 2})"));
+  check_ranks(with(fsdp2, "/parallel/data", 3), 2);
+  const json fsdp1 = with(fsdp2, "/parallel/strategy", "fsdp1");
+  check_ranks(with(fsdp1, "/parallel/data", 3), 3);
+  check_ranks(with(with(fsdp1, "/parallel/fsdp", {{"use_orig_params", false}}), "/parallel/data", 7), 2);
+}
+
+TEST_CASE("where ranks are alike none has a row", "[job]") {
+  CHECK(all_ranks(json::parse(tiny_llama())).at("ranks").empty());
+  const json ddp = json::parse(tiny_llama(R"("precision": "bf16")", R"(, "parallel": {"strategy": "ddp", "data": 3})"));
+  CHECK(all_ranks(ddp).at("ranks").empty());
+  const json fsdp2 = with(ddp, "/parallel", {{"strategy", "fsdp2"}, {"data", 2}});
+  CHECK(all_ranks(fsdp2).at("ranks").empty());  // every parameter's rows are even
+  const json fsdp1 = with(fsdp2, "/parallel/strategy", "fsdp1");
+  CHECK(all_ranks(with(fsdp1, "/parallel/fsdp", {{"use_orig_params", false}})).at("ranks").empty());
+  CHECK(all_ranks(with(fsdp1, "/parallel/fsdp", {{"sharding", "NO_SHARD"}})).at("ranks").empty());
+  const json zero3 = with(ddp, "/parallel", {{"strategy", "deepspeed"}, {"zero_stage", 3}, {"data", 3}});
+  CHECK(all_ranks(zero3).at("ranks").empty());
+  CHECK(all_ranks(with(zero3, "/parallel/data", 1)).at("ranks").empty());
+  // But for gradients that are all-reduced, whose padding the last rank makes.
+  json reduced = zero3;
+  reduced["parallel"].erase("zero_stage");
+  reduced["parallel"]["ds_config"] = {{"zero_optimization", {{"stage", 3}, {"reduce_scatter", false}}}};
+  check_ranks(reduced, 2);
+}
+
 TEST_CASE("tensors are asked of a module that there is", "[job]") {
   CHECK(tensors_json(tiny_llama(), "model.layers.7").find(R"({"error":{"code":"invalid")") == 0);
   CHECK(tensors_json("{", "").find(R"({"error":{"code":"not-json")") == 0);

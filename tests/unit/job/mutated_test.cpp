@@ -35,14 +35,31 @@ std::vector<json> deepspeed_jobs() {
                                       {"gradient_accumulation_steps", "auto"}};
       jobs.push_back(job);
     }
+  for (const char* config :
+       {R"({"distributed_type": "DEEPSPEED", "num_processes": 2, "mixed_precision": "bf16", "machine_rank": 0,
+            "deepspeed_config": {"zero_stage": 2, "offload_optimizer_device": "cpu", "gradient_accumulation_steps": 2}})",
+        R"({"distributed_type": "FSDP", "num_processes": 3, "mixed_precision": "bf16", "use_cpu": false,
+            "fsdp_config": {"fsdp_version": 2, "fsdp_offload_params": false, "fsdp_reshard_after_forward": true}})",
+        R"({"distributed_type": "FSDP", "num_processes": 2, "mixed_precision": "no",
+            "fsdp_config": {"fsdp_sharding_strategy": "SHARD_GRAD_OP", "fsdp_use_orig_params": true}})"}) {
+    json job = json::parse(tiny_llama(""));
+    job["parallel"]["accelerate_config"] = json::parse(config);
+    jobs.push_back(job);
+  }
   return jobs;
 }
 
 TEST_CASE("300 mutated jobs and ds_configs give an answer that adds up or say what is wrong", "[job]") {
   const json kValues = json::parse(
       R"([0, 1, 2, 3, -1, 7, 1000, 65536, 5e8, 1e18, 1.5, "auto", "cpu", "nvme", "x", "", true, false, null, {}, []])");
-  constexpr const char* kPlaces[] = {"/parallel", "/parallel/ds_config", "/parallel/ds_config/zero_optimization",
-                                     "/training", "/data"};
+  constexpr const char* kPlaces[] = {"/parallel",
+                                     "/parallel/ds_config",
+                                     "/parallel/ds_config/zero_optimization",
+                                     "/parallel/accelerate_config",
+                                     "/parallel/accelerate_config/deepspeed_config",
+                                     "/parallel/accelerate_config/fsdp_config",
+                                     "/training",
+                                     "/data"};
   std::mt19937 random(20250107);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
   const std::vector<json> originals = deepspeed_jobs();

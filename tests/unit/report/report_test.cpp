@@ -200,7 +200,8 @@ TEST_CASE("The JSON says what the report says, the same each time") {
   c.input.parameters = 7;
   c.input.trainable = 5;
   c.input.assumptions = {"quotes \" and \\, a tab\t and ünïcödé"};
-  c.input.ranks = {{1, 2, 3}};
+  c.input.rank = 1;
+  c.input.ranks = {{0, {2, 3}, 0, true}, {1, {4, 5}, 6, false}};
   const std::string text = to_json(c.report, c.log, c.input);
   CHECK(text == to_json(c.report, c.log, c.input));
 
@@ -209,7 +210,9 @@ TEST_CASE("The JSON says what the report says, the same each time") {
   CHECK(json.at("verdict") == "fits");
   CHECK(json.at("out_of_memory").is_null());
   CHECK(json.at("assumptions").at(0) == c.input.assumptions[0]);
-  CHECK(json.at("ranks").at(0).at("reserved") == 3);
+  CHECK(json.at("ranks").at(0).dump() ==
+        R"({"rank":0,"allocated":2,"reserved":3,"host_bytes":0,"fits":true,"reported":false})");
+  CHECK(json.at("ranks").at(1).at("reported"));
   CHECK(json.at("model").at("trainable") == 5);
   CHECK(json.at("events") == c.log.events.size());
   CHECK(json.at("phases").size() == c.log.phases.size());
