@@ -4,6 +4,7 @@
 #include <emscripten/heap.h>
 
 #include "advice/advice.h"
+#include "advice/checkpoint_advice.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "report/json.h"
@@ -75,6 +76,8 @@ emscripten::val snapshot(const std::string& job) {
 }
 
 std::string advise(const std::string& job) { return advise_json(job); }
+
+std::string checkpoints(const std::string& job) { return checkpoint_advice_json(job); }
 
 std::string presets() {
   JsonWriter json;

@@ -14,6 +14,7 @@ std::string tensors(const std::string& job, const std::string& module);
 emscripten::val series(const std::string& job);
 emscripten::val snapshot(const std::string& job);
 std::string advise(const std::string& job);
+std::string checkpoints(const std::string& job);
 std::string presets();
 std::string version_text();
 double heap_bytes();

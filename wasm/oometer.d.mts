@@ -26,6 +26,11 @@ export interface Oometer extends Estimator {
    * null where there is none. Executes a hundred jobs.
    */
   advise(job: string): string;
+  /**
+   * Which blocks to checkpoint: `[{stack, blocks, least: PLAN, frontier: [PLAN]}]`, a PLAN being `{peak, recomputed, segments, change}`
+   * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.
+   */
+  checkpoints(job: string): string;
   /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
   heapBytes(): number;
 }

@@ -10,5 +10,6 @@ EMSCRIPTEN_BINDINGS(oometer_page) {
   emscripten::function("series", &oometer::wasm::series);
   emscripten::function("snapshot", &oometer::wasm::snapshot);
   emscripten::function("advise", &oometer::wasm::advise);
+  emscripten::function("checkpoints", &oometer::wasm::checkpoints);
   emscripten::function("heapBytes", &oometer::wasm::heap_bytes);
 }

@@ -159,6 +159,12 @@ test("advice is the command's", () => {
   for (const job of errors) assert.equal(oometer.advise(job), oometer.estimate(job));
 });
 
+test("which blocks to checkpoint is the command's", () => {
+  const expected = execFileSync(native, ["checkpoints", "-"], { input: example, encoding: "utf8" }).trimEnd();
+  assert.equal(oometer.checkpoints(example), expected);
+  for (const job of errors) assert.equal(oometer.checkpoints(job), oometer.estimate(job));
+});
+
 test("presets are listed by name", () => {
   const { models, gpus } = JSON.parse(oometer.presets());
   assert.ok(models.some(({ id }) => id === "llava-1.5-7b"));

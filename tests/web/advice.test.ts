@@ -64,3 +64,43 @@ it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);
   await advice().screenshot({ path: `${pictures}/advice-${view.width}-${view.colorScheme ?? 'light'}.png` });
 });
+
+describe('which blocks to checkpoint', () => {
+  const panel = () => page.locator('oometer-checkpoints');
+
+  it('is found when it is asked for, and applied with one press', async () => {
+    await visit('#v1?checkpointing=none&parallel=none&gpus=1');
+    const before = await total();
+    await panel().locator('summary').click();
+    const rows = panel().locator('table').last().locator('tbody tr');
+    await rows.first().waitFor();
+    expect(await rows.count()).toBeGreaterThan(4);
+    const kept = await rows
+      .locator('td')
+      .filter({ hasText: /^[\d.]+$/ })
+      .allInnerTexts();
+    const bytes = kept.map(Number);
+    expect(bytes).toEqual([...bytes].sort((a, b) => b - a));
+    await rows.last().getByRole('button').click();
+    await expect.poll(total).toBeLessThan(before);
+    expect(page.url()).toMatch(/ckptplan=[\w-]+/);
+    const chosen = await total();
+    await page.reload();
+    await expect.poll(total).toBe(chosen);
+    await page.getByRole('button', { name: 'Remove Chosen blocks' }).click();
+    await expect.poll(() => page.url()).not.toContain('ckptplan');
+  });
+});
+
+describe('ranks', () => {
+  it('that differ stand beside each other', async () => {
+    await visit();
+    const rows = page.locator('table[aria-labelledby=ranks] tbody tr');
+    await rows.first().waitFor();
+    expect(await rows.count()).toBe(8);
+    expect(await rows.filter({ hasText: 'shown' }).count()).toBeGreaterThan(0);
+    await visit('#v1?parallel=ddp');
+    await page.locator('oometer-advice section[aria-busy=false] dl').waitFor();
+    await expect.poll(async () => rows.count()).toBe(0);
+  });
+});

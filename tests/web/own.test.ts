@@ -29,7 +29,7 @@ describe('a config.json', () => {
   it('is pasted, and its link brings it back', async () => {
     await visit();
     const before = await detail();
-    await page.getByRole('button', { name: 'Paste or drop' }).click();
+    await page.getByRole('button', { name: 'Paste or drop a config.json' }).click();
     await page.getByRole('textbox', { name: 'config.json' }).fill(llama(4));
     await page.getByRole('button', { name: 'Use it' }).click();
     await expect.poll(modelField).toBe('llama');
@@ -50,7 +50,7 @@ describe('a config.json', () => {
     ['no config', '{"a": 1}', 'model_type'],
   ])('that is %s is refused in words', async (_name, text, words) => {
     await visit();
-    await page.getByRole('button', { name: 'Paste or drop' }).click();
+    await page.getByRole('button', { name: 'Paste or drop a config.json' }).click();
     await page.getByRole('textbox', { name: 'config.json' }).fill(text);
     await page.getByRole('button', { name: 'Use it' }).click();
     expect(await page.getByRole('alert').innerText()).toContain(words);
@@ -132,4 +132,55 @@ it('fits a phone with four pinned', async () => {
   await page.goto(`${site.address}#v1?/mbs=1/mbs=2/mbs=3/mbs=4`);
   await page.locator('oometer-compare table').waitFor();
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
+});
+
+const DS_CONFIG = JSON.stringify({
+  bf16: { enabled: 'auto' },
+  zero_optimization: { stage: 3, reduce_bucket_size: 'auto', offload_optimizer: { device: 'cpu' } },
+});
+const ACCELERATE = `compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_offload_params: true
+mixed_precision: bf16
+num_processes: 4
+`;
+
+describe('a file of DeepSpeed or accelerate', () => {
+  const parallel = async (): Promise<unknown> => (JSON.parse((await shown()).job) as { parallel: unknown }).parallel;
+
+  it('is pasted, stays in the link, and goes again', async () => {
+    await visit();
+    const before = await detail();
+    await page.getByRole('button', { name: 'Paste or drop a ds_config.json' }).click();
+    await page.getByRole('textbox', { name: 'config.json' }).fill(DS_CONFIG);
+    await page.getByRole('button', { name: 'Use it' }).click();
+    await expect.poll(detail).not.toBe(before);
+    expect(await parallel()).toEqual({ strategy: 'deepspeed', ds_config: JSON.parse(DS_CONFIG) as unknown, data: 8 });
+    expect(await page.getByText('Parallelism', { exact: true }).count()).toBe(0);
+    const own = await detail();
+    await page.reload();
+    await expect.poll(detail).toBe(own);
+    await page.getByRole('button', { name: 'Remove Own configuration' }).click();
+    await expect.poll(detail).toBe(before);
+  });
+
+  it('of accelerate is dropped as it was written, and sets what it says', async () => {
+    await visit();
+    await drop(['default_config.yaml', ACCELERATE]);
+    await expect.poll(async () => number('Count').inputValue()).toBe('4');
+    expect(await parallel()).toMatchObject({
+      accelerate_config: { distributed_type: 'FSDP', num_processes: 4 },
+      data: 4,
+    });
+    expect(await headline()).toMatch(/^(Fits|Tight|Does)/);
+  });
+
+  it('that is wrong is said where it stands', async () => {
+    await visit();
+    await drop(['ds_config.json', DS_CONFIG.replace('reduce_bucket_size', 'reduce_buckt_size')]);
+    const error = page.locator('#runfile-error');
+    await expect.poll(async () => error.innerText()).toContain('did you mean "reduce_bucket_size"');
+  });
 });

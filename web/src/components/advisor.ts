@@ -1,6 +1,7 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
 import { readAdvice, type Advice } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
+import type { RankRow, Report } from '../wasm/report';
 import { Helper } from '../wasm/helper';
 
 /** Advice takes hundreds of answers: it is asked for when the fingers rest. */
@@ -13,12 +14,19 @@ export class Advisor implements ReactiveController {
   base: Result | null = null;
   /** Why there is none. */
   refused = '';
-  private readonly helper = new Helper();
+  /** Each rank that can differ, of `ranked`; empty where all are alike. */
+  ranks: RankRow[] = [];
+  ranked: Result | null = null;
+  readonly helper = new Helper();
   private waiting: Result | null = null;
   private busy = false;
   private timer = 0;
 
-  constructor(private readonly host: ReactiveControllerHost) {
+  /** `onWorse`: another rank than the one that was asked about decides, so the answer is that one's. */
+  constructor(
+    private readonly host: ReactiveControllerHost,
+    private readonly onWorse: (was: Result, is: Result) => void,
+  ) {
     host.addController(this);
   }
 
@@ -34,11 +42,12 @@ export class Advisor implements ReactiveController {
   }
 
   private async next(): Promise<void> {
-    const base = this.waiting;
+    let base = this.waiting;
     if (this.busy || !base) return;
     this.waiting = null;
     this.busy = true;
     try {
+      base = await this.rank(base);
       const [json = ''] = await this.helper.ask({ ask: 'advise', job: base.job, variants: [{}] });
       const answer = readAdvice(json);
       this.refused = 'message' in answer ? answer.message : '';
@@ -50,5 +59,23 @@ export class Advisor implements ReactiveController {
     this.base = base;
     this.host.requestUpdate();
     void this.next();
+  }
+
+  /** Runs each rank that can differ; gives the answer of the worst where that is another verdict. */
+  private async rank(base: Result): Promise<Result> {
+    const parallel = base.job.parallel ?? {};
+    const shares = (parallel.data ?? 1) > 1 && parallel.strategy !== 'ddp';
+    const variants = shares ? [{ parallel: { ...parallel, rank: 'all' } }] : [];
+    const [json = '{}'] = await this.helper.ask({ ask: 'estimate', job: base.job, variants });
+    const report = JSON.parse(json) as Report;
+    this.ranks = (report as Partial<Report>).ranks ?? [];
+    const worst = this.ranks.find(({ reported }) => reported);
+    this.ranked = base;
+    if (worst && report.verdict !== base.report.verdict) {
+      this.ranked = { ...base, report, job: { ...base.job, parallel: { ...parallel, rank: worst.rank } } };
+      this.onWorse(base, this.ranked);
+    }
+    this.host.requestUpdate();
+    return this.ranked;
   }
 }

@@ -5,6 +5,7 @@ import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
 import { MOST_PINS, read, write } from '../state/permalink';
+import { withRun, type RunFile } from '../state/runfile';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
@@ -16,6 +17,7 @@ import { Drops } from './drops';
 import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
+import { byRank } from './ranks';
 import type { OometerOwnModel } from './own-model';
 import './copy';
 import './form';
@@ -56,7 +58,12 @@ export class OometerApp extends LitElement {
   declare private said: string;
   private library = new Library([]);
   private readonly explorer = new Explorer(this);
-  private readonly advisor = new Advisor(this);
+  private readonly advisor = new Advisor(this, (was, is) => {
+    if (this.result !== was) return;
+    if (this.detailed === was) this.detailed = is;
+    this.result = is;
+    this.announce();
+  });
   private readonly drops = new Drops(this, (files) => void this.ownModelDialog()?.take(files));
   private readonly pinned = new Map<string, Result | Trouble>();
   private addressTimer = 0;
@@ -195,7 +202,7 @@ export class OometerApp extends LitElement {
 
   private async detail(answer: Result): Promise<void> {
     await import('./details');
-    if (this.result === answer) this.detailed = answer;
+    if (this.result?.setup === answer.setup) this.detailed = this.result;
   }
 
   /** The answer or the error, as one sentence. */
@@ -284,6 +291,9 @@ export class OometerApp extends LitElement {
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}
+        @runfile=${(event: CustomEvent<RunFile>) => {
+          this.show(withRun(this.setup, event.detail), this.pins, true);
+        }}
       ></oometer-own-model>
       <div role="status" class="hidden" id="said">${this.said}</div>
     `;
@@ -294,6 +304,7 @@ export class OometerApp extends LitElement {
     return html`<div class="details">
       <oometer-holders .report=${report} .core=${this.core} .job=${result.job}></oometer-holders>
       <oometer-phases .report=${report}></oometer-phases>
+      ${byRank(this.advisor.ranked === result ? this.advisor.ranks : [], report)}
       <oometer-advice
         .advice=${this.advisor.advice}
         .result=${result}
@@ -301,6 +312,7 @@ export class OometerApp extends LitElement {
         .refused=${this.advisor.refused}
         @apply=${this.apply}
       ></oometer-advice>
+      <oometer-checkpoints .result=${result} .helper=${this.advisor.helper} @apply=${this.apply}></oometer-checkpoints>
       <oometer-sweep .result=${result} .gpus=${this.core?.catalogue.gpus ?? []} @apply=${this.apply}></oometer-sweep>
       <oometer-tensors .report=${report}></oometer-tensors>
       <oometer-compare

@@ -155,13 +155,14 @@ export class OometerCompare extends LitElement {
     </th>`;
   }
 
-  private setting({ key, label, choices }: Field): TemplateResult {
+  private setting({ key, kind, label, choices }: Field): TemplateResult {
     const now = this.columns[0]?.setup[key];
     return html`<tr>
       <th scope="row">${label}</th>
       ${this.columns.map(({ setup, model }) => {
         const value = setup[key];
-        const shown = key === 'model' ? model : (choices?.find((choice) => choice.value === value)?.label ?? value);
+        const named = key === 'model' ? model : kind === 'config' ? (value === '' ? 'none' : 'own') : null;
+        const shown = named ?? choices?.find((choice) => choice.value === value)?.label ?? value;
         return html`<td class=${value === now ? '' : 'differs'}>${shown}</td>`;
       })}
     </tr>`;

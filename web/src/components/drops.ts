@@ -1,6 +1,6 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
 
-/** Files that are dropped anywhere on the page, and a config.json that is pasted anywhere but into a field. */
+/** Files that are dropped anywhere on the page, and a configuration that is pasted anywhere but into a field. */
 export class Drops implements ReactiveController {
   /** Whether a file hangs over the page. */
   hovering = false;
@@ -54,6 +54,6 @@ export class Drops implements ReactiveController {
     const [target] = event.composedPath();
     if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) return;
     const text = event.clipboardData?.getData('text/plain') ?? '';
-    if (text.trimStart().startsWith('{')) this.take([new File([text], 'config.json')]);
+    if (/^\s*\{|^(compute_environment|distributed_type):/m.test(text)) this.take([new File([text], 'config.json')]);
   };
 }

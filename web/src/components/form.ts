@@ -8,6 +8,7 @@ import { effectKey, neighbours, type Effects } from '../state/effects';
 import { aboutOf, hintOf } from '../state/explanations';
 import { applies, field, START, type Field, type FieldKey, type Setup } from '../state/fields';
 import type { Model } from '../state/model';
+import { unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue } from '../wasm/catalogue';
 import { formStyles } from './form-styles';
@@ -32,6 +33,7 @@ export interface Listed {
 const MORE: FieldKey[] = [
   'checkpointing',
   'ckptevery',
+  'ckptplan',
   'saved',
   'liger',
   'adapters',
@@ -41,12 +43,14 @@ const MORE: FieldKey[] = [
   'adapterdtype',
   'quantization',
   'parallel',
+  'runfile',
   'ddpviews',
   'ddpgraph',
   'ddpcap',
   'fsdpmp',
   'fsdpreshard',
   'fsdpparams',
+  'fsdpprefetch',
   'fsdpoffload',
   'zerooffload',
   'precision',
@@ -54,6 +58,7 @@ const MORE: FieldKey[] = [
   'impl',
   'attention',
   'accumulate',
+  'outputs',
   'clip',
   'framework',
   'segments',
@@ -122,15 +127,7 @@ export class OometerForm extends LitElement {
               this.set('model', event.detail);
             }}
           ></oometer-picker>
-          <button
-            class="plain"
-            type="button"
-            @click=${() => {
-              this.dispatchEvent(new CustomEvent('own'));
-            }}
-          >
-            Paste or drop a config.json
-          </button>
+          ${this.own('Paste or drop a config.json')}
         </div>
         ${this.stage()}
         <div class="pair device">
@@ -154,7 +151,15 @@ export class OometerForm extends LitElement {
         ${this.count('mbs')} ${this.count('seq')} ${this.count('images')}
         <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
           <summary>More <span class="gist">${this.gist()}</span></summary>
-          ${MORE.filter((key) => this.applies(key)).map((key) => (field(key).kind === 'count' ? this.count(key) : this.choice(key)))}
+          ${MORE.filter((key) => this.applies(key)).map((key) =>
+            key === 'runfile'
+              ? this.runFile()
+              : key === 'ckptplan'
+                ? this.given(key, 'as found below')
+                : field(key).kind === 'count'
+                  ? this.count(key)
+                  : this.choice(key),
+          )}
         </details>
         <p class="hint">
           Beside each choice: what it alone would do to the peak.
@@ -177,7 +182,7 @@ export class OometerForm extends LitElement {
 
   /** What is set in the closed group, in a line. */
   private gist(): string {
-    return MORE.filter((key) => key !== 'framework' && key !== 'impl' && this.applies(key))
+    return MORE.filter((key) => !['framework', 'impl', 'runfile', 'ckptplan'].includes(key) && this.applies(key))
       .map((key) => (key === 'checkpointing' || this.setup[key] !== START[key] ? this.short(key) : ''))
       .filter(Boolean)
       .join(', ');
@@ -212,6 +217,42 @@ export class OometerForm extends LitElement {
         ${this.error('stage')}
       </fieldset>
     `;
+  }
+
+  private own(words: string): TemplateResult {
+    return html`<button
+      class="plain"
+      type="button"
+      @click=${() => {
+        this.dispatchEvent(new CustomEvent('own'));
+      }}
+    >
+      ${words}
+    </button>`;
+  }
+
+  /** Instead of a strategy and its options: a file that says all of it. */
+  private runFile(): TemplateResult {
+    const run = unpackRun(this.setup.runfile);
+    if (!run) return this.own('Paste or drop a ds_config.json, or accelerate’s');
+    return this.given('runfile', run.kind === 'ds_config' ? 'DeepSpeed' : 'accelerate');
+  }
+
+  /** What no field can hold, by its name; it may go. */
+  private given(key: FieldKey, what: string): TemplateResult {
+    return html`<div class="field" data-key=${key} tabindex="-1">
+      <div class="line"><strong>${field(key).label}</strong> <span class="hint">${what}</span></div>
+      <button
+        class="plain"
+        type="button"
+        @click=${() => {
+          this.set(key, '');
+        }}
+      >
+        Remove<span class="hidden"> ${field(key).label}</span>
+      </button>
+      ${this.error(key)}
+    </div>`;
   }
 
   /** A setting with a few choices: one line, which opens to what each choice means and does. */

@@ -1,8 +1,12 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { readConfig, type OwnModel } from '../state/model';
+import { readRun, type RunFile } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
 
-/** Asks for a config.json: pasted, chosen or dropped. Several files stand side by side. */
+/**
+ * Asks for a config.json, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped. Several models stand side
+ * by side.
+ */
 export class OometerOwnModel extends LitElement {
   static override properties = { problem: { state: true } };
   declare private problem: string;
@@ -63,10 +67,11 @@ export class OometerOwnModel extends LitElement {
   override render(): TemplateResult {
     return html`
       <dialog aria-labelledby="title" @close=${this.clear}>
-        <h2 id="title">Your own model</h2>
+        <h2 id="title">Your own configuration</h2>
         <p class="small soft">
-          A Hugging Face <code>config.json</code> of a supported architecture. It stays in this tab. Several files are
-          compared side by side. Files may also be dropped anywhere on the page, and a text be pasted.
+          A Hugging Face <code>config.json</code> of a supported architecture, a DeepSpeed <code>ds_config.json</code>,
+          or what <code>accelerate config</code> wrote. It stays in this tab. Several models are compared side by side.
+          Files may also be dropped anywhere on the page, and a text be pasted.
         </p>
         <label for="text">config.json</label>
         <textarea
@@ -81,7 +86,14 @@ export class OometerOwnModel extends LitElement {
           <button @click=${this.close}>Cancel</button>
           <button class="go" @click=${this.usePasted}>Use it</button>
         </div>
-        <input type="file" name="files" accept=".json,application/json" multiple hidden @change=${this.useChosen} />
+        <input
+          type="file"
+          name="files"
+          accept=".json,.yaml,.yml,application/json"
+          multiple
+          hidden
+          @change=${this.useChosen}
+        />
       </dialog>
     `;
   }
@@ -94,7 +106,8 @@ export class OometerOwnModel extends LitElement {
   /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
   async take(files: readonly File[]): Promise<void> {
     try {
-      this.give(await Promise.all(files.map(async (file) => readConfig(await file.text(), file.name))));
+      const texts = await Promise.all(files.map((file) => file.text()));
+      this.give(texts.map((text, i) => readRun(text) ?? readConfig(text, files[i]?.name)));
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error);
       if (this.dialog()?.open) this.problem = problem;
@@ -102,15 +115,19 @@ export class OometerOwnModel extends LitElement {
     }
   }
 
-  private give(models: OwnModel[]): void {
-    if (models.length === 0) return;
-    this.dispatchEvent(new CustomEvent<OwnModel[]>('models', { detail: models }));
+  private give(all: (OwnModel | RunFile)[]): void {
+    const models = all.filter((one) => 'name' in one);
+    const runs = all.filter((one) => 'kind' in one);
+    if (models.length > 0) this.dispatchEvent(new CustomEvent<OwnModel[]>('models', { detail: models }));
+    const [run] = runs;
+    if (run) this.dispatchEvent(new CustomEvent<RunFile>('runfile', { detail: run }));
     this.close();
   }
 
   private readonly usePasted = (): void => {
     try {
-      this.give([readConfig(this.textarea()?.value ?? '')]);
+      const text = this.textarea()?.value ?? '';
+      this.give([readRun(text) ?? readConfig(text)]);
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
     }

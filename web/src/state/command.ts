@@ -20,6 +20,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/liger', '--liger'],
   ['/training/gradient_accumulation_steps', '--gradient-accumulation-steps'],
   ['/training/max_grad_norm', '--max-grad-norm'],
+  ['/training/keep_outputs', '--keep-outputs'],
   ['/training/lora/rank', '--lora-rank'],
   ['/training/lora/alpha', '--lora-alpha'],
   ['/training/lora/dropout', '--lora-dropout'],
@@ -36,6 +37,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/parallel/ddp', '--ddp'],
   ['/parallel/fsdp', '--fsdp'],
   ['/parallel/data', '--data-parallel'],
+  ['/parallel/rank', '--rank'],
   ['/gpu/name', '--gpu'],
   ['/runtime/framework', '--framework'],
   ['/runtime/torch', '--torch'],
@@ -75,6 +77,8 @@ function at(job: Job, pointer: string): unknown {
 export function command(job: Job): string {
   const words = ['oometer estimate'];
   if (at(job, '/model/config') !== undefined) words.push('--config config.json');
+  if (at(job, '/parallel/ds_config') !== undefined) words.push('--ds-config ds_config.json');
+  if (at(job, '/parallel/accelerate_config') !== undefined) words.push('--accelerate-config accelerate.json');
   for (const [pointer, option] of OPTIONS) {
     const value = at(job, pointer);
     if (value === undefined || value === null || value === DEFAULTS[pointer]) continue;

@@ -52,6 +52,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       gpu: 'PyTorch’s default.',
       checkpoints: 'transformers’ offload: each checkpointed block’s input in pinned memory.',
       pinned: 'save_on_cpu, pinned: activations and the weights that autograd keeps; slow.',
+      pageable: 'The same in ordinary host memory; slower.',
     },
   },
   liger: {
@@ -103,6 +104,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       none: 'LoRA alone.',
       nf4: 'Half a byte a weight, and four bytes for every 64; all else becomes fp32.',
       'nf4-double': 'The bytes for every 64 are quantised too.',
+      fp4: 'As much memory as NF4.',
     },
   },
   parallel: {
@@ -157,6 +159,15 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     choices: {
       original: 'use_orig_params, accelerate’s default: a part of each weight.',
       flat: 'One flat parameter a block, all trained or all frozen.',
+    },
+  },
+  fsdpprefetch: {
+    hint: 'When the next block’s weights are gathered.',
+    choices: {
+      pre: 'BACKWARD_PRE: while this block’s backward runs; two blocks are whole.',
+      post: 'BACKWARD_POST: when it is over.',
+      none: 'Only when they are needed: least memory.',
+      both: 'BACKWARD_PRE, and forward_prefetch.',
     },
   },
   fsdpoffload: {
@@ -217,6 +228,13 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
   accumulate: {
     hint: 'micro-batches a step',
+  },
+  outputs: {
+    hint: 'What a training loop does with logits once the loss is there.',
+    choices: {
+      dropped: 'As HF Trainer does.',
+      kept: 'A loop of one’s own that holds them until the step is over.',
+    },
   },
   clip: {
     hint: 'Scales gradients down where their norm is too large.',

@@ -4,6 +4,8 @@
 // Keys and values are what permalinks hold: once published, they keep their meaning.
 import type { Job } from './job.generated';
 import type { Model, Traits } from './model';
+import { unpackPlan } from './plan';
+import { unpackRun, type RunFile } from './runfile';
 
 export type FieldKey =
   | 'model'
@@ -20,6 +22,7 @@ export type FieldKey =
   | 'attention'
   | 'checkpointing'
   | 'ckptevery'
+  | 'ckptplan'
   | 'saved'
   | 'liger'
   | 'adapters'
@@ -29,15 +32,18 @@ export type FieldKey =
   | 'adapterdtype'
   | 'quantization'
   | 'parallel'
+  | 'runfile'
   | 'ddpviews'
   | 'ddpgraph'
   | 'ddpcap'
   | 'fsdpmp'
   | 'fsdpreshard'
   | 'fsdpparams'
+  | 'fsdpprefetch'
   | 'fsdpoffload'
   | 'zerooffload'
   | 'accumulate'
+  | 'outputs'
   | 'clip'
   | 'framework'
   | 'torch'
@@ -76,10 +82,15 @@ const choices = (...rows: [value: string, label: string][]): Choice[] =>
 
 const versions = (...names: string[]): Choice[] => choices(...names.map((name): [string, string] => [name, name]));
 
-const usesZero = (_: Traits, { parallel }: Setup): boolean => parallel.startsWith('zero');
-const usesFsdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1' || parallel === 'fsdp2';
-const usesFsdp1 = (_: Traits, { parallel }: Setup): boolean => parallel === 'fsdp1';
-const usesDdp = (_: Traits, { parallel }: Setup): boolean => parallel === 'ddp';
+/** Whether a file of one's own leaves the strategy to the settings, and it is one of these. */
+const uses =
+  (...strategies: string[]) =>
+  (_: Traits, { parallel, runfile }: Setup): boolean =>
+    runfile === '' && (strategies.length === 0 || strategies.includes(parallel));
+const usesZero = uses('zero1', 'zero2', 'zero3');
+const usesFsdp = uses('fsdp1', 'fsdp2');
+const usesFsdp1 = uses('fsdp1');
+const usesDdp = uses('ddp');
 
 export const FIELDS: readonly Field[] = [
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
@@ -127,13 +138,26 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(['1', 'All'], ['2', 'Every 2nd'], ['3', 'Every 3rd'], ['4', 'Every 4th']),
     pointers: ['/training/activation_checkpointing/every'],
-    applies: (_, { checkpointing }) => checkpointing !== 'none',
+    applies: (_, { checkpointing, ckptplan }) => checkpointing !== 'none' && ckptplan === '',
+  },
+  // Blocks that the page's own panel chose, packed.
+  {
+    key: 'ckptplan',
+    label: 'Chosen blocks',
+    kind: 'config',
+    pointers: ['/training/activation_checkpointing/segments'],
+    applies: (_, { checkpointing, ckptplan }) => checkpointing !== 'none' && ckptplan !== '',
   },
   {
     key: 'saved',
     label: 'Saved for backward',
     kind: 'choice',
-    choices: choices(['gpu', 'On the GPU'], ['checkpoints', 'Checkpoints on the host'], ['pinned', 'All on the host']),
+    choices: choices(
+      ['gpu', 'On the GPU'],
+      ['checkpoints', 'Checkpoints on the host'],
+      ['pinned', 'All on the host'],
+      ['pageable', 'All, pageable'],
+    ),
     pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
   },
   {
@@ -186,7 +210,7 @@ export const FIELDS: readonly Field[] = [
     key: 'quantization',
     label: 'Frozen weights',
     kind: 'choice',
-    choices: choices(['none', 'As the precision says'], ['nf4', 'NF4'], ['nf4-double', 'NF4, double']),
+    choices: choices(['none', 'As the precision says'], ['nf4', 'NF4'], ['nf4-double', 'NF4, double'], ['fp4', 'FP4']),
     pointers: ['/training/quantization'],
     applies: (_, { adapters }) => adapters === 'lora',
   },
@@ -204,7 +228,10 @@ export const FIELDS: readonly Field[] = [
       ['fsdp2', 'FSDP2'],
     ),
     pointers: ['/parallel'],
+    applies: uses(),
   },
+  // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
+  { key: 'runfile', label: 'Own configuration', kind: 'config', pointers: ['/parallel/accelerate_config'] },
   {
     key: 'ddpviews',
     label: 'DDP gradients',
@@ -250,6 +277,14 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(['original', 'Original'], ['flat', 'Flat']),
     pointers: ['/parallel/fsdp/use_orig_params'],
+    applies: usesFsdp1,
+  },
+  {
+    key: 'fsdpprefetch',
+    label: 'FSDP1 prefetch',
+    kind: 'choice',
+    choices: choices(['pre', 'Before backward'], ['post', 'After backward'], ['none', 'None'], ['both', 'Forward too']),
+    pointers: ['/parallel/fsdp/backward_prefetch', '/parallel/fsdp/forward_prefetch'],
     applies: usesFsdp1,
   },
   {
@@ -323,6 +358,13 @@ export const FIELDS: readonly Field[] = [
     pointers: ['/training/gradient_accumulation_steps'],
   },
   {
+    key: 'outputs',
+    label: 'Model outputs',
+    kind: 'choice',
+    choices: choices(['dropped', 'Dropped'], ['kept', 'Kept']),
+    pointers: ['/training/keep_outputs'],
+  },
+  {
     key: 'clip',
     label: 'Gradient clipping',
     kind: 'choice',
@@ -378,6 +420,7 @@ export const START: Readonly<Setup> = {
   images: '1',
   checkpointing: 'non-reentrant',
   ckptevery: '1',
+  ckptplan: '',
   saved: 'gpu',
   liger: 'off',
   adapters: 'none',
@@ -387,12 +430,14 @@ export const START: Readonly<Setup> = {
   adapterdtype: 'fp32',
   quantization: 'none',
   parallel: 'zero2',
+  runfile: '',
   ddpviews: 'copied',
   ddpgraph: 'all',
   ddpcap: '25',
   fsdpmp: 'off',
   fsdpreshard: 'on',
   fsdpparams: 'original',
+  fsdpprefetch: 'pre',
   fsdpoffload: 'off',
   zerooffload: 'off',
   precision: 'bf16',
@@ -400,6 +445,7 @@ export const START: Readonly<Setup> = {
   impl: 'fused',
   attention: 'sdpa',
   accumulate: '1',
+  outputs: 'dropped',
   clip: 'off',
   framework: 'transformers',
   torch: '2.15',
@@ -448,9 +494,21 @@ export function unreadable(setup: Setup, model: Traits): { field: Field; message
   return null;
 }
 
-/** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
+const PREFETCH: Readonly<Record<string, object>> = {
+  post: { backward_prefetch: 'BACKWARD_POST' },
+  none: { backward_prefetch: 'NO_PREFETCH' },
+  both: { forward_prefetch: true },
+};
+
 /** The two versions name the same choice otherwise. */
-function fsdpOptions({ parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpoffload }: Setup): Record<string, unknown> {
+function fsdpOptions({
+  parallel,
+  fsdpmp,
+  fsdpreshard,
+  fsdpparams,
+  fsdpprefetch,
+  fsdpoffload,
+}: Setup): Record<string, unknown> {
   const first = parallel === 'fsdp1';
   return {
     mp: fsdpmp === 'on',
@@ -459,11 +517,13 @@ function fsdpOptions({ parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpoffload }:
       ? {
           sharding: fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
           use_orig_params: fsdpparams === 'original',
+          ...(fsdpprefetch === 'pre' ? {} : PREFETCH[fsdpprefetch]),
         }
       : { reshard_after_forward: fsdpreshard === 'on' }),
   };
 }
 
+/** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
 function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unknown> {
   return {
     ...(ddpviews.endsWith('views') ? { gradient_as_bucket_view: true } : {}),
@@ -475,9 +535,10 @@ function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unkno
 }
 
 /** transformers’ own word where it says all. */
-function checkpointing({ checkpointing: mode, ckptevery, saved }: Setup): unknown {
+function checkpointing({ checkpointing: mode, ckptevery, ckptplan, saved }: Setup): unknown {
+  const segments = unpackPlan(ckptplan);
   const options = {
-    ...(ckptevery === '1' ? {} : { every: number(ckptevery) }),
+    ...(Object.keys(segments).length > 0 ? { segments } : ckptevery === '1' ? {} : { every: number(ckptevery) }),
     ...(saved === 'checkpoints' ? { offload: true } : {}),
   };
   return mode === 'none' || Object.keys(options).length === 0 ? mode : { mode, ...options };
@@ -528,12 +589,27 @@ function adapters(setup: Setup, model: Traits): object {
 function quantization(setup: Setup, model: Model): object {
   return {
     load_in_4bit: true,
-    bnb_4bit_quant_type: 'nf4',
+    bnb_4bit_quant_type: setup.quantization.slice(0, 3),
     ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
     bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
     ...(model.images && setup.stage !== 'full'
       ? { llm_int8_skip_modules: ['lm_head', 'model.multi_modal_projector'] }
       : {}),
+  };
+}
+
+function runOptions({ kind, config }: RunFile): object {
+  return kind === 'ds_config' ? { strategy: 'deepspeed', ds_config: config } : { accelerate_config: config };
+}
+
+function strategyOptions(setup: Setup): object {
+  const { parallel } = setup;
+  const stage = /^zero(\d)$/.exec(parallel)?.[1];
+  return {
+    strategy: stage === undefined ? parallel : 'deepspeed',
+    ...(stage === undefined ? {} : zeroOptions(setup, Number(stage))),
+    ...(parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
+    ...(parallel === 'fsdp1' || parallel === 'fsdp2' ? { fsdp: fsdpOptions(setup) } : {}),
   };
 }
 
@@ -558,7 +634,8 @@ function zeroOptions(setup: Setup, stage: number): object {
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
-  const zero = /^zero(\d)$/.exec(setup.parallel);
+  const run = setup.runfile === '' ? null : unpackRun(setup.runfile);
+  const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
   const job = {
     version: 1,
     model: model.job,
@@ -579,27 +656,22 @@ export function toJob(setup: Setup, model: Model): Job {
       },
       attention: setup.attention,
       activation_checkpointing: checkpointing(setup),
-      ...(setup.saved === 'pinned' ? { save_on_cpu: 'pinned' } : {}),
+      ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: LIGER[setup.liger] }),
       ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),
+      ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),
       ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
     },
-    parallel: {
-      strategy: zero ? 'deepspeed' : setup.parallel,
-      ...(zero ? zeroOptions(setup, Number(zero[1])) : {}),
-      ...(setup.parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
-      ...(setup.parallel === 'fsdp1' || setup.parallel === 'fsdp2' ? { fsdp: fsdpOptions(setup) } : {}),
-      data: number(setup.gpus),
-    },
+    parallel: { ...(run ? runOptions(run) : strategyOptions(setup)), data: number(setup.gpus) },
     gpu: { name: setup.gpu },
     runtime: {
       framework: setup.framework,
       torch: setup.torch,
       // The original code brings its own; DeepSpeed's version means something only where it runs.
       ...(setup.framework === 'transformers' ? { transformers: setup.transformers } : {}),
-      ...(zero ? { deepspeed: setup.deepspeed } : {}),
+      ...(deepspeed ? { deepspeed: setup.deepspeed } : {}),
       expandable_segments: setup.segments === 'on',
     },
   };

@@ -4,6 +4,7 @@
 // It stands in the fragment, which a browser never sends. Old links keep opening: a new version adds a reader here and
 // samples to tests/permalinks, and the readers of the old ones stay.
 import { FIELDS, START, type Field, type FieldKey, type Setup } from './fields';
+import { unpackRun } from './runfile';
 
 export const VERSION = 'v1';
 const PREFIX = `#${VERSION}?`;
@@ -88,6 +89,7 @@ function apply(setup: Setup, part: string, known: Known): string | null {
 }
 
 function accepts(target: Field, value: string, known: Known): boolean {
+  if (target.key === 'runfile' && value !== '' && unpackRun(value) === null) return false;
   if (target.kind === 'config') return value.length <= LONGEST_CONFIG && /^[\w-]*$/.test(value);
   const allowed = target.choices?.map((choice) => choice.value) ?? known[target.key];
   // A number that is wrong stays in its field, where the core says what is wrong with it.

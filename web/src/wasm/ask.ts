@@ -35,7 +35,7 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   if (illegible) return { key: illegible.field.key, message: illegible.message };
   const job = toJob(setup, model);
   const answer = core.estimate(job);
-  if (!answer.ok) return trouble(answer.error);
+  if (!answer.ok) return trouble(answer.error, setup);
   const { report, milliseconds } = answer;
   return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
 }
@@ -44,10 +44,10 @@ export function isTrouble(answer: Result | Trouble): answer is Trouble {
   return 'message' in answer;
 }
 
-function trouble(error: JobError): Trouble {
-  const owner = fieldAt(error.pointer);
-  const key = owner?.key ?? null;
+function trouble(error: JobError, { runfile }: Setup): Trouble {
+  const own = runfile !== '' && /^.parallel(?!.data)/.test(error.pointer);
+  const key = own ? 'runfile' : (fieldAt(error.pointer)?.key ?? null);
   // A config has too many places for "model" to be where to look.
-  const where = key === null || key === 'model' ? ` (${error.pointer})` : '';
+  const where = key === null || key === 'model' || own ? ` (${error.pointer})` : '';
   return { key, message: error.message + where };
 }

@@ -29,6 +29,7 @@ export function report(overrides: Partial<Report>): Report {
     timeline: { columns: [], ops: [], modules: [], rows: [] },
     largest: [],
     model: { parameters: 0, trainable: 0 },
+    ranks: [],
     assumptions: [],
     unmodelled: [],
     notes: [],

@@ -48,6 +48,15 @@ export interface OutOfMemory extends Moment {
   reserved: number;
 }
 
+/** One rank's run; `reported` is the one whose figures the report holds. */
+export interface RankRow {
+  rank: number;
+  allocated: number;
+  reserved: number;
+  fits: boolean;
+  reported: boolean;
+}
+
 export interface Report {
   verdict: Verdict;
   fits: boolean;
@@ -64,6 +73,8 @@ export interface Report {
   timeline: { columns: string[]; ops: string[]; modules: string[]; rows: number[][] };
   largest: LargeTensor[];
   model: { parameters: number; trainable: number };
+  /** Where ranks differ and all were asked for. */
+  ranks: RankRow[];
   assumptions: string[];
   unmodelled: string[];
   /** What surprises people about this result. */

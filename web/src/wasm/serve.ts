@@ -2,7 +2,7 @@
 import type { Oometer } from 'oometer-core/oometer.mjs';
 
 export interface Question {
-  ask: 'advise' | 'summary';
+  ask: 'advise' | 'checkpoints' | 'estimate' | 'summary';
   job: object;
   /** Members that replace the job's own, for one answer each. */
   variants: readonly object[];

@@ -1,0 +1,86 @@
+import { describe, expect, it } from 'vitest';
+import { fieldAt, START, toJob } from './fields';
+import { read, write } from './permalink';
+import { packRun, readRun, readYaml, unpackRun, withRun } from './runfile';
+import type { Model } from './model';
+
+const llama: Model = {
+  id: 'llama-2-7b',
+  title: 'Llama 2 7B',
+  description: '',
+  sequence_length: 4096,
+  job: { preset: 'llama-2-7b' },
+  text: true,
+  images: false,
+};
+
+const YAML = `compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: FSDP
+downcast_bf16: 'no'
+fsdp_config:
+  fsdp_offload_params: false
+  fsdp_version: 2
+machine_rank: 0
+mixed_precision: bf16
+num_processes: 4
+tpu_env: []
+main_process_ip: null # nobody's
+`;
+
+const accelerate = {
+  compute_environment: 'LOCAL_MACHINE',
+  debug: false,
+  distributed_type: 'FSDP',
+  downcast_bf16: 'no',
+  fsdp_config: { fsdp_offload_params: false, fsdp_version: 2 },
+  machine_rank: 0,
+  mixed_precision: 'bf16',
+  num_processes: 4,
+  tpu_env: [],
+  main_process_ip: null,
+};
+
+describe('a file of one’s own', () => {
+  it('is read from what accelerate config writes', () => {
+    expect(readYaml(YAML)).toEqual(accelerate);
+    expect(readYaml('---\na:\n  b:\n    c: 1.5\n  d: "x y"\ne: ~\n')).toEqual({
+      a: { b: { c: 1.5 }, d: 'x y' },
+      e: null,
+    });
+    expect(readRun(YAML)).toEqual({ kind: 'accelerate_config', config: accelerate });
+    expect(readRun(JSON.stringify(accelerate))?.kind).toBe('accelerate_config');
+    expect(readRun('{"zero_optimization": {"stage": 2}}')?.kind).toBe('ds_config');
+    expect(readRun('{"model_type": "llama"}')).toBeNull();
+    expect(readRun('{')).toBeNull();
+  });
+  it.each([
+    ['distributed_type: FSDP\n- a list\n', 'Line 2'],
+    ['distributed_type: FSDP\n   odd: 1\n', 'Line 2'],
+    ['distributed_type: FSDP\nfsdp_config:\n    a: 1\n  b: 2\n', 'Line 4'],
+  ])('says which line it cannot read', (text, words) => {
+    expect(() => readRun(text)).toThrow(words);
+  });
+  it('travels in a link', () => {
+    const file = { kind: 'ds_config', config: { zero_optimization: { stage: 2 }, note: 'Größe ✓' } } as const;
+    expect(unpackRun(packRun(file))).toEqual(file);
+    const setup = withRun(START, file);
+    expect(read(write(setup)).setup).toEqual(setup);
+    expect(read('#v1?runfile=abc').problems).toHaveLength(1);
+    expect(read('#v1?runfile=abc').setup.runfile).toBe('');
+  });
+  it('says what is run, and what of the other settings it fixes', () => {
+    const setup = withRun(START, { kind: 'accelerate_config', config: accelerate });
+    expect(setup).toMatchObject({ gpus: '4', precision: 'amp-bf16' });
+    expect(toJob(setup, llama)).toMatchObject({
+      parallel: { accelerate_config: accelerate, data: 4 },
+      training: { precision: 'amp-bf16' },
+    });
+    expect(toJob(setup, llama).parallel).not.toHaveProperty('strategy');
+    const config = { zero_optimization: { stage: 3 }, fp16: { enabled: true }, train_micro_batch_size_per_gpu: 2 };
+    const zero = withRun(START, { kind: 'ds_config', config });
+    expect(zero).toMatchObject({ precision: 'fp16', mbs: '2' });
+    expect(toJob(zero, llama).parallel).toEqual({ strategy: 'deepspeed', ds_config: config, data: 8 });
+    expect(fieldAt('/parallel/accelerate_config/num_processes')?.key).toBe('runfile');
+  });
+});

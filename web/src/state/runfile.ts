@@ -1,0 +1,110 @@
+// One's own DeepSpeed or accelerate configuration: pasted or dropped, and carried by links as text.
+import type { Setup } from './fields';
+
+export interface RunFile {
+  /** What it is called in a job. */
+  kind: 'ds_config' | 'accelerate_config';
+  config: Readonly<Record<string, unknown>>;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function known(config: unknown): RunFile | null {
+  if (!isObject(config)) return null;
+  if ('zero_optimization' in config) return { kind: 'ds_config', config };
+  if ('distributed_type' in config) return { kind: 'accelerate_config', config };
+  return null;
+}
+
+function scalar(text: string): unknown {
+  const quoted = /^'(.*)'$/.exec(text)?.[1] ?? /^"([^\\]*)"$/.exec(text)?.[1];
+  if (quoted !== undefined) return quoted.replaceAll("''", "'");
+  if (text === '[]') return [];
+  if (text === '{}') return {};
+  if (/^(null|~|)$/i.test(text)) return null;
+  if (/^(true|false)$/i.test(text)) return text.toLowerCase() === 'true';
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : text;
+}
+
+/** YAML as `accelerate config` writes it: keys with a word or a number, or with keys below them. Throws a sentence. */
+export function readYaml(text: string): Record<string, unknown> {
+  const root: Record<string, unknown> = {};
+  const stack: [indent: number, object: Record<string, unknown>][] = [[-1, root]];
+  let open: string | null = null;
+  text.split('\n').forEach((line, index) => {
+    if (/^\s*(#|---|$)/.test(line)) return;
+    const found = /^( *)([\w-]+):(?: +(.*?))?\s*(?:\s#.*)?$/.exec(line);
+    if (!found) throw new Error(`Line ${index + 1} is not as accelerate config writes it: “key: value” belongs there.`);
+    const [, spaces = '', key = '', value = ''] = found;
+    const [indent, last] = stack[stack.length - 1] ?? [-1, root];
+    if (open !== null && spaces.length > indent) {
+      const below: Record<string, unknown> = {};
+      last[open] = below;
+      stack.push([spaces.length, below]);
+    }
+    while ((stack[stack.length - 1]?.[0] ?? -1) > spaces.length) stack.pop();
+    if (stack.length === 1) stack.push([0, root]);
+    const [depth, object] = stack[stack.length - 1] ?? [0, root];
+    if (depth !== spaces.length) throw new Error(`Line ${index + 1} begins at another place than those above it.`);
+    object[key] = scalar(value);
+    open = value === '' ? key : null;
+  });
+  return root;
+}
+
+/** What a pasted text or a dropped file holds; null where it is something else. Throws a sentence. */
+export function readRun(text: string): RunFile | null {
+  if (/^(compute_environment|distributed_type):/m.test(text)) return known(readYaml(text));
+  try {
+    return known(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
+
+/** A value as text for a link: its JSON in base64url, which `toJob` can read at once. */
+export function toText(value: unknown): string {
+  const ascii = JSON.stringify(value).replace(
+    /[\u0080-\uffff]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+  return btoa(ascii).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+}
+
+/** Null for what `toText` did not write. */
+export function fromText(packed: string): unknown {
+  try {
+    return JSON.parse(atob(packed.replaceAll('-', '+').replaceAll('_', '/')));
+  } catch {
+    return null;
+  }
+}
+
+export const packRun = ({ config }: RunFile): string => toText(config);
+export const unpackRun = (packed: string): RunFile | null => (packed === '' ? null : known(fromText(packed)));
+
+/** The settings with the file in them, and what it says of others: there must be no two answers to one question. */
+export function withRun(setup: Setup, file: RunFile): Setup {
+  const next = { ...setup, runfile: packRun(file) };
+  const { config } = file;
+  const at = (...path: string[]): unknown =>
+    path.reduce<unknown>((value, key) => (isObject(value) ? value[key] : undefined), config);
+  const number = (key: 'gpus' | 'mbs' | 'accumulate', value: unknown): void => {
+    if (typeof value === 'number') next[key] = String(value);
+  };
+  if (file.kind === 'ds_config') {
+    for (const precision of ['bf16', 'fp16']) if (at(precision, 'enabled') === true) next.precision = precision;
+    number('mbs', config.train_micro_batch_size_per_gpu);
+    number('accumulate', config.gradient_accumulation_steps);
+    return next;
+  }
+  next.gpus = '1';
+  number('gpus', config.num_processes);
+  const precision = config.mixed_precision;
+  if (precision === 'bf16' || precision === 'fp16')
+    next.precision = config.distributed_type === 'DEEPSPEED' ? precision : `amp-${precision}`;
+  number('accumulate', at('deepspeed_config', 'gradient_accumulation_steps'));
+  return next;
+}
