@@ -245,11 +245,12 @@ def child(given: argparse.Namespace) -> None:
 def measured(backend: str, given: argparse.Namespace) -> dict[str, Any]:
     """One backend in a process of its own, with its own allocator."""
     environment = dict(os.environ)
+    document = json.loads(given.job.read_text())
     if backend != "gpu" and given.ghost:
-        environment |= step.ghost_environment(given.ghost, capability_of(json.loads(given.job.read_text())))
+        environment |= step.ghost_environment(given.ghost, capability_of(document))
         environment |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
     environment["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
-    if json.loads(given.job.read_text()).get("runtime", {}).get("expandable_segments"):
+    if document.get("job", document).get("runtime", {}).get("expandable_segments"):
         environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     command = [sys.executable, __file__, str(given.job), "--backend", backend]
     command += ["--snapshot", given.snapshot] if given.snapshot and backend == "gpu" else []

@@ -30,7 +30,7 @@ SHORTEST = 60  # seconds: starting Python, building a model and two steps take n
 
 
 def job(model: str, batch: int, length: int | None = None, **training: Any) -> Job:
-    training["optimizer"] |= {"param_groups": 1}  # as measure.py makes them
+    training["optimizer"] = training["optimizer"] | {"param_groups": 1}  # as measure.py makes them
     data = {"micro_batch_size": batch} | ({"sequence_length": length} if length else {})
     return {"version": 1, "model": {"preset": model}, "data": data, "training": training}
 

@@ -49,8 +49,8 @@ enum class Mode : std::uint8_t {
 };
 
 /// Reads one JSON object. Every accessor marks its key as read; `finish` deals with the others. A null counts as
-/// absent only for the accessors that say so. Texts that stand in the code are taken as pointers: hundreds of calls, and
-/// WebAssembly passes a string_view through memory.
+/// absent only for the accessors that say so. Texts that stand in the code are taken as pointers: hundreds of calls,
+/// and WebAssembly passes a string_view through memory.
 class ConfigReader {
  public:
   /// `object` outlives the reader; a null pointer reads as an object without keys.

@@ -39,6 +39,7 @@ struct DeepSpeedConfig {
   OffloadDevice offload_param = OffloadDevice::none;
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
 
+  bool offloads_optimizer() const { return offload_optimizer != OffloadDevice::none; }
   bool operator==(const DeepSpeedConfig&) const = default;
 };
 

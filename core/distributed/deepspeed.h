@@ -20,8 +20,11 @@ class DeepSpeedTrainer : public Trainer {
 
   void backward(const Tensor& loss, bool last_micro_step) override;
   bool divides_loss() const override { return false; }
+  std::int64_t host_bytes() const override { return host_bytes_; }
 
  protected:
+  bool offloads_optimizer() const { return config_.offloads_optimizer(); }
+
   /// Just before autograd runs, and after it.
   virtual void backward_prologue() {}
   virtual void backward_epilogue(bool last_micro_step) = 0;
@@ -35,7 +38,9 @@ class DeepSpeedTrainer : public Trainer {
   std::int64_t world_;
   DType dtype_;
   bool last_micro_step_ = true;
-  Tensor losses_, global_grad_norm_;  ///< the engine's
+  Tensor losses_, global_grad_norm_;     ///< the engine's
+  std::vector<Tensor> offloaded_norms_;  ///< norm_for_param_grads, with the optimizer in host memory
+  std::int64_t host_bytes_ = 0;
 };
 
 /// One element on the device.

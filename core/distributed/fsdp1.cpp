@@ -177,7 +177,7 @@ std::int64_t FullyShardedDataParallel::worst_rank() {
 }
 
 std::vector<std::int64_t> FullyShardedDataParallel::ranks_that_differ() const {
-  if (given_rank_ || !shards()) return {};
+  if (!shards()) return {};
   if (config_.use_orig_params) return ranks_to_try(world_, rank_);
   // Flat parameters are as large on every rank; the last one's are padded when they are made.
   for (const Unit& unit : units_)

@@ -45,8 +45,7 @@ FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& tra
     : Trainer(context, model, training),
       config_(parallel.fsdp),
       world_(parallel.world_size()),
-      rank_(parallel.rank.value_or(0)),  // no rank has more rows than the first
-      is_rank_given_(parallel.rank.has_value()) {}
+      rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
 
 FullyShard::~FullyShard() {
   if (context_.modules == this) context_.modules = nullptr;
@@ -106,7 +105,7 @@ void FullyShard::initialize() {
 
 /// A trained parameter's rows are dealt out in equal parts until they end: on the last rank, if not before.
 std::vector<std::int64_t> FullyShard::ranks_that_differ() const {
-  if (is_rank_given_ || world_ == 1) return {};
+  if (world_ == 1) return {};
   for (const Group& group : groups_)
     for (const Shard& shard : group.shards) {
       const Tensor& full = shard.full.tensor;

@@ -72,7 +72,6 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
 
   const FsdpConfig& config_;
   std::int64_t world_, rank_, host_bytes_ = 0;
-  bool is_rank_given_;
   std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;

@@ -72,7 +72,7 @@ void DeepSpeedZeroOptimizer::initialize() {
 }
 
 std::vector<std::int64_t> DeepSpeedZeroOptimizer::ranks_that_differ() const {
-  if (wanted_rank_ || world_ == 1) return {};
+  if (world_ == 1) return {};
   return ranks_to_try(world_, rank_);
 }
 

@@ -24,8 +24,6 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void step() override;
   std::optional<std::vector<Tensor*>> left_by_backward() override;
 
-  std::int64_t host_bytes() const override { return host_bytes_; }
-
   std::int64_t rank() const override { return rank_; }
   /// Each has other parameters' gradients in its partitions.
   std::vector<std::int64_t> ranks_that_differ() const override;
@@ -84,8 +82,6 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   std::uint8_t reduction_stream() const;
   Parameter& parameter(const Place& place) { return groups_[place.group].parameters[place.index]; }
 
-  bool offloads_optimizer() const { return config_.offload_optimizer != OffloadDevice::none; }
-
   bool partitions_gradients_;  ///< stage 2
   std::int64_t usable_bytes_, rank_ = 0;
   std::optional<std::int64_t> wanted_rank_;
@@ -101,10 +97,7 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   bool extra_large_ = false;    ///< it holds one gradient larger than itself
   Tensor grads_in_partition_;
 
-  // the optimizer in host memory
-  Tensor offload_buffer_;
-  TensorList offloaded_norms_;  ///< norm_for_param_grads
-  std::int64_t host_bytes_ = 0;
+  Tensor offload_buffer_;  ///< with the optimizer in host memory
 };
 
 }  // namespace oometer

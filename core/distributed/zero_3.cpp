@@ -19,7 +19,6 @@ DeepSpeedZeroOptimizerStage3::DeepSpeedZeroOptimizerStage3(Context& context, Mod
                                                            std::vector<ZeroParameter> parameters)
     : DeepSpeedTrainer(context, model, training, parallel),
       rank_(parallel.rank.value_or(0)),
-      is_rank_given_(parallel.rank.has_value()),
       parameters_(std::move(parameters)) {
   post_accumulate = context.behaviours.zero_post_accumulate_hooks;
 }
@@ -85,7 +84,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
 /// The last ranks' parts can be padding alone. It has no norm and no copy where the optimizer is in host memory, and is
 /// made where gradients are all-reduced; else all ranks do the same.
 std::vector<std::int64_t> DeepSpeedZeroOptimizerStage3::ranks_that_differ() const {
-  if (is_rank_given_ || (!offloads_optimizer() && config_.reduce_scatter)) return {};
+  if (!offloads_optimizer() && config_.reduce_scatter) return {};
   for (const Group& group : groups_)
     for (const Index index : group.parameters) {
       const ZeroParameter& parameter = coordinator_->parameters()[index];

@@ -28,7 +28,6 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void step() override;
   std::int64_t rank() const override { return rank_; }
   std::vector<std::int64_t> ranks_that_differ() const override;
-  std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:
   using Index = ParameterCoordinator::Index;
@@ -48,7 +47,6 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void defragment();
   void make_masters();
   void reduce_bucket();
-  bool offloads_optimizer() const { return config_.offload_optimizer != OffloadDevice::none; }
   std::int64_t partition_numel(Index index) { return coordinator_->parameters()[index].partition_numel; }
 
   void check_overflow();
@@ -60,16 +58,12 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void share(const Tensor& buffer, const Group& group, Role role);
 
   std::int64_t rank_;
-  bool is_rank_given_;
   DType trained_dtype_ = DType::bfloat16;  ///< of what trains: float32 where adapters are
   std::vector<ZeroParameter> parameters_;  ///< until there is a coordinator
   std::unique_ptr<ParameterCoordinator> coordinator_;
   std::vector<Group> groups_;
   Tensor inf_or_nan_tracker_, flat_;  ///< lp_param_buffer
   Tensor gradients_;                  ///< grad_partitions_flat_buffer
-
-  TensorList offloaded_norms_;  ///< norm_for_param_grads
-  std::int64_t host_bytes_ = 0;
 
   Tensor bucket_;  ///< the IPG bucket
   std::int64_t bucket_elements_ = 0;

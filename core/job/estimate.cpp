@@ -66,9 +66,8 @@ bool is_worse(const Played& a, const Played& b) {
   return x.reserved != y.reserved ? x.reserved > y.reserved : x.allocated > y.allocated;
 }
 
-/// Each rank that can differ is run; the report will be the worst one's. The job's rank is set for each, and let be
-/// again.
-std::vector<RankPeak> run_ranks(Job& job, const Behaviours& behaviours, const AllocatorOptions& allocator,
+/// Each rank that can differ is run; the report will be the worst one's.
+std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, const AllocatorOptions& allocator,
                                 std::int64_t limit, Simulation& simulation, Played& played) {
   std::vector<RankPeak> peaks;
   const std::vector<std::int64_t> ranks = simulation.ranks_that_differ;
@@ -77,14 +76,14 @@ std::vector<RankPeak> run_ranks(Job& job, const Behaviours& behaviours, const Al
     return RankPeak{s.rank, p.unlimited.peak, s.host_bytes, p.fits()};
   };
   const RankPeak known = peak_of(simulation, played);
+  Job of_rank = job;
   for (const std::int64_t rank : ranks) {
     if (rank == known.rank) {
       peaks.push_back(known);
       continue;
     }
-    job.parallel.rank = rank;
-    Simulation other = simulate(job, behaviours);
-    job.parallel.rank.reset();
+    of_rank.parallel.rank = rank;
+    Simulation other = simulate(of_rank, behaviours);
     Played its = play(other.log, allocator, limit);
     peaks.push_back(peak_of(other, its));
     if (!is_worse(its, played)) continue;
@@ -94,7 +93,9 @@ std::vector<RankPeak> run_ranks(Job& job, const Behaviours& behaviours, const Al
   return peaks;
 }
 
-Result<Estimate> run(Job& job, const ReportOptions& options) {
+}  // namespace
+
+Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   const Behaviours behaviours = resolve_behaviours(job.runtime);
   Estimate result;
   result.simulation = simulate(job, behaviours);
@@ -121,13 +122,6 @@ Result<Estimate> run(Job& job, const ReportOptions& options) {
   return result;
 }
 
-}  // namespace
-
-Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
-  Job own = job;
-  return run(own, options);
-}
-
 std::string error_json(const Error& error) {
   JsonWriter json;
   json.begin_object();
@@ -142,9 +136,9 @@ std::string error_json(const Error& error) {
 }
 
 Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
-  Result<Job> job = parse_job(text);
+  const Result<Job> job = parse_job(text);
   if (!job) return job.error();
-  return run(*job, options);
+  return estimate(*job, options);
 }
 
 std::string estimate_json(std::string_view text, const EstimateOptions& options) {

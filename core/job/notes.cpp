@@ -57,7 +57,7 @@ std::int64_t largest_layer(const Log& log, const Report& report) {
 std::string estimate_of_states(const Job& job, const Log& log, const Report& report, const ReportInput& input) {
   const DeepSpeedConfig& config = job.parallel.deepspeed;
   const std::int64_t gpus = job.parallel.world_size();
-  const bool offloads = config.offload_optimizer != OffloadDevice::none, third = config.zero_stage == 3;
+  const bool offloads = config.offloads_optimizer(), third = config.zero_stage == 3;
   const std::int64_t states = report.breakdown[Factor::parameters] + report.breakdown[Factor::gradients] +
                               report.breakdown[Factor::optimizer_states];
   std::string text = std::string("DeepSpeed's own estimate_zero") + (third ? "3" : "2") +
@@ -95,7 +95,7 @@ std::string paged_states(std::int64_t host_bytes) {
 
 std::int64_t deepspeed_estimate(const DeepSpeedConfig& config, std::int64_t parameters, std::int64_t largest_layer,
                                 std::int64_t gpus) {
-  const bool offloads = config.offload_optimizer != OffloadDevice::none;
+  const bool offloads = config.offloads_optimizer();
   if (config.zero_stage < 3) return 2 * parameters + (offloads ? 0 : 18 * parameters / gpus);
   if (!offloads) return 4 * largest_layer + 18 * parameters / gpus;
   return 4 * largest_layer + (config.offload_param != OffloadDevice::none ? 0 : 2 * parameters / gpus);

@@ -66,7 +66,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
     simulation.refusal = trainer->refusal();
     simulation.rank = trainer->rank();
-    simulation.ranks_that_differ = trainer->ranks_that_differ();
+    if (!job.parallel.rank) simulation.ranks_that_differ = trainer->ranks_that_differ();
     context.finish();
   }
   if (context.repetition_failed) return simulate(job, behaviours, false);

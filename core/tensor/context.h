@@ -239,7 +239,7 @@ Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
 class ModuleCall {
  public:
   ModuleCall(Context& context, ModuleId module)
-      : listener_(module != 0 && context.modules && context.modules->hears(module) ? context.modules : nullptr),
+      : listener_(module != kModel && context.modules && context.modules->hears(module) ? context.modules : nullptr),
         module_(module),
         scope_(context, module == kNever ? context.module : module) {
     if (listener_) listener_->before_forward(module_);

@@ -1,4 +1,5 @@
 // What the page knows of a model, and one's own models: a Hugging Face config.json, pasted or dropped.
+import { isObject } from './json';
 
 /** What the form needs to know of a model to show the fields that mean something for it. */
 export interface Traits {
@@ -34,10 +35,6 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     text: 'vocab_size' in config || 'text_config' in config,
     images: 'image_token_index' in config || 'image_token_id' in config,
   };
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** The model of a pasted text or a dropped file; throws a sentence for the person who gave it. */

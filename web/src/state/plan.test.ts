@@ -1,18 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { FIELDS, applies, fieldAt, START, toJob } from './fields';
-import type { Model } from './model';
+import { llama } from './model.fixture';
 import { read, write } from './permalink';
 import { planOf, unpackPlan, withPlan } from './plan';
 
-const llama: Model = {
-  id: 'llama-2-7b',
-  title: 'Llama 2 7B',
-  description: '',
-  sequence_length: 4096,
-  job: { preset: 'llama-2-7b' },
-  text: true,
-  images: false,
-};
 const change = { training: { activation_checkpointing: { mode: 'non-reentrant', segments: { layers: [[0, 2], 5] } } } };
 const mode = (setup: typeof START): unknown => toJob(setup, llama).training?.activation_checkpointing;
 

@@ -1,13 +1,13 @@
 // Chosen blocks and regions to checkpoint, of each stack: as transformers' code of one's own would.
 import type { Setup } from './fields';
-import { fromText, toText } from './runfile';
+import { fromText, isObject, toText } from './json';
 
 /** By a stack's path: blocks, and regions [begin, end) that run again together. */
 export type Segments = Readonly<Record<string, readonly (number | readonly number[])[]>>;
 
 export function unpackPlan(packed: string): Segments {
   const plan = packed === '' ? null : fromText(packed);
-  return typeof plan === 'object' && plan !== null && !Array.isArray(plan) ? (plan as Segments) : {};
+  return isObject(plan) ? (plan as Segments) : {};
 }
 
 /** The segments of a change that the core proposes. */

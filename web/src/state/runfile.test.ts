@@ -2,17 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { fieldAt, START, toJob } from './fields';
 import { read, write } from './permalink';
 import { packRun, readRun, readYaml, unpackRun, withRun } from './runfile';
-import type { Model } from './model';
-
-const llama: Model = {
-  id: 'llama-2-7b',
-  title: 'Llama 2 7B',
-  description: '',
-  sequence_length: 4096,
-  job: { preset: 'llama-2-7b' },
-  text: true,
-  images: false,
-};
+import { llama } from './model.fixture';
 
 const YAML = `compute_environment: LOCAL_MACHINE
 debug: false

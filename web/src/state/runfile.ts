@@ -1,14 +1,11 @@
 // One's own DeepSpeed or accelerate configuration: pasted or dropped, and carried by links as text.
 import type { Setup } from './fields';
+import { fromText, isObject, toText } from './json';
 
 export interface RunFile {
   /** What it is called in a job. */
   kind: 'ds_config' | 'accelerate_config';
   config: Readonly<Record<string, unknown>>;
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function known(config: unknown): RunFile | null {
@@ -59,24 +56,6 @@ export function readRun(text: string): RunFile | null {
   if (/^(compute_environment|distributed_type):/m.test(text)) return known(readYaml(text));
   try {
     return known(JSON.parse(text));
-  } catch {
-    return null;
-  }
-}
-
-/** A value as text for a link: its JSON in base64url, which `toJob` can read at once. */
-export function toText(value: unknown): string {
-  const ascii = JSON.stringify(value).replace(
-    /[\u0080-\uffff]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
-  return btoa(ascii).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
-}
-
-/** Null for what `toText` did not write. */
-export function fromText(packed: string): unknown {
-  try {
-    return JSON.parse(atob(packed.replaceAll('-', '+').replaceAll('_', '/')));
   } catch {
     return null;
   }
