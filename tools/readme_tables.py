@@ -149,7 +149,7 @@ def measured(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
     for row in measurements([]):
         report = oometer(row["job"])
-        if report is None:
+        if report is None or "device" not in row["measured"] or "peers" not in row:  # docs/accuracy.md has the others
             continue
         kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
         found = errors.setdefault(f"{kind} on a {row['job']['gpu']['name'].upper()} ({row['source']})", {})

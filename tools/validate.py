@@ -3,7 +3,8 @@
     validate.py [--oometer FILE] [MEASUREMENTS.jsonl ...]     default: all of tests/measured/
 
 Needs nothing but Python. For each source: the errors, and beside them those of the source's own predictor for the same
-runs. tests/measured/README.md says what a line holds.
+runs. tests/measured/README.md says what a line holds. Where the table of published figures lies beside the checkout
+(../shared/measured.csv), its rows are read there; tests/measured/published.jsonl has those that the project keeps.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import published
 
 HERE = Path(__file__).resolve().parent.parent
 MEASURED = HERE / "tests" / "measured"
@@ -31,7 +36,19 @@ def predict(oometer: Path, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def measurements(files: list[Path]) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in files or sorted(MEASURED.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    rows: list[dict[str, Any]] = []
+    for file in files or sorted(MEASURED.glob("*.jsonl")):
+        if file == published.OUT and published.TABLE.exists():
+            rows.extend(published.rows(published.TABLE))
+        else:
+            rows.extend(json.loads(line) for line in file.read_text().splitlines())
+    return rows
+
+
+def answers(oometer: Path, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The report of each row, in order."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda row: predict(oometer, row["job"]), rows))
 
 
 def errors_of(row: dict[str, Any], report: dict[str, Any]) -> dict[str, float]:
@@ -56,17 +73,21 @@ def summary(errors: list[float]) -> str:
 def validate(oometer: Path, files: list[Path]) -> None:
     rows = measurements(files)
     errors: dict[str, dict[str, list[float]]] = {}
-    refused, outliers, false_fits, false_alarms, inside = [], [], 0, 0, []
-    for row in rows:
-        report = predict(oometer, row["job"])
+    refused: dict[str, list[str]] = {}
+    outliers: dict[str, list[str]] = {}  # by explanation
+    told = false_fits = false_alarms = 0
+    inside = []
+    for row, report in zip(rows, answers(oometer, rows), strict=True):
         if "error" in report:
-            refused.append(f"{row['name']}: {report['error'][:160]}")
+            refused.setdefault(f"{row['source']}: {report['error'][:160]}", []).append(row["name"])
             continue
+        told += 1
         of_source = errors.setdefault(row["source"], {})
         for what, error in errors_of(row, report).items():
             of_source.setdefault(WHAT[what], []).append(error)
             if abs(error) >= NAMED_FROM:
-                outliers.append(f"{row['name']}: {WHAT[what]} {error:+.1%}. {row.get('why', 'Unexplained.')}")
+                why = f"{row['source']}, {WHAT[what]}. {row.get('why', 'Unexplained.')}"
+                outliers.setdefault(why, []).append(f"{row['name']} {error:+.1%}")
         for peer, error in peer_errors_of(row).items():
             of_source.setdefault(f"{peer}, whole device", []).append(error)
         if "device" in row["measured"]:
@@ -78,12 +99,14 @@ def validate(oometer: Path, files: list[Path]) -> None:
     for source, parts in errors.items():
         for what, values in parts.items():
             print(f"{source + ': ' + what:42}{summary(values)}")
-    print(f"\nfalse “fits”: {false_fits}; false “does not fit”: {false_alarms}, of {len(rows) - len(refused)} runs")
+    print(f"\nfalse “fits”: {false_fits}; false “does not fit”: {false_alarms}, of {told} runs")
     if inside:
         print(f"whole device inside the interval: {sum(inside)} of {len(inside)}")
-    for title, lines in (("Off by a tenth or more", outliers), ("Refused", refused)):
-        if lines:
-            print(f"\n{title}:", *lines, sep="\n  ")
+    for title, groups in (("Off by a tenth or more", outliers), ("Refused", refused)):
+        if groups:
+            print(f"\n{title}:")
+            for reason, names in groups.items():
+                print(f"  {reason}\n    {', '.join(names)}")
 
 
 if __name__ == "__main__":
