@@ -51,7 +51,7 @@ std::optional<std::int64_t> largest_micro_batch(const json& document) {
 std::optional<std::int64_t> longest_sequence(const Job& job, const json& document) {
   const ModelTraits traits = model_traits(job.model.config);
   if (!traits.takes_text) return std::nullopt;
-  const std::int64_t images = job.data.images_per_sample * traits.tokens_per_image;
+  const std::int64_t images = job.data.images_per_sample * job.data.tokens_per_image;
   return last_that_fits(document, std::max<std::int64_t>(images, 1), std::visit(Positions{}, job.model.config),
                         [](std::int64_t n) { return at("data", "sequence_length", n); });
 }

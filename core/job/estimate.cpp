@@ -22,6 +22,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host_bytes;
   input.rank = simulation.rank;
+  input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   input.assumptions.emplace_back(

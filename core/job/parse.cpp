@@ -216,10 +216,11 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
   for (const char* key : {"tiles", "grid_thw", "target_length"}) {
     if (reader.has(key)) reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
   }
-  const std::int64_t image_tokens = data.images_per_sample * traits.tokens_per_image;
+  if (data.images_per_sample != 0) data.tokens_per_image = traits.tokens_per_image;
+  const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {
     const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
-                             " image(s) of " + std::to_string(traits.tokens_per_image) + " take";
+                             " image(s) of " + std::to_string(data.tokens_per_image) + " take";
     const std::string has = std::to_string(data.sequence_length);
     reader.fail(reader.has("sequence_length") ? "sequence_length" : "images_per_sample", "inconsistent",
                 "found a sequence of " + has + " tokens; it must hold the " + need);

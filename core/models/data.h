@@ -11,6 +11,8 @@ struct DataConfig {
   std::int64_t images_per_sample = 0;  ///< 0: the model takes no images, or the samples are text only
   std::int64_t image_height = 0;       ///< pixels; 0: no images
   std::int64_t image_width = 0;
+  std::int64_t tokens_per_image =
+      0;  ///< of the language model's sequence; 0: no images, or they are not merged into it
 
   std::int64_t images() const { return micro_batch_size * images_per_sample; }
 

@@ -257,6 +257,14 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   json.member("parameters", input.parameters);
   json.member("trainable", input.trainable);
   json.end_object();
+  if (input.image.height != 0) {
+    json.key("image");
+    json.begin_object();
+    json.member("height", input.image.height);
+    json.member("width", input.image.width);
+    json.member("tokens", input.image.tokens);
+    json.end_object();
+  }
   json.member("host_bytes", input.host_bytes);
   json.key("ranks");
   json.begin_array();

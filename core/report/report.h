@@ -79,6 +79,13 @@ struct RankPeak {
   bool fits = true;
 };
 
+/// One image as the model sees it.
+struct ImageSize {
+  std::int64_t height = 0;  ///< pixels; 0: the job has no images
+  std::int64_t width = 0;
+  std::int64_t tokens = 0;  ///< of the language model's sequence; 0: images are not merged into it
+};
+
 /// What the log does not know.
 struct ReportInput {
   Gpu gpu;
@@ -90,6 +97,7 @@ struct ReportInput {
   std::int64_t host_bytes = 0;     ///< what this rank keeps in host memory instead: not in any other figure
   std::int64_t rank = 0;           ///< whose report this is
   std::vector<RankPeak> ranks;     ///< in their order, this one's too, if the job asked for all and they differ
+  ImageSize image;                 ///< each of them
   std::vector<std::string> notes;  ///< what surprises people about this result
   std::vector<std::string> assumptions;
   std::vector<std::string> unmodelled;

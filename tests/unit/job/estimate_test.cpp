@@ -148,6 +148,15 @@ TEST_CASE("where ranks are alike none has a row", "[job]") {
   check_ranks(reduced, 2);
 }
 
+TEST_CASE("a report tells what the model makes of an image", "[job]") {
+  const auto image = [](const char* preset) {
+    const json job = {{"version", 1}, {"model", {{"preset", preset}}}};
+    return json::parse(estimate_json(job.dump())).value("image", json());
+  };
+  CHECK(image("llava-1.5-7b") == json{{"height", 336}, {"width", 336}, {"tokens", 576}});
+  CHECK(image("llama-2-7b").is_null());
+}
+
 TEST_CASE("tensors are asked of a module that there is", "[job]") {
   CHECK(tensors_json(tiny_llama(), "model.layers.7").find(R"({"error":{"code":"invalid")") == 0);
   CHECK(tensors_json("{", "").find(R"({"error":{"code":"not-json")") == 0);

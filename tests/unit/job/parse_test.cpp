@@ -22,7 +22,7 @@ std::string job_of(const std::string& preset, const std::string& members = "") {
 TEST_CASE("A job that names only its model gets every default", "[job]") {
   const Job job = must_parse(job_of("llava-1.5-7b"));
   CHECK(job.model.name == "LLaVA-1.5 7B");
-  CHECK(job.data == DataConfig{1, 2048, 1, 336, 336});
+  CHECK(job.data == DataConfig{1, 2048, 1, 336, 336, 576});
   CHECK(job.training == TrainingConfig{});
   CHECK(job.training.optimizer.implementation == OptimizerImplementation::fused);
   CHECK(job.training.optimizer.param_groups == 2);

@@ -269,6 +269,7 @@ export class OometerApp extends LitElement {
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
             .effects=${this.explorer.effects}
             .total=${this.explorer.base?.report.peak.total ?? null}
+            .image=${this.result?.report.image ?? null}
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
             }}

@@ -1,7 +1,7 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { live } from 'lit/directives/live.js';
 import { ifDefined } from 'lit/directives/if-defined.js';
-import { gib } from '../format/bytes';
+import { gib, grouped } from '../format/bytes';
 import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
@@ -11,6 +11,7 @@ import type { Model } from '../state/model';
 import { unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue } from '../wasm/catalogue';
+import type { Report } from '../wasm/report';
 import { formStyles } from './form-styles';
 import { gpuItems, modelItems } from './items';
 import './picker';
@@ -79,6 +80,7 @@ export class OometerForm extends LitElement {
     errors: { attribute: false },
     effects: { attribute: false },
     total: { type: Number },
+    image: { attribute: false },
   };
   declare setup: Setup;
   declare model: Model | null;
@@ -87,6 +89,8 @@ export class OometerForm extends LitElement {
   declare effects: Effects;
   /** The peak that the effects are measured against; null while there is none. */
   declare total: number | null;
+  /** One image of the last answer; null where there is none. */
+  declare image: Report['image'] | null;
   /** On a phone the first view is the verdict and the few settings that matter most. */
   private readonly roomy = matchMedia('(min-width: 60rem)').matches;
 
@@ -98,6 +102,7 @@ export class OometerForm extends LitElement {
     this.errors = {};
     this.effects = new Map();
     this.total = null;
+    this.image = null;
   }
 
   static override styles = [shared, fields, segmentedStyles, formStyles];
@@ -314,7 +319,9 @@ export class OometerForm extends LitElement {
     const { half, double } = neighbours(this.setup[key]);
     return html`
       <div class="field count">
-        <div class="line">${this.label(field(key))} <span class="hint" id="${key}-hint">${hintOf(key)}</span></div>
+        <div class="line">
+          ${this.label(field(key))} <span class="hint" id="${key}-hint">${this.counted(key)}</span>
+        </div>
         <div class="stepper">${this.step(key, half)} ${this.input(key)} ${this.step(key, double)}</div>
         ${slider(this.setup[key], field(key).label, (value) => {
           this.set(key, value);
@@ -322,6 +329,13 @@ export class OometerForm extends LitElement {
         ${this.error(key)}
       </div>
     `;
+  }
+
+  /** How the model counts what is set, once an answer says so. */
+  private counted(key: FieldKey): string | undefined {
+    if (key !== 'images' || !this.image) return hintOf(key);
+    const { height, width, tokens } = this.image;
+    return `1 image of ${height} × ${width}${tokens > 0 ? ` = ${grouped.format(tokens)} tokens` : ''}`;
   }
 
   private step(key: FieldKey, value: string | null): TemplateResult {

@@ -8,7 +8,8 @@ export const GIB = 1024 ** 3;
 const NBSP = '\u00a0';
 const MINUS = '\u2212';
 
-const grouped = new Intl.NumberFormat('en-US');
+/** 1536 → "1,536". */
+export const grouped = new Intl.NumberFormat('en-US');
 
 /** 8589934592 → "8.0": for a table whose heading already says GiB. */
 export function gibNumber(bytes: number, digits = 1): string {

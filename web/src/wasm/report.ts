@@ -73,6 +73,8 @@ export interface Report {
   timeline: { columns: string[]; ops: string[]; modules: string[]; rows: number[][] };
   largest: LargeTensor[];
   model: { parameters: number; trainable: number };
+  /** One image as the model sees it, in pixels, and the tokens that it takes of the sequence (0: none); absent without. */
+  image?: { height: number; width: number; tokens: number };
   /** Where ranks differ and all were asked for. */
   ranks: RankRow[];
   assumptions: string[];
