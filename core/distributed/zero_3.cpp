@@ -32,6 +32,7 @@ DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() {
 void DeepSpeedZeroOptimizerStage3::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
+  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
     if (!context_.record(parameter.tensor)) continue;  // it has been cut
@@ -121,7 +122,6 @@ void DeepSpeedZeroOptimizerStage3::refuse_what_deepspeed_refuses() {
 
 /// _create_fp16_sub_groups
 void DeepSpeedZeroOptimizerStage3::make_groups() {
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
   for (const std::vector<Parameter>& parameters :
        parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
     groups_.emplace_back();

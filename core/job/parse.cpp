@@ -32,11 +32,10 @@ constexpr Name<Precision> kPrecisions[] = {{"fp32", Precision::fp32},
                                            {"amp-fp16", Precision::amp_fp16}};
 constexpr Name<OptimizerName> kOptimizers[] = {
     {"adamw", OptimizerName::adamw}, {"adam", OptimizerName::adam}, {"sgd", OptimizerName::sgd}};
-constexpr Name<OptimizerImplementation> kImplementations[] = {{"foreach", OptimizerImplementation::foreach_},
-                                                              {"fused", OptimizerImplementation::fused},
-                                                              {"for-loop", OptimizerImplementation::for_loop},
-                                                              {"bnb-8bit", OptimizerImplementation::bnb_8bit},
-                                                              {"bnb-32bit", OptimizerImplementation::bnb_32bit}};
+constexpr Name<OptimizerImplementation> kImplementations[] = {
+    {"foreach", OptimizerImplementation::foreach_},    {"fused", OptimizerImplementation::fused},
+    {"for-loop", OptimizerImplementation::for_loop},   {"bnb-8bit", OptimizerImplementation::bnb_8bit},
+    {"bnb-32bit", OptimizerImplementation::bnb_32bit}, {"deepspeed-fused", OptimizerImplementation::deepspeed_fused}};
 constexpr Name<AttentionKind> kAttentions[] = {
     {"eager", AttentionKind::eager},           {"sdpa", AttentionKind::sdpa},
     {"sdpa-flash", AttentionKind::sdpa_flash}, {"sdpa-efficient", AttentionKind::sdpa_efficient},
@@ -700,6 +699,32 @@ void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
   }
 }
 
+/// DeepSpeedEngine._configure_basic_optimizer (0.19.8, runtime/engine.py); transformers gives it all parameters in one
+/// group (deepspeed_optim_sched).
+OptimizerConfig read_ds_optimizer(ConfigReader reader) {
+  OptimizerConfig optimizer;
+  optimizer.param_groups = 1;
+  std::string type = reader.text("type", "");
+  for (char& c : type) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (type != "adam" && type != "adamw")
+    reader.fail_found("type", "not-modelled", "\"Adam\" or \"AdamW\" belongs here, or no optimizer at all");
+  ConfigReader params = reader.object("params");
+  params.refuse("max_grad_norm",
+                "DeepSpeed refuses it here: gradient_clipping, outside of the optimizer, is its place");
+  if (params.boolean("amsgrad", false)) params.fail_found("amsgrad", "not-modelled", "false belongs here");
+  const bool is_adamw = params.boolean("adam_w_mode", true) || type == "adamw";
+  optimizer.name = is_adamw ? OptimizerName::adamw : OptimizerName::adam;
+  const bool is_torch = params.boolean("torch_adam", false);
+  optimizer.implementation = !is_torch                         ? OptimizerImplementation::deepspeed_fused
+                             : params.boolean("foreach", true) ? OptimizerImplementation::foreach_
+                                                               : OptimizerImplementation::for_loop;
+  params.ignore({"lr", "betas", "eps", "weight_decay", "bias_correction", "foreach", "fp32_optimizer_states"});
+  params.finish();
+  reader.ignore({"legacy_fusion"});
+  reader.finish();
+  return optimizer;
+}
+
 /// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto".
 DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, const DataConfig& data,
                                std::int64_t replicas, std::int64_t hidden_size, const Runtime& runtime) {
@@ -711,7 +736,6 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   match_enabled(ds, "fp16", training.precision == Precision::fp16);
   config.gradient_clipping = ds.is_auto("gradient_clipping") ? training.max_grad_norm.value_or(0.0)
                                                              : ds.number("gradient_clipping", 0.0, 0.0, 1e12);
-  ds.refuse("optimizer", "DeepSpeed's own optimizers are not modelled yet: leave it out and set training.optimizer");
   for (const char* key : {"activation_checkpointing", "compression_training", "amp", "torch_autocast", "data_types",
                           "communication_data_type", "sparse_attention", "autotuning", "tensor_parallel",
                           "sequence_parallel_size", "zero_force_ds_cpu_optimizer", "compile"}) {
@@ -929,6 +953,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
 struct Parallel {
   ParallelConfig config;
   std::string ds_config_json;
+  std::optional<OptimizerConfig> optimizer;  ///< the ds_config's, which HF Trainer then takes
 };
 
 Parallel read_parallel(ConfigReader reader, const Job& job) {
@@ -987,6 +1012,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail_found("strategy", "not-modelled",
                       "bitsandbytes' optimizers on sharded parameters are known and not modelled yet: none or ddp "
                       "belongs here, or an implementation of torch's");
+  if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused && !deepspeed)
+    reader.fail("strategy", "inconsistent",
+                "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");
   if (deepspeed && reader.ok()) {
     const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
     const Precision precision = job.training.precision;
@@ -999,8 +1027,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";
-      config.deepspeed =
-          read_ds_config(reader.object("ds_config"), job.training, job.data, config.data, hidden_size, job.runtime);
+      ConfigReader ds = reader.object("ds_config");
+      if (ds.has("optimizer")) parallel.optimizer = read_ds_optimizer(ds.object("optimizer"));
+      config.deepspeed = read_ds_config(std::move(ds), job.training, job.data, config.data, hidden_size, job.runtime);
+      // DeepSpeedCPUAdam has nothing on the device, and neither has its stand-in.
+      if (parallel.optimizer && config.deepspeed.offloads_optimizer())
+        parallel.optimizer->implementation = OptimizerImplementation::fused;
       if (stage && reader.ok() && *stage != config.deepspeed.zero_stage) {
         reader.fail_found(
             "zero_stage", "inconsistent",
@@ -1110,12 +1142,16 @@ Result<Job> read_job(const json& document) {
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   job.parallel = parallel.config;
   job.ds_config_json = std::move(parallel.ds_config_json);
+  if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
   check_count(reader.object("gpu"), job.parallel);
   reader.finish();
   if (findings.error) return *findings.error;
 
   job.unmodelled = std::move(findings.unmodelled);
   job.assumptions = runtime_caveats(job.runtime);
+  if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused)
+    job.assumptions.emplace_back(
+        "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by code of one's own: transformers itself knows all blocks or every k-th");

@@ -20,9 +20,9 @@ enum class Precision : std::uint8_t { fp32, bf16, fp16, amp_bf16, amp_fp16 };
 
 enum class OptimizerName : std::uint8_t { adamw, adam, sgd };
 
-/// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; and bitsandbytes' optimizers, by the
-/// bits of their states.
-enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop, bnb_8bit, bnb_32bit };
+/// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
+/// of their states; and DeepSpeed's FusedAdam.
+enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop, bnb_8bit, bnb_32bit, deepspeed_fused };
 
 /// `sdpa` leaves the choice of kernel to PyTorch; the others force one.
 enum class AttentionKind : std::uint8_t { eager, sdpa, sdpa_flash, sdpa_efficient, sdpa_math, sdpa_cudnn };

@@ -19,6 +19,11 @@ Storage state_like(const Tensor& tensor, Op op) {
 
 }  // namespace
 
+Optimizer::Optimizer(Context& context, const OptimizerConfig& config) : context_(context), config_(config) {
+  if (config.implementation == OptimizerImplementation::deepspeed_fused)
+    overflow_buffer_ = context.allocate(Op::to_copy, 4, DType::int32, {1}, Role::optimizer_state);
+}
+
 void Optimizer::init_group(Group& group) {
   group.states.resize(group.parameters.size());
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
@@ -78,8 +83,10 @@ Storage Optimizer::bitsandbytes_buffer(const Parameter& parameter, DType dtype) 
 }
 
 void Optimizer::update(Group& group) {
-  if (config_.name == OptimizerName::sgd || config_.implementation == OptimizerImplementation::fused) return;
-  if (config_.is_bitsandbytes()) return;  // in place
+  if (config_.name == OptimizerName::sgd || config_.is_bitsandbytes()) return;  // in place
+  if (config_.implementation == OptimizerImplementation::fused ||
+      config_.implementation == OptimizerImplementation::deepspeed_fused)
+    return;
   if (config_.implementation == OptimizerImplementation::foreach_) {
     // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
     TensorList roots;  // a dtype's are bound until the next one's are there

@@ -7,13 +7,13 @@
 #include "train/config.h"
 
 /// torch.optim, by what it allocates (PyTorch 2.15: torch/optim/adam.py, adamw.py, sgd.py), and bitsandbytes' Adam and
-/// AdamW (0.50.2: optim/optimizer.py, Optimizer2State).
+/// AdamW (0.50.2: optim/optimizer.py, Optimizer2State), and DeepSpeed's FusedAdam (0.19.8: ops/adam/fused_adam.py).
 namespace oometer {
 
 /// What one optimizer steps: a parameter (or a flat partition of many), with its gradient.
 class Optimizer {
  public:
-  Optimizer(Context& context, const OptimizerConfig& config) : context_(context), config_(config) {}
+  Optimizer(Context& context, const OptimizerConfig& config);
 
   void add_group(std::vector<Parameter> parameters) { groups_.push_back({std::move(parameters), {}}); }
   std::size_t group_count() const { return groups_.size(); }
@@ -47,6 +47,7 @@ class Optimizer {
   Context& context_;
   OptimizerConfig config_;
   std::vector<Group> groups_;
+  Storage overflow_buffer_;       ///< DeepSpeed: _dummy_overflow_buf
   Storage qmap_, unsigned_qmap_;  ///< bitsandbytes: what 8-bit states mean, shared by all
   std::int64_t paged_bytes_ = 0;
 };

@@ -95,6 +95,22 @@ TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
   CHECK(bare3.prefetch_bucket_size == 50'000'000);
   CHECK(bare3.param_persistence_threshold == 100'000);
   CHECK(bare3.overlap_comm);
+  // Its optimizer is the one that is taken, of all parameters in one group.
+  const auto optimizer = [&](const std::string& ds) {
+    return parse_job(R"({"model": {"preset": "llama-2-7b"}, "training": {"optimizer": {"name": "sgd"}},
+                         "parallel": {"strategy": "deepspeed", "ds_config": {"optimizer": )" +
+                     ds + R"(, "zero_optimization": {"stage": 2}}}})")
+        ->training.optimizer;
+  };
+  OptimizerConfig fused;
+  fused.implementation = OptimizerImplementation::deepspeed_fused;
+  fused.param_groups = 1;
+  CHECK(optimizer(R"({"type": "AdamW", "params": {"lr": "auto", "weight_decay": 0.1}})") == fused);
+  CHECK(optimizer(R"({"type": "Adam"})") == fused);
+  fused.name = OptimizerName::adam;
+  CHECK(optimizer(R"({"type": "Adam", "params": {"adam_w_mode": false}})") == fused);
+  fused.implementation = OptimizerImplementation::foreach_;
+  CHECK(optimizer(R"({"type": "Adam", "params": {"adam_w_mode": false, "torch_adam": true}})") == fused);
 }
 
 TEST_CASE("A GPU that the job describes gives its bytes to the allocator alone", "[job]") {
@@ -300,8 +316,13 @@ std::vector<Bad> bad_jobs() {
              "/parallel/ds_config/train_micro_batch_size_per_gpu"),
       member(ds(R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})"), "inconsistent",
              "/parallel/ds_config/fp16/enabled"),
-      member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW"}})"), "not-modelled",
-             "/parallel/ds_config/optimizer"),
+      member(ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb"}})"), "not-modelled",
+             "/parallel/ds_config/optimizer/type"),
+      member(
+          ds(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})"),
+          "not-modelled", "/parallel/ds_config/optimizer/params/max_grad_norm"),
+      member(R"("training": {"optimizer": {"implementation": "deepspeed-fused"}})", "inconsistent",
+             "/parallel/strategy"),
       member(ds(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"), "inconsistent",
              "/parallel/ds_config/zero_optimization/offload_param/device"),
       member(ds(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}})"), "not-modelled",
