@@ -300,14 +300,24 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
         stack.enter_context(step.attention_choice(spec))
         with peaks.phase(0, "init"):
             model = step.build_model(spec)
-            parameters = [p for p in model.parameters() if p.requires_grad]
-            optimizer = step.make_optimizer(spec, parameters, model)
+            optimizer = None
+            if "inference" not in spec:
+                optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
             batch = step.make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
         named = {t.data_ptr(): n for n, t in tensors if isinstance(t, torch.Tensor)}
+        del tensors
         if out:
             modules.watch(model)
-        for iteration in range(1, steps + 1):
+        if "inference" in spec:
+            model.eval()
+            for part in (model.config, getattr(model.config, "text_config", None)):
+                if part is not None:
+                    part.use_cache = True
+            gc.collect()
+            gc.disable()
+            step.generate(spec, model, batch, peaks.phase)
+        for iteration in range(1, steps + 1) if "inference" not in spec else ():
             gc.collect()
             gc.disable()
             step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name))

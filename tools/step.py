@@ -1,4 +1,4 @@
-"""One training step of a Hugging Face model, as an oometer job describes it: what the reference tools share.
+"""One training step of a Hugging Face model, or its generation, as an oometer job describes it: what the reference tools share.
 
 A *spec* is the flat form that the builders below read: the model's class and config, the input tensors, the training options.
 `spec_of(document)` makes one from a job, from a reference case that holds a job, or takes the "spec" of a case as it is.
@@ -149,10 +149,22 @@ def spec_of(document: dict[str, Any]) -> Spec:
     }
     if training.get("loss"):
         spec["loss"] = training["loss"]
+    if job.get("task") == "inference":
+        spec["inference"] = inference_of(job.get("inference", {}))
+        spec["inputs"].pop("labels", None)
+        spec["inputs"].pop("return_loss", None)
+        if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
+            spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if parallel.get("strategy", "none") != "none":
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
     return spec
+
+
+def inference_of(given: dict[str, Any]) -> dict[str, Any]:
+    out = {"new_tokens": 256, "turns": 1, "turn_tokens": 128, "logits": "last", "cache": {}} | given
+    out["cache"] = {"implementation": "dynamic"} | out["cache"]
+    return out
 
 
 def checkpointing_of(given: Any) -> dict[str, Any]:
@@ -523,6 +535,86 @@ def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], ph
         optimizer.step()
     with phase("zero_grad"):
         optimizer.zero_grad(set_to_none=True)
+
+
+def watch_generation(length_of: Callable[[], int], begin_decode: Callable[[], None]) -> None:
+    """generate() tells where its prefill ends, and stops at its length: the ghost's tokens are no numbers to stop at."""
+    from transformers.generation import utils
+
+    prefill = utils.GenerationMixin._prefill
+
+    def watched(self: Any, *given: Any, **keywords: Any) -> Any:
+        outputs = prefill(self, *given, **keywords)
+        begin_decode()
+        return outputs
+
+    def stop(_self: Any, unfinished: Any, _tokens: Any, length: int) -> bool:
+        bool(unfinished.max() == 0)
+        return length >= length_of()
+
+    utils.GenerationMixin._prefill = watched
+    utils.StopCheck.__call__ = stop
+
+
+def make_cache(model: Any, options: dict[str, Any], length: int) -> Any:
+    """A cache of one's own, as a conversation keeps it from one generate() to the next."""
+    import transformers
+
+    config, name = model.config.get_text_config(decoder=True), options["implementation"]
+    if name in ("static", "offloaded_static"):
+        return transformers.StaticCache(config=config, max_cache_len=length, offloading=name == "offloaded_static")
+    if name == "quantized":
+        rest = {k: v for k, v in options.items() if k not in ("implementation", "backend")}
+        return transformers.QuantizedCache(backend=options.get("backend", "quanto"), config=config, **rest)
+    return transformers.DynamicCache(config=config, offloading=name == "offloaded")
+
+
+def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int, str], contextlib.AbstractContextManager[Any]]) -> None:
+    """Turns of a conversation by greedy `generate`; the images come with the first, the cache is kept from turn to turn.
+
+    A later turn's prompt is all that was said so far and `turn_tokens` more, as a chat template makes it. A model that does not
+    generate runs forward once. Decoding is eager: no torch.compile.
+    """
+    import torch
+
+    options = spec["inference"]
+    if not hasattr(model, "generate"):
+        with phase(1, "prefill"), torch.no_grad():
+            model(**batch)
+        return
+    new, turns, more = options["new_tokens"], options["turns"], options["turn_tokens"]
+    cache_options = options["cache"]
+    given: dict[str, Any] = {"max_new_tokens": new, "do_sample": False, "disable_compile": True}
+    if options["logits"] == "all":
+        given["logits_to_keep"] = 0
+    rows, length = batch["input_ids"].shape
+    total = turns * (new + more) - more + length
+    if turns > 1:
+        given["past_key_values"] = make_cache(model, cache_options, total - 1)
+    elif cache_options["implementation"] != "dynamic":
+        given["cache_implementation"] = cache_options["implementation"]
+        config = {k: v for k, v in cache_options.items() if k != "implementation"}
+        if config:
+            given["cache_config"] = config
+    wanted = 0
+    stack = contextlib.ExitStack()
+    turn = 1
+
+    def begin_decode() -> None:
+        stack.close()
+        stack.enter_context(phase(turn, "decode"))
+
+    watch_generation(lambda: wanted, begin_decode)
+    for turn in range(1, turns + 1):  # noqa: B007
+        wanted = length + new
+        with stack:
+            stack.enter_context(phase(turn, "prefill"))
+            inputs = dict(batch)
+            if turn > 1:
+                inputs = {k: torch.ones((rows, length), dtype=torch.int64, device=model.device) for k in ("input_ids", "attention_mask")}
+                batch |= inputs
+            model.generate(**inputs, **given)
+        length = wanted + more
 
 
 def quiet_torch() -> None:

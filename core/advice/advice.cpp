@@ -83,6 +83,15 @@ std::string to_json(const Advice& advice) {
   } else {
     json.null();
   }
+  json.key("frontier");
+  json.begin_array();
+  for (const Users& row : advice.frontier) {
+    json.begin_object();
+    json.member("context", row.context);
+    json.member("users", row.users);
+    json.end_object();
+  }
+  json.end_array();
   json.end_object();
   return json.take();
 }
@@ -103,6 +112,7 @@ Result<Advice> advise(std::string_view text) {
   advice.largest_micro_batch = largest_micro_batch(document);
   advice.longest_sequence = longest_sequence(*job, document);
   advice.fewest_gpus = fewest_gpus(*job, document);
+  advice.frontier = frontier(*job, document);
   advice.changes = single_changes(document, trial, choices);
   if (!trial.fits) advice.combination = cheapest_combination(document, choices);
   return advice;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "advice/largest.h"
 #include "report/report.h"
 #include "result.h"
 
@@ -37,6 +38,7 @@ struct Advice {
   std::optional<std::int64_t> largest_micro_batch;
   std::optional<std::int64_t> longest_sequence;
   std::optional<std::int64_t> fewest_gpus;
+  std::vector<Users> frontier;       ///< of inference
   std::vector<TriedChange> changes;  ///< single ones that help, the one that saves most first
   /// The cheapest changes that together make the job fit, in the order of possible_changes; none where it fits already
   /// or nothing here is enough. Without any one of them it would not fit.
@@ -46,9 +48,10 @@ struct Advice {
 /// Answers for a job (JSON, version 1). The errors are parse_job's and estimate's.
 Result<Advice> advise(std::string_view job);
 
-/// The same as JSON: {"largest_micro_batch", "longest_sequence", "fewest_gpus", "changes": [{"label", "change", "peak",
-/// "saves", "verdict", "costs"}], "combination": {"labels", "change", "peak", "verdict"} or null}, or {"error": {...}}.
-/// `change` is a merge patch (RFC 7386) on the job as given; sizes are bytes of the total. Never throws.
+/// The same as JSON: {"largest_micro_batch", "longest_sequence", "fewest_gpus", "changes": [{"label", "change",
+/// "peak", "saves", "verdict", "costs"}], "combination": {"labels", "change", "peak", "verdict"} or null, "frontier":
+/// [{"context", "users"}]}, or {"error": {...}}. `change` is a merge patch (RFC 7386) on the job as given; sizes are
+/// bytes of the total. Never throws.
 std::string advise_json(std::string_view job);
 
 }  // namespace oometer

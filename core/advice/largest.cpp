@@ -44,8 +44,25 @@ struct Positions {
 
 }  // namespace
 
-std::optional<std::int64_t> largest_micro_batch(const json& document) {
-  return last_that_fits(document, 1, kMostMicroBatch, [](std::int64_t n) { return at("data", "micro_batch_size", n); });
+std::optional<std::int64_t> largest_micro_batch(const json& document, std::int64_t most) {
+  return last_that_fits(document, 1, most, [](std::int64_t n) { return at("data", "micro_batch_size", n); });
+}
+
+std::vector<Users> frontier(const Job& job, const json& document) {
+  std::vector<Users> rows;
+  const ModelTraits traits = model_traits(job.model.config);
+  if (job.task != Task::inference || !traits.generates) return rows;
+  const std::int64_t positions = std::visit(Positions{}, job.model.config) / kMostLength;
+  const std::int64_t said = job.inference.cached_tokens(0) + 1;  // but the first prompt
+  const std::int64_t least = std::max<std::int64_t>(1, job.data.images_per_sample * traits.tokens_per_image);
+  std::int64_t most = kMostMicroBatch;
+  for (std::int64_t context = 1024; context <= positions && most > 0; context *= 2) {
+    if (context - said < least) continue;
+    // A longer context never fits more.
+    most = largest_micro_batch(patched(document, at("data", "sequence_length", context - said)), most).value_or(0);
+    rows.push_back({context, most});
+  }
+  return rows;
 }
 
 std::optional<std::int64_t> longest_sequence(const Job& job, const json& document) {

@@ -32,6 +32,11 @@ std::string advice_table(const Json& advice) {
   out += limit(advice, "longest_sequence", "  longest sequence     ", "tokens");
   if (!advice.at("fewest_gpus").is_null()) out += limit(advice, "fewest_gpus", "  fewest GPUs          ", "GPUs");
 
+  if (!advice.at("frontier").empty()) out += "\nHow many at once, by prompt and answer together\n";
+  for (const Json& point : advice.at("frontier"))
+    out += row("  %9s tokens %11s%s\n", std::to_string(point.at("context").get<std::int64_t>()),
+               std::to_string(point.at("users").get<std::int64_t>()), "");
+
   out += "\nWhat one change does\n" + row("  %13s%13s  %-14s", "saves", "peak", "verdict") + "change\n";
   for (const Json& change : advice.at("changes")) {
     const std::int64_t saves = change.at("saves").get<std::int64_t>();

@@ -3,11 +3,12 @@
 #include <array>
 #include <vector>
 
+#include "report/report.h"
+
 namespace oometer::cli {
 
 std::string event_log(const Log& log) {
   constexpr std::array kKinds = {"alloc", "free", "record_stream", "empty_cache"};
-  constexpr std::array kPhases = {"init", "forward", "backward", "optimizer"};
   std::vector<std::string> paths(log.modules.size());
   for (ModuleId module = 0; module < log.modules.size(); ++module) paths[module] = module_path(log, module);
 
@@ -30,7 +31,7 @@ std::string event_log(const Log& log) {
     out += "\", \"module\": \"" + paths[event.module] + '"';
     if (phase != log.phases.end()) {
       out += ", \"phase\": \"";
-      out += kPhases[static_cast<std::size_t>(phase->name)];
+      out += phase_name(phase->name);
       out += "\", \"iteration\": " + std::to_string(phase->iteration);
     }
     out += ", \"stream\": " + std::to_string(event.stream) + "}\n";

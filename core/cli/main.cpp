@@ -91,7 +91,7 @@ int run_checkpoints(const JobOptions& options) {
 int run_log(const JobOptions& options) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
-  const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime));
+  const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime), false);
   if (simulation.refusal) return bad_input(simulation.refusal->pointer, simulation.refusal->message);
   print(event_log(simulation.log));
   return kFits;

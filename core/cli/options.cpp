@@ -31,6 +31,12 @@ namespace {
 constexpr Key kKeys[] = {
     {"--preset", "/model/preset", Kind::text, "a model of `oometer presets`"},
     {"--task", "/task", Kind::text, "train or inference"},
+    {"--new-tokens", "/inference/new_tokens", Kind::value, "of inference: tokens of each answer"},
+    {"--turns", "/inference/turns", Kind::value, "of inference: prompts and answers, the cache kept"},
+    {"--turn-tokens", "/inference/turn_tokens", Kind::value, "of inference: tokens of each prompt after the first"},
+    {"--logits", "/inference/logits", Kind::text, "of inference: last or all"},
+    {"--cache", "/inference/cache/implementation", Kind::text,
+     "of inference: dynamic, static, offloaded or paged (vLLM)"},
     {"--micro-batch-size", "/data/micro_batch_size", Kind::value, "samples per forward, per replica"},
     {"--sequence-length", "/data/sequence_length", Kind::value,
      "tokens the language model sees, image tokens included"},

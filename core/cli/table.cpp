@@ -76,28 +76,31 @@ void breakdown(std::string& out, const Json& report) {
   }
 }
 
-constexpr const char* kFactors[] = {"parameters", "gradients", "optimizer_states", "activations", "temporaries"};
+using Columns = std::vector<const char*>;
 constexpr int kTreeDepth = 2;  // model, its parts, their parts: layers one by one are for --json and the page
 
 /// The bytes of a module and all below it: a node's own keys hold them already.
-void module_rows(std::string& out, const Json& module, int depth) {
+void module_rows(std::string& out, const Json& module, int depth, const Columns& columns) {
   std::string path = text_of(module, "path");
   path = path.empty() ? text_of(module, "type") : path.substr(path.rfind('.') + 1);
   std::string row = padded("", static_cast<std::size_t>(2 + 2 * depth)) + path;
   if (row.size() < 30) row.resize(30, ' ');
-  for (const char* factor : kFactors) row += padded(bytes_text(bytes_of(module, factor)), 13);
+  for (const char* factor : columns) row += padded(bytes_text(bytes_of(module, factor)), 13);
   out += row + "\n";
   if (depth == kTreeDepth) return;
-  for (const Json& child : module.value("children", Json::array())) module_rows(out, child, depth + 1);
+  for (const Json& child : module.value("children", Json::array())) module_rows(out, child, depth + 1, columns);
 }
 
 void modules(std::string& out, const Json& report) {
   heading(out, "Modules");
   std::string row(30, ' ');
-  for (const char* factor : kFactors)
+  const Columns columns = bytes_of(report.at("breakdown"), "kv_cache") > 0
+                              ? Columns{"parameters", "kv_cache", "activations", "temporaries"}
+                              : Columns{"parameters", "gradients", "optimizer_states", "activations", "temporaries"};
+  for (const char* factor : columns)
     row += padded(words(factor), factor == std::string_view("optimizer_states") ? 18 : 13);
   out += row + "\n";
-  for (const Json& module : report.at("modules")) module_rows(out, module, 0);
+  for (const Json& module : report.at("modules")) module_rows(out, module, 0, columns);
 }
 
 void phases(std::string& out, const Json& report) {

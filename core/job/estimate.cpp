@@ -1,5 +1,6 @@
 #include "job/estimate.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "cuda/replay.h"
@@ -25,9 +26,25 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
-  input.assumptions.emplace_back(
-      "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
-  input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
+  if (job.task == Task::train) {
+    input.assumptions.emplace_back(
+        "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
+    input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
+  } else if (job.inference.cache.implementation == CacheImplementation::paged) {
+    input.assumptions.emplace_back(
+        "vLLM from its source (vllm/v1/worker/gpu_worker.py, determine_available_memory), never measured: of "
+        "gpu_memory_utilization of the GPU, what weights and a forward of max_num_batched_tokens leave is cut into "
+        "blocks; transformers' modules stand for vLLM's fused ones, so the forward is rather too large; CUDA graphs "
+        "are not counted");
+    input.source_only = true;
+  } else {
+    input.assumptions.emplace_back(
+        "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "
+        "there");
+    if (simulation.generated.skipped)
+      input.assumptions.emplace_back(
+          "the first and the last tokens of an answer are decoded in full, those between as far as the cache grows");
+  }
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
         "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
@@ -37,6 +54,8 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.unmodelled = job.unmodelled;
   input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
+  if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
+    input.unmodelled.emplace_back("what vLLM needs to encode images, and its cache of them; their tokens are counted");
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
     input.unmodelled.emplace_back(
         "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");
@@ -104,19 +123,34 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   if (result.simulation.log.overflow)
     return Error{"out-of-range", "",
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
-  if (result.simulation.trainable == 0)
+  if (result.simulation.trainable == 0 && job.task == Task::train)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
   AllocatorOptions allocator;
   allocator.expandable_segments = behaviours.expandable_segments;
   const Outside outside = outside_allocator(job.gpu, behaviours, job.parallel.world_size());
-  const std::int64_t limit = allocator_limit(job.gpu, outside);
+  const bool is_paged = job.task == Task::inference && job.inference.cache.implementation == CacheImplementation::paged;
+  Gpu gpu = job.gpu;
+  if (is_paged)
+    gpu.usable_bytes =
+        static_cast<std::int64_t>(static_cast<double>(gpu.usable_bytes) * job.inference.cache.gpu_memory_utilization);
+  const std::int64_t limit = allocator_limit(gpu, outside);
   Played played = play(result.simulation.log, allocator, limit);
   std::vector<RankPeak> ranks = run_ranks(job, behaviours, allocator, limit, result.simulation, played);
   result.input = report_input(job, behaviours, result.simulation);
+  result.input.gpu = std::move(gpu);
   result.input.outside = outside;
   result.input.ranks = std::move(ranks);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
+  if (is_paged) {
+    const Generated& generated = result.simulation.generated;
+    const std::int64_t blocks =
+        std::max<std::int64_t>(0, generated.blocks + result.report.headroom / generated.block_bytes);
+    result.input.assumptions.push_back("vLLM's pool has some " + std::to_string(blocks) + " blocks, " +
+                                       std::to_string(blocks * job.inference.cache.block_size) + " tokens; " +
+                                       std::to_string(job.data.micro_batch_size) + " conversations at once need " +
+                                       std::to_string(generated.blocks));
+  }
   if (options.attribution)
     for (std::string& note : explain(job, log, result.report, result.input))
       result.input.notes.push_back(std::move(note));

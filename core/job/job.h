@@ -6,6 +6,7 @@
 
 #include "cuda/outside.h"
 #include "distributed/config.h"
+#include "generation/config.h"
 #include "models/data.h"
 #include "models/registry.h"
 #include "runtime/behaviours.h"
@@ -30,7 +31,8 @@ struct Job {
   ModelChoice model;
   Task task = Task::train;
   DataConfig data;
-  TrainingConfig training;
+  TrainingConfig training;  ///< of inference: precision and attention only
+  InferenceConfig inference;
   ParallelConfig parallel;
   Gpu gpu;
   Runtime runtime;

@@ -23,6 +23,11 @@ namespace {
 // --- names: the one place where an enumerator and its spelling meet, for reading and for writing ---------------------
 
 constexpr Name<Task> kTasks[] = {{"train", Task::train}, {"inference", Task::inference}};
+constexpr Name<CacheImplementation> kCaches[] = {{"dynamic", CacheImplementation::dynamic_},
+                                                 {"static", CacheImplementation::static_},
+                                                 {"offloaded", CacheImplementation::offloaded},
+                                                 {"paged", CacheImplementation::paged}};
+constexpr Name<Logits> kLogits[] = {{"last", Logits::last}, {"all", Logits::all}};
 constexpr Name<Stage> kStages[] = {
     {"pretrain", Stage::pretrain}, {"finetune", Stage::finetune}, {"full", Stage::full}, {"custom", Stage::custom}};
 constexpr Name<Precision> kPrecisions[] = {{"fp32", Precision::fp32},
@@ -69,6 +74,8 @@ std::string name_of(T value, const Name<T> (&names)[N]) {
 
 constexpr Range kBatch{1, 1 << 20};
 constexpr Range kLength{1, 1 << 24};
+constexpr Range kNewTokens{1, 1 << 20};
+constexpr Range kTurns{1, 100};
 constexpr Range kReplicas{1, 1 << 16};
 constexpr Range kBucketMegabytes{1, 1 << 20};
 constexpr Range kElements{1, std::int64_t{1} << 40}, kElementsOrNone{0, std::int64_t{1} << 40};
@@ -647,6 +654,70 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   return training;
 }
 
+// --- inference -------------------------------------------------------------------------------------------------------
+
+InferenceConfig read_inference(ConfigReader reader, const Job& job) {
+  InferenceConfig inference;
+  if (!model_traits(job.model.config).generates) {  // a forward alone
+    for (const char* key : {"new_tokens", "turns", "turn_tokens", "logits", "cache"})
+      if (reader.has(key))
+        reader.fail_found(key, "inconsistent",
+                          std::string(class_name(job.model.config)) + " does not generate: leave it out");
+  }
+  inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
+  inference.turns = reader.integer("turns", 1, kTurns);
+  inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
+  inference.logits = reader.choice("logits", inference.logits, kLogits);
+  ConfigReader cache = reader.object("cache");
+  inference.cache.implementation = cache.choice("implementation", inference.cache.implementation, kCaches);
+  inference.cache.max_cache_len = cache.optional_integer("max_cache_len", kLength).value_or(0);
+  if (inference.cache.max_cache_len != 0 && inference.cache.implementation != CacheImplementation::static_)
+    cache.fail_found("max_cache_len", "inconsistent", "only a static cache reads it: leave it out");
+  if (inference.turns > 1 && inference.cache.implementation == CacheImplementation::static_)
+    reader.fail_found("turns", "not-modelled", "several turns are modelled with a dynamic cache: 1 belongs here");
+  CacheConfig& config = inference.cache;
+  const bool is_paged = config.implementation == CacheImplementation::paged;
+  config.block_size = cache.integer("block_size", config.block_size, {1, 1 << 16});
+  config.gpu_memory_utilization = cache.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1.0);
+  config.max_num_batched_tokens = cache.optional_integer("max_num_batched_tokens", kLength).value_or(0);
+  config.shared_prefix = cache.integer("shared_prefix", 0, {0, kLength.max});
+  const CacheConfig defaults;
+  const auto is_vllms = [&](const char* key, bool differs) {
+    if (differs && !is_paged)
+      cache.fail_found(key, "inconsistent", "only a paged cache, vLLM's, reads it: leave it out");
+  };
+  is_vllms("block_size", config.block_size != defaults.block_size);
+  is_vllms("gpu_memory_utilization", config.gpu_memory_utilization != defaults.gpu_memory_utilization);
+  is_vllms("max_num_batched_tokens", config.max_num_batched_tokens != 0);
+  is_vllms("shared_prefix", config.shared_prefix != 0);
+  if (config.shared_prefix > job.data.sequence_length)
+    cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
+  if (is_paged && inference.logits == Logits::all)
+    reader.fail_found("logits", "inconsistent", "vLLM computes the last token's: \"last\" belongs here");
+  cache.finish();
+  reader.finish();
+  return inference;
+}
+
+/// What a training section may say of a job that infers: in which type the weights are, and how attention runs.
+TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
+  TrainingConfig training;
+  training.precision = reader.choice("precision", training.precision, kPrecisions);
+  if (uses_autocast(training.precision))
+    reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
+  training.attention = reader.choice("attention", training.attention, kAttentions);
+  check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
+  if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
+    reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
+  for (const char* key :
+       {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing", "max_grad_norm",
+        "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3", "liger", "save_on_cpu", "quantization"})
+    if (reader.has(key))
+      reader.fail_found(key, "inconsistent", "inference reads precision and attention only: leave it out");
+  reader.finish();
+  return training;
+}
+
 // --- parallel --------------------------------------------------------------------------------------------------------
 
 /// transformers' fill_match: "auto" becomes what the trainer has, anything else must be equal to it.
@@ -1103,9 +1174,10 @@ Result<Job> read_job(const json& document) {
   Job job;
   reader.integer("version", 1, {1, 1});
   job.task = reader.choice("task", job.task, kTasks);
-  if (job.task == Task::inference) {
-    reader.fail_found("task", "not-modelled", "inference is known and not modelled yet: \"train\" belongs here");
-  }
+  const bool infers = job.task == Task::inference;
+  if (!infers && reader.has("inference"))
+    reader.fail("inference", "inconsistent",
+                "found it in a job that trains: \"task\": \"inference\" belongs beside it");
   job.runtime = read_runtime(reader.object("runtime"));
   job.gpu = read_gpu(reader.object("gpu"));
   if (!reader.has("model"))
@@ -1130,6 +1202,9 @@ Result<Job> read_job(const json& document) {
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "this language model is modelled as transformers 5 runs it: 5.0 or later");
   }
+  if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
+    reader.object("runtime").fail_found("transformers", "not-modelled",
+                                        "inference is modelled as transformers 5.23 generates");
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(std::visit(LargestTensor{job.data}, job.model.config) <= kLargestTensor)) {
@@ -1137,9 +1212,16 @@ Result<Job> read_job(const json& document) {
         "out-of-range", "/data",
         "found sizes whose product is a tensor of more than 16 TiB; smaller ones belong in data or model.config"};
   }
-  job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
+  if (infers) {
+    job.inference = read_inference(reader.object("inference"), job);
+    job.training = read_training_of_inference(reader.object("training"), job);
+  } else {
+    job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
+  }
   if (findings.error) return *findings.error;
   Parallel parallel = read_parallel(reader.object("parallel"), job);
+  if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
+    reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");
   job.parallel = parallel.config;
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
@@ -1328,6 +1410,23 @@ json write_training(const TrainingConfig& training) {
   return out;
 }
 
+json write_inference(const InferenceConfig& inference) {
+  const InferenceConfig defaults;
+  json out = json::object(), cache = json::object();
+  put(out, "new_tokens", inference.new_tokens, defaults.new_tokens);
+  put(out, "turns", inference.turns, defaults.turns);
+  put(out, "turn_tokens", inference.turn_tokens, defaults.turn_tokens);
+  put_name(out, "logits", inference.logits, defaults.logits, kLogits);
+  put_name(cache, "implementation", inference.cache.implementation, defaults.cache.implementation, kCaches);
+  put(cache, "max_cache_len", inference.cache.max_cache_len, 0);
+  put(cache, "block_size", inference.cache.block_size, defaults.cache.block_size);
+  put(cache, "gpu_memory_utilization", inference.cache.gpu_memory_utilization, defaults.cache.gpu_memory_utilization);
+  put(cache, "max_num_batched_tokens", inference.cache.max_num_batched_tokens, 0);
+  put(cache, "shared_prefix", inference.cache.shared_prefix, 0);
+  put_object(out, "cache", std::move(cache));
+  return out;
+}
+
 json write_fsdp(const FsdpConfig& fsdp, Strategy strategy) {
   const FsdpConfig defaults;
   json out = json::object();
@@ -1382,6 +1481,7 @@ std::string to_json(const Job& job) {
   put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
   put_object(out, "data", std::move(data));
   put_object(out, "training", write_training(job.training));
+  put_object(out, "inference", write_inference(job.inference));
 
   json parallel = json::object();
   put_name(parallel, "strategy", job.parallel.strategy, Strategy::none, kStrategies);

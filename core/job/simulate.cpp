@@ -1,6 +1,7 @@
 #include "job/simulate.h"
 
 #include "distributed/trainer.h"
+#include "generation/generate.h"
 #include "models/model.h"
 #include "nn/quantizer.h"
 #include "peft/ia3.h"
@@ -25,7 +26,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                              job.training.checkpointing,
                              job.training.liger,
                              job.training.components,
-                             job.training.loss.empty(),
+                             job.training.loss.empty() && job.task == Task::train,
                              tuner.get(),
                              quantizer.get()};
   {
@@ -59,6 +60,24 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       }
       simulation.parameters += parameter.tensor.numel();
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
+    }
+    if (job.task == Task::inference) {
+      simulation.trainable = 0;
+      if (model_traits(job.model.config).generates) {
+        const Result<Generated> generated =
+            job.inference.cache.implementation == CacheImplementation::paged
+                ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
+                : run_generation(context, *model, options, job.data, job.inference, !repeats);
+        if (generated)
+          simulation.generated = *generated;
+        else
+          simulation.refusal = generated.error();
+        simulation.host_bytes = simulation.generated.host_bytes;
+      } else {
+        run_forward(context, *model);
+      }
+      simulation.log = std::move(context.log);
+      return simulation;
     }
     const std::unique_ptr<Trainer> trainer =
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));

@@ -21,6 +21,7 @@ struct Simulation {
   std::int64_t rank = 0;                        ///< whose run this is
   std::vector<std::int64_t> ranks_that_differ;  ///< its own too; empty where all are alike, or the job names one
   std::optional<Error> refusal;                 ///< what a library would have stopped the run with
+  Generated generated;                          ///< of inference
   std::vector<std::string> notes;               ///< what libraries pass over without a word
 };
 

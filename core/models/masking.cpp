@@ -1,6 +1,7 @@
 #include "models/masking.h"
 
 #include "cuda/cub.h"
+#include "nn/kv_cache.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -106,6 +107,21 @@ Tensor packed_mask(const Tensor& like, const Tensor& sequences) {
 
 }  // namespace
 
+Tensor cached_mask(Context& context, const Shape& sizes, DType dtype) {
+  Tensor allowed;
+  {
+    const Tensor batch_index = empty(context, Op::arange, {sizes[0]}, DType::int64);
+    const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
+    const Tensor queries = arange_with_offset(context, sizes[2]);
+    const Tensor keys = arange_with_offset(context, sizes[3]);
+    allowed = empty(context, Op::le, {1, 1, sizes[2], sizes[3]}, DType::boolean);
+  }
+  if (dtype == DType::boolean) return expand(allowed, sizes);
+  const Tensor zero = empty(context, Op::empty, {}, dtype);
+  const Tensor minimum = empty(context, Op::empty, {}, dtype);
+  return empty(context, Op::where, sizes, dtype);
+}
+
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
   const NoGrad no_grad(inputs_embeds.context());
   return converter_mask(inputs_embeds, false);
@@ -115,6 +131,13 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
   Context& context = inputs_embeds.context();
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
+  if (const KvCache* cache = context.past_key_values) {
+    if (cache->mask) return cache->mask;
+    const std::int64_t keys = cache->mask_length(length);
+    // _ignore_causal_mask_sdpa
+    if (!eager && (length == 1 || keys == length || cache->length() == 0)) return {};
+    return cached_mask(context, {batch, 1, length, keys}, eager ? inputs_embeds.dtype() : DType::boolean);
+  }
   switch (context.behaviours.causal_mask) {
     case CausalMask::converter:
       return eager ? converter_mask(inputs_embeds, with_padding_mask) : Tensor();
@@ -132,18 +155,7 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
       if (position_ids) find_packed_sequences(context, batch, length, true);
       break;
   }
-  if (!eager) return {};
-  Tensor allowed;
-  {
-    const Tensor batch_index = empty(context, Op::arange, {batch}, DType::int64);
-    const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
-    const Tensor queries = arange_with_offset(context, length);
-    const Tensor keys = arange_with_offset(context, length);
-    allowed = empty(context, Op::le, {1, 1, length, length}, DType::boolean);
-  }
-  const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
-  const Tensor minimum = empty(context, Op::empty, {}, inputs_embeds.dtype());
-  return empty(context, Op::where, {batch, 1, length, length}, inputs_embeds.dtype());
+  return eager ? cached_mask(context, {batch, 1, length, length}, inputs_embeds.dtype()) : Tensor();
 }
 
 }  // namespace oometer

@@ -6,10 +6,14 @@ namespace oometer {
 
 /// create_causal_mask (transformers 5.23, masking_utils.py) of an unpadded batch. Finds out whether sequences are
 /// packed (they are not); eager attention gets a [b, 1, s, s] mask of the embeddings' type, SDPA none: it is told that
-/// the attention is causal. Earlier versions: see Behaviours::causal_mask. `with_padding_mask`: the batch came with a
+/// the attention is causal. With a cache (Context::past_key_values) SDPA does without where there is one query, or
+/// nothing was cached before. Earlier versions: see Behaviours::causal_mask. `with_padding_mask`: the batch came with a
 /// 2-D attention_mask, all ones.
 Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager,
                           bool with_padding_mask = false);
+
+/// sdpa_mask and, of a floating-point type, eager_mask (masking_utils.py): [b, 1, queries, keys].
+Tensor cached_mask(Context& context, const Shape& sizes, DType dtype);
 
 /// _create_4d_causal_attention_mask (transformers 4.x, modeling_attn_mask_utils.py): [b, 1, s, s] whatever the
 /// attention.

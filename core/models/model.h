@@ -40,6 +40,14 @@ struct ModelOptions {
   Quantizer* quantizer = nullptr;  ///< who quantises some, if anyone
 };
 
+/// What generate() passes to forward, beside the cache (Context::past_key_values).
+struct GenerationInputs {
+  Tensor input_ids, position_ids;   ///< [b, s], new tokens only
+  Tensor attention_mask{};          ///< 4-D, of a cache that has one size; as a model meets it: KvCache::mask
+  Tensor image_features{};          ///< the first of Model::encode_images; null where no image comes
+  std::int64_t logits_to_keep = 0;  ///< 0: all
+};
+
 /// A model that can be trained: built once, run in every iteration.
 class Model {
  public:
@@ -47,6 +55,14 @@ class Model {
   /// Makes the batch on the device, as a data loader would have.
   virtual void make_inputs() = 0;
   virtual ModelOutputs forward() = 0;
+  /// The images of the batch alone.
+  virtual void make_images() {}
+  /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
+  /// returns; the features are the first.
+  virtual TensorList encode_images() { return {}; }
+  /// forward() as generate() calls it, without labels: the logits are the first of `others`. Nothing: the class does
+  /// not generate, or that is not modelled.
+  virtual ModelOutputs forward([[maybe_unused]] const GenerationInputs& inputs) { return {}; }
   /// The batch's floating-point tensors: what a wrapper that casts its inputs replaces while forward runs.
   virtual std::vector<Tensor*> floating_inputs() { return {}; }
 

@@ -88,7 +88,7 @@ constexpr std::int64_t kUsualLength = 2048;
 struct TraitsOf {
   ModelTraits operator()(const LlamaConfig& c) const {
     ModelTraits t;
-    t.takes_text = true;
+    t.takes_text = t.generates = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
     t.copies_llama = c.names != &kLlamaClassNames;

@@ -25,6 +25,7 @@ struct ModelTraits {
   bool takes_text = false;
   bool takes_images = false;
   bool has_projector = false;
+  bool generates = false;                    ///< it has generate(), a cache and logits
   bool copies_llama = false;                 ///< its language model is of a family that copies Llama's classes
   std::int64_t max_sequence_length = 0;      ///< 0: no limit, else longer sequences are refused (CLIP's text model)
   std::int64_t default_sequence_length = 0;  ///< where the job gives none

@@ -66,19 +66,29 @@ AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& quer
   if (call.kind == AttentionKind::eager) return eager(call, query_in, key_in, value_in, mask);
   // sdpa_attention_forward, integrations/sdpa_attention.py
   const Behaviours& behaviours = query_in.context().behaviours;
-  const bool repeats = (behaviours.sdpa_repeats_kv && !call.own_class) ||
-                       (mask && query_in.size(1) != key_in.size(1));  // use_gqa_in_sdpa
+  const bool masked_gqa = mask && query_in.size(1) != key_in.size(1);  // use_gqa_in_sdpa
+  // pack_gqa, 5.23's way to decode: a key head's queries in place of the one token
+  const std::int64_t queries = query_in.size(2);
+  const bool packs = masked_gqa && queries == 1 && query_in.context().past_key_values;
+  const bool repeats = (behaviours.sdpa_repeats_kv && !call.own_class) || (masked_gqa && !packs);
   Tensor key = repeats ? repeat_kv(key_in, query_in.size(1)) : key_in,
          value = repeats ? repeat_kv(value_in, query_in.size(1)) : value_in, query = query_in;
+  if (packs)
+    query = reshape(query_in, {query_in.size(0), key.size(1), query_in.size(1) / key.size(1), query_in.size(3)});
+  const bool causal = call.causal && queries > 1 && !mask;
+  if (causal && key.size(2) > queries) {  // an empty StaticCache, with room for more
+    key = slice(key, 2, 0, queries);
+    value = slice(value, 2, 0, queries);
+  }
   if (behaviours.sdpa_makes_contiguous && !call.own_class) {
     query = contiguous(query);
     key = contiguous(key);
     value = contiguous(value);
   }
   const bool gqa = query.size(1) != key.size(1);
-  const AttentionOptions options{call.causal && query.size(2) > 1 && !mask, gqa, call.dropout};
-  const Tensor output =
-      scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
+  const AttentionOptions options{causal, gqa, query.context().training ? call.dropout : 0};
+  Tensor output = scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
+  if (packs) output = reshape(output, {output.size(0), query_in.size(1), 1, output.size(3)});
   return {contiguous(transpose(output, 1, 2)), {}};
 }
 

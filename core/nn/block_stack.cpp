@@ -836,7 +836,8 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-                 !context.frame && !context.recomputing && !context.blocks && end - begin > 4;
+                 !context.frame && !context.recomputing && !context.blocks && !context.past_key_values &&
+                 end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {

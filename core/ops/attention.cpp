@@ -30,11 +30,15 @@ Tensor pad_head_dim(const Tensor& x) {
 }
 
 /// num_splits_heuristic, flash_api.cpp: into how many parts the keys are split so that a small batch fills the GPU.
-std::int64_t flash_splits(const Device& device, const Tensor& query, const Tensor& key) {
+std::int64_t flash_splits(const Device& device, const Tensor& query, const Tensor& key, double dropout) {
   const std::int64_t head_dim = query.size(3);
   const std::int64_t block_n = head_dim <= 64 ? 256 : head_dim <= 128 ? 128 : 64;
-  const std::int64_t n_blocks = (key.size(2) + block_n - 1) / block_n, m_blocks = (query.size(2) + 63) / 64;
-  const std::int64_t blocks = checked_product(query.size(0), query.size(1) * m_blocks);
+  // One query: those of a key head are taken for so many (seqlenq_ngroups_swapped).
+  const bool swapped = query.size(2) == 1 && query.size(1) > key.size(1) && head_dim % 8 == 0 && dropout == 0;
+  const std::int64_t heads = swapped ? key.size(1) : query.size(1);
+  const std::int64_t queries = swapped ? query.size(1) / heads : query.size(2);
+  const std::int64_t n_blocks = (key.size(2) + block_n - 1) / block_n, m_blocks = (queries + 63) / 64;
+  const std::int64_t blocks = checked_product(query.size(0), heads * m_blocks);
   const std::int64_t sms = device.sm_count * 2;
   if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
   const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
@@ -99,7 +103,7 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   const Tensor logsumexp = empty(context, op, {batch, heads, length}, DType::float32);
   Tensor logsumexp_parts, output_parts;
   {
-    const std::int64_t splits = options.dropout > 0 ? 1 : flash_splits(context.device, query, key);
+    const std::int64_t splits = options.dropout > 0 ? 1 : flash_splits(context.device, query, key, options.dropout);
     if (splits > 1) {
       logsumexp_parts = empty(context, op, {splits, batch, heads, length}, DType::float32);
       output_parts = empty(context, op, {splits, batch, heads, length, rounded_head_dim(head_dim)}, DType::float32);
@@ -186,7 +190,7 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
 }
 
 /// convert_boolean_attn_mask (ATen/native/transformers/attention.cpp): 0 where allowed, -inf elsewhere; then pad_bias,
-/// as the efficient kernel wants rows of 16.
+/// as the efficient kernel wants rows of 8.
 Tensor bias_of(const Tensor& mask, DType dtype) {
   if (!mask) return mask;
   Context& context = mask.context();
@@ -196,7 +200,7 @@ Tensor bias_of(const Tensor& mask, DType dtype) {
     const Tensor minimum = empty(context, Op::empty, {}, dtype);
     bias = empty(context, Op::where, mask.sizes(), dtype);
   }
-  const std::int64_t columns = round_up(bias.size(-1), 16);
+  const std::int64_t columns = round_up(bias.size(-1), 8);
   if (columns == bias.size(-1)) return bias;
   Shape padded = bias.sizes();
   padded[-1] = columns;

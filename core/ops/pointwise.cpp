@@ -245,7 +245,7 @@ Tensor tanh(const Tensor& x) { return activation_of_result<Op::tanh, Op::tanh_ba
 
 // fused_dropout_cuda (ATen/native/cuda/Dropout.cu): the mask comes first.
 Tensor dropout(const Tensor& x, double p) {
-  if (p == 0) return x;
+  if (p == 0 || !x.context().training) return x;
   Record record(Op::native_dropout,
                 [](Backward& b) {
                   const Tensor& mask = b.saved(0);

@@ -25,10 +25,10 @@ constexpr std::int64_t kSourceOnly = 100;
 /// another. Without branches: neither a tensor's role nor its life can be predicted.
 constexpr std::uint64_t kNoForward = std::uint64_t{kNever} + 1;
 Factor classify(const StorageRecord& record, std::uint64_t forward_end) {
-  constexpr Factor kByRole[] = {Factor::parameters, Factor::buffers_and_inputs, Factor::buffers_and_inputs,
-                                Factor::gradients,  Factor::optimizer_states,   Factor::temporaries,
-                                Factor::temporaries};
-  static_assert(static_cast<int>(Role::parameter) == 0 && static_cast<int>(Role::workspace) == 6);
+  constexpr Factor kByRole[] = {
+      Factor::parameters,       Factor::buffers_and_inputs, Factor::buffers_and_inputs, Factor::gradients,
+      Factor::optimizer_states, Factor::temporaries,        Factor::temporaries,        Factor::kv_cache};
+  static_assert(static_cast<int>(Role::parameter) == 0 && static_cast<int>(Role::kv_cache) == 7);
   const bool kept = (record.role == Role::tensor) & (record.saved | (record.free_event >= forward_end));
   return kept ? Factor::activations : kByRole[static_cast<std::size_t>(record.role)];
 }
@@ -179,8 +179,8 @@ void judge(Report& report, const Replay& unlimited, const Outcome& limited, cons
 }  // namespace
 
 const char* factor_name(Factor factor) {
-  constexpr const char* kNames[] = {"parameters",  "gradients",          "optimizer_states",  "activations",
-                                    "temporaries", "buffers_and_inputs", "allocator_rounding"};
+  constexpr const char* kNames[] = {"parameters",  "gradients",          "optimizer_states", "activations",
+                                    "temporaries", "buffers_and_inputs", "kv_cache",         "allocator_rounding"};
   return kNames[static_cast<std::size_t>(factor)];
 }
 
@@ -190,7 +190,7 @@ const char* verdict_name(Verdict verdict) {
 }
 
 const char* phase_name(PhaseName phase) {
-  constexpr const char* kNames[] = {"init", "forward", "backward", "optimizer"};
+  constexpr const char* kNames[] = {"init", "forward", "backward", "optimizer", "prefill", "decode"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 
@@ -225,7 +225,8 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
     while (record.alloc_event >= phase_end) {
       const PhaseName name = log.phases[phase++].name;
       phase_end = phase < log.phases.size() ? log.phases[phase].first_event : kNever;
-      forward_end = name == PhaseName::forward ? phase_end : kNoForward;
+      // Without a backward pass there is nothing to keep for: every result is an activation.
+      forward_end = name == PhaseName::forward ? phase_end : name >= PhaseName::prefill ? 0 : kNoForward;
     }
     const Factor factor = classify(record, forward_end);
     report.factors[id] = factor;
@@ -294,6 +295,8 @@ std::string role_text(const Log& log, StorageId storage, Factor factor) {
       return "optimizer state";
     case Factor::buffers_and_inputs:
       return record.role == Role::buffer ? "buffer" : "input";
+    case Factor::kv_cache:
+      return "KV cache";
     case Factor::activations:
       return (record.recomputed ? "recomputed output of " : record.saved ? "saved output of " : "output of ") + op;
     case Factor::temporaries:

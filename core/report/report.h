@@ -20,12 +20,14 @@ enum class Factor : std::uint8_t {
   parameters,        ///< gathered ones too
   gradients,         ///< buckets and flat partitions too
   optimizer_states,  ///< fp32 master weights, moments, step counters
-  activations,       ///< kept by a forward pass for its backward; recomputed ones and autocast's weights too
+  activations,       ///< kept by a forward pass for its backward; recomputed ones and autocast's weights too; of
+                     ///< inference all that its operators give
   temporaries,       ///< of operators, libraries and the optimizer
   buffers_and_inputs,
+  kv_cache,            ///< keys and values of the tokens seen, with the copies by which a growing cache grows
   allocator_rounding,  ///< blocks are multiples of 512 bytes, and up to 1 MiB of a large one is not split off
 };
-inline constexpr std::size_t kFactors = 7;
+inline constexpr std::size_t kFactors = 8;
 const char* factor_name(Factor factor);
 
 /// Bytes by factor.

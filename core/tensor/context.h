@@ -12,6 +12,7 @@
 namespace oometer {
 
 struct CheckpointFrame;
+class KvCache;
 
 /// The device that operators ask about: some of their scratch memory depends on it.
 struct Device {
@@ -109,9 +110,11 @@ class Context {
   bool grad_mode = true;
   bool in_backward =
       false;  ///< the autograd engine runs (on a GPU: in the device's own thread, with its own cuBLAS handle)
-  bool recomputing = false;          ///< inside a checkpointed block's second forward
-  bool stopped = false;              ///< a recomputation has all it needs: nothing more is allocated until it is left
-  CheckpointFrame* frame = nullptr;  ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
+  bool recomputing = false;            ///< inside a checkpointed block's second forward
+  bool stopped = false;                ///< a recomputation has all it needs: nothing more is allocated until it is left
+  bool training = true;                ///< model.train(), or model.eval(): dropout does nothing
+  KvCache* past_key_values = nullptr;  ///< what attention layers are called with; none: no cache is used
+  CheckpointFrame* frame = nullptr;    ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
   Autocast autocast;
   SavesOn saves_on = SavesOn::device;
   std::int64_t saved_on_host = 0;       ///< bytes that this forward has put into host memory

@@ -21,7 +21,7 @@ namespace oometer {
   X(fused_adam) X(parameter) X(buffer) X(input) X(flatten) X(bucket) X(narrow) X(linalg_vector_norm) X(is_finite)  \
   X(item) X(bernoulli) X(maximum) X(clamp) X(ge) X(le) X(lt) X(gt) X(max) X(bitwise_and) X(logical_not) X(all) X(abs)  \
   X(scale) X(split) X(eye) X(liger_rms_norm) X(liger_rope) X(liger_silu_mul) X(liger_cross_entropy)                    \
-  X(liger_fused_linear_cross_entropy) X(matmul_4bit) X(dequantize)
+  X(liger_fused_linear_cross_entropy) X(matmul_4bit) X(dequantize) X(any) X(isin) X(bitwise_or) X(bitwise_not) X(index_copy)
 // clang-format on
 
 enum class Op : std::uint16_t {

@@ -53,9 +53,10 @@ enum class Role : std::uint8_t {
   optimizer_state,
   tensor,
   workspace,  ///< inside an operator or a library: gone when the operator returns
+  kv_cache,   ///< keys and values of the tokens seen
 };
 
-enum class PhaseName : std::uint8_t { init, forward, backward, optimizer };
+enum class PhaseName : std::uint8_t { init, forward, backward, optimizer, prefill, decode };
 
 /// A storage's record. Bytes are what was asked for (the allocator rounds).
 struct StorageRecord {
@@ -93,7 +94,7 @@ struct ModuleRecord {
 struct PhaseMark {
   std::uint32_t first_event = 0;
   PhaseName name = PhaseName::init;
-  std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2
+  std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2; of inference: the turn
 };
 
 /// A part of a storage that holds many modules' elements (a flat buffer): to whom it belongs.

@@ -1,10 +1,12 @@
 #include "models/llama/llama.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/block.h"
+#include "nn/kv_cache.h"
 #include "ops/liger.h"
 #include "ops/ops.h"
 
@@ -176,6 +178,8 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
              config.output_bias),
       head_dim(config.head_dim),
       call{options.attention, true, config.attention_dropout},
+      layer_idx(static_cast<std::size_t>(
+          std::max(0, builder.context->log.modules[builder.context->log.modules[builder.module].parent].index))),
       liger_rope(options.liger.rope),
       module(builder.module) {
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
@@ -221,6 +225,11 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   if (!behaviours.attention_interface) {
     key_states = repeat_kv(key_states, query_states.size(1));
     value_states = repeat_kv(value_states, query_states.size(1));
+  }
+  if (KvCache* cache = hidden_states.context().past_key_values) {
+    KvCache::States states = cache->update(layer_idx, key_states, value_states);
+    key_states = std::move(states.keys);
+    value_states = std::move(states.values);
   }
   AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
   const Shape& heads = attention.output.sizes();
@@ -344,6 +353,12 @@ Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, cons
                                           liger.accumulates_in_fp32);
 }
 
+Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_t logits_to_keep) {
+  const std::int64_t length = hidden_states.size(1);
+  if (logits_to_keep == 0 || logits_to_keep >= length) return lm_head(hidden_states);
+  return lm_head(slice(hidden_states, 1, length - logits_to_keep, logits_to_keep));
+}
+
 CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
                                   const LigerConfig& liger) {
   if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}};
@@ -368,6 +383,17 @@ class LlamaForCausalLM : public Model {
     const Builder head = builder.child("lm_head", "Linear");
     lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
     if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
+  }
+
+  ModelOutputs forward(const GenerationInputs& inputs) override {
+    Tensor hidden_states;
+    {
+      ModuleCall call(context_, model_.module);
+      hidden_states = call.result(model_(model_.embed(inputs.input_ids), inputs.position_ids));
+    }
+    ModelOutputs outputs;
+    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
+    return outputs;
   }
 
   void make_inputs() override {

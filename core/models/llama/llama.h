@@ -59,6 +59,7 @@ struct LlamaAttention {
   LlamaRotaryEmbedding rotary_emb;
   std::int64_t head_dim = 0;
   AttentionCall call;
+  std::size_t layer_idx = 0;
   bool liger_rope = false;
   ModuleId module = 0;
 };
@@ -108,6 +109,9 @@ Tensor liger_causal_lm_loss(const Tensor& hidden_states, const Linear& lm_head, 
 struct CausalLmOutputs {
   Tensor loss, logits;
 };
+/// slice_logits_to_keep (transformers 5.23, modeling_utils.py) and the head.
+Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_t logits_to_keep);
+
 CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
                                   const LigerConfig& liger);
 

@@ -89,13 +89,37 @@ class Llava : public Model {
       tokens[1] -= checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
     input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    make_images();
+    // These versions cannot do without one where there are images; the processor always gives it.
+    if (behaviours_.llava_loss_shift == LossShift::mask_logits_copy)
+      attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+  }
+
+  void make_images() override {
     if (data_.images() > 0)
       pixel_values_ = empty(context_, Op::input,
                             {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
                             dtype_, Role::input);
-    // These versions cannot do without one where there are images; the processor always gives it.
-    if (behaviours_.llava_loss_shift == LossShift::mask_logits_copy)
-      attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+  }
+
+  TensorList encode_images() override {
+    if (!pixel_values_) return {};
+    ClipVisionOutput image = image_features();
+    TensorList outputs{std::move(image.pooler_output)};
+    for (Tensor& hidden_states : image.hidden_states) outputs.push_back(std::move(hidden_states));
+    outputs.push_back(std::move(image.last_hidden_state));
+    return outputs;
+  }
+
+  ModelOutputs forward(const GenerationInputs& inputs) override {
+    input_ids_ = inputs.input_ids;
+    ModelOutputs outputs;
+    Tensor image_hidden_states;
+    const Tensor hidden_states = model_forward(image_hidden_states, &inputs);
+    input_ids_.reset();
+    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
+    if (image_hidden_states) outputs.others.push_back(image_hidden_states);
+    return outputs;
   }
 
   std::vector<Tensor*> floating_inputs() override {
@@ -173,13 +197,16 @@ class Llava : public Model {
   }
 
   // LlavaModel.forward
-  Tensor model_forward(Tensor& image_hidden_states) const {
+  Tensor model_forward(Tensor& image_hidden_states, const GenerationInputs* generation = nullptr) const {
     ModuleCall call(context_, model_);
     Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
     Tensor special_image_mask;  // bound until forward returns
-    if (pixel_values_) {
-      image = image_features();
+    if (generation ? static_cast<bool>(generation->image_features) : static_cast<bool>(pixel_values_)) {
+      if (generation)
+        image.pooler_output = generation->image_features;
+      else
+        image = image_features();
       Tensor features = cat_unbound(image.pooler_output);
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
@@ -188,7 +215,7 @@ class Llava : public Model {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return call.result(run_language_model(inputs_embeds));
+    return call.result(run_language_model(inputs_embeds, generation ? generation->position_ids : Tensor()));
   }
 
   Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids = {},

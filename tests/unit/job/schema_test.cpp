@@ -26,6 +26,7 @@ std::set<std::string> keys_of(const json& object) {
 /// The keys that the parser knows at a pointer: it lists them where it meets one that is near none.
 std::set<std::string> parser_keys(const std::string& pointer, const json& parallel = json::object()) {
   json job = {{"model", {{"preset", "llama-2-7b"}}}, {"parallel", parallel}};
+  if (pointer.starts_with("/inference")) job["task"] = "inference";
   job[json::json_pointer(pointer + "/zzzzzzzzzzzzzzzzzzzz")] = 1;
   const Result<Job> result = parse_job(job.dump());
   REQUIRE_FALSE(result.has_value());
@@ -43,10 +44,11 @@ std::set<std::string> parser_keys(const std::string& pointer, const json& parall
 TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   const json root = schema()["properties"];
   CHECK(parser_keys("") == keys_of(root));
-  for (const char* part : {"model", "data", "training", "parallel", "gpu", "runtime"}) {
+  for (const char* part : {"model", "data", "training", "inference", "parallel", "gpu", "runtime"}) {
     INFO(part);
     CHECK(parser_keys(std::string("/") + part) == keys_of(root[part]["properties"]));
   }
+  CHECK(parser_keys("/inference/cache") == keys_of(root["inference"]["properties"]["cache"]["properties"]));
   const json training = root["training"]["properties"];
   CHECK(parser_keys("/training/optimizer") == keys_of(training["optimizer"]["properties"]));
   CHECK(parser_keys("/training/activation_checkpointing") ==
@@ -74,6 +76,8 @@ TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]")
 /// beside it weights are quantised.
 json job_around(const std::string& pointer) {
   json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
+  if (pointer.starts_with("/inference")) job["task"] = "inference";
+  if (pointer == "/inference/cache") job["inference"]["cache"]["implementation"] = "dynamic";
   if (pointer == "/training/lora") job["training"]["lora"]["target_modules"] = "all-linear";
   if (pointer == "/training/ia3")
     job["training"]["ia3"] = {{"target_modules", "all-linear"}, {"feedforward_modules", {"down_proj"}}};

@@ -14,6 +14,7 @@ function module(path: string, activations: number, ...children: Module[]): Modul
     activations,
     temporaries: 0,
     buffers_and_inputs: 0,
+    kv_cache: 0,
     allocator_rounding: 0,
     children,
   };

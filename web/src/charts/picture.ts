@@ -21,6 +21,7 @@ export const INKS = [
   'activations',
   'temporaries',
   'buffers_and_inputs',
+  'kv_cache',
   'allocator_rounding',
   'cached',
   'outside',

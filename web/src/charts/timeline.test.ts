@@ -12,6 +12,7 @@ const columns = [
   'activations',
   'temporaries',
   'buffers_and_inputs',
+  'kv_cache',
   'allocator_rounding',
   'op',
   'module',
@@ -28,8 +29,8 @@ const report = {
     ops: ['parameter', 'mm'],
     modules: ['', 'lm_head'],
     rows: [
-      [0, 50, 60, 50, 0, 0, 0, 0, 0, 0, 0, 0],
-      [50, 90, 100, 50, 0, 0, 40, 0, 0, 0, 1, 1],
+      [0, 50, 60, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+      [50, 90, 100, 50, 0, 0, 40, 0, 0, 0, 0, 1, 1],
     ],
   },
 } as unknown as Report;
@@ -65,7 +66,21 @@ it('tells what was held at a moment', () => {
 });
 
 it('is a table with names', () => {
-  expect(timelineTable(report)[2]).toEqual(['50', '90', '100', '50', '0', '0', '40', '0', '0', '0', 'mm', 'lm_head']);
+  expect(timelineTable(report)[2]).toEqual([
+    '50',
+    '90',
+    '100',
+    '50',
+    '0',
+    '0',
+    '40',
+    '0',
+    '0',
+    '0',
+    '0',
+    'mm',
+    'lm_head',
+  ]);
 });
 
 it('draws nothing where there is nothing to draw', () => {

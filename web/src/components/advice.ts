@@ -126,6 +126,23 @@ export class OometerAdvice extends LitElement {
     const { changes, combination } = advice;
     return html`
       <dl>${MOST.map((most) => this.most(most, advice))}</dl>
+      ${
+        advice.frontier.length > 0
+          ? html`<table>
+              <caption>
+                Users at once, by context
+              </caption>
+              <tr>
+                <th scope="row">Tokens</th>
+                ${advice.frontier.map(({ context }) => html`<td class="number">${context.toLocaleString('en')}</td>`)}
+              </tr>
+              <tr>
+                <th scope="row">Users</th>
+                ${advice.frontier.map(({ users }) => html`<td class="number">${users.toLocaleString('en')}</td>`)}
+              </tr>
+            </table>`
+          : nothing
+      }
       ${combination ? this.together(combination) : nothing}
       ${
         changes.length === 0
@@ -147,7 +164,9 @@ export class OometerAdvice extends LitElement {
                   </tbody>
                 </table>
               </div>
-              <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>`
+              <div class="tools">
+                ${copyTable(() => this.renderRoot.querySelector<HTMLTableElement>('table[aria-labelledby]'))}
+              </div>`
       }
     `;
   }

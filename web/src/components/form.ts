@@ -6,7 +6,7 @@ import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
 import { aboutOf, hintOf } from '../state/explanations';
-import { applies, field, START, type Field, type FieldKey, type Setup } from '../state/fields';
+import { applies, field, infers, labelOf, START, type Field, type FieldKey, type Setup } from '../state/fields';
 import type { Model } from '../state/model';
 import { unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
@@ -32,6 +32,8 @@ export interface Listed {
 }
 
 const MORE: FieldKey[] = [
+  'cache',
+  'logits',
   'checkpointing',
   'ckptevery',
   'ckptplan',
@@ -118,6 +120,7 @@ export class OometerForm extends LitElement {
           event.preventDefault();
         }}
       >
+        ${this.segments('task')}
         <div>
           <oometer-picker
             data-key="model"
@@ -134,7 +137,7 @@ export class OometerForm extends LitElement {
           ></oometer-picker>
           ${this.own('Paste or drop a config.json')}
         </div>
-        ${this.stage()}
+        ${this.segments('stage')}
         <div class="pair device">
           <oometer-picker
             data-key="gpu"
@@ -149,11 +152,16 @@ export class OometerForm extends LitElement {
               this.set('gpu', event.detail);
             }}
           ></oometer-picker>
-          <div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
-          <div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>
-          ${this.error('gpus')}
+          ${
+            infers(this.setup)
+              ? nothing
+              : html`<div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
+                  <div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>
+                  ${this.error('gpus')}`
+          }
         </div>
-        ${this.count('mbs')} ${this.count('seq')} ${this.count('images')}
+        ${this.count('mbs')} ${this.count('seq')} ${this.count('images')} ${this.count('newtokens')}
+        ${this.count('turns')} ${this.count('turntokens')}
         <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
           <summary>More <span class="gist">${this.gist()}</span></summary>
           ${MORE.filter((key) => this.applies(key)).map((key) =>
@@ -202,24 +210,25 @@ export class OometerForm extends LitElement {
     return field(key).choices?.find((choice) => choice.value === value)?.label ?? value;
   }
 
-  private stage(): TemplateResult {
-    const { label, choices = [] } = field('stage');
+  private segments(key: 'task' | 'stage'): TemplateResult | typeof nothing {
+    if (!this.applies(key)) return nothing;
+    const { label, choices = [] } = field(key);
     return html`
-      <fieldset data-key="stage" tabindex="-1" aria-describedby=${this.described('stage')}>
+      <fieldset data-key=${key} tabindex="-1" aria-describedby=${this.described(key)}>
         <legend>${label}</legend>
         ${segmented({
-          name: 'stage',
-          value: this.setup.stage,
-          choices: choices.map((choice) => ({ ...choice, about: aboutOf('stage', choice.value) })),
+          name: key,
+          value: this.setup[key],
+          choices: choices.map((choice) => ({ ...choice, about: aboutOf(key, choice.value) })),
           onChange: (value) => {
-            this.set('stage', value);
+            this.set(key, value);
           },
         })}
         <div class="below" aria-hidden="true">
-          ${choices.map(({ value }) => html`<span>${this.effect('stage', value)}</span>`)}
+          ${choices.map(({ value }) => html`<span>${this.effect(key, value)}</span>`)}
         </div>
-        <p class="hint" id="stage-hint">${aboutOf('stage', this.setup.stage)}</p>
-        ${this.error('stage')}
+        <p class="hint" id="${key}-hint">${aboutOf(key, this.setup[key])}</p>
+        ${this.error(key)}
       </fieldset>
     `;
   }
@@ -346,13 +355,13 @@ export class OometerForm extends LitElement {
         this.set(key, value);
       }}
     >
-      <span class="hidden">${field(key).label}</span> ${value}
+      <span class="hidden">${labelOf(field(key), this.setup)}</span> ${value}
       <span class="effect">${this.effect(key, value)}</span>
     </button>`;
   }
 
-  private label({ key, label }: Field): TemplateResult {
-    return html`<label for=${key}>${label}</label>`;
+  private label(field: Field): TemplateResult {
+    return html`<label for=${field.key}>${labelOf(field, this.setup)}</label>`;
   }
 
   private input(key: FieldKey): TemplateResult {
@@ -380,7 +389,7 @@ export class OometerForm extends LitElement {
   }
 
   private described(key: FieldKey): string | typeof nothing {
-    const hinted = key !== 'gpus' && (hintOf(key) !== undefined || key === 'stage');
+    const hinted = key !== 'gpus' && (hintOf(key) !== undefined || key === 'stage' || key === 'task');
     const ids = [this.errors[key] === undefined ? '' : `${key}-error`, hinted ? `${key}-hint` : ''].filter(Boolean);
     return ids.length > 0 ? ids.join(' ') : nothing;
   }

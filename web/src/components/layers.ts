@@ -27,7 +27,7 @@ const COLUMNS: readonly Column[] = [
   {
     key: 'temporaries',
     label: 'Other',
-    bytes: (module) => module.temporaries + module.buffers_and_inputs + module.allocator_rounding,
+    bytes: (module) => module.temporaries + module.buffers_and_inputs + module.kv_cache + module.allocator_rounding,
   },
   { key: 'allocated', label: 'Total', bytes: moduleTotal },
 ];
@@ -143,7 +143,9 @@ export class OometerLayers extends LitElement {
           </tfoot>
         </table>
       </div>
-      <p class="small soft">${unit.name} in PyTorch’s tensors. “Other” is temporaries, buffers, inputs and rounding.</p>
+      <p class="small soft">
+        ${unit.name} in PyTorch’s tensors. “Other” is temporaries, buffers, inputs, the KV cache and rounding.
+      </p>
     `;
   }
 

@@ -20,6 +20,11 @@ export const FACTORS = [
   },
   { key: 'buffers_and_inputs', label: 'Buffers & inputs', about: 'The batch, and tensors that are not trained.' },
   {
+    key: 'kv_cache',
+    label: 'KV cache',
+    about: 'Keys and values of the tokens seen, and the copies by which it grows.',
+  },
+  {
     key: 'allocator_rounding',
     label: 'Allocator rounding',
     about: 'What the caching allocator adds by rounding sizes up.',

@@ -13,6 +13,7 @@ const held = {
   activations: 10 * GIB,
   temporaries: 0,
   buffers_and_inputs: 0,
+  kv_cache: 0,
   allocator_rounding: 0,
 };
 

@@ -56,17 +56,22 @@ const PHASES: Record<string, string> = {
   loss: 'in the loss',
   backward: 'in the backward pass',
   optimizer: 'in the optimizer’s step',
+  prefill: 'in the prefill',
+  decode: 'while tokens are decoded',
 };
 
 /** "init" → "Set-up", "backward" of 2 → "Step 2, backward". */
 export function phaseName(name: string, iteration: number): string {
   if (name === 'init') return 'Set-up';
+  if (name === 'prefill' || name === 'decode') return `Turn ${iteration}, ${name}`;
   return `Step ${iteration}, ${name.replaceAll('_', ' ')}`;
 }
 
 function place({ iteration, phase, module, op }: Moment): string {
   const stage = PHASES[phase] ?? `in the phase “${phase.replaceAll('_', ' ')}”`;
-  const step = phase === 'init' ? '' : iteration === 1 ? ' of the first step' : ` of step ${iteration}`;
+  const turn = phase === 'prefill' || phase === 'decode';
+  const steps = iteration === 1 ? ' of the first step' : ` of step ${iteration}`;
+  const step = turn ? (iteration === 1 ? '' : `, turn ${iteration}`) : phase === 'init' ? '' : steps;
   const owner = module ? `, in ${module}` : '';
   const operation = op ? `, when ${op} allocates` : '';
   return `${stage}${step}${owner}${operation}`;

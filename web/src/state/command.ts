@@ -4,6 +4,12 @@ import type { Job } from './job.generated';
 /** Options by where their value stands in a job; the command's own list is core/cli/options.cpp. */
 const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/model/preset', '--preset'],
+  ['/task', '--task'],
+  ['/inference/new_tokens', '--new-tokens'],
+  ['/inference/turns', '--turns'],
+  ['/inference/turn_tokens', '--turn-tokens'],
+  ['/inference/logits', '--logits'],
+  ['/inference/cache/implementation', '--cache'],
   ['/data/micro_batch_size', '--micro-batch-size'],
   ['/data/sequence_length', '--sequence-length'],
   ['/data/images_per_sample', '--images-per-sample'],
@@ -48,6 +54,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
 
 /** What the command does without being told; it need not be said. */
 const DEFAULTS: Readonly<Record<string, unknown>> = {
+  '/task': 'train',
   '/training/gradient_accumulation_steps': 1,
   '/training/optimizer/name': 'adamw',
   '/training/optimizer/implementation': 'fused',

@@ -10,6 +10,28 @@ export interface Explanation {
 }
 
 export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
+  task: {
+    choices: {
+      train: 'Forward, backward and the optimizer’s step, twice.',
+      inference: 'Prompts and their answers, as transformers’ generate() runs them, on one GPU.',
+    },
+  },
+  newtokens: { hint: 'in each answer' },
+  turns: { hint: 'prompts with answers; the cache is kept' },
+  turntokens: { hint: 'after the first' },
+  cache: {
+    hint: 'Where keys and values of the tokens seen are kept.',
+    choices: {
+      dynamic: 'transformers’ default: it grows with each token, a layer’s keys at a time copied.',
+      static: 'There in full from the first token on; without torch.compile here.',
+      offloaded: 'transformers’ offloaded: the layer that runs and the next one on the GPU.',
+      paged: 'vLLM’s pool in blocks of 16 tokens, in 90 % of the GPU; from its source.',
+    },
+  },
+  logits: {
+    hint: 'What the prefill computes over the vocabulary.',
+    choices: { last: 'As generate() asks for.', all: 'Of each prompt token: large where prompts are long.' },
+  },
   stage: {
     choices: {
       pretrain: 'Only the projector between image and text learns.',

@@ -8,6 +8,12 @@ import { unpackPlan } from './plan';
 import { unpackRun, type RunFile } from './runfile';
 
 export type FieldKey =
+  | 'task'
+  | 'newtokens'
+  | 'turns'
+  | 'turntokens'
+  | 'cache'
+  | 'logits'
   | 'model'
   | 'config'
   | 'stage'
@@ -69,10 +75,38 @@ export interface Field {
   applies?: (model: Traits, setup: Setup) => boolean;
 }
 
+/** The settings of a job that infers; its own mean nothing in training. */
+const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'logits'];
+const SHARED = [
+  'task',
+  'model',
+  'config',
+  'gpu',
+  'mbs',
+  'seq',
+  'images',
+  'precision',
+  'attention',
+  'torch',
+  'segments',
+];
+
+export const infers = (setup: Setup): boolean => setup.task === 'inference';
+
 /** Whether a setting has a meaning here. */
-export function applies({ applies: asks }: Field, model: Traits, setup: Setup): boolean {
+export function applies({ key, applies: asks }: Field, model: Traits, setup: Setup): boolean {
+  const own = OF_INFERENCE.includes(key);
+  if (infers(setup) ? !own && !SHARED.includes(key) : own) return false;
   return asks?.(model, setup) !== false;
 }
+
+/** What a setting is called where the model infers, if it is called otherwise. */
+const OTHERWISE: Partial<Record<FieldKey, string>> = {
+  mbs: 'Users at once',
+  seq: 'Prompt tokens',
+  images: 'Images per prompt',
+};
+export const labelOf = ({ key, label }: Field, setup: Setup): string => (infers(setup) && OTHERWISE[key]) || label;
 
 const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
 const withLora = (_: Traits, setup: Setup): boolean => setup.adapters === 'lora' || setup.adapters === 'dora';
@@ -92,7 +126,17 @@ const usesFsdp = uses('fsdp1', 'fsdp2');
 const usesFsdp1 = uses('fsdp1');
 const usesDdp = uses('ddp');
 
+const readsText = (model: Traits): boolean => model.text;
+const hasTurns = (model: Traits, setup: Setup): boolean => model.text && setup.cache !== 'static';
+
 export const FIELDS: readonly Field[] = [
+  {
+    key: 'task',
+    label: 'Task',
+    kind: 'choice',
+    choices: choices(['train', 'Training'], ['inference', 'Inference']),
+    pointers: ['/task'],
+  },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.
   { key: 'config', label: 'Own model', kind: 'config', pointers: [] },
@@ -124,6 +168,42 @@ export const FIELDS: readonly Field[] = [
     kind: 'count',
     pointers: ['/data/images_per_sample'],
     applies: (model) => model.images && model.text,
+  },
+  {
+    key: 'newtokens',
+    label: 'New tokens',
+    kind: 'count',
+    pointers: ['/inference/new_tokens', '/inference'],
+    applies: readsText,
+  },
+  { key: 'turns', label: 'Turns', kind: 'count', pointers: ['/inference/turns'], applies: hasTurns },
+  {
+    key: 'turntokens',
+    label: 'Tokens of later prompts',
+    kind: 'count',
+    pointers: ['/inference/turn_tokens'],
+    applies: (model, setup) => hasTurns(model, setup) && setup.turns !== '1',
+  },
+  {
+    key: 'cache',
+    label: 'KV cache',
+    kind: 'choice',
+    choices: choices(
+      ['dynamic', 'Dynamic'],
+      ['static', 'Static'],
+      ['offloaded', 'On the host'],
+      ['paged', 'vLLM’s blocks'],
+    ),
+    pointers: ['/inference/cache'],
+    applies: readsText,
+  },
+  {
+    key: 'logits',
+    label: 'Logits',
+    kind: 'choice',
+    choices: choices(['last', 'Of the last token'], ['all', 'Of all tokens']),
+    pointers: ['/inference/logits'],
+    applies: readsText,
   },
   {
     key: 'checkpointing',
@@ -410,6 +490,12 @@ export const FIELDS: readonly Field[] = [
 
 /** What the page shows first. Permalinks of version 1 hold what differs from it, so it is frozen with that version. */
 export const START: Readonly<Setup> = {
+  task: 'train',
+  newtokens: '256',
+  turns: '1',
+  turntokens: '128',
+  cache: 'dynamic',
+  logits: 'last',
   model: 'llava-1.5-7b',
   config: '',
   stage: 'finetune',
@@ -631,20 +717,44 @@ function zeroOptions(setup: Setup, stage: number): object {
   };
 }
 
+/** What differs from a greedy answer of 256 tokens. */
+function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
+  const differs = (key: FieldKey): boolean => setup[key] !== START[key] && means(key);
+  return {
+    ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
+    ...(differs('turns') ? { turns: number(setup.turns) } : {}),
+    ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
+    ...(differs('logits') ? { logits: setup.logits } : {}),
+    ...(differs('cache') ? { cache: { implementation: setup.cache } } : {}),
+  };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
+  const data = {
+    micro_batch_size: number(setup.mbs),
+    ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
+    ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
+  };
+  if (infers(setup))
+    return {
+      version: 1,
+      model: model.job,
+      task: 'inference',
+      data,
+      training: { precision: setup.precision, attention: setup.attention },
+      inference: inference(setup, means),
+      gpu: { name: setup.gpu },
+      runtime: { torch: setup.torch, expandable_segments: setup.segments === 'on' },
+    } as Job;
   const run = setup.runfile === '' ? null : unpackRun(setup.runfile);
   const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
   const job = {
     version: 1,
     model: model.job,
     task: 'train',
-    data: {
-      micro_batch_size: number(setup.mbs),
-      ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
-      ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
-    },
+    data,
     training: {
       stage: setup.stage,
       precision: setup.precision,

@@ -26,6 +26,8 @@ export interface Advice {
   largest_micro_batch: number | null;
   longest_sequence: number | null;
   fewest_gpus: number | null;
+  /** Of inference: how many sequences fit at once, by their length with the answers; else empty. */
+  frontier: { context: number; users: number }[];
   changes: Change[];
   combination: Combination | null;
 }

@@ -1,5 +1,5 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
-import { fieldAt, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { fieldAt, infers, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import type { Model } from '../state/model';
 import type { Gpu } from './catalogue';
@@ -37,7 +37,7 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   const answer = core.estimate(job);
   if (!answer.ok) return trouble(answer.error, setup);
   const { report, milliseconds } = answer;
-  return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
+  return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };
 }
 
 export function isTrouble(answer: Result | Trouble): answer is Trouble {

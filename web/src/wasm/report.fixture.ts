@@ -10,6 +10,7 @@ export const noFactors: Factors = {
   activations: 0,
   temporaries: 0,
   buffers_and_inputs: 0,
+  kv_cache: 0,
   allocator_rounding: 0,
 };
 

@@ -1,0 +1,292 @@
+#include "generation/generate.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cuda/cub.h"
+#include "generation/cache.h"
+#include "models/masking.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+/// Tokens of an answer that are decoded in full, half of them at its beginning, half at its end.
+constexpr std::int64_t kExecuted = 4;
+
+/// In how many steps, at most, the cache grows through those between.
+constexpr std::int64_t kGrowths = 128;
+
+/// One call of generate(), and its frames' names.
+class Generation {
+ public:
+  Generation(Context& context, Model& model, const ModelOptions& options, const InferenceConfig& inference,
+             GrowingCache& cache)
+      : context_(context), model_(model), options_(options), inference_(inference), cache_(cache) {}
+
+  /// What comes before the prefill: special tokens, checks, position ids.
+  void prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images);
+  /// _prefill. False: the model does not generate.
+  bool prefill();
+  /// _sample's loop: `tokens` are chosen, all but the last are run.
+  bool sample(std::int64_t tokens, std::int64_t executed);
+
+ private:
+  Tensor integers(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::int64); }
+  Tensor booleans(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::boolean); }
+  Tensor isin(const Shape& sizes) const {
+    Tensor found = booleans(Op::isin, sizes);
+    const Tensor equal = booleans(Op::eq, sizes), any = booleans(Op::any, sizes);
+    return found;
+  }
+  void check(Op op, const Shape& sizes, Op reduction) const {
+    const Tensor compared = booleans(op, sizes);
+    const Tensor whole = booleans(reduction, {});
+  }
+  Tensor attention_mask(std::int64_t queries) const;
+  bool forward(const GenerationInputs& inputs);
+  void choose();
+
+  Context& context_;
+  Model& model_;
+  const ModelOptions& options_;
+  const InferenceConfig& inference_;
+  GrowingCache& cache_;
+  Tensor bos_token_, eos_token_;
+  Tensor first_position_ids_, position_ids_;  ///< generate()'s own; the loop's, which grow
+  Tensor input_ids_, unfinished_sequences_, next_token_logits_, next_tokens_;
+  TensorList mm_encoder_outputs_;
+  GenerationInputs inputs_;  ///< model_inputs, bound until the next step's are there
+  ModelOutputs outputs_;
+  std::int64_t length_ = 0;  ///< of input_ids
+};
+
+void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images) {
+  const std::int64_t batch = input_ids.size(0);
+  const Shape tokens = attention_mask.sizes();
+  input_ids_ = input_ids;
+  length_ = input_ids.size(1);
+  // _prepare_special_tokens: pad_token_id is a view of eos_token_id
+  bos_token_ = integers(Op::to_copy, {});
+  eos_token_ = integers(Op::to_copy, {});
+  {
+    const Tensor same = isin({1});
+    const Tensor any = booleans(Op::any, {});
+  }
+  check(Op::lt, {1}, Op::any);
+  if (batch > 1) check(Op::eq, {batch}, Op::any);  // has_right_padding
+  {                                                // _prepare_position_ids_for_generation
+    Tensor positions = integers(Op::cumsum, tokens);
+    if (batch == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
+    positions = integers(Op::sub, tokens);
+    const Tensor masked = booleans(Op::eq, tokens);
+    first_position_ids_ = integers(Op::masked_fill, tokens);
+  }
+  position_ids_ = first_position_ids_;
+  check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
+  if (with_images) mm_encoder_outputs_ = model_.encode_images();
+  check(Op::lt, tokens, Op::any);
+  unfinished_sequences_ = integers(Op::fill, {batch});
+}
+
+/// What prepare_inputs_for_generation makes for a cache of one size: create_masks_for_generate, contiguous.
+Tensor Generation::attention_mask(std::int64_t queries) const {
+  const bool eager = options_.attention == AttentionKind::eager;
+  if (!cache_.is_compileable() || (!eager && queries > 1 && cache_.length() == 0)) return {};
+  const Shape sizes{input_ids_.size(0), 1, queries, cache_.mask_length(queries)};
+  return contiguous(cached_mask(context_, sizes, eager ? options_.dtype : DType::boolean));
+}
+
+bool Generation::forward(const GenerationInputs& inputs) {
+  cache_.mask = inputs.attention_mask;
+  outputs_ = model_.forward(inputs);
+  cache_.mask.reset();
+  return !outputs_.others.empty();
+}
+
+bool Generation::prefill() {
+  const std::int64_t past = cache_.length();
+  const Shape tokens{input_ids_.size(0), length_ - past};
+  GenerationInputs inputs;
+  inputs.input_ids = integers(Op::clone, tokens);
+  inputs.position_ids = past > 0 ? integers(Op::clone, tokens) : position_ids_;
+  inputs.attention_mask = attention_mask(tokens[1]);
+  if (!mm_encoder_outputs_.empty()) inputs.image_features = mm_encoder_outputs_[0];
+  inputs.logits_to_keep = inference_.logits == Logits::last;
+  return forward(inputs);
+}
+
+/// From the logits to the next token, and whether all are done.
+void Generation::choose() {
+  Tensor& logits = outputs_.others[0];
+  const std::int64_t batch = logits.size(0);
+  {  // _update_model_kwargs_for_generation
+    Tensor next = integers(Op::arange, {1});
+    next = integers(Op::add, {batch, 1});
+    next = integers(Op::add, {batch, 1});
+    position_ids_ = integers(Op::cat, {batch, length_ + 1});
+  }
+  next_token_logits_ = empty(context_, Op::to_copy, {batch, logits.size(-1)}, DType::float32);
+  next_tokens_ = reduce(Op::argmax, next_token_logits_, {1}, false, DType::int64);
+  {
+    const Tensor going_on = integers(Op::mul, {batch});
+    Tensor padding;
+    {
+      const Tensor finished = integers(Op::sub, {batch});
+      padding = integers(Op::mul, {batch});
+    }
+    next_tokens_ = integers(Op::add, {batch});
+  }
+  input_ids_ = integers(Op::cat, {batch, ++length_});
+  {  // MaxLengthCriteria, EosTokenCriteria
+    Tensor is_done = booleans(Op::fill, {batch});
+    {
+      const Tensor too_long = booleans(Op::fill, {batch});
+      is_done = booleans(Op::bitwise_or, {batch});
+    }
+    {
+      Tensor ended = isin({batch});
+      ended = booleans(Op::any, {batch});
+      is_done = booleans(Op::bitwise_or, {batch});
+    }
+    is_done = booleans(Op::bitwise_not, {batch});
+    unfinished_sequences_ = integers(Op::bitwise_and, {batch});
+  }
+  const Tensor most = reduce(Op::max, unfinished_sequences_, {0}, false, DType::int64);
+  const Tensor all_finished = booleans(Op::eq, {});
+}
+
+bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
+  const std::int64_t batch = input_ids_.size(0);
+  const std::int64_t from = std::min(tokens, (executed + 1) / 2), until = std::max(from, tokens - executed / 2);
+  for (std::int64_t i = 0;;) {
+    choose();
+    const Shape logits = outputs_.others[0].sizes();
+    outputs_ = {};
+    if (++i == tokens) break;
+    if (i == from && until > from) {
+      const std::int64_t stride = (until - from + kGrowths - 1) / kGrowths;
+      for (std::int64_t grown = 0; i < until; i += grown, length_ += grown) {
+        grown = std::min(stride, until - i);
+        cache_.grow(grown);
+        // What else is large: the logits, and their float32 copy, which lives on.
+        const Tensor of_model = empty(context_, Op::mm, {batch, 1, logits[-1]}, options_.dtype);
+        next_token_logits_ = empty(context_, Op::to_copy, {batch, logits[-1]}, DType::float32);
+      }
+    }
+    GenerationInputs inputs;
+    inputs.input_ids = integers(Op::clone, {batch, 1});
+    inputs.position_ids = integers(Op::clone, {batch, 1});
+    inputs.attention_mask = attention_mask(1);
+    inputs.logits_to_keep = inference_.logits == Logits::last;
+    inputs_ = std::move(inputs);
+    if (!forward(inputs_)) return false;
+  }
+  return until > from;
+}
+
+/// Those that a cache has layers for.
+std::size_t decoder_layers(const Log& log) {
+  return static_cast<std::size_t>(std::count_if(log.modules.begin(), log.modules.end(), [](const ModuleRecord& module) {
+    return module.index >= 0 && module.modality == Modality::language;
+  }));
+}
+
+/// EngineArgs.get_batch_defaults (vLLM 0.1x, vllm/engine/arg_utils.py), of its server: by the GPU's size, but for the
+/// A100.
+std::int64_t batched_tokens(const Context& context, std::int64_t capacity) {
+  constexpr std::int64_t kLarge = 70LL << 30;
+  return capacity >= kLarge && context.device.major >= 9 ? 8192 : 2048;
+}
+
+}  // namespace
+
+Result<Generated> run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
+                                 const InferenceConfig& inference, bool every_step) {
+  const NoGrad no_grad(context);
+  context.training = false;
+  const std::int64_t batch = data.micro_batch_size;
+  std::int64_t length = data.sequence_length;
+  const auto tokens = [&] { return empty(context, Op::input, {batch, length}, DType::int64, Role::input); };
+  Tensor input_ids = tokens();
+  model.make_images();
+  Tensor attention_mask = tokens();
+  std::unique_ptr<GrowingCache> cache =
+      make_cache(context, inference.cache, inference.cached_tokens(length), decoder_layers(context.log));
+  const Scoped<KvCache*> passed(context.past_key_values, cache.get());
+  Generated generated;
+  for (int turn = 1; turn <= inference.turns; ++turn) {
+    context.begin_phase(PhaseName::prefill, turn);
+    if (turn > 1) {  // all that was said, and more
+      length += inference.turn_tokens;
+      Tensor longer_ids = tokens(), longer_mask = tokens();
+      input_ids = std::move(longer_ids);
+      attention_mask = std::move(longer_mask);
+    }
+    Generation generation(context, model, options, inference, *cache);
+    generation.prepare(input_ids, attention_mask, turn == 1);
+    if (!generation.prefill())
+      return Error{"not-modelled", "/task", "this model's generation is not modelled yet: \"train\" belongs here"};
+    context.begin_phase(PhaseName::decode, turn);
+    generated.skipped |= generation.sample(inference.new_tokens, every_step ? inference.new_tokens : kExecuted);
+    length += inference.new_tokens;
+    generated.host_bytes = cache->host_bytes();
+    if (inference.turns == 1) cache.reset();  // generate()'s own
+  }
+  context.finish();  // the caller has its batch still
+  return generated;
+}
+
+Result<Generated> run_paged(Context& context, Model& model, const DataConfig& data, const InferenceConfig& inference,
+                            std::int64_t capacity) {
+  const NoGrad no_grad(context);
+  context.training = false;
+  const CacheConfig& config = inference.cache;
+  const std::int64_t users = data.micro_batch_size;
+  const Shape tokens{
+      1, config.max_num_batched_tokens != 0 ? config.max_num_batched_tokens : batched_tokens(context, capacity)};
+  PagedCache cache(context);
+  const Scoped<KvCache*> passed(context.past_key_values, &cache);
+  // _dummy_run and _dummy_sampler_run (vllm/v1/worker/gpu_model_runner.py)
+  const auto forward = [&] {
+    GenerationInputs inputs;
+    inputs.input_ids = empty(context, Op::input, tokens, DType::int64, Role::input);
+    inputs.position_ids = empty(context, Op::input, tokens, DType::int64, Role::input);
+    inputs.logits_to_keep = std::min(users, tokens[1]);
+    ModelOutputs outputs = model.forward(inputs);
+    if (outputs.others.empty()) return false;
+    const Tensor logits = to(outputs.others[0], DType::float32);
+    return true;
+  };
+  context.begin_phase(PhaseName::prefill, 1);
+  if (!forward())
+    return Error{"not-modelled", "/task", "this model's generation is not modelled yet: \"train\" belongs here"};
+  const auto blocks_of = [&](std::int64_t held) { return (held + config.block_size - 1) / config.block_size; };
+  const std::int64_t shared = config.shared_prefix / config.block_size;  // whole blocks only
+  const std::int64_t own = blocks_of(inference.cached_tokens(data.sequence_length)) - shared;
+  Generated generated;
+  generated.blocks = shared + checked_product(users, own);
+  context.begin_phase(PhaseName::decode, 1);
+  std::vector<Tensor> pool;
+  for (const PagedCache::Layer& layer : cache.layers) {
+    const ModuleScope scope(context, layer.module);
+    const std::int64_t block_bytes = checked_product(config.block_size, layer.token_bytes);
+    generated.block_bytes += block_bytes;
+    pool.push_back(empty(context, Op::zeros, {generated.blocks, block_bytes}, DType::uint8, Role::kv_cache));
+  }
+  forward();
+  context.finish();
+  return generated;
+}
+
+void run_forward(Context& context, Model& model) {
+  const NoGrad no_grad(context);
+  context.training = false;
+  model.make_inputs();
+  context.begin_phase(PhaseName::prefill, 1);
+  const ModelOutputs outputs = model.forward();
+  context.finish();
+}
+
+}  // namespace oometer

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace oometer {
+
+/// transformers' Cache (5.23, cache_utils.py) as the layers of a model see it: Context::past_key_values.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+
+  struct States {
+    Tensor keys, values;
+  };
+  /// Cache.update: takes a layer's new keys and values [b, kv_heads, s, d]; gives all that its attention works on.
+  virtual States update(std::size_t layer, const Tensor& keys, const Tensor& values) = 0;
+
+  /// get_seq_length: tokens that were seen before this forward.
+  virtual std::int64_t length() const = 0;
+  /// get_mask_sizes: keys that `queries` new tokens will meet.
+  virtual std::int64_t mask_length(std::int64_t queries) const { return length() + queries; }
+  /// is_compileable: of one size for good, so that generate() makes the masks itself.
+  virtual bool is_compileable() const { return false; }
+
+  Tensor mask;  ///< the 4-D mask that generate() made for this forward, if it did
+};
+
+}  // namespace oometer

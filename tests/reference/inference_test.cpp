@@ -1,0 +1,61 @@
+#include "cases.h"
+
+/// Real generate(), measured without a dispatch mode: to the byte where every token is run, and close to it where most
+/// are skipped.
+namespace oometer {
+namespace {
+
+constexpr PhaseName kPhases[] = {PhaseName::prefill, PhaseName::decode};
+
+Run run_every_step(const Job& job) {
+  const Behaviours behaviours = resolve_behaviours(job.runtime);
+  Run result;
+  result.simulation = simulate(job, behaviours, false);
+  result.replay = replay(result.simulation.log, {});
+  return result;
+}
+
+TEST_CASE("Every phase of a generation is real PyTorch's to the byte", "[reference][inference]") {
+  const std::vector<ReferenceCase> cases = read_cases("inference.jsonl", Groups::as_the_job_says);
+  CHECK(cases.size() == 32);
+  for (const ReferenceCase& c : cases) {
+    INFO(c.name);
+    const Run r = run_every_step(c.job);
+    const Log& log = r.simulation.log;
+    const std::vector<std::int64_t> requested = requested_peaks(log);
+    for (std::size_t i = 0; i < log.phases.size(); ++i) {
+      const PhaseMark& mark = log.phases[i];
+      if (mark.iteration == 0) continue;
+      CAPTURE(mark.iteration, phase_name(mark.name));
+      const nlohmann::json& truth = c.truth["iterations"][mark.iteration - 1U]["phases"][phase_name(mark.name)];
+      CHECK(requested[i] == truth["requested"]);
+      CHECK(r.replay.phases[i].allocated == truth["allocated"]);
+      CHECK(r.replay.phases[i].reserved == truth["reserved"]);
+    }
+  }
+}
+
+TEST_CASE("An answer that skips tokens has the same peaks: allocated within 0.5 %, reserved within 2 %",
+          "[reference][inference]") {
+  std::size_t skipped = 0;
+  for (const ReferenceCase& c : read_cases("inference.jsonl", Groups::as_the_job_says)) {
+    INFO(c.name);
+    const Run r = run(c.job);
+    skipped += r.simulation.generated.skipped;
+    for (std::size_t turn = 1; turn <= c.truth["iterations"].size(); ++turn)
+      for (const PhaseName name : kPhases) {
+        const nlohmann::json& phases = c.truth["iterations"][turn - 1]["phases"];
+        if (!phases.contains(phase_name(name))) continue;
+        CAPTURE(turn, phase_name(name));
+        const MemoryStats peak = phase_peak(r.simulation.log, r.replay, static_cast<int>(turn), name);
+        const std::int64_t allocated = phases[phase_name(name)]["allocated"];
+        const std::int64_t reserved = phases[phase_name(name)]["reserved"];
+        CHECK(share(peak.allocated - allocated, allocated) <= 0.005);
+        CHECK(share(peak.reserved - reserved, reserved) <= 0.02);
+      }
+  }
+  CHECK(skipped >= 4);
+}
+
+}  // namespace
+}  // namespace oometer
