@@ -278,7 +278,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
         wrap = wrap_deepspeed
     steps = train.get("gradient_accumulation_steps", 1)
     modules, peaks = Modules(), Peaks()
-    keep = step.DeviceValues(spec.get("item_int", 0), active=lambda: bool(modules.stack))
+    keep = step.DeviceValues(step.read_grids(spec), active=lambda: bool(modules.stack))
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
 
     def optimizer(module: Any) -> Any:

@@ -289,7 +289,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
 
     step.quiet_torch()
     modules, peaks = Modules(), Peaks()
-    keep = None if mode else step.DeviceValues(spec.get("item_int", 0))
+    keep = None if mode else step.DeviceValues(step.read_grids(spec))
     with contextlib.ExitStack() as stack:
         if out:
             torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)

@@ -38,6 +38,12 @@ STAGES: dict[str, dict[str, list[str]]] = {
     "finetune": {"freeze": ["vision_tower"], "no_grad": ["model.vision_tower"]},
     "full": {},
 }
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
+QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
+    "pretrain": {"only": ["visual.merger"]},
+    "finetune": {"freeze": ["visual.patch_embed", "visual.blocks"]},
+    "full": {},
+}
 
 
 # ---------------------------------------------------------------------------------------------- from a job to a spec
@@ -89,11 +95,44 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         images = batch * data.get("images_per_sample", 1)
         if images:
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind in QWEN_VL:
+        out |= qwen_vl_inputs(config, data, dtype)
     elif "vision_config" in config:
         raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
     if kind == "clip":
         out["return_loss"] = {"py": True}
     return out
+
+
+def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Patches as the processor cuts them, and the positions that a collator finds for them (get_rope_index)."""
+    batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
+    images = batch * data.get("images_per_sample", 1)
+    out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
+    if not images:
+        return out
+    patch, merge, frames = (vision.get(k, d) for k, d in (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2)))
+    grid = data.get("grid_thw")
+    if not grid:
+        side = smart_resize(*data["image_size"], patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056))
+        grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
+    features = vision.get("in_channels", 3) * frames * patch * patch
+    out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)
+    out["image_grid_thw"] = {"values": [grid] * images}
+    return out
+
+
+def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """transformers' models/qwen2_vl/image_processing_qwen2_vl.py, which cannot be imported without torchvision."""
+    sides = height, width
+    resized = [round(s / factor) * factor for s in sides]
+    if math.prod(resized) > max_pixels:
+        beta = math.sqrt(height * width / max_pixels)
+        resized = [max(factor, math.floor(s / beta / factor) * factor) for s in sides]
+    elif math.prod(resized) < min_pixels:
+        beta = math.sqrt(min_pixels / (height * width))
+        resized = [math.ceil(s * beta / factor) * factor for s in sides]
+    return resized[0], resized[1]
 
 
 def spec_of(document: dict[str, Any]) -> Spec:
@@ -126,6 +165,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if stage == "custom":
         keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
+    elif model["config"].get("model_type") in QWEN_VL:
+        train |= QWEN_VL_STAGES[stage]
     elif "vision_config" in model["config"]:
         train |= STAGES[stage]
     if training.get("lora"):
@@ -219,7 +260,7 @@ class DeviceValues:
     its first scratch block, so the count is put where that block will be.
     """
 
-    def __init__(self, integer: int = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, integer: int | Callable[[], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True) -> None:
         import torch
 
         self.torch, self.integer, self.active = torch, integer, active
@@ -235,7 +276,9 @@ class DeviceValues:
             return ctypes_value(torch, tensor)
         if tensor.dtype == torch.bool:
             return True
-        return 1.0 if tensor.dtype.is_floating_point else self.integer
+        if tensor.dtype.is_floating_point:
+            return 1.0
+        return self.integer if isinstance(self.integer, int) else self.integer()
 
     def nonzero(self, tensor: Any) -> Any:
         torch = self.torch
@@ -256,6 +299,52 @@ class DeviceValues:
             return grad.masked_select(mask).view(sizes)
         finally:
             self.selected = None
+
+
+def read_grids(spec: Spec) -> int | Callable[[], int]:
+    """Qwen-VL's tower reads, on the device, how long its attention's sequences are: they are told it here.
+
+    Returns the integer that an operator reads on the way: how many sequences there are (repeat_interleave), and how many
+    bounds windows have (unique_consecutive).
+    """
+    given = spec["inputs"].get("image_grid_thw")
+    if not given or "values" not in given:
+        return spec.get("item_int", 0)
+    import torch
+    from transformers import vision_utils
+
+    vision = spec["model"]["config"].get("vision_config", {})
+    grid = torch.tensor(given["values"])
+    patch, merge = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2)
+    bounds = [vision_utils.get_vision_cu_seqlens(grid)]
+    if spec["model"]["class"] == CLASSES["qwen2_5_vl"]:
+        bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
+    lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
+    features = (grid.prod(-1) // merge**2).tolist()
+    tolist = torch.Tensor.tolist
+    answers: dict[str, Callable[[int], list[int]]] = {
+        "get_vision_position_ids": lambda images: [merge] * images,
+        "forward": lambda sequences: lengths[sequences],
+        "<listcomp>": lambda sequences: lengths[sequences],
+        "get_image_features": lambda images: features,
+    }
+
+    def answer(self: Any) -> Any:
+        caller = sys._getframe(1).f_code.co_name
+        if self.dim() != 1 or caller not in answers:
+            return tolist(self)
+        return answers[caller](len(self))
+
+    torch.Tensor.tolist = answer
+    torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
+
+    def count() -> int:
+        frame: Any = sys._getframe(2)
+        while frame and frame.f_code.co_name != "get_vision_window_index":
+            frame = frame.f_back
+        return len(bounds[1]) if frame else len(bounds[0]) - 1
+
+    return count
 
 
 def ctypes_value(torch: Any, tensor: Any) -> Any:
@@ -419,6 +508,8 @@ def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
     for name, given in spec["inputs"].items():
         if "cpu_values" in given:
             out[name] = torch.tensor(given["cpu_values"], dtype=getattr(torch, given.get("dtype", "int64")))
+        elif "values" in given:
+            out[name] = torch.tensor(given["values"], device=device)
         elif "py" in given:
             out[name] = given["py"]
         else:

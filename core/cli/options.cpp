@@ -44,6 +44,7 @@ constexpr Key kKeys[] = {
     {"--images-per-sample", "/data/images_per_sample", Kind::value, "images in each sample"},
     {"--tiles", "/data/tiles", Kind::value, "tiles of each image"},
     {"--image-size", "/data/image_size", Kind::value, "[height, width] in pixels, before tiling"},
+    {"--frames", "/data/frames", Kind::value, "frames of each video (Qwen-VL)"},
     {"--stage", "/training/stage", Kind::text, "pretrain, finetune, full or custom"},
     {"--freeze", "/training/freeze", Kind::value, "name components that do not train, as a JSON list"},
     {"--train-only", "/training/train_only", Kind::value, "name components that alone train, as a JSON list"},

@@ -209,20 +209,23 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
                       "a micro-batch may hold at most " + std::to_string(kBatch.max) + " images");
   }
 
+  const auto* qwen = std::get_if<QwenVLConfig>(&model);
+  if (qwen) read_grid(reader, *qwen, data);
   const std::vector<std::int64_t> size = reader.integers("image_size");
-  if (data.images_per_sample != 0) data.image_height = data.image_width = traits.image_size;
+  if (!qwen && data.images_per_sample != 0) data.image_height = data.image_width = traits.image_size;
   if (reader.has("image_size") && !traits.takes_images) {
     reader.fail_found("image_size", "inconsistent", who + " takes no images: leave it out");
-  } else if (reader.has("image_size") &&
+  } else if (!qwen && reader.has("image_size") &&
              (size.size() != 2 || size[0] != traits.image_size || size[1] != traits.image_size)) {
     // CLIPVisionEmbeddings.forward refuses other sizes: the processor brings images to the config's own.
     const std::string side = std::to_string(traits.image_size);
     reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
   }
-  for (const char* key : {"tiles", "grid_thw", "target_length"}) {
-    if (reader.has(key)) reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
+  for (const char* key : {"tiles", "target_length", "grid_thw", "frames", "min_pixels", "max_pixels"}) {
+    if (reader.has(key) && !(qwen && key[0] != 't'))
+      reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
   }
-  if (data.images_per_sample != 0) data.tokens_per_image = traits.tokens_per_image;
+  if (!qwen && data.images_per_sample != 0) data.tokens_per_image = traits.tokens_per_image;
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {
     const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
@@ -279,6 +282,14 @@ struct LargestTensor {
     const std::int64_t widest = std::max(c.projector_input_size(), c.text.hidden_size);
     return std::max({(*this)(c.vision), (*this)(c.text), product({c.text.hidden_size, widest}),
                      product({data.images(), c.vision.num_positions(), widest})});
+  }
+  double operator()(const QwenVLConfig& c) const {
+    const QwenVisionConfig& v = c.vision;
+    const std::int64_t frames = checked_product(data.images(), data.grid_t), merged = v.hidden_size * v.merge_unit();
+    return std::max(
+        {(*this)(c.text), block(frames, data.grid_h * data.grid_w, 3 * v.hidden_size, v.intermediate_size, v.num_heads),
+         product({frames, data.grid_h * data.grid_w, v.patch_elements()}), product({v.hidden_size, v.patch_elements()}),
+         product({merged, std::max(merged, v.out_hidden_size)})});
   }
 };
 
@@ -379,6 +390,12 @@ CheckpointingConfig read_checkpointing(ConfigReader& training, const Runtime& ru
 /// What a stage means for a model; see the design's table. An error where it means nothing.
 Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& model, Framework framework) {
   const ModelTraits traits = model_traits(model);
+  if (std::holds_alternative<QwenVLConfig>(model)) {
+    // The merger is a part of the tower.
+    if (stage == Stage::pretrain) return {{}, {"visual.merger"}, {}};
+    if (stage == Stage::finetune) return {{"visual.patch_embed", "visual.blocks"}, {}, {}};
+    return {};
+  }
   const char* projector = framework == Framework::llava ? "mm_projector" : "multi_modal_projector";
   if (stage == Stage::pretrain) {
     if (!traits.has_projector) {
@@ -1205,6 +1222,9 @@ Result<Job> read_job(const json& document) {
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "inference is modelled as transformers 5.23 generates");
+  if (std::holds_alternative<QwenVLConfig>(job.model.config) && job.runtime.transformers < Version{5, 23, 0})
+    reader.object("runtime").fail_found("transformers", "not-modelled",
+                                        "Qwen-VL is modelled as transformers 5.23 runs it, which belongs here");
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(std::visit(LargestTensor{job.data}, job.model.config) <= kLargestTensor)) {
@@ -1479,6 +1499,7 @@ std::string to_json(const Job& job) {
   put(data, "micro_batch_size", job.data.micro_batch_size, 1);
   if (traits.takes_text) put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
   put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
+  if (job.data.grid_t != 0) data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
   put_object(out, "data", std::move(data));
   put_object(out, "training", write_training(job.training));
   put_object(out, "inference", write_inference(job.inference));

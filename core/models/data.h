@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "tensor/shape.h"
+
 namespace oometer {
 
 /// One micro-batch as one replica sees it. Every field is resolved: the model's defaults are filled in.
@@ -12,8 +14,12 @@ struct DataConfig {
   std::int64_t image_height = 0;       ///< pixels; 0: no images
   std::int64_t image_width = 0;
   std::int64_t tokens_per_image =
-      0;  ///< of the language model's sequence; 0: no images, or they are not merged into it
+      0;                    ///< of the language model's sequence; 0: no images, or they are not merged into it
+  std::int64_t grid_t = 0;  ///< of an image cut into patches before the model (Qwen-VL): frames, rows, columns; 0: none
+  std::int64_t grid_h = 0;
+  std::int64_t grid_w = 0;
 
+  std::int64_t patches() const { return checked_product(grid_t, grid_h * grid_w); }  ///< of one image
   std::int64_t images() const { return micro_batch_size * images_per_sample; }
 
   bool operator==(const DataConfig&) const = default;

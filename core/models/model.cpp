@@ -3,6 +3,7 @@
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
+#include "models/qwen2_vl/qwen2_vl.h"
 
 namespace oometer {
 
@@ -18,6 +19,7 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
       return build_clip_vision(context, c, data, options);
     }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const QwenVLConfig& c) const { return build_qwen_vl(context, c, data, options); }
   };
   std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);
   sort_by_module(model->parameters);

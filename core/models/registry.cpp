@@ -40,6 +40,10 @@ constexpr Entry kRegistry[] = {
      [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
     {"llava_llama", "LlavaLlamaForCausalLM",
      [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen_vl_config(r, kQwen25VLClassNames); }},
+    {"qwen2_vl", "Qwen2VLForConditionalGeneration",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen_vl_config(r, kQwen2VLClassNames); }},
 };
 
 std::string supported() {
@@ -76,6 +80,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
 
 const char* class_name(const ModelConfig& config) {
   if (const auto* language = std::get_if<LlamaConfig>(&config)) return language->names->causal_lm;
+  if (const auto* qwen = std::get_if<QwenVLConfig>(&config)) return qwen->names->text.causal_lm;
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   return kNames[config.index()];
 }
@@ -123,6 +128,15 @@ struct TraitsOf {
     t.image_size = c.vision.image_size;
     t.tokens_per_image = c.tokens_per_image();
     t.default_sequence_length = std::max(t.default_sequence_length, t.tokens_per_image);
+    return t;
+  }
+  ModelTraits operator()(const QwenVLConfig& c) const {
+    ModelTraits t = (*this)(c.text);
+    t.takes_images = t.has_projector = true;
+    t.ties_embeddings = c.tie_word_embeddings;
+    t.lora_targets.clear();
+    t.ia3_targets.clear();
+    t.ia3_feedforward.clear();
     return t;
   }
 };

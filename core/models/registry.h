@@ -8,11 +8,12 @@
 #include "models/clip/config.h"
 #include "models/llama/config.h"
 #include "models/llava/config.h"
+#include "models/qwen2_vl/config.h"
 
 namespace oometer {
 
 /// One alternative for each class that can be built; `architectures[0]` decides where a model_type has several.
-using ModelConfig = std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig>;
+using ModelConfig = std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig, QwenVLConfig>;
 
 /// Reads a whole config.json. An unknown model_type or class is an error that lists those supported.
 ModelConfig read_model_config(ConfigReader& reader, Framework framework);

@@ -105,7 +105,7 @@ Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t ou
 
 Tensor Conv2d::operator()(const Tensor& x) const {
   ModuleCall call(x.context(), module);
-  return call.result(conv2d(call.argument(x), weight, bias, weight.size(2)));
+  return call.result(convolution(call.argument(x), weight, bias));
 }
 
 }  // namespace oometer

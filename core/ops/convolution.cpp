@@ -9,7 +9,7 @@ namespace oometer {
 namespace {
 
 Tensor columns_of(const Tensor& x, std::int64_t patches, const Shape& kernel) {
-  return empty(x.context(), Op::convolution, {checked_product(x.size(1), kernel[2] * kernel[3]), patches}, x.dtype());
+  return empty(x.context(), Op::convolution, {numel(kernel) / kernel[0], patches}, x.dtype());
 }
 
 void multiply_each(Context& context, std::int64_t images) {
@@ -25,7 +25,7 @@ void convolution_backward(Backward& b) {
   Tensor grad_input = b.wants(0) ? empty_like(Op::convolution_backward, x) : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::convolution_backward, weight) : Tensor();
   if (!context.behaviours.cudnn) {
-    const Tensor columns = columns_of(x, grad.size(2) * grad.size(3), weight.sizes());
+    const Tensor columns = columns_of(x, numel(grad.sizes()) / (grad.size(0) * grad.size(1)), weight.sizes());
     multiply_each(context, x.size(0));
   }
   if (grad_input) b.give(0, std::move(grad_input));
@@ -35,17 +35,21 @@ void convolution_backward(Backward& b) {
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, std::int64_t stride) {
+Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
   const Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
   Record record(Op::convolution, convolution_backward, {&x, &weight, &bias});
   record.save(x);
   record.save(weight);
   Context& context = x.context();
-  const Shape sizes{x.size(0), weight.size(0), (x.size(2) - weight.size(2)) / stride + 1,
-                    (x.size(3) - weight.size(3)) / stride + 1};
+  Shape sizes{x.size(0), weight.size(0)};
+  std::int64_t patches = 1;  // of an image
+  for (int i = 2; i < x.ndim(); ++i) {
+    sizes.push_back(x.size(i) / weight.size(i));
+    patches = checked_product(patches, sizes[i]);
+  }
   Tensor result = empty(context, Op::convolution, sizes, x.dtype());
   if (!context.behaviours.cudnn) {
-    const Tensor columns = columns_of(x, sizes[2] * sizes[3], weight.sizes());
+    const Tensor columns = columns_of(x, patches, weight.sizes());
     multiply_each(context, x.size(0));
   }
   return record.output(std::move(result));

@@ -40,6 +40,14 @@ Shape indexed_sizes(const Shape& x, int indexed, std::int64_t count) {
   return sizes;
 }
 
+/// index_put_with_sort_kernel: indices and their places are sorted together.
+void sort_indices(Context& context, const Shape& rows) {
+  const Tensor sorted = empty(context, Op::index_put, rows, DType::int64);
+  const Tensor original = empty(context, Op::index_put, rows, DType::int64);
+  const Tensor range = empty(context, Op::arange, rows, DType::int64);
+  const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(rows[0]));
+}
+
 /// index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel). `mask`:
 /// its sizes where a mask indexed, which becomes `count` indices first.
 void index_backward(Backward& b, std::int64_t count, const Tensor& mask) {
@@ -57,8 +65,7 @@ void index_backward(Backward& b, std::int64_t count, const Tensor& mask) {
       if (!linear) linear = strided;
     }
   }
-  const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
-  { const Workspace sort(context, Op::index_put, cub_sort_pairs_bytes(count)); }
+  sort_indices(context, {count});
   b.give(0, std::move(zeros));
 }
 
@@ -93,6 +100,27 @@ Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
   record.save(columns);
   if (record) record->sizes = x.sizes();
   return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 2, rows.numel()), x.dtype()));
+}
+
+Tensor index_from_host(const Tensor& x, std::int64_t count) {
+  Record record(Op::index,
+                [](Backward& b) {
+                  Context& context = b.context;
+                  const Shape rows{b.node.integers[0]};
+                  Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+                  {
+                    const Tensor copy = empty(context, Op::to_copy, rows, DType::int64);
+                    sort_indices(context, rows);
+                  }
+                  b.give(0, std::move(zeros));
+                },
+                {&x});
+  if (record) {
+    record->sizes = x.sizes();
+    record->integers[0] = count;
+  }
+  const Tensor copy = empty(x.context(), Op::to_copy, {count}, DType::int64);
+  return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 1, count), x.dtype()));
 }
 
 Tensor index_mask(const Tensor& x, const Tensor& mask, std::int64_t selected) {

@@ -41,6 +41,34 @@ Tensor split(const Tensor& x) {
   return record.output(alias(x, x.sizes(), x.strides()));
 }
 
+TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
+  Record record(Op::split, [](Backward& b) { b.give(0, empty(b.context, Op::cat, b.node.sizes, b.input_dtype(0))); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  TensorList pieces;
+  pieces.reserve(sizes.size());
+  Shape of_piece = x.sizes();
+  for (const std::int64_t size : sizes) {
+    of_piece[dim] = size;
+    pieces.push_back(record.output(make_view(x, of_piece, x.strides())));
+  }
+  return pieces;
+}
+
+TensorList unbind(const Tensor& x) {
+  Record record(Op::split, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.input_dtype(0))); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  TensorList slices;
+  Shape sizes, strides;
+  for (int i = 1; i < x.ndim(); ++i) {
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  for (std::int64_t i = 0; i < x.size(0); ++i) slices.push_back(record.output(make_view(x, sizes, strides)));
+  return slices;
+}
+
 Tensor cat_unbound(const Tensor& x) {
   // UnbindBackward0 stacks the narrow views that CatBackward0 gives.
   Record record(Op::stack, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.grad().dtype())); },

@@ -13,6 +13,8 @@
 namespace oometer {
 
 // views.cpp: no memory, but a view keeps its base's storage alive.
+/// A view without history of its own: it holds its base (VariableTypeUtils.h, as_view).
+Tensor make_view(const Tensor& x, const Shape& sizes, const Shape& strides);
 Tensor view(const Tensor& x, const Shape& sizes);
 Tensor reshape(const Tensor& x, const Shape& sizes);  ///< a view where strides allow it, else a copy
 /// What matmul gives back: the same storage, without the view relation (at::_unsafe_view).
@@ -84,8 +86,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 
 // convolution.cpp
-/// nn.Conv2d whose kernel does not overlap (patch embedding): stride = kernel, no padding.
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride);
+/// nn.Conv2d or nn.Conv3d whose kernel does not overlap (patch embedding): stride = kernel, no padding.
+Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // joining.cpp
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
@@ -93,6 +95,10 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim);
 Tensor stack(const TensorList& tensors);
 /// torch.split(x, sizes): the pieces, which one tensor stands for, since what takes them (cat) needs their sum only.
 Tensor split(const Tensor& x);
+/// The pieces themselves, views; backward joins their gradients.
+TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim);
+/// torch.unbind(x): views of x[0], x[1], ...; backward stacks their gradients.
+TensorList unbind(const Tensor& x);
 /// torch.cat(list(x), dim=0): the batch's items end to end; backward stacks their gradients again.
 Tensor cat_unbound(const Tensor& x);
 
@@ -101,6 +107,8 @@ Tensor cat_unbound(const Tensor& x);
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x[row, column] with index tensors of one dimension.
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);
+/// x[indices] with an index tensor of `count` rows in host memory: each use of it copies it to the device.
+Tensor index_from_host(const Tensor& x, std::int64_t count);
 /// The indices of a mask's `selected` True elements, [selected, dimensions].
 Tensor nonzero(const Tensor& mask, std::int64_t selected);
 /// x[mask] with a boolean mask over x's first dimensions, `selected` of whose elements are True.

@@ -33,13 +33,6 @@ std::optional<Shape> view_strides(const Tensor& x, const Shape& sizes) {
   return strides;
 }
 
-/// A view made outside any operator: it holds its base (VariableTypeUtils.h, as_view).
-Tensor make_view(const Tensor& x, const Shape& sizes, const Shape& strides) {
-  Tensor result = alias(x, sizes, strides);
-  result->base = x->base ? x->base : x;
-  return result;
-}
-
 /// A view whose backward is a reshape of the gradient.
 Tensor reshaping_view(const Tensor& x, const Shape& sizes, const Shape& strides) {
   Record record(Op::none, [](Backward& b) { b.give(0, reshape(b.grad(), b.node.sizes)); }, {&x});
@@ -50,6 +43,12 @@ Tensor reshaping_view(const Tensor& x, const Shape& sizes, const Shape& strides)
 Tensor zeros_like_shape(Backward& b, Op op) { return empty(b.context, op, b.node.sizes, b.grad().dtype()); }
 
 }  // namespace
+
+Tensor make_view(const Tensor& x, const Shape& sizes, const Shape& strides) {
+  Tensor result = alias(x, sizes, strides);
+  result->base = x->base ? x->base : x;
+  return result;
+}
 
 Tensor view(const Tensor& x, const Shape& sizes) {
   return reshaping_view(x, sizes, view_strides(x, sizes).value_or(contiguous_strides(sizes)));

@@ -27,13 +27,21 @@ bool uses_autocast(Precision precision) { return precision == Precision::amp_bf1
 
 namespace {
 
+/// A list of modules has no record of its own: `visual.blocks` names each of its items.
+bool is_named(const Log& log, ModuleId module, const std::string& name) {
+  if (path_ends_with(log, module, name)) return true;
+  const ModuleRecord& record = log.modules[module];
+  return record.index >= 0 && record.name[0] != '\0' && name.ends_with(record.name) &&
+         path_ends_with(log, module, name + "." + std::to_string(record.index));
+}
+
 /// For each module whether it or one above it is named.
 std::vector<char> modules_named(const Log& log, const std::vector<std::string>& names) {
   std::vector<char> named(log.modules.size(), false);
   for (ModuleId module = 1; module < log.modules.size(); ++module)
-    named[module] = named[log.modules[module].parent] ||
-                    std::any_of(names.begin(), names.end(),
-                                [&](const std::string& name) { return path_ends_with(log, module, name); });
+    named[module] =
+        named[log.modules[module].parent] ||
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return is_named(log, module, name); });
   return named;
 }
 

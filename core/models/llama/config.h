@@ -11,6 +11,9 @@ class ConfigReader;
 /// What the classes of a family are called that are copies of Llama's.
 struct LlamaClassNames {
   const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding;
+  bool projects_first = false;  ///< attention makes queries, keys and values before it takes heads of any
+
+  bool operator==(const LlamaClassNames&) const = default;
 };
 inline constexpr LlamaClassNames kLlamaClassNames{"LlamaForCausalLM",    "LlamaModel", "LlamaDecoderLayer",
                                                   "LlamaAttention",      "LlamaMLP",   "LlamaRMSNorm",

@@ -87,10 +87,44 @@ PositionEmbeddings LlamaRotaryEmbedding::cached(const Tensor& x) const {
   return {cos, to(slice(sin_cached, 0, 0, length), x.dtype())};
 }
 
+namespace {
+
+// Qwen2VLRotaryEmbedding.forward: angles of all three positions, of which each section takes one's.
+PositionEmbeddings multimodal_rotary(const Tensor& x, const Tensor& position_ids, const Tensor& inv_freq) {
+  Tensor cos, sin;  // they go after freqs, cos first
+  Tensor freqs = [&] {
+    const Tensor positions = to(unsqueeze(position_ids, -1), DType::float32);
+    return mul(positions, inv_freq);
+  }();
+  const auto of = [&](Op op) {
+    const Tensor values = pointwise(op, {&freqs}, DType::float32);
+    return mul_scalar(values);
+  };
+  cos = of(Op::cos);
+  sin = of(Op::sin);
+  const auto recomposition_frequencies = [](const Tensor& freq) {
+    const Tensor one = select(freq, 0, 0);  // as large as the sections' parts are together
+    const Tensor chosen = empty(one.context(), Op::cat, one.sizes(), DType::float32);
+    return cat({chosen, chosen}, -1);
+  };
+  sin = recomposition_frequencies(sin);
+  cos = recomposition_frequencies(cos);
+  PositionEmbeddings result{to(cos, x.dtype()), to(sin, x.dtype())};
+  freqs.reset();
+  cos.reset();
+  return result;
+}
+
+}  // namespace
+
 PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tensor& position_ids) const {
   Context& context = x.context();
   ModuleCall call(context, module);
   const NoGrad no_grad(context);
+  if (position_ids.ndim() == 3) {
+    const PositionEmbeddings result = multimodal_rotary(x, position_ids, inv_freq);
+    return {call.result(result.cos), call.result(result.sin)};
+  }
   const Rotary kind = context.behaviours.rotary;
   const std::int64_t rows = position_ids.size(0), half = inv_freq.size(0);
   Tensor positions = to(unsqueeze(position_ids, kind == Rotary::pointwise ? -1 : 1), DType::float32);
@@ -126,12 +160,16 @@ Tensor rotate_half(const Tensor& x) {
   return cat({negative, x1}, -1);
 }
 
+}  // namespace
+
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   const Tensor straight = mul(x, cos);
   Tensor turned = rotate_half(x);
   turned = mul(turned, sin);
   return add(straight, turned);
 }
+
+namespace {
 
 Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
   return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
@@ -180,6 +218,7 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
       call{options.attention, true, config.attention_dropout},
       layer_idx(static_cast<std::size_t>(
           std::max(0, builder.context->log.modules[builder.context->log.modules[builder.module].parent].index))),
+      projects_first(config.names->projects_first || !builder.context->behaviours.attention_interface),
       liger_rope(options.liger.rope),
       module(builder.module) {
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
@@ -192,7 +231,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   const Behaviours& behaviours = hidden_states.context().behaviours;
   ModuleCall self(hidden_states.context(), module);
   Tensor query_states, key_states, value_states;
-  if (behaviours.attention_interface) {
+  if (!projects_first) {
     query_states = heads_of(q_proj(hidden_states), head_dim);
     key_states = heads_of(k_proj(hidden_states), head_dim);
     value_states = heads_of(v_proj(hidden_states), head_dim);
@@ -305,7 +344,9 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
     const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
-  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids, eager, with_padding_mask);
+  // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
+  const Tensor causal_mask =
+      create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager, with_padding_mask);
   Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions;
   if (rotary_emb.inv_freq) positions = rotary_emb(hidden_states, position_ids);

@@ -28,6 +28,7 @@ struct LlamaRMSNorm {
 struct LlamaRotaryEmbedding {
   LlamaRotaryEmbedding() = default;
   LlamaRotaryEmbedding(const Builder& builder, const LlamaConfig& config);
+  /// `position_ids` of three dimensions: one each for frame, row and column (M-RoPE: Qwen2VLRotaryEmbedding).
   PositionEmbeddings operator()(const Tensor& x, const Tensor& position_ids) const;
   /// 4.37: rotary_emb(x, seq_len), of which apply_rotary_pos_emb then takes cos[position_ids], sin[position_ids].
   PositionEmbeddings cached(const Tensor& x) const;
@@ -37,6 +38,9 @@ struct LlamaRotaryEmbedding {
   mutable Tensor cos_cached, sin_cached;  ///< up to 4.42, since 4.38 for others' sake only (_cos_cached)
   ModuleId module = 0;
 };
+
+/// x * cos + rotate_half(x) * sin.
+Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin);
 
 struct LlamaMLP {
   LlamaMLP() = default;
@@ -60,6 +64,7 @@ struct LlamaAttention {
   std::int64_t head_dim = 0;
   AttentionCall call;
   std::size_t layer_idx = 0;
+  bool projects_first = false;  ///< see LlamaClassNames
   bool liger_rope = false;
   ModuleId module = 0;
 };

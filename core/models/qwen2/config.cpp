@@ -18,17 +18,20 @@ LlamaConfig read_qwen2_config(ConfigReader& reader) {
   defaults.qkv_bias = true;
   const LlamaConfig c = read_llama_sizes(reader, defaults);
   check_llama_heads(reader, c);
+  check_full_attention(reader, c, 28);
+  return c;
+}
 
+void check_full_attention(ConfigReader& reader, const LlamaConfig& c, std::int64_t max_window_layers) {
   // __post_init__: the layers from max_window_layers on slide, if any do; layer_types may name them one by one.
   const bool slides = reader.boolean("use_sliding_window", false);
   const bool has_window = reader.optional_integer("sliding_window", non_negative) || !reader.is_null("sliding_window");
-  const std::int64_t first = reader.integer("max_window_layers", 28, non_negative);
+  const std::int64_t first = reader.integer("max_window_layers", max_window_layers, non_negative);
   const std::vector<std::string> types = reader.texts("layer_types");
   const bool named = std::find(types.begin(), types.end(), "sliding_attention") != types.end();
   if (named || (types.empty() && slides && has_window && first < c.num_hidden_layers))
     reader.fail_found(named ? "layer_types" : "use_sliding_window", "not-modelled",
                       "sliding-window attention is not modelled: full attention in every layer belongs here");
-  return c;
 }
 
 }  // namespace oometer

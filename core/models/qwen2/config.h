@@ -14,4 +14,7 @@ inline constexpr LlamaClassNames kQwen2ClassNames{"Qwen2ForCausalLM",    "Qwen2M
 /// windows are an error: they are not modelled.
 LlamaConfig read_qwen2_config(ConfigReader& reader);
 
+/// That no layer slides. `max_window_layers`: the class's default.
+void check_full_attention(ConfigReader& reader, const LlamaConfig& config, std::int64_t max_window_layers);
+
 }  // namespace oometer

@@ -15,7 +15,9 @@ TEST_CASE("Every preset has as many parameters as the published model", "[models
   const Row row = GENERATE(
       Row{"llava-1.5-7b", 7'063'427'072}, Row{"llava-1.5-13b", 13'351'494'656}, Row{"vicuna-7b-v1.5", 6'738'415'616},
       Row{"vicuna-13b-v1.5", 13'015'864'320}, Row{"llama-2-7b", 6'738'415'616}, Row{"llama-3-8b", 8'030'261'248},
-      Row{"qwen2.5-7b", 7'615'616'512}, Row{"clip-vit-l-14", 427'616'513}, Row{"clip-vit-l-14-336", 427'944'193});
+      Row{"qwen2.5-7b", 7'615'616'512}, Row{"qwen2-vl-2b", 2'208'985'600}, Row{"qwen2-vl-7b", 8'291'375'616},
+      Row{"qwen2.5-vl-3b", 3'754'622'976}, Row{"qwen2.5-vl-7b", 8'292'166'656}, Row{"qwen2.5-vl-72b", 73'410'777'344},
+      Row{"clip-vit-l-14", 427'616'513}, Row{"clip-vit-l-14-336", 427'944'193});
   const Simulation s = simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})");
   CAPTURE(row.preset);
   CHECK(s.parameters == row.parameters);

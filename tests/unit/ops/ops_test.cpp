@@ -354,14 +354,14 @@ TEST_CASE("Patch embedding unfolds one image at a time; with cuDNN nothing is un
   Process p;
   const Tensor pixels = p.input({3, 3, 28, 28}), weight = p.parameter({64, 3, 14, 14});
   p.mark();
-  const Tensor y = conv2d(pixels, weight, {}, 14);
+  const Tensor y = convolution(pixels, weight, {});
   CHECK(y.sizes() == Shape{3, 64, 2, 2});
   CHECK(p.allocations() == Events{3 * 64 * 4 * 2, 3 * 14 * 14 * 4 * 2, kWorkspace, kWorkspace, kWorkspace});
 
   Process with_cudnn(resolve_behaviours({}));
   const Tensor kernel = with_cudnn.parameter({64, 3, 14, 14}), images = with_cudnn.input({3, 3, 28, 28});
   with_cudnn.mark();
-  const Tensor z = conv2d(images, kernel, {}, 14);
+  const Tensor z = convolution(images, kernel, {});
   CHECK(with_cudnn.allocations() == Events{3 * 64 * 4 * 2});
 }
 

@@ -13,6 +13,8 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/data/micro_batch_size', '--micro-batch-size'],
   ['/data/sequence_length', '--sequence-length'],
   ['/data/images_per_sample', '--images-per-sample'],
+  ['/data/image_size', '--image-size'],
+  ['/data/frames', '--frames'],
   ['/training/stage', '--stage'],
   ['/training/precision', '--precision'],
   ['/training/optimizer/name', '--optimizer'],

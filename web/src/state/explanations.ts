@@ -51,6 +51,15 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   images: {
     hint: 'for the vision encoder',
   },
+  height: {
+    hint: 'pixels',
+  },
+  width: {
+    hint: 'pixels',
+  },
+  frames: {
+    hint: 'of a video; 1 for images',
+  },
   checkpointing: {
     hint: 'Forget activations, and compute them again when the backward pass needs them.',
     choices: {

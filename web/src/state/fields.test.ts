@@ -11,6 +11,7 @@ const llava: Model = {
   sequence_length: 2048,
   job: { preset: 'llava-1.5-7b' },
 };
+const qwen: Model = { ...llava, id: 'qwen2.5-vl-7b', resizes: true };
 const llama: Model = { ...llava, id: 'llama-3-8b', images: false, sequence_length: 8192 };
 const tower: Model = { ...llava, id: 'vit', text: false, images: false, sequence_length: null };
 
@@ -44,6 +45,20 @@ describe('toJob', () => {
   it('leaves out what means nothing for the model', () => {
     expect(toJob(START, llama).data).toEqual({ micro_batch_size: 8, sequence_length: 2048 });
     expect(toJob(START, tower).data).toEqual({ micro_batch_size: 8 });
+  });
+
+  it('gives the size of images and videos where the model takes any', () => {
+    const data = { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 };
+    expect(toJob(START, qwen).data).toEqual({ ...data, image_size: [1344, 896] });
+    const video = toJob({ ...START, height: '280', width: '560', frames: '16' }, qwen);
+    expect(video.data).toEqual({ ...data, image_size: [280, 560], frames: 16 });
+  });
+
+  it('names the parts of each model where adapters are trained beside them', () => {
+    const lora = toJob({ ...START, adapters: 'lora', targets: 'qv' }, qwen).training;
+    expect(lora).toMatchObject({
+      lora: { target_modules: '(?!.*visual).*\\.(q_proj|v_proj)', also_train: ['visual.merger'] },
+    });
   });
 
   it('reads grouped numbers, and sends odd ones to the core as they are', () => {

@@ -22,6 +22,9 @@ export type FieldKey =
   | 'mbs'
   | 'seq'
   | 'images'
+  | 'height'
+  | 'width'
+  | 'frames'
   | 'precision'
   | 'optimizer'
   | 'impl'
@@ -204,6 +207,21 @@ export const FIELDS: readonly Field[] = [
     choices: choices(['last', 'Of the last token'], ['all', 'Of all tokens']),
     pointers: ['/inference/logits'],
     applies: readsText,
+  },
+  {
+    key: 'height',
+    label: 'Image height',
+    kind: 'count',
+    pointers: ['/data/image_size'],
+    applies: ({ resizes }) => resizes === true,
+  },
+  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: ({ resizes }) => resizes === true },
+  {
+    key: 'frames',
+    label: 'Frames',
+    kind: 'count',
+    pointers: ['/data/frames'],
+    applies: ({ resizes }) => resizes === true,
   },
   {
     key: 'checkpointing',
@@ -504,6 +522,9 @@ export const START: Readonly<Setup> = {
   mbs: '8',
   seq: '2048',
   images: '1',
+  height: '1344',
+  width: '896',
+  frames: '1',
   checkpointing: 'non-reentrant',
   ckptevery: '1',
   ckptplan: '',
@@ -642,6 +663,8 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   linear: [...ATTENTION, 'gate_proj', 'up_proj', 'down_proj', 'fc1', 'fc2'],
 };
 
+const projectorOf = ({ resizes }: Traits): string => (resizes === true ? 'visual.merger' : 'multi_modal_projector');
+
 /**
  * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
  * the language model, the projector trained in full, nothing in the vision encoder.
@@ -649,9 +672,10 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
 function adapters(setup: Setup, model: Traits): object {
   if (setup.adapters === 'none') return {};
   const recipe = model.images && setup.stage !== 'full';
-  const named = (names: readonly string[]): string => `${recipe ? '(?!.*vision_tower)' : ''}.*\\.(${names.join('|')})`;
+  const named = (names: readonly string[]): string =>
+    `${recipe ? `(?!.*${model.resizes === true ? 'visual' : 'vision_tower'})` : ''}.*\\.(${names.join('|')})`;
   const common = {
-    ...(recipe ? { also_train: [setup.framework === 'llava' ? 'mm_projector' : 'multi_modal_projector'] } : {}),
+    ...(recipe ? { also_train: [setup.framework === 'llava' ? 'mm_projector' : projectorOf(model)] } : {}),
     ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
   };
   if (setup.adapters === 'ia3') {
@@ -679,7 +703,7 @@ function quantization(setup: Setup, model: Model): object {
     ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
     bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
     ...(model.images && setup.stage !== 'full'
-      ? { llm_int8_skip_modules: ['lm_head', 'model.multi_modal_projector'] }
+      ? { llm_int8_skip_modules: ['lm_head', `model.${projectorOf(model)}`] }
       : {}),
   };
 }
@@ -736,6 +760,8 @@ export function toJob(setup: Setup, model: Model): Job {
     micro_batch_size: number(setup.mbs),
     ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
     ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
+    ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {}),
+    ...(means('frames') && setup.frames !== '1' ? { frames: number(setup.frames) } : {}),
   };
   if (infers(setup))
     return {

@@ -7,6 +7,8 @@ export interface Traits {
   text: boolean;
   /** Whether images stand as tokens among its text, so that a sample may hold any number of them. */
   images: boolean;
+  /** Whether it takes images of any size, and videos (Qwen-VL). */
+  resizes?: boolean;
 }
 
 export interface Model extends Traits {
@@ -34,6 +36,7 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
   return {
     text: 'vocab_size' in config || 'text_config' in config,
     images: 'image_token_index' in config || 'image_token_id' in config,
+    ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, resizes: true } : {}),
   };
 }
 

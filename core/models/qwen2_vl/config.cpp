@@ -1,0 +1,223 @@
+#include "models/qwen2_vl/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "config/reader.h"
+#include "models/qwen2/config.h"
+
+namespace oometer {
+
+constexpr QwenVLClassNames kQwen2VLClassNames{
+    {"Qwen2VLForConditionalGeneration", "Qwen2VLTextModel", "Qwen2VLDecoderLayer", "Qwen2VLAttention", "Qwen2MLP",
+     "Qwen2VLRMSNorm", "Qwen2VLRotaryEmbedding", true},
+    "Qwen2VLModel",
+    "Qwen2VisionTransformerPretrainedModel",
+    "PatchEmbed",
+    "Qwen2VLVisionRotaryEmbedding",
+    "Qwen2VLVisionBlock",
+    "LayerNorm",
+    "VisionAttention",
+    "VisionMlp",
+    "PatchMerger",
+    false};
+
+constexpr QwenVLClassNames kQwen25VLClassNames{
+    {"Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VLTextModel", "Qwen2_5_VLDecoderLayer", "Qwen2_5_VLAttention",
+     "Qwen2MLP", "Qwen2_5_VLRMSNorm", "Qwen2_5_VLRotaryEmbedding", true},
+    "Qwen2_5_VLModel",
+    "Qwen2_5_VisionTransformerPretrainedModel",
+    "Qwen2_5_VisionPatchEmbed",
+    "Qwen2_5_VLVisionRotaryEmbedding",
+    "Qwen2_5_VLVisionBlock",
+    "Qwen2_5_VLRMSNorm",
+    "Qwen2_5_VLVisionAttention",
+    "Qwen2_5_VLMLP",
+    "Qwen2_5_VLPatchMerger",
+    true};
+
+namespace {
+
+/// Sides of images in pixels, and how many frames.
+constexpr Range kPixels{1, 1 << 16};
+/// What one operator may make of a tensor: Node::outputs counts in 16 bits.
+constexpr std::int64_t kMostSequences = 65'535;
+
+/// smart_resize, in units of `factor` pixels, with Python's arithmetic.
+std::pair<std::int64_t, std::int64_t> smart_resize(double height, double width, double factor, double min_pixels,
+                                                   double max_pixels) {
+  double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);  // halves to even
+  const double pixels = rows * factor * (columns * factor);
+  if (pixels > max_pixels) {
+    const double beta = std::sqrt(height * width / max_pixels);
+    rows = std::max(1.0, std::floor(height / beta / factor));
+    columns = std::max(1.0, std::floor(width / beta / factor));
+  } else if (pixels < min_pixels) {
+    const double beta = std::sqrt(min_pixels / (height * width));
+    rows = std::ceil(height * beta / factor);
+    columns = std::ceil(width * beta / factor);
+  }
+  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+}
+
+QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
+  QwenVisionConfig c;
+  const char* width = has_windows ? "hidden_size" : "embed_dim";
+  c.depth = reader.integer("depth", c.depth, layer_count);
+  c.hidden_size = reader.integer(width, has_windows ? c.hidden_size : 1280);
+  c.num_heads = reader.integer("num_heads", c.num_heads);
+  c.in_channels = reader.integer("in_channels", c.in_channels, {1, 1024});
+  c.patch_size = reader.integer("patch_size", c.patch_size, kPixels);
+  c.spatial_merge_size = reader.integer("spatial_merge_size", c.spatial_merge_size, {1, 1024});
+  c.temporal_patch_size = reader.integer("temporal_patch_size", c.temporal_patch_size, {1, 1024});
+  c.hidden_act = reader.activation("hidden_act", has_windows ? Activation::silu : Activation::quick_gelu);
+  c.out_hidden_size = reader.integer(has_windows ? "out_hidden_size" : "hidden_size", c.out_hidden_size);
+  if (has_windows) {
+    c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
+    c.window_size = reader.integer("window_size", c.window_size, kPixels);
+    if (reader.has("fullatt_block_indexes"))
+      c.fullatt_block_indexes = reader.integers("fullatt_block_indexes", {-layer_count.max, layer_count.max});
+    if (c.window_size / c.spatial_merge_size / c.patch_size == 0)
+      reader.fail_found("window_size", "inconsistent", "at least spatial_merge_size patches belong in a window");
+  } else {
+    c.intermediate_size = c.hidden_size * reader.integer("mlp_ratio", 4, {1, 1024});
+  }
+  // in_chans is not the class's name for in_channels; the others are the processor's, or of the positions' values.
+  reader.ignore({"model_type", "in_chans", "spatial_patch_size", "tokens_per_second"});
+  // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
+  if (c.hidden_size % c.num_heads != 0 || c.head_dim() % 4 != 0)
+    reader.fail_found(width, "inconsistent",
+                      "num_heads (" + std::to_string(c.num_heads) + ") heads of a multiple of 4 belong here");
+  return c;
+}
+
+LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
+  LlamaConfig defaults;
+  defaults.names = &names;
+  defaults.vocab_size = 152064;
+  defaults.hidden_size = 8192;
+  defaults.intermediate_size = 29568;
+  defaults.num_hidden_layers = 80;
+  defaults.num_attention_heads = 64;
+  defaults.num_key_value_heads = 8;
+  defaults.max_position_embeddings = 32768;
+  defaults.qkv_bias = true;
+  const LlamaConfig c = read_llama_sizes(reader, defaults);
+  check_llama_heads(reader, c);
+  if (c.head_dim * c.num_attention_heads != c.hidden_size)  // Qwen2VLAttention.__init__
+    reader.fail_found("hidden_size", "inconsistent",
+                      "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) +
+                          "), each head as large as its share, belongs here");
+  check_full_attention(reader, c, 80);
+  ConfigReader rope = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  const std::vector<std::int64_t> sections =
+      rope.has("mrope_section") ? rope.integers("mrope_section") : std::vector<std::int64_t>{16, 24, 24};
+  if (std::accumulate(sections.begin(), sections.end(), std::int64_t{0}) * 2 != c.head_dim)
+    rope.fail("mrope_section", "inconsistent",
+              "found sections that are not half of a head together (16, 24 and 24 where there is none); they must be " +
+                  std::to_string(c.head_dim / 2));
+  reader.ignore({"model_type"});
+  return c;
+}
+
+}  // namespace
+
+QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& names) {
+  QwenVLConfig c;
+  c.names = &names;
+  ConfigReader vision = reader.object("vision_config");
+  c.vision = read_vision(vision, names.has_windows);
+  vision.finish();
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+  if (reader.has("text_config")) {
+    ConfigReader text = reader.object("text_config");
+    c.text = read_text(text, names.text);
+    text.finish();
+    // Left from the flat form: nothing reads them then.
+    reader.ignore({"attention_dropout", "hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings",
+                   "max_window_layers", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
+                   "sliding_window", "use_sliding_window", "vocab_size"});
+  } else {
+    c.text = read_text(reader, names.text);
+  }
+  c.tie_word_embeddings = c.tie_word_embeddings || c.text.tie_word_embeddings;  // __post_init__
+  reader.ignore(
+      {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "vision_token_id"});
+  if (c.vision.out_hidden_size != c.text.hidden_size)
+    reader.fail(names.has_windows ? "vision_config/out_hidden_size" : "vision_config/hidden_size", "inconsistent",
+                "found " + std::to_string(c.vision.out_hidden_size) + "; the language model's hidden size (" +
+                    std::to_string(c.text.hidden_size) + ") belongs here");
+  return c;
+}
+
+void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& data) {
+  const QwenVisionConfig& vision = config.vision;
+  const std::int64_t factor = vision.patch_size * vision.spatial_merge_size;
+  // preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct; the class itself has a
+  // max_pixels of 28 * 28 * 1280.
+  const std::int64_t min_pixels = reader.integer("min_pixels", 56 * 56),
+                     max_pixels = reader.integer("max_pixels", 12'845'056);
+  const std::int64_t frames = reader.integer("frames", 1, kPixels);
+  std::vector<std::int64_t> size = reader.integers("image_size", kPixels), grid = reader.integers("grid_thw", kPixels);
+  if (data.images_per_sample == 0) return;
+  if (!grid.empty()) {
+    if (grid.size() != 3 || grid[1] % vision.spatial_merge_size != 0 || grid[2] % vision.spatial_merge_size != 0) {
+      reader.fail_found("grid_thw", "inconsistent",
+                        "[frames, rows, columns] of patches belongs here, rows and columns multiples of "
+                        "spatial_merge_size (" +
+                            std::to_string(vision.spatial_merge_size) + ")");
+      return;
+    }
+    if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
+  } else {
+    if (size.empty()) size = {1344, 896};
+    if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
+      reader.fail_found("image_size", "inconsistent",
+                        "[height, width] in pixels belongs here, neither more than 200 times the other");
+      return;
+    }
+    const auto [height, width] =
+        smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
+                     static_cast<double>(min_pixels), static_cast<double>(max_pixels));
+    grid = {(frames + vision.temporal_patch_size - 1) / vision.temporal_patch_size, height * vision.spatial_merge_size,
+            width * vision.spatial_merge_size};
+  }
+  data.grid_t = grid[0];
+  data.grid_h = grid[1];
+  data.grid_w = grid[2];
+  data.image_height = grid[1] * vision.patch_size;
+  data.image_width = grid[2] * vision.patch_size;
+  data.tokens_per_image = data.patches() / vision.merge_unit();
+  const std::int64_t sequences = checked_product(data.images(), windows_with_padding(vision, data));
+  if (sequences > kMostSequences)
+    reader.fail(reader.has("grid_thw") ? "grid_thw" : "image_size", "out-of-range",
+                "found " + std::to_string(sequences) + " windows of attention in a micro-batch; at most " +
+                    std::to_string(kMostSequences) + " are modelled");
+}
+
+std::vector<std::int64_t> frame_lengths(const DataConfig& data) {
+  return std::vector<std::int64_t>(static_cast<std::size_t>(data.grid_t), data.grid_h * data.grid_w);
+}
+
+std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data) {
+  const std::int64_t side =
+      std::max<std::int64_t>(config.window_size / config.spatial_merge_size / config.patch_size, 1);
+  const auto along = [&](std::int64_t patches) { return patches / config.spatial_merge_size / side + 1; };
+  return checked_product(data.grid_t, along(data.grid_h) * along(data.grid_w));
+}
+
+std::vector<std::int64_t> window_lengths(const QwenVisionConfig& config, const DataConfig& data) {
+  const std::int64_t side = config.window_size / config.spatial_merge_size / config.patch_size;
+  const std::int64_t rows = data.grid_h / config.spatial_merge_size, columns = data.grid_w / config.spatial_merge_size;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t t = 0; t < data.grid_t; ++t)
+    for (std::int64_t top = 0; top < rows; top += side)  // windows of padding alone go (unique_consecutive)
+      for (std::int64_t left = 0; left < columns; left += side)
+        lengths.push_back(std::min(side, rows - top) * std::min(side, columns - left) * config.merge_unit());
+  return lengths;
+}
+
+}  // namespace oometer

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/data.h"
+#include "models/llama/config.h"
+
+namespace oometer {
+
+/// What a generation's classes are called; the second one's tower attends within windows.
+struct QwenVLClassNames {
+  LlamaClassNames text;  ///< `causal_lm` is the whole model
+  const char *model, *tower, *patch_embed, *rotary_embedding, *block, *norm, *attention, *mlp, *merger;
+  bool has_windows;
+};
+extern const QwenVLClassNames kQwen2VLClassNames, kQwen25VLClassNames;
+
+/// transformers 5.23, models/qwen2_5_vl/configuration_qwen2_5_vl.py, class Qwen2_5_VLVisionConfig, and
+/// models/qwen2_vl/configuration_qwen2_vl.py, class Qwen2VLVisionConfig: the fields that decide memory.
+struct QwenVisionConfig {
+  std::int64_t depth = 32;
+  std::int64_t hidden_size = 3584;  ///< Qwen2-VL: embed_dim
+  std::int64_t intermediate_size = 3420;
+  std::int64_t num_heads = 16;
+  std::int64_t in_channels = 3;
+  std::int64_t patch_size = 14;  ///< pixels
+  std::int64_t spatial_merge_size = 2;
+  std::int64_t temporal_patch_size = 2;                            ///< frames
+  std::int64_t window_size = 112;                                  ///< pixels
+  std::int64_t out_hidden_size = 3584;                             ///< Qwen2-VL: hidden_size
+  std::vector<std::int64_t> fullatt_block_indexes{7, 15, 23, 31};  ///< the other blocks attend within windows
+  Activation hidden_act = Activation::silu;
+
+  std::int64_t head_dim() const { return hidden_size / num_heads; }
+  /// Patches that are one token of the language model.
+  std::int64_t merge_unit() const { return spatial_merge_size * spatial_merge_size; }
+  /// Elements of a patch.
+  std::int64_t patch_elements() const { return in_channels * temporal_patch_size * patch_size * patch_size; }
+
+  bool operator==(const QwenVisionConfig&) const = default;
+};
+
+/// class Qwen2_5_VLConfig and class Qwen2VLConfig of the same files.
+struct QwenVLConfig {
+  const QwenVLClassNames* names = &kQwen25VLClassNames;
+  QwenVisionConfig vision;
+  LlamaConfig text;
+  bool tie_word_embeddings = false;
+
+  bool operator==(const QwenVLConfig&) const = default;
+};
+
+/// With its text_config, or flat as the published ones are.
+QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& names);
+
+/// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
+/// (models/qwen2_vl/image_processing_qwen2_vl.py), with the limits of pixels that the published models' processors
+/// have.
+void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& data);
+
+/// Patches that attend to one another in one image: its frames, or what its windows hold (get_vision_cu_seqlens,
+/// get_vision_window_index, vision_utils.py). All images have the same.
+std::vector<std::int64_t> frame_lengths(const DataConfig& data);
+std::vector<std::int64_t> window_lengths(const QwenVisionConfig& config, const DataConfig& data);
+/// How many windows there are, those that hold nothing but padding too.
+std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data);
+
+}  // namespace oometer
