@@ -114,7 +114,7 @@ def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     patch, merge, frames = (vision.get(k, d) for k, d in (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2)))
     grid = data.get("grid_thw")
     if not grid:
-        side = smart_resize(*data["image_size"], patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056))
+        side = smart_resize(*data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056))
         grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
     features = vision.get("in_channels", 3) * frames * patch * patch
     out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)

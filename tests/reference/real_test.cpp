@@ -81,6 +81,12 @@ TEST_CASE("Every phase of a tiny model with more libraries and options is the re
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
+TEST_CASE("Every phase of a tiny Qwen-VL is the real one's to the byte", "[reference]") {
+  const std::vector<ReferenceCase> cases = read_cases("qwen_vl.jsonl", Groups::one);
+  CHECK(cases.size() == 22);
+  for (const ReferenceCase& c : cases) check_case(c);
+}
+
 TEST_CASE("Every phase of a tiny model is older transformers' and the original LLaVA code's to the byte",
           "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("versions.jsonl", Groups::one);

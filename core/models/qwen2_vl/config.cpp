@@ -147,9 +147,8 @@ QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& n
   reader.ignore(
       {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "vision_token_id"});
   if (c.vision.out_hidden_size != c.text.hidden_size)
-    reader.fail(names.has_windows ? "vision_config/out_hidden_size" : "vision_config/hidden_size", "inconsistent",
-                "found " + std::to_string(c.vision.out_hidden_size) + "; the language model's hidden size (" +
-                    std::to_string(c.text.hidden_size) + ") belongs here");
+    vision.fail_found(names.has_windows ? "out_hidden_size" : "hidden_size", "inconsistent",
+                      "the language model's hidden size (" + std::to_string(c.text.hidden_size) + ") belongs here");
   return c;
 }
 
@@ -158,9 +157,9 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
   const std::int64_t factor = vision.patch_size * vision.spatial_merge_size;
   // preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct; the class itself has a
   // max_pixels of 28 * 28 * 1280.
-  const std::int64_t min_pixels = reader.integer("min_pixels", 56 * 56),
-                     max_pixels = reader.integer("max_pixels", 12'845'056);
-  const std::int64_t frames = reader.integer("frames", 1, kPixels);
+  const std::int64_t min_pixels = reader.optional_integer("min_pixels").value_or(56 * 56),
+                     max_pixels = reader.optional_integer("max_pixels").value_or(12'845'056),
+                     frames = reader.optional_integer("frames", kPixels).value_or(1);
   std::vector<std::int64_t> size = reader.integers("image_size", kPixels), grid = reader.integers("grid_thw", kPixels);
   if (data.images_per_sample == 0) return;
   if (!grid.empty()) {
@@ -173,7 +172,7 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
     }
     if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
   } else {
-    if (size.empty()) size = {1344, 896};
+    if (size.empty()) size = {672, 448};
     if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
       reader.fail_found("image_size", "inconsistent",
                         "[height, width] in pixels belongs here, neither more than 200 times the other");

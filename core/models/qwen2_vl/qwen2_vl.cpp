@@ -318,18 +318,19 @@ struct VisionTransformer {
     Tensor seqlens;
     {
       const Tensor areas = integers(context, Op::mul, {images});
-      {  // repeat_interleave
+      {  // repeat_interleave, by a column of the grid: a strided one is copied each time
+        const auto column = [&] { return images > 1 ? integers(context, Op::clone, {images}) : Tensor(); };
         Tensor indices;
         {
-          const Tensor repeats = integers(context, Op::clone, {images});
+          const Tensor repeats = column();
           const Tensor sums = integers(context, Op::cumsum, {images});
           {
-            const Tensor copy = integers(context, Op::clone, {images});
+            const Tensor copy = column();
             scan(cub_scan_bytes(images));
           }
           {
             const Tensor least = integers(context, Op::empty, {});
-            const Tensor copy = integers(context, Op::clone, {images});
+            const Tensor copy = column();
           }
           indices = integers(context, Op::empty, {frames});
         }

@@ -57,7 +57,7 @@ TEST_CASE("Frames are cut into patches of two, and pixels are limited", "[models
   CHECK(video.tokens_per_image == 3 * 100);
   CHECK(data_of({{"image_size", {1344, 896}}, {"max_pixels", 28 * 28 * 1280}}).tokens_per_image == 43 * 29);
   CHECK(data_of({{"images_per_sample", 0}}).tokens_per_image == 0);
-  CHECK(data_of(json::object()).tokens_per_image == 1536);
+  CHECK(data_of(json::object()).tokens_per_image == 384);
 }
 
 TEST_CASE("Windows of a grid", "[models]") {
@@ -108,7 +108,8 @@ TEST_CASE("A flat config of Qwen2.5-VL is the same as one with a text_config", "
   config.update(text);
   const auto read = [](const json& job) { return std::get<QwenVLConfig>(job_of(job.dump()).model.config); };
   CHECK(read(flat) == read(nested));
-  const QwenVLConfig c = read(json::parse(R"({"model": {"config": {"model_type": "qwen2_vl"}}})"));
+  const QwenVLConfig c =
+      read(json::parse(R"({"model": {"config": {"model_type": "qwen2_vl", "vision_config": {"hidden_size": 8192}}}})"));
   CHECK(c.vision.hidden_size == 1280);
   CHECK(c.vision.intermediate_size == 5120);
   CHECK(c.text.num_hidden_layers == 80);

@@ -49,7 +49,7 @@ describe('toJob', () => {
 
   it('gives the size of images and videos where the model takes any', () => {
     const data = { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 };
-    expect(toJob(START, qwen).data).toEqual({ ...data, image_size: [1344, 896] });
+    expect(toJob(START, qwen).data).toEqual({ ...data, image_size: [672, 448] });
     const video = toJob({ ...START, height: '280', width: '560', frames: '16' }, qwen);
     expect(video.data).toEqual({ ...data, image_size: [280, 560], frames: 16 });
   });
