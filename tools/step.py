@@ -111,10 +111,13 @@ def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
     if not images:
         return out
-    patch, merge, frames = (vision.get(k, d) for k, d in (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2)))
+    sizes = (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
+    patch, merge, frames = (vision.get(key, default) for key, default in sizes)
     grid = data.get("grid_thw")
     if not grid:
-        side = smart_resize(*data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056))
+        side = smart_resize(
+            *data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056)
+        )
         grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
     features = vision.get("in_channels", 3) * frames * patch * patch
     out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)
