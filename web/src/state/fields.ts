@@ -760,7 +760,7 @@ export function toJob(setup: Setup, model: Model): Job {
     micro_batch_size: number(setup.mbs),
     ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
     ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
-    ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {}),
+    ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] as [number, number] } : {}),
     ...(means('frames') && setup.frames !== '1' ? { frames: number(setup.frames) } : {}),
   };
   if (infers(setup))
