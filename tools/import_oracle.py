@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama", "qwen25vl", "qwen2vl")
+FAMILIES = ("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama", "qwen25vl", "qwen2vl", "smolvlm", "idefics3")
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")
 PEFT_OPTIONS = ("use_dora", "use_rslora", "lora_bias", "autocast_adapter_dtype")
@@ -159,6 +159,7 @@ def main() -> None:
     arguments.add_argument("--ranks", type=Path)
     arguments.add_argument("--jobs", type=Path, help="NAME.job.json with NAME.peaks.json of real_trace.py, for options.jsonl")
     arguments.add_argument("--qwen-vl", type=Path, help="the same, for qwen_vl.jsonl")
+    arguments.add_argument("--vision-language", type=Path, help="the same, for vision_language.jsonl")
     arguments.add_argument("--peaks", type=Path)
     given = arguments.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
@@ -174,6 +175,8 @@ def main() -> None:
         write_lines(OUT / "options.jsonl", of_jobs(given.jobs))
     if given.qwen_vl:
         write_lines(OUT / "qwen_vl.jsonl", of_jobs(given.qwen_vl))
+    if given.vision_language:
+        write_lines(OUT / "vision_language.jsonl", of_jobs(given.vision_language))
     if given.ranks:
         write_lines(OUT / "real_ranks.jsonl", real(given.ranks, given.oracle, distributed=True))
 

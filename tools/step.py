@@ -33,11 +33,8 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-STAGES: dict[str, dict[str, list[str]]] = {
-    "pretrain": {"only": ["multi_modal_projector"], "no_grad": ["model.vision_tower"]},
-    "finetune": {"freeze": ["vision_tower"], "no_grad": ["model.vision_tower"]},
-    "full": {},
-}
+# The dotted names of a model's tower and projector.
+PARTS = {"smolvlm": ("vision_model", "connector"), "idefics3": ("vision_model", "connector")}
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
     "pretrain": {"only": ["visual.merger"]},
@@ -81,6 +78,12 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def stage_of(stage: str, kind: str) -> dict[str, list[str]]:
+    tower, projector = PARTS.get(kind, ("vision_tower", "multi_modal_projector"))
+    no_grad = {"no_grad": [f"model.{tower}"]}
+    return {"pretrain": {"only": [projector], **no_grad}, "finetune": {"freeze": [tower], **no_grad}, "full": {}}[stage]
+
+
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     config, batch = model["config"], data.get("micro_batch_size", 1)
     kind, sequence = config.get("model_type"), data.get("sequence_length")
@@ -89,10 +92,15 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_ids"] = tensor([batch, sequence])
         if kind != "clip":
             out["labels"] = tensor([batch, data.get("target_length", sequence)])
-    if kind in ("llava", "clip", "clip_vision_model"):
-        vision = config.get("vision_config", config)
+    vision = config.get("vision_config", config)
+    images = batch * data.get("images_per_sample", 1)
+    if kind in ("smolvlm", "idefics3"):
+        tiles = data.get("images_per_sample", 1) * data.get("tiles", 1)
+        if tiles:
+            side = [vision.get("image_size", 224)] * 2
+            out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
+    elif kind in ("llava", "clip", "clip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
-        images = batch * data.get("images_per_sample", 1)
         if images:
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
     elif kind in QWEN_VL:
@@ -171,7 +179,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
     elif model["config"].get("model_type") in QWEN_VL:
         train |= QWEN_VL_STAGES[stage]
     elif "vision_config" in model["config"]:
-        train |= STAGES[stage]
+        train |= stage_of(stage, model["config"].get("model_type", ""))
     if training.get("lora"):
         lora = training["lora"]
         train["lora"] = {"r": lora.get("rank", 8), "lora_alpha": lora.get("alpha", 8), "lora_dropout": lora.get("dropout", 0.0)}
@@ -199,6 +207,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["inputs"].pop("return_loss", None)
         if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
+    if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
+        spec["item_int"] = data.get("images_per_sample", 1) * data.get("tiles", 1)
     if parallel.get("strategy", "none") != "none":
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
@@ -258,9 +268,9 @@ def enter_ghost(folder: str | Path | None, capability: str = "80") -> None:
 class DeviceValues:
     """Answers what real kernels would have computed, on a device whose kernels do nothing.
 
-    A bool read is true, another scalar is 1.0 or `integer`; nonzero() finds everything, or as many elements as masked_scatter's
-    source had. The real operators run all the same, so what they allocate on the way is theirs: nonzero() reads its count from
-    its first scratch block, so the count is put where that block will be.
+    A bool read is true, another scalar is 1.0 or `integer`, and so is each element of an integer tensor's tolist(); nonzero() finds
+    everything, or as many elements as masked_scatter's source had. The real operators run all the same, so what they allocate on the
+    way is theirs: nonzero() reads its count from its first scratch block, so the count is put where that block will be.
     """
 
     def __init__(self, integer: int | Callable[[], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True) -> None:
@@ -272,6 +282,8 @@ class DeviceValues:
         self.library.impl("_local_scalar_dense", self.scalar, device_type)
         self.library.impl("nonzero", self.nonzero, device_type)
         self.library.impl("masked_scatter_backward", self.masked_scatter_backward, device_type)
+        self.tolist = torch.Tensor.tolist
+        torch.Tensor.tolist = lambda tensor: self.list(tensor)  # noqa: PLW0108  # a bound method would not get the tensor
 
     def scalar(self, tensor: Any) -> Any:
         torch = self.torch
@@ -282,6 +294,11 @@ class DeviceValues:
         if tensor.dtype.is_floating_point:
             return 1.0
         return self.integer if isinstance(self.integer, int) else self.integer()
+
+    def list(self, tensor: Any) -> Any:
+        if not tensor.is_cuda or tensor.dtype.is_floating_point or not self.integer or not self.active():
+            return self.tolist(tensor)
+        return self.torch.full(tuple(tensor.shape), self.integer, device="cpu").tolist()
 
     def nonzero(self, tensor: Any) -> Any:
         torch = self.torch

@@ -178,15 +178,15 @@ Choice lora(const Job& job, const json&) {
   if (has_adapters || !traits.takes_text || (!whole && job.training.stage != Stage::finetune)) return choice;
   const bool recipe = traits.takes_images && !whole;
   const auto add = [&](const char* label, const char* names) {
-    json patch =
-        patch_of("training", "lora",
-                 {{"rank", 16},
-                  {"alpha", 32},
-                  {"dropout", 0},
-                  {"target_modules", (recipe ? "(?!.*vision_tower).*\\.(" : ".*\\.(") + std::string(names) + ")"}});
+    json patch = patch_of(
+        "training", "lora",
+        {{"rank", 16},
+         {"alpha", 32},
+         {"dropout", 0},
+         {"target_modules", (recipe ? std::string("(?!.*") + traits.tower + ").*\\.(" : ".*\\.(") + names + ")"}});
     if (recipe) {
       const bool original = job.runtime.framework == Framework::llava;
-      patch["training"]["lora"]["also_train"] = {original ? "mm_projector" : "multi_modal_projector"};
+      patch["training"]["lora"]["also_train"] = {original ? "mm_projector" : traits.projector};
     }
     choice.changes.push_back(
         {label,

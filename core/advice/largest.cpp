@@ -37,7 +37,7 @@ json at(const char* section, const char* key, std::int64_t value) {
 
 struct Positions {
   std::int64_t operator()(const LlamaConfig& c) const { return kMostLength * c.max_position_embeddings; }
-  std::int64_t operator()(const LlavaConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
+  std::int64_t operator()(const VisionLanguageConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
   std::int64_t operator()(const QwenVLConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
   std::int64_t operator()(const ClipConfig& c) const { return c.text.max_position_embeddings; }  // learned: no more
   std::int64_t operator()(const ClipVisionConfig&) const { return 0; }

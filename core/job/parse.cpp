@@ -211,10 +211,15 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
 
   const auto* qwen = std::get_if<QwenVLConfig>(&model);
   if (qwen) read_grid(reader, *qwen, data);
-  const std::vector<std::int64_t> size = reader.integers("image_size");
+  const std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
   if (!qwen && data.images_per_sample != 0) data.image_height = data.image_width = traits.image_size;
   if (reader.has("image_size") && !traits.takes_images) {
     reader.fail_found("image_size", "inconsistent", who + " takes no images: leave it out");
+  } else if (reader.has("image_size") && traits.cuts_images) {
+    if (size.size() != 2)
+      reader.fail_found("image_size", "wrong-type", "[height, width] in pixels belongs here");
+    else if (data.images_per_sample != 0)
+      std::tie(data.image_height, data.image_width) = std::tie(size[0], size[1]);
   } else if (!qwen && reader.has("image_size") &&
              (size.size() != 2 || size[0] != traits.image_size || size[1] != traits.image_size)) {
     // CLIPVisionEmbeddings.forward refuses other sizes: the processor brings images to the config's own.
@@ -222,10 +227,22 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
   }
   for (const char* key : {"tiles", "target_length", "grid_thw", "frames", "min_pixels", "max_pixels"}) {
-    if (reader.has(key) && !(qwen && key[0] != 't'))
-      reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
+    const bool is_tiles = key == std::string_view("tiles");
+    if (is_tiles ? traits.cuts_images : qwen && key != std::string_view("target_length")) continue;
+    if (reader.has(key)) reader.fail_found(key, "inconsistent", who + " has no use for it: leave it out");
   }
-  if (!qwen && data.images_per_sample != 0) data.tokens_per_image = traits.tokens_per_image;
+  if (!qwen && data.images_per_sample != 0 && reader.ok()) {
+    const std::int64_t tiles = traits.cuts_images ? reader.optional_integer("tiles", {1, 4096}).value_or(0) : 0;
+    const ImageCount count = count_image(model, data.image_height, data.image_width, tiles);
+    const std::int64_t cut = count_image(model, data.image_height, data.image_width, 0).tiles;
+    if (tiles != 0 && reader.has("image_size") && tiles != cut)
+      reader.fail_found(
+          "tiles", "inconsistent",
+          std::to_string(cut) + ", into which the processor cuts such an image, belongs here, or no image_size");
+    data.tiles = count.tiles;
+    data.tokens_per_image = count.tokens;
+  }
+  reader.ignore({"tiles"});
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {
     const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
@@ -261,7 +278,7 @@ struct LargestTensor {
                      product({c.max_position_embeddings})});
   }
   double operator()(const ClipVisionConfig& c) const {
-    const std::int64_t images = data.images();
+    const std::int64_t images = data.all_tiles();
     return std::max({block(images, c.num_positions(), c.hidden_size, c.intermediate_size, c.num_attention_heads),
                      product({std::max<std::int64_t>(images, 1), c.num_channels, c.image_size, c.image_size}),
                      product({c.hidden_size, c.num_channels, c.patch_size, c.patch_size}),
@@ -277,6 +294,15 @@ struct LargestTensor {
          product({text.vocab_size, text.hidden_size}), product({text.max_position_embeddings, text.hidden_size}),
          product({batch, batch}), product({c.projection_dim, std::max(batch, text.hidden_size)}),
          product({c.projection_dim, c.vision.hidden_size})});
+  }
+  double operator()(const Idefics3Config& c) const {
+    const std::int64_t tiles = std::max<std::int64_t>(data.all_tiles(), 1), patches = c.patches_per_tile(),
+                       wide = c.vision.hidden_size * c.scale_factor * c.scale_factor;
+    return std::max(
+        {(*this)(c.vision), (*this)(c.text), product({c.text.hidden_size, wide}),
+         block(tiles, patches, c.vision.hidden_size, c.vision.intermediate_size, c.vision.num_attention_heads),
+         product({tiles, c.vision.num_channels, c.tile_size, c.tile_size}),
+         product({tiles, c.tokens_per_tile(), std::max(c.text.hidden_size, wide)})});
   }
   double operator()(const LlavaConfig& c) const {
     const std::int64_t widest = std::max(c.projector_input_size(), c.text.hidden_size);
@@ -396,13 +422,13 @@ Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& m
     if (stage == Stage::finetune) return {{"visual.patch_embed", "visual.blocks"}, {}, {}};
     return {};
   }
-  const char* projector = framework == Framework::llava ? "mm_projector" : "multi_modal_projector";
+  const char* projector = framework == Framework::llava ? "mm_projector" : traits.projector;
   if (stage == Stage::pretrain) {
     if (!traits.has_projector) {
       reader.fail_found("stage", "inconsistent",
                         std::string(class_name(model)) + " has no projector to train: full or custom belongs here");
     }
-    return {{}, {projector}, {"vision_tower"}};
+    return {{}, {projector}, {traits.tower}};
   }
   if (stage == Stage::finetune && traits.takes_images) {
     if (!traits.has_projector) {
@@ -410,7 +436,7 @@ Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& m
                         std::string(class_name(model)) +
                             " has no language model beside the vision tower: full or custom belongs here");
     }
-    return {{"vision_tower"}, {}, {"vision_tower"}};
+    return {{traits.tower}, {}, {traits.tower}};
   }
   return {};
 }
@@ -570,7 +596,10 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   reader.finish();
   const LlamaConfig* language = std::get_if<LlamaConfig>(&model);
   if (const auto* llava = std::get_if<LlavaConfig>(&model)) language = &llava->text;
-  if (!language) {
+  if (std::holds_alternative<Idefics3Config>(model)) {
+    training.fail_found(kKey, "not-modelled",
+                        std::string("Liger's kernels for ") + class_name(model) + " are not modelled: leave it out");
+  } else if (!language) {
     training.fail_found(kKey, "inconsistent",
                         std::string("Liger has no kernels for ") + class_name(model) + ": leave it out");
   } else if (liger.swiglu && language->hidden_act != Activation::silu) {
@@ -959,7 +988,10 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 }
 
 /// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
-constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "Qwen2DecoderLayer", "CLIPEncoderLayer"};
+constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "Qwen2DecoderLayer", "CLIPEncoderLayer",
+                                   "Idefics3VisionAttention", "SmolVLMVisionAttention"};
+/// The blocks of those models whose list names a part of one.
+constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
 
 constexpr Name<FsdpConfig::Sharding> kShardings[] = {{"FULL_SHARD", FsdpConfig::Sharding::full_shard},
                                                      {"SHARD_GRAD_OP", FsdpConfig::Sharding::shard_grad_op},
@@ -1015,11 +1047,15 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
   config.wrap =
       fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
   for (const std::string& name : config.wrap) {
-    if (std::find(std::begin(kBlocks), std::end(kBlocks), name) == std::end(kBlocks)) {
-      fsdp.fail(
-          "wrap", "unknown-value",
-          "found " + quote(name) + "; the blocks belong here: LlamaDecoderLayer, Qwen2DecoderLayer, CLIPEncoderLayer");
-    }
+    std::string known;
+    bool found = false;
+    const auto look = [&](const char* block) {
+      known += (known.empty() ? "" : ", ") + std::string(block);
+      found |= name == block;
+    };
+    std::for_each(std::begin(kBlocks), std::end(kBlocks), look);
+    std::for_each(std::begin(kOtherBlocks), std::end(kOtherBlocks), look);
+    if (!found) fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; the blocks belong here: " + known);
   }
   const Precision precision = job.training.precision;
   if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
@@ -1213,11 +1249,11 @@ Result<Job> read_job(const json& document) {
     reader.fail("runtime", "inconsistent",
                 "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
   }
-  if (model_traits(job.model.config).copies_llama && job.runtime.framework == Framework::transformers &&
+  if (model_traits(job.model.config).needs_transformers_5 && job.runtime.framework == Framework::transformers &&
       job.runtime.transformers < Version{5, 0, 0}) {
-    // What Behaviours says of older versions was found in Llama's code; a copy of it is not always up to date.
+    // What Behaviours says of older versions was found in Llama's and LLaVA's code; a copy is not always up to date.
     reader.object("runtime").fail_found("transformers", "not-modelled",
-                                        "this language model is modelled as transformers 5 runs it: 5.0 or later");
+                                        "this model is modelled as transformers 5 runs it: 5.0 or later");
   }
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
@@ -1500,6 +1536,11 @@ std::string to_json(const Job& job) {
   if (traits.takes_text) put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
   put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
   if (job.data.grid_t != 0) data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
+  if (traits.cuts_images && job.data.images_per_sample != 0) {
+    const std::int64_t height = job.data.image_height, width = job.data.image_width;
+    if (height != traits.image_size || width != traits.image_size) data["image_size"] = {height, width};
+    if (job.data.tiles != count_image(job.model.config, height, width, 0).tiles) data["tiles"] = job.data.tiles;
+  }
   put_object(out, "data", std::move(data));
   put_object(out, "training", write_training(job.training));
   put_object(out, "inference", write_inference(job.inference));

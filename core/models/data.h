@@ -15,12 +15,14 @@ struct DataConfig {
   std::int64_t image_width = 0;
   std::int64_t tokens_per_image =
       0;                    ///< of the language model's sequence; 0: no images, or they are not merged into it
+  std::int64_t tiles = 1;   ///< of each image: what the tower sees, where the processor cuts images
   std::int64_t grid_t = 0;  ///< of an image cut into patches before the model (Qwen-VL): frames, rows, columns; 0: none
   std::int64_t grid_h = 0;
   std::int64_t grid_w = 0;
 
   std::int64_t patches() const { return checked_product(grid_t, grid_h * grid_w); }  ///< of one image
   std::int64_t images() const { return micro_batch_size * images_per_sample; }
+  std::int64_t all_tiles() const { return images() * tiles; }
 
   bool operator==(const DataConfig&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "models/clip/clip.h"
+#include "models/idefics3/idefics3.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
 #include "models/qwen2_vl/qwen2_vl.h"
@@ -17,6 +18,9 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     std::unique_ptr<Model> operator()(const ClipConfig& c) const { return build_clip(context, c, data, options); }
     std::unique_ptr<Model> operator()(const ClipVisionConfig& c) const {
       return build_clip_vision(context, c, data, options);
+    }
+    std::unique_ptr<Model> operator()(const Idefics3Config& c) const {
+      return build_idefics3(context, c, data, options);
     }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
     std::unique_ptr<Model> operator()(const QwenVLConfig& c) const { return build_qwen_vl(context, c, data, options); }

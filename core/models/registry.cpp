@@ -35,6 +35,10 @@ constexpr Entry kRegistry[] = {
      [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_vision_config(r); }},
     {"llava", "LlavaForConditionalGeneration",
      [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
+    {"idefics3", "Idefics3ForConditionalGeneration",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kIdefics3); }},
+    {"smolvlm", "SmolVLMForConditionalGeneration",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kSmolVlm); }},
     // The original code's own class; its config.json says model_type llava or llava_llama.
     {"llava", "LlavaLlamaForCausalLM",
      [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
@@ -81,6 +85,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
 const char* class_name(const ModelConfig& config) {
   if (const auto* language = std::get_if<LlamaConfig>(&config)) return language->names->causal_lm;
   if (const auto* qwen = std::get_if<QwenVLConfig>(&config)) return qwen->names->text.causal_lm;
+  if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) return idefics3->family->conditional_generation;
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   return kNames[config.index()];
 }
@@ -96,11 +101,11 @@ struct TraitsOf {
     t.takes_text = t.generates = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
-    t.copies_llama = c.names != &kLlamaClassNames;
+    t.needs_transformers_5 = c.names != &kLlamaClassNames;
     t.ties_embeddings = c.tie_word_embeddings;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
-    t.ia3_targets = {t.copies_llama ? "q_proj" : "k_proj", "v_proj", "down_proj"};  // Qwen2: queries
+    t.ia3_targets = {t.needs_transformers_5 ? "q_proj" : "k_proj", "v_proj", "down_proj"};  // Qwen2: queries
     t.ia3_feedforward = {"down_proj"};
     return t;
   }
@@ -126,8 +131,18 @@ struct TraitsOf {
     t.ia3_targets.clear();
     t.ia3_feedforward.clear();
     t.image_size = c.vision.image_size;
-    t.tokens_per_image = c.tokens_per_image();
-    t.default_sequence_length = std::max(t.default_sequence_length, t.tokens_per_image);
+    t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
+    return t;
+  }
+  ModelTraits operator()(const Idefics3Config& c) const {
+    ModelTraits t = (*this)(c.text);
+    t.takes_images = t.has_projector = t.needs_transformers_5 = t.cuts_images = true;
+    t.ties_embeddings = c.tie_word_embeddings;
+    t.image_size = c.vision.image_size;
+    t.tower = "vision_model";
+    t.projector = "connector";
+    const std::int64_t tokens = c.tiles(t.image_size, t.image_size) * c.tokens_per_tile();
+    t.default_sequence_length = std::max(t.default_sequence_length, tokens);
     return t;
   }
   ModelTraits operator()(const QwenVLConfig& c) const {
@@ -142,6 +157,15 @@ struct TraitsOf {
 };
 
 }  // namespace
+
+ImageCount count_image(const ModelConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
+  if (const auto* llava = std::get_if<LlavaConfig>(&config)) return {1, llava->tokens_per_image()};
+  if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) {
+    if (tiles == 0) tiles = idefics3->tiles(height, width);
+    return {tiles, tiles * idefics3->tokens_per_tile()};
+  }
+  return {};
+}
 
 ModelTraits model_traits(const ModelConfig& config) { return std::visit(TraitsOf{}, config); }
 

@@ -23,6 +23,8 @@ void convolution_backward(Backward& b) {
   const Tensor grad_output =
       grad.is_contiguous() ? grad : empty(context, Op::convolution_backward, grad.sizes(), grad.dtype());
   Tensor grad_input = b.wants(0) ? empty_like(Op::convolution_backward, x) : Tensor();
+  const auto sum_bias = [&] { return reduce(Op::sum, grad_output, {0, 2, 3}, false, grad.dtype()); };
+  Tensor grad_bias = b.wants(2) && !context.behaviours.cudnn ? sum_bias() : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::convolution_backward, weight) : Tensor();
   if (!context.behaviours.cudnn) {
     const Tensor columns = columns_of(x, numel(grad.sizes()) / (grad.size(0) * grad.size(1)), weight.sizes());
@@ -30,7 +32,7 @@ void convolution_backward(Backward& b) {
   }
   if (grad_input) b.give(0, std::move(grad_input));
   if (grad_weight) b.give(1, std::move(grad_weight));
-  if (b.wants(2)) b.give(2, reduce(Op::sum, grad_output, {0, 2, 3}, false, grad.dtype()));
+  if (b.wants(2)) b.give(2, grad_bias ? std::move(grad_bias) : sum_bias());
 }
 
 }  // namespace

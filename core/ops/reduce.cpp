@@ -109,7 +109,8 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   Context& context = x.context();
   Tensor result = empty(context, op, sizes, dtype);
   // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
-  if (x.dtype() == DType::boolean) const Tensor as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
+  Tensor as_integers;
+  if (x.dtype() == DType::boolean) as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
   // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h); a maximum needs no more.
   const std::int64_t accumulator =
       op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);

@@ -75,6 +75,12 @@ TEST_CASE("Every phase of a tiny model is real PyTorch's to the byte", "[referen
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
+TEST_CASE("Every phase of a tiny vision-language model is real PyTorch's to the byte", "[reference]") {
+  const std::vector<ReferenceCase> cases = read_cases("vision_language.jsonl", Groups::one);
+  CHECK(cases.size() == 42);
+  for (const ReferenceCase& c : cases) check_case(c);
+}
+
 TEST_CASE("Every phase of a tiny model with more libraries and options is the real one's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("options.jsonl", Groups::one);
   CHECK(cases.size() == 114);

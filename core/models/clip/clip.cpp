@@ -15,15 +15,20 @@ Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
 }
 
 template <class Config>
-ClipLayerConfig layer_config(const Config& config, AttentionKind attention, bool causal) {
+ClipLayerConfig layer_config(const Config& config, const VisionFamily& family, AttentionKind attention, bool causal) {
   return {config.hidden_size,
           config.intermediate_size,
           config.num_attention_heads,
           config.hidden_act,
-          {attention, causal, config.attention_dropout}};
+          {attention, causal, config.attention_dropout},
+          &family};
 }
 
 }  // namespace
+
+ClipLayerConfig vision_layers(const ClipVisionConfig& config, AttentionKind attention) {
+  return layer_config(config, *config.family, attention, false);
+}
 
 ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& config)
     : k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.hidden_size, true),
@@ -31,6 +36,7 @@ ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& conf
       q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       out_proj(builder.child("out_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       head_dim(config.hidden_size / config.num_attention_heads),
+      views_at_once(config.family->views_at_once),
       call(config.call),
       module(builder.module) {
   call.own_class = builder.context->behaviours.clip_eager_is_bmm;
@@ -70,12 +76,19 @@ AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Te
   const Behaviours& behaviours = hidden_states.context().behaviours;
   if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
     return {self.result(by_bmm(hidden_states, attention_mask)), {}};
-  Tensor queries = q_proj(hidden_states);
-  Tensor keys = k_proj(hidden_states);
-  Tensor values = v_proj(hidden_states);
-  queries = heads_of(queries, head_dim);
-  keys = heads_of(keys, head_dim);
-  values = heads_of(values, head_dim);
+  Tensor queries, keys, values;
+  if (views_at_once) {
+    queries = heads_of(q_proj(hidden_states), head_dim);
+    keys = heads_of(k_proj(hidden_states), head_dim);
+    values = heads_of(v_proj(hidden_states), head_dim);
+  } else {
+    queries = q_proj(hidden_states);
+    keys = k_proj(hidden_states);
+    values = v_proj(hidden_states);
+    queries = heads_of(queries, head_dim);
+    keys = heads_of(keys, head_dim);
+    values = heads_of(values, head_dim);
+  }
   AttentionOutputs attention = attention_forward(call, queries, keys, values, attention_mask);
   attention.output = reshape(attention.output, hidden_states.sizes());
   attention.output = self.result(out_proj(attention.output));
@@ -97,9 +110,9 @@ Tensor ClipMLP::operator()(const Tensor& hidden_in) const {
 }
 
 ClipEncoderLayer::ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config)
-    : self_attn(builder.child("self_attn", "CLIPAttention"), config),
+    : self_attn(builder.child("self_attn", config.family->attention), config),
       layer_norm1(builder.child("layer_norm1", "LayerNorm"), config.hidden_size),
-      mlp(builder.child("mlp", "CLIPMLP"), config),
+      mlp(builder.child("mlp", config.family->mlp), config),
       layer_norm2(builder.child("layer_norm2", "LayerNorm"), config.hidden_size),
       module(builder.module) {}
 
@@ -122,7 +135,7 @@ ClipEncoder::ClipEncoder(const Builder& builder, const ClipLayerConfig& config, 
   layers.reserve(static_cast<std::size_t>(num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < num_hidden_layers; ++i) {
-    layers.emplace_back(builder.child("layers", "CLIPEncoderLayer", i), config);
+    layers.emplace_back(builder.child("layers", config.family->encoder_layer, i), config);
     blocks.add_block(builder);
   }
 }
@@ -176,7 +189,7 @@ Tensor ClipVisionEmbeddings::operator()(const Tensor& pixel_values) const {
 ClipVisionModel::ClipVisionModel(const Builder& builder, const ClipVisionConfig& config, const ModelOptions& options)
     : embeddings(builder.child("embeddings", "CLIPVisionEmbeddings"), config),
       pre_layrnorm(builder.child("pre_layrnorm", "LayerNorm"), config.hidden_size),
-      encoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, false),
+      encoder(builder.child("encoder", "CLIPEncoder"), vision_layers(config, options.attention),
               config.num_hidden_layers, options.checkpointing),
       post_layernorm(builder.child("post_layernorm", "LayerNorm"), config.hidden_size),
       module(builder.module) {}
@@ -205,8 +218,9 @@ ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& confi
   position_embedding =
       Embedding(inner.child("position_embedding", "Embedding"), config.max_position_embeddings, config.hidden_size);
   position_ids = inner.buffer({1, config.max_position_embeddings}, DType::int64);
-  encoder = ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, options.attention, true),
-                        config.num_hidden_layers, options.checkpointing);
+  encoder =
+      ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, kClipVision, options.attention, true),
+                  config.num_hidden_layers, options.checkpointing);
   final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), config.hidden_size);
 }
 

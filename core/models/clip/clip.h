@@ -15,6 +15,7 @@ struct ClipLayerConfig {
   std::int64_t hidden_size = 0, intermediate_size = 0, num_attention_heads = 0;
   Activation hidden_act = Activation::quick_gelu;
   AttentionCall call;
+  const VisionFamily* family = &kClipVision;
 };
 
 struct ClipAttention {
@@ -25,6 +26,7 @@ struct ClipAttention {
 
   Linear k_proj, v_proj, q_proj, out_proj;
   std::int64_t head_dim = 0;
+  bool views_at_once = false;
   AttentionCall call;
   ModuleId module = 0;
 };
@@ -50,6 +52,9 @@ struct ClipEncoderLayer {
   LayerNorm layer_norm2;
   ModuleId module = 0;
 };
+
+/// A vision config's layers.
+ClipLayerConfig vision_layers(const ClipVisionConfig& config, AttentionKind attention);
 
 struct ClipEncoder {
   ClipEncoder() = default;

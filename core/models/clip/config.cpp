@@ -22,11 +22,10 @@ ConfigReader sub_config(ConfigReader& reader, const char* key, const char* dict_
 
 }  // namespace
 
-ClipVisionConfig read_clip_vision_config(ConfigReader& reader) {
-  ClipVisionConfig c;
+ClipVisionConfig read_vision_sizes(ConfigReader& reader, const ClipVisionConfig& defaults) {
+  ClipVisionConfig c = defaults;
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
-  c.projection_dim = reader.integer("projection_dim", c.projection_dim);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   c.num_channels = reader.integer("num_channels", c.num_channels);
@@ -35,13 +34,19 @@ ClipVisionConfig read_clip_vision_config(ConfigReader& reader) {
   c.patch_size = reader.integer("patch_size", c.patch_size, {1, 65'536});
   c.hidden_act = reader.activation("hidden_act", c.hidden_act);
   c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
-  reader.ignore({"vocab_size", "dropout"});  // in published vision configs; no class reads them
 
   check_heads(reader, c.hidden_size, c.num_attention_heads);
   if (c.patch_size > c.image_size) {
     reader.fail_found("patch_size", "inconsistent",
                       "at most image_size (" + std::to_string(c.image_size) + ") belongs here: no patch fits");
   }
+  return c;
+}
+
+ClipVisionConfig read_clip_vision_config(ConfigReader& reader) {
+  ClipVisionConfig c = read_vision_sizes(reader, {});
+  c.projection_dim = reader.integer("projection_dim", c.projection_dim);
+  reader.ignore({"vocab_size", "dropout"});  // in published vision configs; no class reads them
   return c;
 }
 

@@ -9,8 +9,26 @@ namespace oometer {
 
 class ConfigReader;
 
-/// class CLIPVisionConfig.
+/// The vision transformers whose layers run CLIP's operators, and what their classes are called.
+struct VisionFamily {
+  const char *model, *embeddings, *encoder, *encoder_layer, *attention, *mlp;
+  bool has_class_token;
+  /// `self.q_proj(x).view(...).transpose(1, 2)`, one after the other: CLIP makes all three projections first. Backward
+  /// takes them in another order.
+  bool views_at_once;
+};
+inline constexpr VisionFamily kClipVision{"CLIPVisionModel",
+                                          "CLIPVisionEmbeddings",
+                                          "CLIPEncoder",
+                                          "CLIPEncoderLayer",
+                                          "CLIPAttention",
+                                          "CLIPMLP",
+                                          true,
+                                          false};
+
+/// class CLIPVisionConfig; those of the others have the same fields, as far as they decide memory.
 struct ClipVisionConfig {
+  const VisionFamily* family = &kClipVision;
   std::int64_t hidden_size = 768;
   std::int64_t intermediate_size = 3072;
   std::int64_t projection_dim = 512;  ///< used by classes with a projection only
@@ -24,8 +42,8 @@ struct ClipVisionConfig {
 
   /// Floors as Conv2d does.
   std::int64_t num_patches() const { return (image_size / patch_size) * (image_size / patch_size); }
-  /// Patches and the class token.
-  std::int64_t num_positions() const { return num_patches() + 1; }
+  /// Patches and the class token, if there is one.
+  std::int64_t num_positions() const { return num_patches() + (family->has_class_token ? 1 : 0); }
 
   bool operator==(const ClipVisionConfig&) const = default;
 };
@@ -55,6 +73,8 @@ struct ClipConfig {
 };
 
 ClipVisionConfig read_clip_vision_config(ConfigReader& reader);
+/// The fields that the family's configs share.
+ClipVisionConfig read_vision_sizes(ConfigReader& reader, const ClipVisionConfig& defaults);
 ClipTextConfig read_clip_text_config(ConfigReader& reader);
 ClipConfig read_clip_config(ConfigReader& reader);
 

@@ -3,8 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/clip/config.h"
-#include "models/llama/config.h"
+#include "models/vision_language.h"
 #include "runtime/behaviours.h"
 
 namespace oometer {
@@ -15,9 +14,9 @@ enum class FeatureSelect : std::uint8_t { without_class_token, full };
 
 /// transformers 5.23, models/llava/configuration_llava.py, class LlavaConfig; and the same model as the original code
 /// (haotian-liu/LLaVA v1.2.2) describes it.
-struct LlavaConfig {
-  ClipVisionConfig vision;
-  LlamaConfig text;
+///
+/// tie_word_embeddings: the text config's own flag is carried upwards (LlavaConfig.__post_init__).
+struct LlavaConfig : VisionLanguageConfig {
   /// Indices into the tower's hidden states [embeddings, layer 1, ..., layer N], all in 0..N.
   std::vector<std::int64_t> vision_feature_layers;
   /// The config gave a list: the features are concatenated along the channels (torch.cat, even of one).
@@ -28,8 +27,6 @@ struct LlavaConfig {
   /// Linear layers in the projector, an activation between each two: 2 in transformers; the original code's
   /// mm_projector_type is "linear" (1), "mlpNx_gelu" (N) or "identity" (0).
   std::int64_t projector_depth = 2;
-  /// Tie lm_head to the embedding (the text config's own flag is carried upwards, LlavaConfig.__post_init__).
-  bool tie_word_embeddings = false;
   /// config.json written by the original code (LlavaLlamaForCausalLM): only runtime.framework "llava" runs it.
   bool original_format = false;
 

@@ -82,6 +82,25 @@ TEST_CASE("LlavaConfig: several layers, full selection, tied embeddings of the t
   CHECK(c.tie_word_embeddings);
 }
 
+TEST_CASE("Idefics3Config: what its class and its processor say", "[models]") {
+  const auto c = read<Idefics3Config>(R"({"model_type": "idefics3", "scale_factor": 3,
+      "vision_config": {"hidden_size": 1152, "image_size": 384, "patch_size": "14", "max_image_size": {"longest_edge": 384},
+                        "size": {"longest_edge": 1536}}, "text_config": {"model_type": "qwen2"}})");
+  CHECK(c.vision.num_hidden_layers == 12);
+  CHECK(c.vision.intermediate_size == 3072);
+  CHECK(c.vision.num_positions() == 729);
+  CHECK(c.text.qkv_bias);
+  CHECK(c.tokens_per_tile() == 81);
+  // As Idefics3ImageProcessor cuts them (rows, columns): 4 x 4, 3 x 4, 2 x 4, 1 x 4, and 4 x 3 of a tall one.
+  CHECK(c.tiles(384, 384) == 17);
+  CHECK(c.tiles(720, 1280) == 13);
+  CHECK(c.tiles(100, 200) == 9);
+  CHECK(c.tiles(1, 4000) == 5);
+  CHECK(c.tiles(1280, 720) == 13);
+  CHECK(std::string(class_name(read<Idefics3Config>(R"({"model_type": "smolvlm", "scale_factor": 7})"))) ==
+        "SmolVLMForConditionalGeneration");
+}
+
 TEST_CASE("CLIPConfig: *_config_dict is the complete result", "[models]") {
   const auto c = read<ClipConfig>(R"({"model_type": "clip", "text_config": {"hidden_size": 1024, "vocab_size": 7},
                                       "text_config_dict": {"hidden_size": 768}, "vision_config_dict": null})");
