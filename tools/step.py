@@ -379,6 +379,8 @@ def ctypes_value(torch: Any, tensor: Any) -> Any:
 
 def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:
     """`inside`: what the model itself is made in, but not its adapters."""
+    if "python" in spec["model"]:
+        return plain_model(spec, device)
     import torch
     import transformers
 
@@ -400,6 +402,28 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     finally:
         base.initialize_weights = initialize
     return prepare(model, train)
+
+
+def plain_model(spec: Spec, device: str) -> Any:
+    """A torch.nn.Module by its callable, "torchvision.models:resnet50": made elsewhere, then brought to the device."""
+    import export_graph
+    import torch
+
+    described, train = spec["model"], spec["train"]
+    with torch.device("meta"):
+        model = export_graph.load(described["python"], described.get("arguments"))
+    choose_trainable(model, train)
+    model = model.to(getattr(torch, DTYPES[train["precision"]])).to_empty(device=device)
+    forward = model.forward
+
+    def called(labels: Any = None, **inputs: Any) -> Any:
+        out = forward(*inputs.values())
+        if labels is None:
+            return {spec["loss"]: out if isinstance(out, torch.Tensor) else out[0]}
+        return {"loss": torch.nn.functional.cross_entropy(out if isinstance(out, torch.Tensor) else out[0], labels), "out": out}
+
+    model.forward = called
+    return model
 
 
 def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:

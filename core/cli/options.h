@@ -24,7 +24,7 @@ class JobOptions {
   };
 
   std::string file_;
-  std::string config_file_;
+  std::string config_file_, graph_file_;
   std::string ds_config_file_;
   std::string accelerate_config_file_;
   std::deque<Given> given_;  // a deque: CLI11 keeps the addresses of the texts

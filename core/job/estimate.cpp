@@ -52,10 +52,15 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.push_back("ranks differ: this is rank " + std::to_string(simulation.rank) +
                                 ", which is likely to need most; \"rank\": \"all\" in parallel runs each that can");
   input.unmodelled = job.unmodelled;
-  input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
+  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
+  if (!graph) input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
     input.unmodelled.emplace_back("what vLLM needs to encode images, and its cache of them; their tokens are counted");
+  if (graph && behaviours.cudnn && graph->graph->convolutions > 0)
+    input.unmodelled.emplace_back("cuDNN's own workspaces in " + std::to_string(graph->graph->convolutions) +
+                                  " convolutions: each lives for one operator, and what cuDNN asks for depends on its "
+                                  "version and on torch.backends.cudnn.benchmark");
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
     input.unmodelled.emplace_back(
         "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");

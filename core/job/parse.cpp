@@ -8,6 +8,8 @@
 
 #include "config/pattern.h"
 #include "config/reader.h"
+#include "graph/job.h"
+#include "graph/read.h"
 #include "job/accelerate.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
@@ -97,11 +99,31 @@ void merge(json& base, const json& patch) {
   }
 }
 
+/// A model by its operators.
+ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
+  ModelChoice model;
+  for (const char* key : {"preset", "config"})
+    if (reader.has(key)) reader.fail_found(key, "inconsistent", "the graph says what the model is: leave it out");
+  model.given_name = model.name = reader.text("name", "");
+  Result<Graph> graph = read_graph(given, reader.pointer_to("graph"));
+  if (graph) {
+    model.config = GraphConfig{std::make_shared<const Graph>(*std::move(graph))};
+    model.config_json = given.dump();
+    if (model.name.empty()) model.name = class_name(model.config);
+  } else if (reader.ok()) {
+    reader.findings().error = graph.error();
+  }
+  reader.finish();
+  return model;
+}
+
 /// The job's model, and the sequence length that its preset is used with (0: no preset or none).
 std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework) {
   ModelChoice model;
   std::int64_t usual_length = 0;
   json config = json::object();
+  if (const json* given = reader.find("graph"); given && !given->is_null())
+    return {read_graph_model(reader, *given), 0};
   model.preset = reader.text("preset", "");
   model.given_name = reader.text("name", "");
   if (!model.preset.empty()) {
@@ -125,7 +147,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
     }
   } else if (reader.ok() && !reader.has("config")) {
     reader.fail("", "missing",
-                "found neither preset nor config; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+                "found neither preset nor config nor graph; {\"preset\": NAME} or {\"config\": {...}} belongs here");
   }
   if (const json* given = reader.find("config"); given && given->is_object()) {
     model.config_json = given->dump();
@@ -226,6 +248,7 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     const std::string side = std::to_string(traits.image_size);
     reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
   }
+  if (const auto* graph = std::get_if<GraphConfig>(&model)) read_graph_batch(reader, *graph->graph, data);
   for (const char* key : {"tiles", "target_length", "grid_thw", "frames", "min_pixels", "max_pixels"}) {
     const bool is_tiles = key == std::string_view("tiles");
     if (is_tiles ? traits.cuts_images : qwen && key != std::string_view("target_length")) continue;
@@ -303,6 +326,15 @@ struct LargestTensor {
          block(tiles, patches, c.vision.hidden_size, c.vision.intermediate_size, c.vision.num_attention_heads),
          product({tiles, c.vision.num_channels, c.tile_size, c.tile_size}),
          product({tiles, c.tokens_per_tile(), std::max(c.text.hidden_size, wide)})});
+  }
+  double operator()(const GraphConfig& c) const {
+    double largest = 0;
+    for (const GraphTensor& input : c.graph->inputs) {
+      double bytes = 8;
+      for (const GraphNumber& size : input.sizes) bytes *= static_cast<double>(size.at(data.micro_batch_size));
+      largest = std::max(largest, bytes);
+    }
+    return largest;  // of the others, the run says
   }
   double operator()(const LlavaConfig& c) const {
     const std::int64_t widest = std::max(c.projector_input_size(), c.text.hidden_size);
@@ -450,6 +482,8 @@ std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
       reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
                         "CLIPVisionModel has no loss of its own: pooler_output or last_hidden_state belongs here");
     }
+  } else if (const auto* graph = std::get_if<GraphConfig>(&model)) {
+    return loss_of_graph(reader, *graph->graph, loss);
   } else if (!loss.empty()) {
     reader.fail_found("loss", "not-modelled",
                       std::string("only null, ") + class_name(model) + "'s own loss, is modelled");
@@ -679,6 +713,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (training.stage == Stage::pretrain && data.images_per_sample == 0) {
     reader.fail_found("stage", "inconsistent", "without images nothing reaches the projector: give images_per_sample");
   }
+  if (const auto* graph = std::get_if<GraphConfig>(&model))
+    training.precision = precision_of_graph(reader, *graph->graph);
   training.precision = reader.choice("precision", training.precision, kPrecisions);
   training.optimizer = read_optimizer(reader.object("optimizer"));
   training.attention = reader.choice("attention", training.attention, kAttentions);
@@ -696,6 +732,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
+  if (std::holds_alternative<GraphConfig>(model)) check_graph_training(reader, training);
   reader.finish();
   return training;
 }
@@ -1129,6 +1166,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   }
   reader.ignore({"accelerate_config"});  // spelled out before
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
+  if (std::holds_alternative<GraphConfig>(job.model.config) && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "a graph under it is known and not modelled yet: none or ddp belongs here");
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "quantised weights under it is known and not modelled yet: none or ddp belongs here");
@@ -1526,7 +1566,8 @@ std::string to_json(const Job& job) {
   json model = json::object();
   put(model, "preset", job.model.preset, "");
   put(model, "name", job.model.given_name, "");
-  if (!job.model.config_json.empty()) model["config"] = parsed(job.model.config_json);
+  const bool has_graph = std::holds_alternative<GraphConfig>(job.model.config);
+  if (!job.model.config_json.empty()) model[has_graph ? "graph" : "config"] = parsed(job.model.config_json);
   out["model"] = std::move(model);
   put_name(out, "task", job.task, Task::train, kTasks);
 
@@ -1542,7 +1583,9 @@ std::string to_json(const Job& job) {
     if (job.data.tiles != count_image(job.model.config, height, width, 0).tiles) data["tiles"] = job.data.tiles;
   }
   put_object(out, "data", std::move(data));
-  put_object(out, "training", write_training(job.training));
+  json training = write_training(job.training);
+  if (has_graph) training["precision"] = name_of(job.training.precision, kPrecisions);  // its default is the file's
+  put_object(out, "training", std::move(training));
   put_object(out, "inference", write_inference(job.inference));
 
   json parallel = json::object();

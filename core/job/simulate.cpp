@@ -83,7 +83,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
     run_training(context, *model, *trainer, job.training);
     simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
-    simulation.refusal = trainer->refusal();
+    simulation.refusal = model->refusal ? model->refusal : trainer->refusal();
     simulation.rank = trainer->rank();
     if (!job.parallel.rank) simulation.ranks_that_differ = trainer->ranks_that_differ();
     context.finish();

@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include "graph/model.h"
 #include "models/clip/clip.h"
 #include "models/idefics3/idefics3.h"
 #include "models/llama/llama.h"
@@ -22,6 +23,7 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     std::unique_ptr<Model> operator()(const Idefics3Config& c) const {
       return build_idefics3(context, c, data, options);
     }
+    std::unique_ptr<Model> operator()(const GraphConfig& c) const { return build_graph(context, c, data, options); }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
     std::unique_ptr<Model> operator()(const QwenVLConfig& c) const { return build_qwen_vl(context, c, data, options); }
   };

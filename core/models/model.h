@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/data.h"
 #include "models/registry.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "result.h"
 #include "tensor/tensor_list.h"
 #include "train/config.h"
 
@@ -66,6 +68,8 @@ class Model {
   /// The batch's floating-point tensors: what a wrapper that casts its inputs replaces while forward runs.
   virtual std::vector<Tensor*> floating_inputs() { return {}; }
 
+  /// Why its forward could not run, if it could not: known when it has been called.
+  std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction
   std::vector<Tensor> buffers;        ///< likewise
   std::vector<Parameter> tied;        ///< parameters that another module has too, and that module

@@ -87,6 +87,7 @@ const char* class_name(const ModelConfig& config) {
   if (const auto* qwen = std::get_if<QwenVLConfig>(&config)) return qwen->names->text.causal_lm;
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) return idefics3->family->conditional_generation;
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
+  if (const auto* graph = std::get_if<GraphConfig>(&config)) return graph->graph->modules[0].type.c_str();
   return kNames[config.index()];
 }
 
@@ -123,6 +124,7 @@ struct TraitsOf {
     t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
     return t;
   }
+  ModelTraits operator()(const GraphConfig&) const { return {}; }
   ModelTraits operator()(const LlavaConfig& c) const {
     ModelTraits t = (*this)(c.text);
     t.takes_images = t.has_projector = true;

@@ -27,8 +27,8 @@ AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Ten
   return {contiguous(transpose(output, 1, 2)), weights};
 }
 
-/// What sdp::select_backend chooses (sdp_utils.cpp, 2.15; default order flash, efficient, math, cuDNN last unless
-/// preferred).
+}  // namespace
+
 AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& mask) {
   switch (call.kind) {
     case AttentionKind::sdpa_flash:
@@ -58,8 +58,6 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
     return AttentionKernel::efficient;
   return AttentionKernel::math;
 }
-
-}  // namespace
 
 AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
                                    const Tensor& value_in, const Tensor& mask) {

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 /// ATen/native/cuda/layer_norm_kernel.cu (2.15).
 namespace oometer {
@@ -16,7 +19,8 @@ void layer_norm_backward(Backward& b) {
   const Tensor x = contiguous_copy(Op::native_layer_norm_backward, input);
   Tensor grad_input = b.wants(0) ? empty_like(Op::native_layer_norm_backward, x) : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::native_layer_norm_backward, weight) : Tensor();
-  Tensor grad_bias = b.wants(2) ? empty_like(Op::native_layer_norm_backward, weight) : Tensor();
+  Tensor grad_bias =
+      b.wants(2) ? empty(b.context, Op::native_layer_norm_backward, b.input_sizes(2), b.input_dtype(2)) : Tensor();
   b.give(0, std::move(grad_input));
   b.give(1, std::move(grad_weight));
   b.give(2, std::move(grad_bias));
@@ -24,14 +28,16 @@ void layer_norm_backward(Backward& b) {
 
 }  // namespace
 
-Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) { return layer_norm(x, weight, bias, 1); }
+
+Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, int dims) {
   // cached_cast(...) of each argument, as gcc evaluates them: the last one first.
   const Tensor bias = autocast_float32(bias_in), weight = autocast_float32(weight_in), x = autocast_float32(x_in);
   Record record(Op::native_layer_norm, layer_norm_backward, {&x, &weight, &bias});
   Context& context = x.context();
   record.save(x);
   Shape rows = x.sizes();
-  rows[-1] = 1;
+  for (int i = 1; i <= dims; ++i) rows[-i] = 1;
   const Tensor copy = contiguous_copy(Op::native_layer_norm, x);
   Tensor result = empty_like(Op::native_layer_norm, copy);
   // Statistics in the accumulation type: float32 for halves.
@@ -39,8 +45,134 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   const Tensor rstd = empty(context, Op::native_layer_norm, rows, DType::float32);
   record.save_output(mean);
   record.save_output(rstd);
-  record.save(weight);
-  record.save(bias);  // for its type alone
+  weight ? record.save(weight) : record.skip();
+  if (bias) record.save(bias);  // for its type alone
+  return record.output(std::move(result));
+}
+
+// --- batch normalisation: native/Normalization.cpp, cuda/Normalization.cu and Normalization.cuh
+// -----------------------
+
+namespace {
+
+constexpr std::int64_t last_pow2(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power * 2 <= n) power *= 2;
+  return power;
+}
+
+/// flexible_launch_configs with coop_flag: the scratch memory of a sum over `rows` in channels-last order, `values` a
+/// channel and block of rows, and one semaphore a block of channels.
+struct Staged {
+  std::int64_t buffer = 0, semaphores = 0;
+};
+Staged channels_last_staging(std::int64_t rows, std::int64_t channels, std::int64_t values) {
+  constexpr std::int64_t kMaxBlock = 512, kTile = 32, kPerThread = 16, kMaxRows = 128;
+  const auto div_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  std::int64_t block_x = std::min(last_pow2(channels), kTile);
+  const std::int64_t block_y = std::min(last_pow2(div_up(rows, kPerThread)), kMaxBlock / block_x);
+  if (block_x * block_y != kMaxBlock) block_x = std::min(last_pow2(channels), kMaxBlock / block_y);
+  const std::int64_t grid_y = std::min(div_up(rows, block_y * kPerThread), kMaxRows);
+  if (grid_y < 8) return {};
+  return {checked_product(4 * values * grid_y, channels), 4 * div_up(channels, block_x)};
+}
+
+/// Memory in which the channel is the fastest dimension: [n, c], and images laid out so.
+bool is_channels_last(const Tensor& x) {
+  return x.strides()[1] == 1 && x.size(1) > 1 && x.is_non_overlapping_and_dense();
+}
+
+void stage(Context& context, const Staged& staged, Op op) {
+  if (staged.buffer == 0) return;
+  const Workspace buffer(context, op, staged.buffer);
+  const Workspace semaphores(context, op, staged.semaphores);
+}
+
+void batch_norm_backward(Backward& b) {
+  constexpr Op op = Op::batch_norm_backward;
+  const Tensor& x = b.saved(0);
+  Context& context = b.context;
+  const std::int64_t channels = x.size(1);
+  const bool stages = b.node.integers[0] != 0 && !context.behaviours.cudnn && is_channels_last(x);
+  const auto per_channel = [&](DType dtype) { return empty(context, op, {channels}, dtype); };
+  const auto like_weight = [&](unsigned i) { return b.wants(i) ? per_channel(b.input_dtype(i)) : Tensor(); };
+  Tensor grad_input, grad_weight, grad_bias;
+  if (stages) {
+    // batch_norm_backward_reduce, then batch_norm_backward_elemt
+    const Tensor grad = is_channels_last(b.grad()) ? b.grad() : empty_like(op, x);
+    const Tensor sum_dy = per_channel(DType::float32), sum_dy_xmu = per_channel(DType::float32);
+    grad_weight = like_weight(1);
+    grad_bias = like_weight(2);
+    stage(context, channels_last_staging(x.numel() / channels, channels, 2), op);
+    if (b.wants(0)) grad_input = empty_like(op, x);
+  } else {
+    const Tensor grad = contiguous_copy(op, b.grad());
+    if (b.wants(0)) grad_input = empty_like(op, x);
+    grad_weight = like_weight(1);
+    grad_bias = like_weight(2);
+  }
+  b.give(0, std::move(grad_input));
+  b.give(1, std::move(grad_weight));
+  b.give(2, std::move(grad_bias));
+}
+
+void group_norm_backward(Backward& b) {
+  constexpr Op op = Op::native_group_norm_backward;
+  const Tensor &x = b.saved(0), &mean = b.saved(1), &weight = b.saved(3);
+  Context& context = b.context;
+  const Tensor grad = contiguous_copy(op, b.grad());
+  Tensor grad_input = b.wants(0) ? empty_like(op, x) : Tensor();
+  Tensor grad_weight = b.wants(1) ? empty_like(op, weight) : Tensor();
+  Tensor grad_bias = b.wants(2) ? empty(context, op, {x.size(1)}, b.input_dtype(2)) : Tensor();
+  const Shape channels{x.size(0), x.size(1)};
+  const Tensor ds = empty(context, op, channels, DType::float32), db = empty(context, op, channels, DType::float32);
+  if (grad_input) {
+    const Tensor c2 = empty(context, op, mean.sizes(), DType::float32),
+                 c3 = empty(context, op, mean.sizes(), DType::float32);
+    const Tensor c1 = weight ? empty(context, op, channels, DType::float32) : Tensor();
+  }
+  b.give(0, std::move(grad_input));
+  b.give(1, std::move(grad_weight));
+  b.give(2, std::move(grad_bias));
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias, bool training) {
+  constexpr Op op = Op::batch_norm;
+  Context& context = x_in.context();
+  // cudnn_batch_norm takes x as it lies in memory, densely (_batch_norm_impl_index).
+  const Tensor x = context.behaviours.cudnn && !is_channels_last(x_in) ? contiguous(x_in) : x_in;
+  Record record(op, batch_norm_backward, {&x, &weight, &bias});
+  if (record) record->integers[0] = training;
+  record.save(x);
+  Tensor result = empty_like(op, x);
+  const Tensor mean = empty(context, op, {x.size(1)}, DType::float32),
+               invstd = empty(context, op, {x.size(1)}, DType::float32);
+  if (training && !context.behaviours.cudnn && is_channels_last(x))
+    stage(context, channels_last_staging(x.numel() / x.size(1), x.size(1), 4), op);
+  record.save_output(mean);
+  record.save_output(invstd);
+  weight ? record.save(weight) : record.skip();
+  return record.output(std::move(result));
+}
+
+Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight, const Tensor& bias) {
+  constexpr Op op = Op::native_group_norm;
+  const Tensor x = contiguous(x_in);
+  Record record(op, group_norm_backward, {&x, &weight, &bias});
+  record.save(x);
+  Context& context = x.context();
+  Tensor result = empty_like(op, x);
+  const Tensor mean = empty(context, op, {x.size(0), groups}, DType::float32),
+               rstd = empty(context, op, {x.size(0), groups}, DType::float32);
+  {
+    const Shape channels{x.size(0), x.size(1)};
+    const Tensor a = empty(context, op, channels, DType::float32), b = empty(context, op, channels, DType::float32);
+  }
+  record.save_output(mean);
+  record.save_output(rstd);
+  weight ? record.save(weight) : record.skip();
   return record.output(std::move(result));
 }
 

@@ -2,6 +2,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 
@@ -200,6 +201,10 @@ unsigned every_dim(const Tensor& x) { return (1U << static_cast<unsigned>(x.ndim
 }  // namespace
 
 Tensor mean(const Tensor& x, int dim, bool keepdim) { return mean_masked(x, mask_of(x, {dim}), keepdim); }
+
+Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return mean_masked(x, mask_of(x, dims), keepdim);
+}
 
 Tensor mean_all(const Tensor& x) { return mean_masked(x, every_dim(x), false); }
 

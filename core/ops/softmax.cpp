@@ -1,5 +1,6 @@
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 /// ATen/native/cuda/SoftMax.cu, NLLLoss.cu (2.15).
 namespace oometer {
@@ -21,20 +22,6 @@ Tensor softmax_kernel(const Tensor& x, DType dtype) {
   return record.output(std::move(result));
 }
 
-// Under autocast it keeps its input's type: F.cross_entropy names that type (Loss.cpp, cross_entropy_loss).
-Tensor log_softmax(const Tensor& x) {
-  Record record(Op::log_softmax,
-                [](Backward& b) {
-                  const Tensor& result = b.saved(0);
-                  b.give(0, empty_like(Op::log_softmax_backward, result));
-                },
-                {&x});
-  Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());
-  if (!x.is_contiguous()) const Tensor copy = empty(x.context(), Op::clone, x.sizes(), x.dtype());
-  record.save_output(result);
-  return record.output(std::move(result));
-}
-
 Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   const Tensor x = autocast_float32(x_in);
   Record record(Op::nll_loss_forward, [](Backward& b) { b.give(0, empty_like(Op::nll_loss_backward, b.saved(0))); },
@@ -49,6 +36,20 @@ Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
 }
 
 }  // namespace
+
+// Under autocast it keeps its input's type: F.cross_entropy names that type (Loss.cpp, cross_entropy_loss).
+Tensor log_softmax(const Tensor& x) {
+  Record record(Op::log_softmax,
+                [](Backward& b) {
+                  const Tensor& result = b.saved(0);
+                  b.give(0, empty_like(Op::log_softmax_backward, result));
+                },
+                {&x});
+  Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());
+  if (!x.is_contiguous()) const Tensor copy = empty(x.context(), Op::clone, x.sizes(), x.dtype());
+  record.save_output(result);
+  return record.output(std::move(result));
+}
 
 Tensor softmax(const Tensor& x, DType dtype) {
   // Halves to float in one kernel; bfloat16 is converted first (SoftMax.cpp, softmax).

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,7 +85,7 @@ enum class Modality : std::uint8_t { none, vision, projector, language };
 /// A node of the module tree, as `named_modules()` gives it. The path is the names joined by dots from the root.
 struct ModuleRecord {
   ModuleId parent = 0;
-  const char* name = "";    ///< static text: "layers", "q_proj"
+  const char* name = "";    ///< "layers", "q_proj": static text, or Log::names has it
   std::int32_t index = -1;  ///< position in a ModuleList ("layers.3"), -1 for none
   const char* type = "";    ///< class name in Hugging Face or torch.nn: "LlamaMLP"
   Modality modality = Modality::none;
@@ -111,8 +112,9 @@ struct Log {
   std::vector<ModuleRecord> modules;
   std::vector<const char*> ops;  ///< OpId -> static name ("mm", "_softmax")
   std::vector<PhaseMark> phases;
-  std::vector<Share> shares;  ///< a storage's stand together; what they leave is its record's module's
-  bool overflow = false;      ///< some size did not fit 63 bits: the log is not to be believed
+  std::vector<Share> shares;          ///< a storage's stand together; what they leave is its record's module's
+  bool overflow = false;              ///< some size did not fit 63 bits: the log is not to be believed
+  std::shared_ptr<const void> names;  ///< who owns the modules' names that are not static
 };
 
 /// Writes items [first, first + count) once more at the end; where they lie now.

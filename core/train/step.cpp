@@ -130,6 +130,7 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     trainer.before_forward(micro_step == micro_steps);
     if (trainer.refusal()) return;
     outputs = model.forward();
+    if (model.refusal) return;
     trainer.after_forward(outputs);
     loss = training.keep_outputs ? outputs.loss : std::move(outputs.loss);
     if (!training.loss.empty()) {
@@ -156,8 +157,8 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
     ModelOutputs kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
-        run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps, kept);
-      if (trainer.refusal()) return;
+        if (!model.refusal) run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps, kept);
+      if (trainer.refusal() || model.refusal) return;
       if (iteration == 1 && context.repeats) {
         if (const auto left = trainer.left_by_backward()) micro_steps_again.finish(*left);
       }

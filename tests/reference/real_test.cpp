@@ -116,5 +116,24 @@ TEST_CASE("Every phase of a tiny model in data parallelism is the real framework
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
+TEST_CASE("Every phase of a graph's training is real PyTorch's to the byte", "[reference][graph]") {
+  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs.jsonl");
+  std::size_t cases = 0;
+  for (std::string text; std::getline(input, text);) {
+    const nlohmann::json line = nlohmann::json::parse(text);
+    for (const nlohmann::json& its : line["cases"]) {
+      nlohmann::json job = its["job"];
+      job["version"] = 1;
+      job["model"]["graph"] = line["graph"];
+      const std::string name = line["name"].get<std::string>() + " " + its["name"].get<std::string>();
+      const Result<Job> parsed = parse_job(job.dump());
+      if (!parsed) FAIL(name << ": " << parsed.error().pointer << ": " << parsed.error().message);
+      check_case({name, *parsed, its["truth"]});
+      ++cases;
+    }
+  }
+  CHECK(cases == 130);
+}
+
 }  // namespace
 }  // namespace oometer

@@ -1,0 +1,49 @@
+#include "graph/job.h"
+
+namespace oometer {
+
+Precision precision_of_graph(ConfigReader& training, const Graph& graph) {
+  if (graph.dtype == DType::float64 && !training.has("precision"))
+    training.fail("precision", "missing", "found nothing, and a graph of float64; fp32, bf16 or fp16 belongs here");
+  if (graph.dtype == DType::bfloat16) return Precision::bf16;
+  return graph.dtype == DType::float16 ? Precision::fp16 : Precision::fp32;
+}
+
+std::string loss_of_graph(ConfigReader& training, const Graph& graph, const std::string& loss) {
+  const GraphOutput& output = graph.outputs[0];
+  const bool has_classes = output.sizes.size() == 2 && is_floating_point(output.dtype);
+  if (loss == "mean" || (loss.empty() && !has_classes && !output.sizes.empty())) return "mean";
+  if (!loss.empty() && (loss != "cross_entropy" || !has_classes))
+    training.fail_found("loss", "unknown-value",
+                        has_classes
+                            ? "mean or cross_entropy belongs here"
+                            : "mean belongs here: the first output is no [batch, classes] to take a cross-entropy of");
+  return "";
+}
+
+void check_graph_training(ConfigReader& reader, const TrainingConfig& training) {
+  const auto refuse = [&](bool asked, const char* key) {
+    if (asked) reader.fail_found(key, "not-modelled", "a graph has its operators as they were recorded: leave it out");
+  };
+  refuse(training.checkpointing != CheckpointingConfig(), "activation_checkpointing");
+  refuse(training.lora.has_value(), "lora");
+  refuse(training.ia3.has_value(), "ia3");
+  refuse(training.liger != LigerConfig{}, "liger");
+  refuse(training.quantization.has_value(), "quantization");
+  refuse(training.attention == AttentionKind::eager, "attention");
+  refuse(!training.components.no_grad.empty(), "no_grad");
+  if (training.precision == Precision::amp_bf16 || training.precision == Precision::amp_fp16)
+    reader.fail_found("precision", "not-modelled",
+                      "autocast of a graph is known and not modelled yet: fp32, bf16 or fp16 belongs here");
+}
+
+void read_graph_batch(ConfigReader& reader, const Graph& graph, DataConfig& data) {
+  if (graph.fixed_batch == 0) return;
+  if (!reader.has("micro_batch_size")) data.micro_batch_size = graph.fixed_batch;
+  if (data.micro_batch_size != graph.fixed_batch)
+    reader.fail_found(
+        "micro_batch_size", "inconsistent",
+        "the graph was recorded for " + std::to_string(graph.fixed_batch) + " samples, which belongs here");
+}
+
+}  // namespace oometer

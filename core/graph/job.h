@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "config/reader.h"
+#include "graph/graph.h"
+#include "models/data.h"
+#include "train/config.h"
+
+/// What a job may say of a graph.
+namespace oometer {
+
+/// The precision that the file's weights have.
+Precision precision_of_graph(ConfigReader& training, const Graph& graph);
+/// `training.loss`, read, as TrainingConfig has it: "" for its scalar output or the cross-entropy of its first one.
+std::string loss_of_graph(ConfigReader& training, const Graph& graph, const std::string& loss);
+/// Refuses what acts on classes that a graph does not have.
+void check_graph_training(ConfigReader& reader, const TrainingConfig& training);
+/// A file for one batch size: its own is the default, and no other fits.
+void read_graph_batch(ConfigReader& data_reader, const Graph& graph, DataConfig& data);
+
+}  // namespace oometer

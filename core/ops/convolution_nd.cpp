@@ -1,0 +1,210 @@
+#include "autograd/node.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+/// Any convolution: ATen/native/Convolution.cpp (2.15). A patch embedding's, which is all that models have, is in
+/// convolution.cpp. Without cuDNN PyTorch unfolds one sample at a time into a matrix and multiplies
+/// (ConvolutionMM2d.cu, slow_conv2d; NaiveDilatedConvolution.cu; NaiveConvolutionTranspose2d.cu), a group at a time;
+/// with cuDNN nothing is unfolded, and what cuDNN takes for itself is not known (the report says so).
+namespace oometer {
+
+namespace {
+
+enum Flag : std::int64_t { kTransposed = 1, kDilated = 2, kUnfolds = 4 };
+
+std::int64_t product(const Shape& sizes, int from) {
+  std::int64_t result = 1;
+  for (int i = from; i < sizes.ndim(); ++i) result = checked_product(result, sizes[i]);
+  return result;
+}
+
+/// is_depthwise: a kernel of PyTorch's own, with cuDNN too.
+bool is_depthwise(const Shape& x, const Shape& weight, std::int64_t groups, std::int64_t flags) {
+  return (flags & kTransposed) == 0 && x.ndim() == 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
+}
+
+void multiply_each(Context& context, std::int64_t samples) {
+  for (std::int64_t i = 0; i < samples; ++i) const GemmWorkspace workspace(context);
+}
+
+/// One sample of a group, unfolded: a row for each value that a kernel sees, a column for each place where it stands.
+Tensor columns_of(const Tensor& x, const Shape& weight, const Shape& y, std::int64_t flags) {
+  const bool transposed = (flags & kTransposed) != 0;
+  const std::int64_t places = transposed ? product(x.sizes(), 2) : product(y, 2);
+  return empty(x.context(), Op::convolution, {checked_product(weight[1], product(weight, 2)), places}, x.dtype());
+}
+
+/// narrow(...).contiguous(): a group's channels.
+Tensor group_of(const Tensor& x, std::int64_t groups) {
+  Shape sizes = x.sizes();
+  sizes[1] /= groups;
+  return empty(x.context(), Op::convolution, sizes, x.dtype());
+}
+
+Shape first_of(Shape sizes, int dim, std::int64_t groups) {
+  sizes[dim] /= groups;
+  return sizes;
+}
+
+struct Gradients {
+  Tensor input, weight, bias;
+};
+
+/// A group's backward. `bias` null: its gradient is not asked for.
+Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const Shape& weight, std::int64_t flags) {
+  constexpr Op op = Op::convolution_backward;
+  Context& context = b.context;
+  const std::int64_t samples = x.size(0);
+  const DType dtype = grad.dtype();
+  const std::int64_t channels = grad.size(1);
+  Gradients g;
+  const auto make_weight = [&] { g.weight = empty(context, op, weight, dtype); };
+  const auto make_bias = [&] {
+    if (b.wants(2)) g.bias = empty(context, op, {channels}, dtype);
+  };
+  if (b.wants(0)) g.input = empty(context, op, x.sizes(), dtype);
+  if ((flags & kTransposed) != 0) {
+    if (g.input) {
+      const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
+      multiply_each(context, samples);
+    }
+    if (b.wants(1)) make_weight();
+    make_bias();
+    if (!g.weight && !g.bias) return g;
+    const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
+    if (g.weight) multiply_each(context, samples);
+    return g;
+  }
+  if ((flags & kDilated) != 0 || x.ndim() == 5) {
+    if (b.wants(1)) make_weight();
+    make_bias();
+    const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
+    for (std::int64_t i = 0; i < samples; ++i) {
+      multiply_each(context, (g.input ? 1 : 0) + (g.weight ? 1 : 0));
+      if (g.bias) const Workspace sum(context, op, g.bias.nbytes());
+    }
+    return g;
+  }
+  if (!g.input) {
+    make_bias();
+    if (!b.wants(1)) return g;
+    make_weight();
+    const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
+    multiply_each(context, samples);
+    return g;
+  }
+  const Tensor columns = columns_of(x, weight, grad.sizes(), flags);
+  multiply_each(context, samples);
+  make_bias();
+  if (!b.wants(1)) return g;
+  make_weight();
+  multiply_each(context, samples);
+  return g;
+}
+
+void convolution_backward(Backward& b) {
+  constexpr Op op = Op::convolution_backward;
+  const Tensor x = b.saved(0), weight = b.saved(1);
+  const std::int64_t flags = b.node.integers[0], groups = b.node.integers[1];
+  Context& context = b.context;
+  const auto dense = [&](const Tensor& t) { return t.is_contiguous() ? t : empty(context, op, t.sizes(), t.dtype()); };
+  const Tensor grad = dense(b.grad());
+  Gradients g;
+  const bool depthwise = is_depthwise(x.sizes(), weight.sizes(), groups, flags);
+  const auto sum_bias = [&] {
+    std::vector<int> dims{0};
+    for (int i = 2; i < grad.ndim(); ++i) dims.push_back(i);
+    if (b.wants(2)) g.bias = reduce(Op::sum, grad, dims, false, grad.dtype());
+  };
+  if (depthwise) {
+    if (b.wants(1)) {
+      const Tensor input = dense(x);
+      g.weight = empty(context, op, weight.sizes(), grad.dtype());
+    }
+    if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
+    sum_bias();
+  } else if (context.behaviours.cudnn) {
+    const Tensor input = dense(x);
+    if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
+    if (b.wants(1)) g.weight = empty(context, op, weight.sizes(), grad.dtype());
+    sum_bias();
+  } else if (groups == 1) {
+    const Tensor input = dense(x);
+    g = slow_backward(b, input, grad, weight.sizes(), flags);
+  } else {
+    const Shape part = first_of(weight.sizes(), 0, groups);
+    std::vector<Gradients> parts;
+    for (std::int64_t i = 0; i < groups; ++i) {
+      const Tensor its_grad = group_of(grad, groups), its_input = group_of(x, groups);
+      parts.push_back(slow_backward(b, its_input, its_grad, part, flags));
+    }
+    if (b.wants(0)) g.input = empty(context, Op::cat, x.sizes(), grad.dtype());
+    if (b.wants(1)) g.weight = empty(context, Op::cat, weight.sizes(), grad.dtype());
+    if (b.wants(2)) g.bias = empty(context, Op::cat, {grad.size(1)}, grad.dtype());
+    for (Tensor Gradients::*kind : {&Gradients::bias, &Gradients::weight, &Gradients::input})
+      for (Gradients& its : parts) (its.*kind).reset();
+  }
+  if (g.input) b.give(0, std::move(g.input));
+  if (g.weight) b.give(1, std::move(g.weight));
+  if (g.bias) b.give(2, std::move(g.bias));
+}
+
+}  // namespace
+
+Shape convolution_sizes(const Shape& x, const Shape& weight, const ConvolutionOptions& o) {
+  Shape sizes = x;
+  sizes[1] = o.transposed ? checked_product(weight[1], o.groups) : weight[0];
+  for (int i = 0; i + 2 < x.ndim(); ++i) {
+    const std::int64_t reach = checked_product(o.dilation[i], weight[i + 2] - 1);
+    sizes[i + 2] =
+        o.transposed ? checked_product(x[i + 2] - 1, o.stride[i]) - 2 * o.padding[i] + reach + o.output_padding[i] + 1
+        : x[i + 2] + 2 * o.padding[i] < reach + 1 ? 0
+                                                  : (x[i + 2] + 2 * o.padding[i] - reach - 1) / o.stride[i] + 1;
+  }
+  return sizes;
+}
+
+Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, const ConvolutionOptions& o) {
+  constexpr Op op = Op::convolution;
+  const Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
+  Context& context = x.context();
+  const Shape sizes = convolution_sizes(x.sizes(), weight.sizes(), o);
+  std::int64_t flags = 0;
+  if (o.transposed) flags |= kTransposed;
+  for (int i = 0; i < o.stride.ndim(); ++i) {
+    if (o.dilation[i] != 1) flags |= kDilated;
+    if (weight.size(i + 2) != 1 || o.stride[i] != 1 || o.padding[i] != 0) flags |= kUnfolds;
+  }
+  if ((flags & (kTransposed | kDilated)) != 0 || x.ndim() == 5) flags |= kUnfolds;
+  Record record(op, convolution_backward, {&x, &weight, &bias});
+  record.save(x);
+  record.save(weight);
+  if (record) {
+    record->integers[0] = flags;
+    record->integers[1] = o.groups;
+  }
+  if (context.behaviours.cudnn || o.groups == 1 || is_depthwise(x.sizes(), weight.sizes(), o.groups, flags)) {
+    const Tensor input = x.is_contiguous() ? x : empty(context, op, x.sizes(), x.dtype());
+    Tensor result = empty(context, op, sizes, x.dtype());
+    if (!context.behaviours.cudnn && o.groups == 1) {
+      Tensor columns, ones;
+      if ((flags & kUnfolds) != 0) columns = columns_of(x, weight.sizes(), sizes, flags);
+      if (o.transposed && bias) ones = empty(context, op, {product(sizes, 2)}, x.dtype());
+      multiply_each(context, ones ? 2 * x.size(0) : x.size(0));
+      ones.reset();
+    }
+    return record.output(std::move(result));
+  }
+  const Shape part = first_of(weight.sizes(), 0, o.groups), its_sizes = first_of(sizes, 1, o.groups);
+  TensorList parts;
+  for (std::int64_t i = 0; i < o.groups; ++i) {
+    const Tensor input = group_of(x, o.groups);
+    parts.push_back(empty(context, op, its_sizes, x.dtype()));
+    Tensor columns;
+    if ((flags & kUnfolds) != 0) columns = columns_of(input, part, its_sizes, flags);
+    multiply_each(context, x.size(0));
+  }
+  return record.output(empty(context, Op::cat, sizes, x.dtype()));
+}
+
+}  // namespace oometer

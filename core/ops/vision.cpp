@@ -1,0 +1,266 @@
+#include "ops/vision.h"
+
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "cuda/cub.h"
+#include "ops/ops.h"
+
+/// ATen/native/cuda (PyTorch 2.15): SpatialMaxPool2d, AveragePool2d, AdaptiveAveragePooling, Activation, Indexing; what
+/// their autograd formulas save is in tools/autograd/derivatives.yaml.
+namespace oometer {
+
+namespace {
+
+/// Its backward is as_strided_backward: zeros as large as what is viewed.
+Tensor as_strided(const Tensor& x, const Shape& sizes, const Shape& strides) {
+  Record record(Op::none, [](Backward& b) { b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype())); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  Tensor result = alias(x, sizes, strides);
+  result->base = x->base ? x->base : x;
+  return record.output(std::move(result));
+}
+
+/// CopySlices (torch/csrc/autograd/functions/tensor.cpp): a view that changes in place changes its base, whose history
+/// the operator becomes; the view is then one of the base as it now is.
+Tensor rebase_history(Record& record, const Tensor& x) {
+  const Tensor base = x->base;
+  Node& node = *record.operator->();
+  node.edges[0] = base.requires_grad() ? autograd::gradient_edge(base) : Edge{};
+  const BackwardFunction inner = node.function;
+  const Shape base_sizes = base.sizes(), base_strides = base.strides(), sizes = x.sizes();
+  node.custom = std::make_unique<std::function<void(Backward&)>>([=](Backward& b) {
+    const Tensor grad = std::move(b.grads[0]);
+    Tensor result = empty_strided(b.context, Op::copy, base_sizes, base_strides, grad.dtype());
+    b.grads[0] = empty(b.context, Op::clone, sizes, grad.dtype());
+    inner(b);
+    b.grads[0].reset();
+    b.give(0, std::move(result));
+  });
+  const Tensor changed = record.output(alias(base, base_sizes, base_strides));
+  std::swap(changed->grad_fn, base->grad_fn);  // the base itself, wherever it is held
+  std::swap(changed->output_nr, base->output_nr);
+  return as_strided(base, sizes, x.strides());
+}
+
+/// The result of an operator in place: the same memory, with the operator as its history.
+Tensor in_place(Record& record, const Tensor& x) {
+  if (!record) return x;
+  return x->base ? rebase_history(record, x) : record.output(alias(x, x.sizes(), x.strides()));
+}
+
+void activation_backward(Backward& b) {
+  const Tensor& saved = b.saved(0);
+  b.give(0, pointwise(static_cast<Op>(b.node.integers[0]), {&b.grad(), &saved}, b.grad().dtype()));
+}
+
+void pool_backward(Backward& b) {
+  b.give(0, empty(b.context, static_cast<Op>(b.node.integers[0]), b.node.sizes, b.grad().dtype()));
+}
+
+void scale_gradient(Backward& b) { b.give(0, empty_like(b.node.op, b.grad())); }
+
+}  // namespace
+
+Tensor activation_of_input(Op forward, Op backward, const Tensor& x, bool is_in_place) {
+  Record record(forward, activation_backward, {&x});
+  if (record) record->integers[0] = static_cast<std::int64_t>(backward);
+  if (!is_in_place) {
+    record.save(x);
+    return record.output(empty_like(forward, x));
+  }
+  if (record) {
+    const NoGrad no_grad(x.context());
+    record.save(clone(x));  // generated code: `original_self = self.clone()`
+  }
+  return in_place(record, x);
+}
+
+Tensor activation_of_result(Op forward, Op backward, const Tensor& x, bool is_in_place) {
+  Record record(forward, activation_backward, {&x});
+  if (record) record->integers[0] = static_cast<std::int64_t>(backward);
+  Tensor result = is_in_place ? x : empty_like(forward, x);
+  record.save_output(result);
+  return is_in_place ? in_place(record, x) : record.output(std::move(result));
+}
+
+Tensor add_in_place(const Tensor& x, const Tensor& other) {
+  const BackwardFunction pass = [](Backward& b) {
+    for (unsigned i = 0; i < b.node.edges.size(); ++i)
+      if (b.wants(i)) b.give(i, b.grad());
+  };
+  Record record(Op::add, pass, {&x, &other});
+  return in_place(record, x);
+}
+
+Tensor mul_in_place(const Tensor& x, const Tensor& other) {
+  if (!other) {
+    Record record(Op::mul, scale_gradient, {&x});
+    return in_place(record, x);
+  }
+  const BackwardFunction backward = [](Backward& b) {
+    if (b.wants(1)) b.give(1, mul(b.grad(), b.saved(0)));
+    if (b.wants(0)) b.give(0, mul(b.grad(), b.saved(1)));
+  };
+  Record record(Op::mul, backward, {&x, &other});
+  if (record.wants(1)) {
+    const NoGrad no_grad(x.context());
+    record.save(clone(x));
+  } else {
+    record.skip();
+  }
+  record.wants(0) ? record.save(other) : record.skip();
+  return in_place(record, x);
+}
+
+Tensor dropout_in_place(const Tensor& x, double p) {
+  if (p == 0) return x;
+  Tensor noise;
+  {
+    const NoGrad no_grad(x.context());
+    noise = empty_like(Op::bernoulli, x);
+  }
+  return mul_in_place(x, noise);
+}
+
+Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool keeps_input) {
+  Record record(forward, pool_backward, {&x});
+  if (record) {
+    record->integers[0] = static_cast<std::int64_t>(backward);
+    record->sizes = x.sizes();
+  }
+  if (keeps_input) record.save(x);
+  return record.output(empty(x.context(), forward, sizes, x.dtype()));
+}
+
+Tensor mean_of_images(const Tensor& x) {
+  const Tensor result = mean(x, std::vector<int>{-1, -2}, true);
+  if (x.ndim() != 4 || x.is_contiguous() || x.strides()[1] != 1 || !x.is_non_overlapping_and_dense()) return result;
+  const std::int64_t channels = x.size(1);
+  return as_strided(result, result.sizes(), {channels, 1, channels, channels});
+}
+
+Tensor max_pool(const Tensor& x, const Shape& sizes) {
+  Record record(Op::max_pool2d, pool_backward, {&x});
+  if (record) {
+    record->integers[0] = static_cast<std::int64_t>(Op::max_pool2d_backward);
+    record->sizes = x.sizes();
+  }
+  record.save(x);
+  Tensor result = empty(x.context(), Op::max_pool2d, sizes, x.dtype());
+  const Tensor indices = empty(x.context(), Op::max_pool2d, sizes, DType::int64);
+  record.save_output(indices);
+  return record.output(std::move(result));
+}
+
+Tensor permute(const Tensor& x, const Shape& order) {
+  Record record(Op::none,
+                [](Backward& b) {
+                  Shape inverse = b.node.sizes;
+                  for (int i = 0; i < inverse.ndim(); ++i) inverse[static_cast<int>(b.node.sizes[i])] = i;
+                  b.give(0, permute(b.grad(), inverse));
+                },
+                {&x});
+  if (record) record->sizes = order;
+  Shape sizes = order, strides = order;
+  for (int i = 0; i < order.ndim(); ++i) {
+    sizes[i] = x.size(static_cast<int>(order[i]));
+    strides[i] = x.strides()[static_cast<int>(order[i])];
+  }
+  Tensor result = alias(x, sizes, strides);
+  result->base = x->base ? x->base : x;
+  return record.output(std::move(result));
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& lengths, int dim) {
+  // split_backward: zeros for the parts that nothing came from, then all joined.
+  const BackwardFunction backward = [](Backward& b) {
+    const int along = static_cast<int>(b.node.integers[0]);
+    TensorList zeros;
+    DType dtype = DType::float32;
+    for (const Tensor* grad = &b.grads[0]; !*grad || (dtype = grad->dtype(), false);) ++grad;
+    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
+      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, b.node.metadata[i].sizes, dtype));
+    (void)along;
+    b.give(0, empty(b.context, Op::cat, b.node.sizes, dtype));
+  };
+  Record record(Op::split, backward, {&x});
+  if (record) {
+    record->integers[0] = dim;
+    record->sizes = x.sizes();
+  }
+  std::vector<Tensor> parts;
+  for (const std::int64_t length : lengths) {
+    Shape sizes = x.sizes();
+    sizes[dim] = length;
+    Tensor part = alias(x, sizes, x.strides());
+    part->base = x->base ? x->base : x;
+    parts.push_back(record.output(std::move(part)));
+  }
+  return parts;
+}
+
+std::vector<Tensor> unbind(const Tensor& x, int dim) {
+  // unbind_backward: a zero, expanded, for each that nothing came from, then all stacked.
+  const BackwardFunction backward = [](Backward& b) {
+    TensorList zeros;
+    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
+      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, {}, b.node.metadata[i].dtype));
+    b.give(0, empty(b.context, Op::stack, b.node.sizes, b.node.metadata[0].dtype));
+  };
+  Record record(Op::stack, backward, {&x});
+  if (record) record->sizes = x.sizes();
+  std::vector<Tensor> parts;
+  for (std::int64_t i = 0; i < x.size(dim); ++i) {
+    Shape sizes, strides;
+    for (int d = 0; d < x.ndim(); ++d) {
+      if (d == dim) continue;
+      sizes.push_back(x.size(d));
+      strides.push_back(x.strides()[d]);
+    }
+    Tensor part = alias(x, sizes, strides);
+    part->base = x->base ? x->base : x;
+    parts.push_back(record.output(std::move(part)));
+  }
+  return parts;
+}
+
+Tensor index(const Tensor& x, int dim, const Tensor& index) {
+  const BackwardFunction backward = [](Backward& b) {
+    Context& context = b.context;
+    const std::int64_t count = b.saved(0).numel(), rows = b.node.integers[0];
+    const auto indices = [&](Op op) { return empty(context, op, {count}, DType::int64); };
+    Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
+    Tensor linear;
+    {
+      const Tensor wrapped = indices(Op::index_put);
+      linear = indices(Op::mul);
+    }
+    const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
+    // Keys of one byte are sorted in one pass, which needs no second buffers.
+    const std::int64_t sort = cub_sort_pairs_bytes(count);
+    const bool one_pass = rows <= 256 && sort > 1;
+    { const Workspace scratch(context, Op::index_put, one_pass ? sort - 2 * round_up(8 * count, 256) - 2048 : sort); }
+    b.give(0, std::move(zeros));
+  };
+  Record record(Op::index, backward, {&x});
+  record.save(index);
+  if (record) {
+    record->sizes = x.sizes();
+    record->integers[0] = x.size(dim);
+  }
+  Shape sizes;
+  for (int i = 0; i < dim; ++i) sizes.push_back(x.size(i));
+  for (const std::int64_t size : index.sizes()) sizes.push_back(size);
+  for (int i = dim + 1; i < x.ndim(); ++i) sizes.push_back(x.size(i));
+  return record.output(empty(x.context(), Op::index, sizes, x.dtype()));
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask) {
+  Record record(Op::masked_fill, [](Backward& b) { b.give(0, empty_like(Op::masked_fill, b.grad())); }, {&x});
+  record.save(mask);
+  return record.output(pointwise(Op::masked_fill, {&x, &mask}, x.dtype()));
+}
+
+}  // namespace oometer

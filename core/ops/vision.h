@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+/// Operators of convolutional networks and their kin (PyTorch 2.15 on CUDA), as ops.h has those of transformers.
+namespace oometer {
+
+struct ConvolutionOptions {
+  Shape stride, padding, dilation, output_padding;  ///< one a spatial dimension
+  std::int64_t groups = 1;
+  bool transposed = false;
+};
+/// at::convolution: x [n, c, spatial...], weight [out, in / groups, kernel...] (transposed: [in, out / groups, ...]).
+/// What cuDNN takes for its own is not known; without it PyTorch unfolds one sample at a time into a matrix.
+Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionOptions& options);
+/// The sizes that it gives; a dimension is 0 or less where the kernel does not fit.
+Shape convolution_sizes(const Shape& x, const Shape& weight, const ConvolutionOptions& options);
+
+/// weight and bias may be null.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, bool training);
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias);
+/// Over the last `dims` dimensions.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, int dims);
+
+/// An operator whose backward makes one tensor like its input and needs the input (`keeps_input`), or its shape.
+Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool keeps_input);
+/// adaptive_avg_pool2d to one value a channel; in channels-last order the result is, too, by as_strided.
+Tensor mean_of_images(const Tensor& x);
+/// With indices, which the backward needs.
+Tensor max_pool(const Tensor& x, const Shape& sizes);
+
+/// Activations whose backward needs the input (in place: a copy of it), or the result.
+Tensor activation_of_input(Op forward, Op backward, const Tensor& x, bool in_place);
+Tensor activation_of_result(Op forward, Op backward, const Tensor& x, bool in_place);
+
+/// x with arithmetic in place: `x.add_(other)` and kin. Null `other`: a number.
+Tensor add_in_place(const Tensor& x, const Tensor& other);
+Tensor mul_in_place(const Tensor& x, const Tensor& other);
+/// input.mul_(empty_like(input).bernoulli_(1 - p).div_(1 - p)): what dropout_ is.
+Tensor dropout_in_place(const Tensor& x, double p);
+
+Tensor permute(const Tensor& x, const Shape& order);
+/// Parts of x along a dimension, of the given lengths; one node for all.
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& lengths, int dim);
+std::vector<Tensor> unbind(const Tensor& x, int dim);
+Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+/// x[index] along one dimension: `index` int64 of any shape.
+Tensor index(const Tensor& x, int dim, const Tensor& index);
+Tensor masked_fill(const Tensor& x, const Tensor& mask);
+/// F.log_softmax over the last dimension.
+Tensor log_softmax(const Tensor& x);
+
+}  // namespace oometer

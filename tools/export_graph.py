@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Writes the operators that a torch.nn.Module runs in training as a JSON file, from which oometer tells the memory that training it takes.
+
+    export_graph.py torchvision.models:resnet50 --input 3x224x224 -o resnet50.json
+    export_graph.py my_package.my_module:make_model --arguments '{"width": 64}' --input 128:int64 -o my_model.json
+
+Or from Python: `export_graph(model, lambda batch: (torch.empty(batch, 3, 224, 224),), "model.json")`. Needs torch (2.2 or later) and this
+file, no GPU and no memory for the weights: the model runs on the meta device, with two batch sizes, so that the file says which numbers
+grow with the batch. tools/README.md describes the file (version 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import importlib
+import json
+import math
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.nn.modules import module as hooks
+from torch.utils._pytree import tree_leaves
+
+VERSION = 1
+
+
+class Recorder(SchemaCheckMode):
+    """Sees operators above autograd: linear as linear, in place as in place. Of the modes that PyTorch lets in there, the simplest is
+    this base class; nothing of it is used."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self._dispatch_key = torch._C.DispatchKey.PreDispatch
+        self.names = {id(m): i for i, (_, m) in enumerate(model.named_modules())}
+        self.stack = [0]
+        self.tensors: dict[int, int] = {}  # id of a tensor that is alive: its number
+        self.keep: list[Any] = []  # parameters, buffers, inputs
+        self.count = 0
+        self.operators: list[list[Any]] = []
+        self.dead: list[int] = []
+        self.closed = False
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """A new number for a new tensor; it is told when Python lets go of it."""
+        key, number = id(tensor), self.count
+        self.tensors[key] = number
+        self.count += 1
+
+        def gone() -> None:
+            if not self.closed and self.tensors.pop(key, None) is not None:
+                self.dead.append(number)
+
+        weakref.finalize(tensor, gone).atexit = False
+        return number
+
+    def name(self, tensor: torch.Tensor) -> str:
+        if id(tensor) not in self.tensors:  # made by other means than an operator: a constant of the model's code
+            self.keep.append(tensor)
+            self.flush()
+            self.operators.append([self.stack[-1], "constant", [list(tensor.shape), kind(tensor.dtype)], self.number(tensor)])
+        return f"%{self.tensors[id(tensor)]}"
+
+    def flush(self) -> None:
+        if self.dead and self.operators:
+            line = self.operators[-1]
+            line[4:] = [sorted([*(line[4] if len(line) > 4 else []), *self.dead])]
+        self.dead.clear()
+
+    def plain(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.name(value)
+        if isinstance(value, (list, tuple)):
+            return [self.plain(v) for v in value]
+        if isinstance(value, torch.dtype):
+            return kind(value)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value if not isinstance(value, float) or math.isfinite(value) else str(value)
+        return str(value)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim" or func._schema.name in ("aten::sym_size", "aten::is_floating_point"):
+            return func(*args, **kwargs)
+        given = []
+        for i, argument in enumerate(func._schema.arguments):
+            value = (
+                args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None)
+            )
+            given.append((value, argument.has_default_value() and not isinstance(value, torch.Tensor) and value == argument.default_value))
+        while given and given[-1][1]:
+            given.pop()
+        plain = [self.plain(value) for value, _ in given]
+        name = func._schema.name.split("::")[-1] if func.namespace == "aten" else func._schema.name
+        before = len(self.operators)
+        self.flush()
+        out = func(*args, **kwargs)
+        del args, kwargs, given
+        del self.operators[before:]  # operators inside a composite one, if any came this way
+        results = [
+            self.tensors[id(t)] if id(t) in self.tensors else self.number(t) for t in tree_leaves(out) if isinstance(t, torch.Tensor)
+        ]
+        line = [self.stack[-1], name + ("" if torch.is_grad_enabled() else "!no_grad"), plain, results[0] if len(results) == 1 else results]
+        self.operators.append(line)
+        return out
+
+    def enter(self, module: torch.nn.Module, _arguments: Any) -> None:
+        self.stack.append(self.names.get(id(module), self.stack[-1]))
+
+    def leave(self, _module: torch.nn.Module, _arguments: Any, _out: Any) -> None:
+        self.stack.pop()
+
+
+def kind(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("meta")
+    if isinstance(value, (list, tuple)):
+        return type(value)(meta(v) for v in value)
+    return {k: meta(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def record(model: torch.nn.Module, given: Any) -> dict[str, Any]:
+    """One forward in training, with the model and its inputs on the meta device."""
+    recorder = Recorder(model)
+    arguments, keywords = ((), meta(given)) if isinstance(given, dict) else (meta(given), {})
+    document: dict[str, Any] = {"modules": [], "parameters": [], "buffers": [], "inputs": []}
+    for path, module in model.named_modules():
+        document["modules"].append([path, type(module).__name__])
+    for section, method in (("parameters", "_parameters"), ("buffers", "_buffers")):
+        for owner, (_, module) in enumerate(model.named_modules()):
+            for name, tensor in getattr(module, method).items():
+                if tensor is None:
+                    continue
+                line = [owner, name, kind(tensor.dtype), list(tensor.shape)]
+                if id(tensor) in recorder.tensors:
+                    line = [owner, name, f"%{recorder.tensors[id(tensor)]}"]  # tied: another module has it too
+                else:
+                    recorder.keep.append(tensor)
+                    recorder.number(tensor)
+                    line += [] if tensor.requires_grad or section == "buffers" else [False]
+                document[section].append(line)
+    for tensor in tree_leaves((arguments, keywords)):
+        if isinstance(tensor, torch.Tensor):
+            recorder.keep.append(tensor)
+            recorder.number(tensor)
+            document["inputs"].append([kind(tensor.dtype), list(tensor.shape)])
+    entered = [hooks.register_module_forward_pre_hook(recorder.enter), hooks.register_module_forward_hook(recorder.leave, always_call=True)]
+    try:
+        # Autograd keeps nothing, so that a tensor goes when Python lets go of it.
+        with torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: None), enable_python_dispatcher(), recorder:
+            out = model(*arguments, **keywords)
+    finally:
+        for hook in entered:
+            hook.remove()
+    recorder.flush()
+    document["operators"] = recorder.operators
+    tensors = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and id(t) in recorder.tensors]
+    document["outputs"] = [[recorder.tensors[id(t)], kind(t.dtype), list(t.shape)] for t in tensors]
+    recorder.closed = True
+    return document
+
+
+def by_batch(a: Any, b: Any, sizes: tuple[int, int], where: str = "") -> Any:
+    """What two recordings share; a number that differs is written as what it grows with: {"batch": n, "plus": m}."""
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [by_batch(x, y, sizes, f"{where}/{i}") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return {k: by_batch(a[k], b[k], sizes, f"{where}/{k}") for k in a}
+    if a == b and type(a) is type(b):
+        return a
+    if type(a) is int and type(b) is int and (b - a) % (sizes[1] - sizes[0]) == 0:
+        slope = (b - a) // (sizes[1] - sizes[0])
+        plus = a - slope * sizes[0]
+        return {"batch": slope, **({"plus": plus} if plus else {})}
+    raise SystemExit(f"{where}: other operators with a batch of {sizes[1]} than with {sizes[0]}; give batch=(n,) for one size")
+
+
+def export_graph(model: torch.nn.Module, inputs: Callable[[int], Any], path: str | Path, batch: tuple[int, ...] = (2, 3)) -> None:
+    """Writes `model`'s operators to `path`. `inputs(batch_size)` gives its arguments: a tuple, or a dict of keywords.
+
+    The model runs in the mode that it is in (call `model.train()` first). With one batch size instead of two, the file is for that one.
+    """
+    model = copy.deepcopy(model).to("meta")
+    recorded = []
+    for size in batch:
+        given = inputs(size)
+        recorded.append(record(model, given if isinstance(given, (tuple, list, dict)) else (given,)))
+    document = recorded[0] if len(recorded) == 1 else by_batch(recorded[0], recorded[1], (batch[0], batch[1]))
+    head = {"format": "oometer-graph", "version": VERSION, "torch": torch.__version__, "batch": list(batch)}
+    # One line for each entry: small, and readable.
+    lines = [f"{json.dumps(k)}: {json.dumps(v)}" for k, v in head.items()]
+    for key, value in document.items():
+        rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in value)
+        lines.append(f"{json.dumps(key)}: [\n{rows}]" if key != "outputs" else f"{json.dumps(key)}: {json.dumps(value)}")
+    Path(path).write_text("{" + ",\n".join(lines) + "}\n")
+
+
+def load(name: str, arguments: dict[str, Any] | None = None) -> torch.nn.Module:
+    """`package.module:callable`, called: a model in training mode."""
+    module, _, attribute = name.partition(":")
+    made: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        made = getattr(made, part)
+    return made(**(arguments or {})).train()
+
+
+def input_of(text: str, batch: int) -> torch.Tensor:
+    """`3x224x224` or `128:int64`: the shape of one sample, and its type."""
+    shape, _, dtype = text.partition(":")
+    sizes = [int(n) for n in shape.split("x")] if shape else []
+    return torch.empty(batch, *sizes, dtype=getattr(torch, dtype or "float32"), device="meta")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("model", help="package.module:callable, which makes the model")
+    arguments.add_argument("--arguments", type=json.loads, default={}, help="the callable's keyword arguments, as JSON")
+    arguments.add_argument("--input", action="append", required=True, help="a sample's shape and type: 3x224x224, 128:int64; once for each")
+    arguments.add_argument("--batch", type=int, help="only this batch size, for models that run other operators with another")
+    arguments.add_argument("-o", "--out", type=Path, required=True)
+    given = arguments.parse_args()
+    with torch.device("meta"):
+        model = load(given.model, given.arguments)
+    batch = (given.batch,) if given.batch else (2, 3)
+    export_graph(model, lambda size: tuple(input_of(text, size) for text in given.input), given.out, batch)
+    print(f"{given.out}: {given.out.stat().st_size:,d} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Makes tests/reference/graphs.jsonl: models of torchvision and timm and random MLPs, as graphs, with what training them took on the ghost.
+
+graph_cases.py OUT.jsonl --ghost DIR [--only NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import export_graph
+import real_trace
+import step
+
+# Small images: what is compared is which operator allocates what, not how much.
+MODELS: list[tuple[str, dict[str, Any], int]] = [
+    ("torchvision.models:vgg11", {}, 32),
+    ("torchvision.models:resnet18", {}, 64),
+    ("torchvision.models:mobilenet_v2", {}, 64),
+    ("torchvision.models:mobilenet_v3_small", {}, 64),
+    ("torchvision.models:efficientnet_b0", {}, 64),
+    ("torchvision.models:convnext_tiny", {}, 64),
+    ("torchvision.models:densenet121", {}, 64),
+    ("torchvision.models:inception_v3", {"init_weights": False, "aux_logits": False}, 96),
+    ("torchvision.models:shufflenet_v2_x1_0", {}, 64),
+    ("torchvision.models:squeezenet1_1", {}, 64),
+    ("torchvision.models:vit_b_16", {"image_size": 64}, 64),
+    ("torchvision.models:swin_t", {}, 64),
+    ("timm:create_model", {"model_name": "vit_tiny_patch16_224"}, 224),
+    ("timm:create_model", {"model_name": "resnet26d"}, 64),
+    ("timm:create_model", {"model_name": "mixer_s32_224"}, 224),
+]
+OPTIMIZERS = {"adamw": {"name": "adamw", "implementation": "foreach"}, "sgd": {"name": "sgd", "implementation": "foreach", "momentum": 0.9}}
+
+
+def random_mlp(seed: int) -> Any:
+    """Linear layers with activations, batch norm and dropout as GPUMemNet's data has them."""
+    from torch import nn
+
+    choose = random.Random(seed)
+    width = choose.choice([13, 64, 100, 256, 1000])
+    layers: list[Any] = [nn.Flatten()]
+    features = 3 * 8 * 8
+    norm, drop, bias = choose.random() < 0.4, choose.random() < 0.4, choose.random() < 0.8
+    activation = choose.choice([nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Hardswish])
+    for _ in range(choose.randint(1, 10)):
+        out = max(2, int(width * choose.choice([0.5, 1, 1, 2])))
+        layers.append(nn.Linear(features, out, bias=bias))
+        layers += [nn.BatchNorm1d(out)] if norm else []
+        layers.append(nn.ReLU(inplace=True) if activation is nn.ReLU and choose.random() < 0.5 else activation())
+        layers += [nn.Dropout(choose.choice([0.1, 0.5]))] if drop else []
+        features = out
+    layers.append(nn.Linear(features, choose.choice([2, 10, 1000])))
+    return nn.Sequential(*layers)
+
+
+def cases() -> list[tuple[str, str, dict[str, Any], int, int]]:
+    """Name, callable, its arguments, the side of an image, the batch."""
+    found = []
+    for python, arguments, side in MODELS:
+        found.append((arguments.get("model_name", python.split(":")[1]), python, arguments, side, 4))
+    for seed in range(50):
+        batch = random.Random(1000 + seed).choice([2, 8, 32, 100, 1024, 5000])
+        found.append((f"mlp_{seed:02d}", "graph_cases:random_mlp", {"seed": seed}, 8, batch))
+    return found
+
+
+def measure(name: str, python: str, arguments: dict[str, Any], side: int, batch: int) -> dict[str, Any]:
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder, torch.device("meta") if "mlp" in name else contextlib.nullcontext():
+        path = Path(folder) / "graph.json"
+        export_graph.export_graph(export_graph.load(python, arguments), lambda b: (torch.empty(b, 3, side, side, device="meta"),), path)
+        graph = json.loads(path.read_text())
+    line: dict[str, Any] = {"name": name, "graph": graph, "cases": []}
+    for optimizer, how in OPTIMIZERS.items():
+        training = {"precision": "fp32", "optimizer": {**how, "param_groups": 1}}
+        job = {"data": {"micro_batch_size": batch}, "training": training, "gpu": {"name": "a100-80gb"}, "runtime": {"cudnn": False}}
+        spec: step.Spec = {
+            "model": {"python": python, "arguments": arguments},
+            "train": {"precision": "fp32", "optimizer": "sgd_momentum" if optimizer == "sgd" else optimizer, "opt_impl": "foreach"},
+            "inputs": {"x": step.tensor([batch, 3, side, side], "float32"), "labels": step.tensor([batch])},
+        }
+        gc.collect()
+        torch.cuda.empty_cache()
+        with contextlib.redirect_stdout(None):
+            rows = real_trace.run(spec, None)
+        phases: dict[int, dict[str, Any]] = {1: {}, 2: {}}
+        for row in rows:
+            iteration, phase = row.pop("iteration"), row.pop("phase")
+            phases.get(iteration, {})[phase] = row
+        iterations = [{"phases": phases[i]} for i in (1, 2)]
+        line["cases"].append({"name": optimizer, "job": job, "truth": {"iterations": iterations}})
+    return line
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("out", type=Path)
+    arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--only", default="", help="cases whose name begins so")
+    given = arguments.parse_args()
+    step.enter_ghost(given.ghost)
+    os.environ["PYTHONHASHSEED"] = "0"
+    with given.out.open("w") as out:
+        for case in cases():
+            if case[0].startswith(given.only):
+                out.write(json.dumps(measure(*case), separators=(",", ":")) + "\n")
+                out.flush()
+                print(case[0], flush=True)
+
+
+if __name__ == "__main__":
+    main()
