@@ -5,6 +5,7 @@
 Needs nothing but Python. For each source: the errors, and beside them those of the source's own predictor for the same
 runs. tests/measured/README.md says what a line holds. Where the table of published figures lies beside the checkout
 (../shared/measured.csv), its rows are read there; tests/measured/published.jsonl has those that the project keeps.
+So are GPUMemNet's runs (gpumemnet.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import gpumemnet
 import published
 
 HERE = Path(__file__).resolve().parent.parent
@@ -42,6 +44,8 @@ def measurements(files: list[Path]) -> list[dict[str, Any]]:
             rows.extend(published.rows(published.TABLE))
         else:
             rows.extend(json.loads(line) for line in file.read_text().splitlines())
+    if not files and gpumemnet.MLPS.exists():
+        rows.extend(gpumemnet.rows(gpumemnet.MLPS))
     return rows
 
 
@@ -55,6 +59,8 @@ def errors_of(row: dict[str, Any], report: dict[str, Any]) -> dict[str, float]:
     """How far the report lies from each thing that was measured, as a share of it."""
     peak = report["peak"]
     ours = {"allocated": peak["allocated"], "reserved": peak["reserved"], "device": peak["total"]}
+    if "outside" in row:  # what the source itself tells of the process, in place of the table's figure
+        ours["device"] = peak["reserved"] + row["outside"]
     return {what: ours[what] / truth - 1 for what, truth in row["measured"].items()}
 
 
@@ -90,7 +96,7 @@ def validate(oometer: Path, files: list[Path]) -> None:
                 outliers.setdefault(why, []).append(f"{row['name']} {error:+.1%}")
         for peer, error in peer_errors_of(row).items():
             of_source.setdefault(f"{peer}, whole device", []).append(error)
-        if "device" in row["measured"]:
+        if "device" in row["measured"] and "outside" not in row:
             inside.append(report["interval"]["low"] <= row["measured"]["device"] <= report["interval"]["high"])
         # What was measured did fit.
         false_alarms += report["verdict"] == "does-not-fit" and not row.get("out_of_memory")

@@ -1295,6 +1295,14 @@ Result<Job> read_job(const json& document) {
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "this model is modelled as transformers 5 runs it: 5.0 or later");
   }
+  const bool is_qwen_vl = std::holds_alternative<QwenVLConfig>(job.model.config);
+  if (is_qwen_vl && job.runtime.transformers < Version{5, 23, 0})
+    reader.object("runtime").fail_found("transformers", "not-modelled",
+                                        "Qwen-VL is modelled as transformers 5.23 runs it, which belongs here");
+  if (infers && (is_qwen_vl || std::holds_alternative<Idefics3Config>(job.model.config) ||
+                 std::holds_alternative<GraphConfig>(job.model.config)))
+    reader.fail_found("task", "not-modelled",
+                      "inference of this model is known and not modelled yet: \"train\", or another one, belongs here");
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "inference is modelled as transformers 5.23 generates");
