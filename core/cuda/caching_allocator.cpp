@@ -14,6 +14,8 @@ constexpr std::int64_t kMaxBytes = std::int64_t{1} << 60;
 constexpr std::int64_t kAddressSpace = std::int64_t{1} << 46;
 /// Where the first segment lies: any multiple of both page sizes, so that pages are aligned.
 constexpr std::uint64_t kFirstAddress = std::uint64_t{CachingAllocator::kLargeSegment} << 16;
+/// Where an address space of 47 bits ends, as x86-64 gives a process; segments beyond 128 TiB would go on at its top.
+constexpr std::uint64_t kTopAddress = std::uint64_t{1} << 47;
 
 constexpr std::int64_t round_up(std::int64_t bytes, std::int64_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
@@ -41,13 +43,14 @@ bool smaller(const CachingAllocator::Links& a, const CachingAllocator::Links& b)
 CachingAllocator::CachingAllocator(const AllocatorOptions& options)
     : usable_bytes_(std::min(options.usable_bytes, kMaxBytes)),
       expandable_(options.expandable_segments),
-      next_address_(kFirstAddress) {
+      descending_(options.newest_of_equals && !options.expandable_segments),
+      next_address_(descending_ ? kTopAddress : kFirstAddress) {
   wall_.state = State::allocated;
   add_stream(0);
 }
 
 CachingAllocator::CachingAllocator(const CachingAllocator& other, std::int64_t usable_bytes, const Block* refused)
-    : CachingAllocator({usable_bytes, false}) {
+    : CachingAllocator({usable_bytes, false, other.descending_}) {
   next_address_ = other.next_address_;
   add_stream(static_cast<std::uint8_t>(other.lists_.size() / 2 - 1));
   other.for_each_block([&](const Block& first) {
@@ -373,12 +376,13 @@ bool CachingAllocator::take(std::int64_t size) {
 CachingAllocator::Block* CachingAllocator::new_segment(FreeList& list, std::int64_t size, State state) {
   Block* block = new_block();
   *block = {};
+  if (descending_) next_address_ -= static_cast<std::uint64_t>(size);
   block->address = next_address_;
   block->size = size;
   block->list = &list;
   block->state = state;
   block->prev = block->next = &wall_;
-  next_address_ += static_cast<std::uint64_t>(size);
+  if (!descending_) next_address_ += static_cast<std::uint64_t>(size);
   insert(block);
   return block;
 }

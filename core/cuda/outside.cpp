@@ -6,8 +6,12 @@ namespace {
 constexpr std::int64_t mib(double count) { return static_cast<std::int64_t>(count * 1024 * 1024); }
 
 /// What processes held beside the allocator's segments, by compute capability: "memory in use" less what PyTorch had
-/// reserved, in public out-of-memory messages of one-GPU PyTorch processes. It holds the driver's state, the images of
-/// the kernels that were used (loaded lazily since torch 1.13 and CUDA 11.7), and the handles of cuBLAS and cuDNN.
+/// reserved, where no other origin is said in public out-of-memory messages of one-GPU PyTorch processes. It holds the
+/// driver's state, the images of the kernels that were used, and the handles of cuBLAS and cuDNN. Kernels are loaded as
+/// they are first used: torch sets CUDA_MODULE_LOADING=LAZY since 1.13 (torch/cuda/__init__.py); with EAGER a V100 had
+/// 1,343 MiB (Hugging Face's performance guide, of 2022). nvidia-smi's memory.used also counts what the driver keeps
+/// for itself, which cudaMemGetInfo's total, and so `usable_bytes`, leaves out: with it a process with nothing but tiny
+/// matrices shows 1,443 MiB on an A100 40 GB (GPUMemNet's MLPs, the least of 3,000 runs).
 struct Context {
   int major;
   int minor;
@@ -19,7 +23,10 @@ struct Context {
 constexpr Context kContexts[] = {
     {6, 0, 200, 100, 400, "no process was found; that of the next generations with room"},
     {7, 0, 300, 150, 500, "no process was found; between the T4 and the A100"},
-    {7, 5, 141, 100, 250, "140.875 MiB measured on a T4 (fitcheck, total - free - reserved); another process 0.10 GiB"},
+    // fitcheck's three sessions: torch 2.10 with CUDA 12.8 and torch 2.14 with CUDA 13.0 had the same to the byte
+    {7, 5, 140.875, 100, 160,
+     "140.875 MiB measured on a T4 in 57 runs, 104.875 before the first kernel (fitcheck, total - free - reserved); "
+     "another process 0.10 GiB"},
     {8, 0, 500, 400, 620, "an A100 40 GB: 0.49 GiB"},
     {8, 6, 256, 200, 450, "an A10 0.22 GiB, an RTX 3080 0.25 GiB"},
     {8, 9, 480, 380, 560, "L40S 0.42 to 0.50 GiB, RTX 4090 0.48 to 0.49 GiB"},
@@ -53,7 +60,7 @@ const Nccl& nccl_of(const Gpu& gpu, std::int64_t world) {
 
 }  // namespace
 
-Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world) {
+Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world, bool convolutions) {
   const Context* context = &kContexts[0];
   for (const Context& candidate : kContexts) {
     if (candidate.major < gpu.major || (candidate.major == gpu.major && candidate.minor <= gpu.minor)) {
@@ -65,8 +72,8 @@ Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int
   outside.low = mib(context->low);
   outside.high = mib(context->high);
   outside.notes.push_back(std::string("CUDA context and kernels: ") + context->evidence + ".");
-  if (behaviours.cudnn) {
-    // The processes behind the table may or may not have used it: its kernels widen the upper end.
+  if (behaviours.cudnn && convolutions) {
+    // The processes behind the table were language models, mostly: its kernels widen the upper end.
     outside.high += mib(100);
     outside.notes.push_back(
         "cuBLAS and cuDNN: in the context's figure; cuDNN's kernels may add up to 100 MiB (guessed).");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,19 +34,27 @@ struct Gpu {
   bool operator==(const Gpu&) const = default;
 };
 
+/// What one's own measurement says of jobs like it.
+struct Calibration {
+  double reserved = 1;  ///< measured over simulated
+  std::optional<std::int64_t> outside_allocator;
+
+  bool operator==(const Calibration&) const = default;
+};
+
 /// Bytes outside the allocator, each part with its source in `notes`; `low` and `high` bound the sum.
 struct Outside {
-  std::int64_t context = 0;    ///< CUDA context: driver state, the kernels' images loaded lazily as they are first used
-  std::int64_t libraries = 0;  ///< handles and modules of cuBLAS, cuBLASLt and cuDNN
-  std::int64_t nccl = 0;       ///< communicator buffers of one process group that spans the world
+  std::int64_t context = 0;  ///< CUDA context: driver state, the kernels' images loaded lazily as they are first used
+  std::int64_t nccl = 0;     ///< communicator buffers of one process group that spans the world
   std::int64_t low = 0;
   std::int64_t high = 0;
   std::vector<std::string> notes;
 
-  std::int64_t total() const { return context + libraries + nccl; }
+  std::int64_t total() const { return context + nccl; }
 };
 
-/// What to expect for a training process on `gpu` in a job of `world` GPUs in one node.
-Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world);
+/// What to expect for a training process on `gpu` in a job of `world` GPUs in one node. `convolutions`: whether it has
+/// any, for which cuDNN is loaded.
+Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world, bool convolutions);
 
 }  // namespace oometer

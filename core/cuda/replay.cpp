@@ -24,7 +24,7 @@ class Replayer {
   /// From an event on, which asks for `refused`: a device of `usable_bytes` does not give it at once.
   Replayer(const Replayer& unlimited, std::int64_t usable_bytes, const CachingAllocator::Block* refused)
       : log_(unlimited.log_),
-        options_{usable_bytes, false},
+        options_{usable_bytes, false, unlimited.options_.newest_of_equals},
         allocator_(unlimited.allocator_, usable_bytes, refused),
         blocks_(new CachingAllocator::Block*[log_.storages.size()]) {
     // Of the storages that are alive: nothing asks for others.

@@ -14,11 +14,27 @@ namespace oometer {
 
 namespace {
 
+/// The versions that the measured runs had, and what was recorded of later ones, are near; older ones are far.
+Evidence evidence_of(const Job& job) {
+  if (job.runtime.framework == Framework::llava) return Evidence::source_only;
+  const bool near = job.runtime.torch >= Version{2, 10, 0} && job.runtime.transformers >= Version{5, 0, 0};
+  if (!near || job.parallel.world_size() > 1 || !job.gpu.calibrated) return Evidence::none;
+  return job.training.quantization ? Evidence::one_gpu_4bit : Evidence::one_gpu;
+}
+
+/// What the GPU holds outside the allocator: as the tables have it, or as it was measured.
+Outside outside_of(const Job& job, const Behaviours& behaviours) {
+  if (const std::optional<std::int64_t> bytes = job.calibration.outside_allocator)
+    return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
+  const bool convolutions = model_traits(job.model.config).takes_images && job.data.images() > 0;
+  return outside_allocator(job.gpu, behaviours, job.parallel.world_size(), convolutions);
+}
+
 ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {
   ReportInput input;
   input.gpu = job.gpu;
-  input.expandable_segments = behaviours.expandable_segments;
-  input.source_only = job.runtime.framework == Framework::llava;
+  input.evidence = evidence_of(job);
+  input.calibration = job.calibration;
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host_bytes;
@@ -120,6 +136,13 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
 
 }  // namespace
 
+AllocatorOptions allocator_options(const Behaviours& behaviours) {
+  AllocatorOptions options;
+  options.expandable_segments = behaviours.expandable_segments;
+  options.newest_of_equals = behaviours.newest_of_equal_blocks;
+  return options;
+}
+
 Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   const Behaviours behaviours = resolve_behaviours(job.runtime);
   Estimate result;
@@ -130,20 +153,20 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0 && job.task == Task::train)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
-  AllocatorOptions allocator;
-  allocator.expandable_segments = behaviours.expandable_segments;
-  const Outside outside = outside_allocator(job.gpu, behaviours, job.parallel.world_size());
+  const AllocatorOptions allocator = allocator_options(behaviours);
+  const Outside outside = outside_of(job, behaviours);
   const bool is_paged = job.task == Task::inference && job.inference.cache.implementation == CacheImplementation::paged;
   Gpu gpu = job.gpu;
   if (is_paged)
     gpu.usable_bytes =
         static_cast<std::int64_t>(static_cast<double>(gpu.usable_bytes) * job.inference.cache.gpu_memory_utilization);
-  const std::int64_t limit = allocator_limit(gpu, outside);
+  const std::int64_t limit = allocator_limit(gpu, outside, job.calibration);
   Played played = play(result.simulation.log, allocator, limit);
   std::vector<RankPeak> ranks = run_ranks(job, behaviours, allocator, limit, result.simulation, played);
   result.input = report_input(job, behaviours, result.simulation);
   result.input.gpu = std::move(gpu);
   result.input.outside = outside;
+  result.input.allocator = allocator;
   result.input.ranks = std::move(ranks);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
@@ -213,9 +236,7 @@ Result<std::string> estimate_snapshot(std::string_view text) {
   options.attribution = false;
   const Result<Estimate> result = estimate(text, options);
   if (!result) return result.error();
-  AllocatorOptions allocator;
-  allocator.expandable_segments = result->input.expandable_segments;
-  return memory_snapshot(result->simulation.log, allocator);
+  return memory_snapshot(result->simulation.log, result->input.allocator);
 }
 
 }  // namespace oometer

@@ -18,6 +18,9 @@ struct Estimate {
   Report report;
 };
 
+/// PyTorch's allocator in that version, on a device without a limit.
+AllocatorOptions allocator_options(const Behaviours& behaviours);
+
 /// Runs a job, without a limit and within its GPU's. Nothing is kept between calls. An error where sizes do not fit
 /// 63 bits, or nothing is trained.
 Result<Estimate> estimate(const Job& job, const ReportOptions& options = {});

@@ -36,6 +36,7 @@ struct Job {
   ParallelConfig parallel;
   Gpu gpu;
   Runtime runtime;
+  Calibration calibration;
   std::string ds_config_json;  ///< `parallel.ds_config` as the job gave it, canonical; "" if none
 
   std::vector<std::string> assumptions;  ///< defaults that the answer rests on and the job did not say

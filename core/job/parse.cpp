@@ -199,6 +199,14 @@ Runtime read_runtime(ConfigReader reader) {
   return runtime;
 }
 
+Calibration read_calibration(ConfigReader reader) {
+  Calibration calibration;
+  calibration.reserved = reader.number("reserved", 1, 0.5, 2);
+  calibration.outside_allocator = reader.optional_integer("outside_allocator", {0, std::int64_t{64} << 30});
+  reader.finish();
+  return calibration;
+}
+
 // --- data ------------------------------------------------------------------------------------------------------------
 
 DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length) {
@@ -1272,6 +1280,7 @@ Result<Job> read_job(const json& document) {
     reader.fail("inference", "inconsistent",
                 "found it in a job that trains: \"task\": \"inference\" belongs beside it");
   job.runtime = read_runtime(reader.object("runtime"));
+  job.calibration = read_calibration(reader.object("calibration"));
   job.gpu = read_gpu(reader.object("gpu"));
   if (!reader.has("model"))
     reader.fail("model", "missing", "found nothing; {\"preset\": NAME} or {\"config\": {...}} belongs here");
@@ -1631,6 +1640,11 @@ std::string to_json(const Job& job) {
   put(runtime, "expandable_segments", job.runtime.expandable_segments, defaults.expandable_segments);
   put_name(runtime, "experts", job.runtime.experts, defaults.experts, kExperts);
   put_object(out, "runtime", std::move(runtime));
+
+  json calibration = json::object();
+  put(calibration, "reserved", job.calibration.reserved, 1.0);
+  if (job.calibration.outside_allocator) calibration["outside_allocator"] = *job.calibration.outside_allocator;
+  put_object(out, "calibration", std::move(calibration));
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -115,13 +115,22 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Tenso
                        &parameter);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
-  for (const auto& [key, parameter] : order) {
+  std::vector<Tensor> loaded;  // by the threads, which are ahead
+  loaded.reserve(order.size());
+  const auto ahead = static_cast<std::size_t>(context_.behaviours.weights_loaded_ahead);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    while (loaded.size() < std::min(order.size(), i + 1 + ahead)) {
+      const Parameter& next = *order[loaded.size()].second;
+      const ModuleScope scope(context_, next.module);
+      loaded.push_back(empty(context_, Op::to_copy, next.tensor.sizes(), next.tensor.dtype(),
+                             is_quantized(next) ? Role::tensor : Role::parameter));
+    }
+    const Parameter* parameter = order[i].second;
     const ModuleScope scope(context_, parameter->module);
     const Tensor& tensor = parameter->tensor;
     QuantState* state = state_of(*parameter);
-    const Tensor loaded =
-        empty(context_, Op::to_copy, tensor.sizes(), tensor.dtype(), state ? Role::tensor : Role::parameter);
-    replace_data(tensor, state ? pack(loaded, *state) : loaded);
+    replace_data(tensor, state ? pack(loaded[i], *state) : loaded[i]);
+    loaded[i].reset();
     if (state) tensor->leaf_requires_grad = false;
   }
   for (const Tensor& buffer : buffers)

@@ -4,22 +4,30 @@
 #include <bit>
 #include <string_view>
 
+#include "report/spread.h"
 #include "sort_by.h"
 
 namespace oometer {
 
 namespace {
 
-/// How far a real device's reserved bytes lie from the replay's, in thousandths. The order of the addresses that its
-/// driver gives is not ours: in twenty runs on a Tesla T4 (LoRA, torch 2.10 and 2.14, tests/measured/fitcheck.jsonl)
-/// the device had 5.2 % less to 9.8 % more, with peak allocated equal to 0.06 %. Of the QLoRA runs there, which this
-/// range was not made from, all but one lie inside.
-constexpr std::int64_t kReservedBelow = 55;
-constexpr std::int64_t kReservedAbove = 100;
-/// One expandable segment a stream has no order of addresses to differ in; what is left is what was not measured.
-constexpr std::int64_t kExpandableReserved = 15;
-/// Code that was read only: PyTorch's or a framework's behaviour may have been misread.
-constexpr std::int64_t kSourceOnly = 100;
+/// Code that was read only: PyTorch's or a framework's behaviour may have been misread. Ten-thousandths.
+constexpr std::int64_t kSourceOnly = 1000;
+
+ReservedSpread spread_of(Evidence evidence) {
+  if (evidence == Evidence::one_gpu) return kSpreadOneGpu;
+  if (evidence == Evidence::one_gpu_4bit) return kSpreadOneGpu4Bit;
+  const auto widest = std::max(kSpreadOneGpu.either_way, kSpreadOneGpu4Bit.either_way);
+  return {0, std::max(widest, evidence == Evidence::source_only ? kSourceOnly : 0)};
+}
+
+std::string percent_text(std::int64_t ten_thousandths) {
+  return std::to_string(ten_thousandths / 100) + "." + std::to_string(ten_thousandths / 10 % 10) + " %";
+}
+
+std::int64_t times(std::int64_t bytes, double factor) {
+  return factor == 1 ? bytes : static_cast<std::int64_t>(static_cast<double>(bytes) * factor);
+}
 
 /// What a storage's bytes are for. `forward_end`: where the forward phase of its birth ends, beyond any event for
 /// another. Without branches: neither a tensor's role nor its life can be predicted.
@@ -145,32 +153,32 @@ void add_to_parents(const Log& log, std::vector<T>& modules) {
 void judge(Report& report, const Replay& unlimited, const Outcome& limited, const ReportInput& input) {
   const bool limit_given = input.gpu.allocator_limit;
   const Outside outside = limit_given ? Outside{} : input.outside;
+  const std::int64_t reserved = times(report.peak.reserved, input.calibration.reserved);
   report.outside_allocator = outside.total();
-  report.total = report.peak.reserved + report.outside_allocator;
+  report.total = reserved + report.outside_allocator;
 
-  const std::int64_t reserved = report.peak.reserved;
-  const std::int64_t below = input.expandable_segments ? kExpandableReserved : kReservedBelow;
-  const std::int64_t above = input.expandable_segments ? kExpandableReserved : kReservedAbove;
-  report.low = std::max(reserved - reserved / 1000 * below, report.peak.allocated) + outside.low;
-  report.high = reserved + reserved / 1000 * above + outside.high;
-  if (input.source_only) {
-    report.low = std::min(report.low, report.total - report.total / 1000 * kSourceOnly);
-    report.high = std::max(report.high, report.total + report.total / 1000 * kSourceOnly);
-    report.basis = "checked against source only: 10 % either way";
-  } else if (input.expandable_segments) {
-    report.basis = "allocated to the byte in PyTorch's own allocator; reserved within 1.5 % (expandable segments)";
+  const ReservedSpread spread = spread_of(input.evidence);
+  const std::int64_t away = reserved / 10000 * spread.either_way;
+  report.low = std::max(reserved - away, report.peak.allocated) + outside.low;
+  report.high = reserved + away + outside.high;
+  report.basis = "reserved within " + percent_text(spread.either_way);
+  if (spread.runs > 0) {
+    report.basis +=
+        ", the largest error of " + std::to_string(spread.runs) +
+        " like runs on a real GPU (allocated: 0.06 %; 95 % of runs that an interval was not made from lie in it)";
+  } else if (input.evidence == Evidence::source_only) {
+    report.basis += ": checked against source only";
   } else {
-    report.basis =
-        "allocated to the byte in PyTorch's own allocator; reserved from 5.5 % less to 10 % more, as real devices' "
-        "order "
-        "of addresses made it in 20 runs";
+    report.basis += ": no like run was measured on real GPUs, so the widest spread of those that were";
   }
+  if (input.calibration.reserved != 1 || input.calibration.outside_allocator)
+    report.basis = "calibrated by your own measurement; " + report.basis;
   if (report.outside_allocator > 0) report.basis += "; and the spread of what lies outside the allocator";
 
   report.fits = !limited.out_of_memory;
   report.out_of_memory = limited.out_of_memory;
   report.headroom = input.gpu.usable_bytes - report.outside_allocator -
-                    (report.fits ? limited.peak_reserved : unlimited.peak_reserved);
+                    times(report.fits ? limited.peak_reserved : unlimited.peak_reserved, input.calibration.reserved);
   report.verdict = !report.fits                           ? Verdict::does_not_fit
                    : report.high > input.gpu.usable_bytes ? Verdict::tight
                                                           : Verdict::fits;
@@ -194,8 +202,8 @@ const char* phase_name(PhaseName phase) {
   return kNames[static_cast<std::size_t>(phase)];
 }
 
-std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside) {
-  return gpu.allocator_limit ? gpu.usable_bytes : gpu.usable_bytes - outside.total();
+std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside, const Calibration& calibration) {
+  return times(gpu.allocator_limit ? gpu.usable_bytes : gpu.usable_bytes - outside.total(), 1 / calibration.reserved);
 }
 
 Report build_report(const Log& log, const Replay& unlimited, const Outcome& limited, const ReportInput& input,

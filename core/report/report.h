@@ -88,12 +88,22 @@ struct ImageSize {
   std::int64_t tokens = 0;  ///< of the language model's sequence; 0: images are not merged into it
 };
 
+/// What stands behind a job's interval: measurements of cases like it on real GPUs (core/report/spread.h), or their
+/// lack.
+enum class Evidence : std::uint8_t {
+  one_gpu,       ///< one GPU, torch and transformers near those of the measured runs
+  one_gpu_4bit,  ///< the same with weights in 4 bits
+  none,          ///< several GPUs, or versions or vendors that no measured run had: the widest of the others
+  source_only,   ///< what the job runs was read, never executed
+};
+
 /// What the log does not know.
 struct ReportInput {
   Gpu gpu;
   Outside outside;
-  bool expandable_segments = false;
-  bool source_only = false;  ///< what the job runs was read, never measured
+  AllocatorOptions allocator;  ///< of the device: no limit
+  Evidence evidence = Evidence::none;
+  Calibration calibration;
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
   std::int64_t host_bytes = 0;     ///< what this rank keeps in host memory instead: not in any other figure
@@ -133,8 +143,8 @@ struct Report {
   std::vector<Factor> factors;     ///< of every storage
 };
 
-/// What the allocator may take of a GPU: the rest is outside it.
-std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside);
+/// What the simulated allocator may take of a GPU: the rest is outside it.
+std::int64_t allocator_limit(const Gpu& gpu, const Outside& outside, const Calibration& calibration = {});
 
 /// `unlimited` is the log's replay without a limit, `limited` the one within allocator_limit().
 Report build_report(const Log& log, const Replay& unlimited, const Outcome& limited, const ReportInput& input,

@@ -56,9 +56,7 @@ inline Run run(const Job& job, const Behaviours& behaviours) {
   Run result;
   result.simulation = simulate(job, behaviours);
   REQUIRE_FALSE(result.simulation.log.overflow);
-  AllocatorOptions options;
-  options.expandable_segments = behaviours.expandable_segments;
-  result.replay = replay(result.simulation.log, options);
+  result.replay = replay(result.simulation.log, allocator_options(behaviours));
   return result;
 }
 

@@ -126,6 +126,22 @@ TEST_CASE("Among equal blocks the oldest segment's serves") {
   CHECK(allocator.malloc(30 * kMiB, 0)->address == address);
 }
 
+TEST_CASE("Among equals the newest segment's block is taken where addresses go down") {
+  for (const bool newest : {false, true}) {
+    AllocatorOptions options;
+    options.newest_of_equals = newest;
+    CachingAllocator allocator(options);
+    Block* first = allocator.malloc(30 * kMiB, 0);
+    Block* second = allocator.malloc(30 * kMiB, 0);
+    const std::uint64_t chosen = (newest ? second : first)->address;
+    CHECK((second->address < first->address) == newest);
+    allocator.free(first);
+    allocator.free(second);
+    CHECK(allocator.malloc(30 * kMiB, 0)->address == chosen);
+    check(allocator, false);
+  }
+}
+
 TEST_CASE("Free neighbours become one") {
   CachingAllocator allocator({});
   Block* a = allocator.malloc(512, 0);

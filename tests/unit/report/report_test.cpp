@@ -156,6 +156,31 @@ TEST_CASE("The largest tensors are those alive at the peak, largest first") {
   CHECK(c.report.largest == alive);
 }
 
+TEST_CASE("The interval is as wide as like runs were off, and one's own measurement moves it") {
+  Case c = make_case(3);
+  const auto width = [&](Evidence evidence) {
+    c.input.evidence = evidence;
+    const Report report = build_report(c.log, c.replay, c.replay, c.input);
+    CHECK(report.low <= report.total);
+    CHECK(report.total <= report.high);
+    return report.high - report.low;
+  };
+  CHECK(width(Evidence::one_gpu) < width(Evidence::one_gpu_4bit));
+  CHECK(width(Evidence::one_gpu_4bit) <= width(Evidence::none));
+  CHECK(width(Evidence::none) <= width(Evidence::source_only));
+
+  c.input.evidence = Evidence::one_gpu;
+  c.input.calibration.reserved = 1.25;
+  const Report moved = build_report(c.log, c.replay, c.replay, c.input);
+  CHECK(moved.peak.reserved == c.report.peak.reserved);
+  CHECK(moved.total == c.report.peak.reserved / 4 * 5 + moved.outside_allocator);
+  CHECK(moved.low > c.report.total);
+  CHECK(moved.basis.find("your own measurement") != std::string::npos);
+  Gpu gpu;
+  gpu.usable_bytes = 1000;
+  CHECK(allocator_limit(gpu, {}, c.input.calibration) == 800);
+}
+
 TEST_CASE("The verdict is the limited replay's, the interval makes it tight") {
   const Log log = random_log(5);
   const std::int64_t reserved = replay(log, {}).peak_reserved;

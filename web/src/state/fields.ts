@@ -58,7 +58,8 @@ export type FieldKey =
   | 'torch'
   | 'transformers'
   | 'deepspeed'
-  | 'segments';
+  | 'segments'
+  | 'measured';
 
 export type Setup = Record<FieldKey, string>;
 
@@ -504,6 +505,8 @@ export const FIELDS: readonly Field[] = [
     choices: versions('0.19.8', '0.14.4', '0.12.6'),
     pointers: ['/runtime/deepspeed'],
   },
+  // What the comparing page found: thousandths of the simulated reserved bytes, and MiB outside of the allocator.
+  { key: 'measured', label: 'Measured', kind: 'config', pointers: ['/calibration'] },
 ];
 
 /** What the page shows first. Permalinks of version 1 hold what differs from it, so it is frozen with that version. */
@@ -559,6 +562,7 @@ export const START: Readonly<Setup> = {
   transformers: '5.23',
   deepspeed: '0.19.8',
   segments: 'off',
+  measured: '',
 };
 
 const BY_KEY = new Map(FIELDS.map((field) => [field.key, field]));
@@ -753,6 +757,14 @@ function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
   };
 }
 
+/** "1032-141" */
+function calibration({ measured }: Setup): object {
+  const [, thousandths, mib] = /^(\d+)(?:-(\d+))?$/.exec(measured) ?? [];
+  if (thousandths === undefined) return {};
+  const outside = mib === undefined ? {} : { outside_allocator: Number(mib) * 1048576 };
+  return { calibration: { reserved: Number(thousandths) / 1000, ...outside } };
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
@@ -810,6 +822,7 @@ export function toJob(setup: Setup, model: Model): Job {
       ...(deepspeed ? { deepspeed: setup.deepspeed } : {}),
       expandable_segments: setup.segments === 'on',
     },
+    ...calibration(setup),
   };
   // The values of selects come from the schema's own lists, which the compiler cannot see.
   return job as Job;
