@@ -16,6 +16,10 @@ export default defineConfig(() => ({
     target: 'es2022',
     assetsInlineLimit: 0, // data: addresses would need room in the Content-Security-Policy
     modulePreload: { polyfill: false },
-    rollupOptions: { input: ['index.html', 'method.html', 'embed.html'].map((page) => resolve(here, page)) },
+    rollupOptions: {
+      input: ['index.html', 'method.html', 'accuracy.html', 'compare.html', 'embed.html'].map((page) =>
+        resolve(here, page),
+      ),
+    },
   },
 }));

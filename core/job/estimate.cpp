@@ -9,6 +9,7 @@
 #include "report/json.h"
 #include "report/json_writer.h"
 #include "report/snapshot.h"
+#include "runtime/memory.h"
 
 namespace oometer {
 
@@ -136,10 +137,10 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
 
 }  // namespace
 
-AllocatorOptions allocator_options(const Behaviours& behaviours) {
+AllocatorOptions allocator_options(const Behaviours& behaviours, const Runtime& runtime) {
   AllocatorOptions options;
   options.expandable_segments = behaviours.expandable_segments;
-  options.newest_of_equals = behaviours.newest_of_equal_blocks;
+  options.newest_of_equals = resolve_memory_behaviours(runtime).newest_of_equal_blocks;
   return options;
 }
 
@@ -153,7 +154,7 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
                  "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
   if (result.simulation.trainable == 0 && job.task == Task::train)
     return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
-  const AllocatorOptions allocator = allocator_options(behaviours);
+  const AllocatorOptions allocator = allocator_options(behaviours, job.runtime);
   const Outside outside = outside_of(job, behaviours);
   const bool is_paged = job.task == Task::inference && job.inference.cache.implementation == CacheImplementation::paged;
   Gpu gpu = job.gpu;

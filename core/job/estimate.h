@@ -19,7 +19,7 @@ struct Estimate {
 };
 
 /// PyTorch's allocator in that version, on a device without a limit.
-AllocatorOptions allocator_options(const Behaviours& behaviours);
+AllocatorOptions allocator_options(const Behaviours& behaviours, const Runtime& runtime);
 
 /// Runs a job, without a limit and within its GPU's. Nothing is kept between calls. An error where sizes do not fit
 /// 63 bits, or nothing is trained.

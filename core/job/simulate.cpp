@@ -6,6 +6,7 @@
 #include "nn/quantizer.h"
 #include "peft/ia3.h"
 #include "peft/lora.h"
+#include "runtime/memory.h"
 #include "tensor/context.h"
 #include "train/segments.h"
 
@@ -20,7 +21,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
   if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
   std::unique_ptr<Quantizer> quantizer;
-  if (job.training.quantization) quantizer = std::make_unique<Quantizer>(context, *job.training.quantization);
+  if (job.training.quantization)
+    quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
+                                            resolve_memory_behaviours(job.runtime).weights_loaded_ahead);
   const ModelOptions options{weight_dtype(job.training.precision),
                              job.training.attention,
                              job.training.checkpointing,

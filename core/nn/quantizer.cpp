@@ -117,7 +117,7 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Tenso
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
   std::vector<Tensor> loaded;  // by the threads, which are ahead
   loaded.reserve(order.size());
-  const auto ahead = static_cast<std::size_t>(context_.behaviours.weights_loaded_ahead);
+  const auto ahead = static_cast<std::size_t>(weights_loaded_ahead_);
   for (std::size_t i = 0; i < order.size(); ++i) {
     while (loaded.size() < std::min(order.size(), i + 1 + ahead)) {
       const Parameter& next = *order[loaded.size()].second;

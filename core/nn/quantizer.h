@@ -16,7 +16,9 @@ namespace oometer {
 /// from_pretrained does.
 class Quantizer {
  public:
-  Quantizer(Context& context, const QuantizationConfig& config) : context_(context), config_(config) {}
+  /// `weights_loaded_ahead`: of MemoryBehaviours.
+  Quantizer(Context& context, const QuantizationConfig& config, int weights_loaded_ahead = 0)
+      : context_(context), config_(config), weights_loaded_ahead_(weights_loaded_ahead) {}
 
   /// For the Linear that is being built, [out, in]; null: it is left as it is (replace_with_bnb_linear).
   std::shared_ptr<const QuantState> quantize(const Builder& builder, const Shape& shape);
@@ -37,6 +39,7 @@ class Quantizer {
 
   Context& context_;
   const QuantizationConfig& config_;
+  int weights_loaded_ahead_;
   std::vector<std::shared_ptr<QuantState>> states_;
   std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below
   Tensor dynamic_map_;                                     ///< name2qmap["dynamic"], shared by all

@@ -21,8 +21,10 @@ ReservedSpread spread_of(Evidence evidence) {
   return {0, std::max(widest, evidence == Evidence::source_only ? kSourceOnly : 0)};
 }
 
+/// Rounded up.
 std::string percent_text(std::int64_t ten_thousandths) {
-  return std::to_string(ten_thousandths / 100) + "." + std::to_string(ten_thousandths / 10 % 10) + " %";
+  const std::int64_t tenths = (ten_thousandths + 9) / 10;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " %";
 }
 
 std::int64_t times(std::int64_t bytes, double factor) {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-/// Written by tools/calibrate.py from tests/measured/fitcheck.jsonl (runs on a Tesla T4): how far reserved bytes lie
-/// from the simulated ones. The largest error of n runs: a new one of the same kind lies inside with probability n / (n
-/// + 1).
+/// Written by tools/calibrate.py from tests/measured/fitcheck.jsonl (runs on a Tesla T4): how far reserved bytes
+/// lie from the simulated ones. The largest error of n runs: a new one of the same kind lies inside with a
+/// probability of n / (n + 1).
 namespace oometer {
 
 struct ReservedSpread {

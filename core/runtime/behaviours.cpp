@@ -61,14 +61,12 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.cublaslt_workspace_per_call = runtime.torch >= torch(15) || runtime.torch < torch(7);
   b.cublaslt_workspace_unified = runtime.torch >= torch(13) && runtime.torch < torch(15);
   b.cublas_large_workspace_on_blackwell = runtime.torch >= torch(13);
-  b.newest_of_equal_blocks = runtime.torch < torch(15);
   b.expandable_segments = runtime.expandable_segments && runtime.torch >= torch(1);
   b.checkpoint_early_stop = runtime.torch >= torch(1);
   b.efficient_attention_takes_gqa = runtime.torch >= torch(10);
   b.sdpa_prefers_cudnn = runtime.cudnn && runtime.torch >= torch(9);
   b.cudnn = runtime.cudnn;
 
-  b.weights_loaded_ahead = hf >= Version{5, 0, 0} && hf < Version{5, 4, 0} ? 40 : 0;
   b.checkpoint_passes_keywords = hf >= Version{4, 52, 0};
   b.checkpointing_requires_input_grads = original || hf >= Version{5, 0, 0};
   b.logits_float_in_model = hf < Version{4, 45, 0};

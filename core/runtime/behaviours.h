@@ -107,16 +107,6 @@ struct Behaviours {
   /// The 32 MiB cuBLAS workspace is for compute capability 9 to 12 (2.13 and later); before only for 9.0
   /// (CublasHandlePool.cpp, getChosenWorkspaceSize: `major - 9 < 4u`). Others: 8,519,680 bytes.
   bool cublas_large_workspace_on_blackwell = true;
-  /// Equally large free blocks are told apart by their address (<= 2.14, BlockComparatorSize of
-  /// c10/cuda/CUDACachingAllocator.cpp), and a driver gives new segments lower ones; 2.15: by the segment's age.
-  bool newest_of_equal_blocks = false;
-  /// Weights in full precision that are there, while a quantised model loads, before their turn comes: transformers 5.0
-  /// to 5.3 load by four threads that run ahead of the quantisation (core_model_loading.py,
-  /// convert_and_load_state_dict_in_model; 5.4 and later load in step then, has_on_the_fly_quantization). How far they
-  /// get is a race; the number is fitted to the eleven QLoRA runs of transformers 5.0 on a T4
-  /// (tests/measured/fitcheck.jsonl), whose reserved bytes are off by up to 15 % with none and up to 4 % with these
-  /// (40); one is met to the byte with 30 and with 40.
-  int weights_loaded_ahead = 36;
   /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; 2.1 and later, off by default.
   bool expandable_segments = false;
   /// cuDNN's SDPA is PyTorch's first choice on compute capability 9.0, 10.0 and 10.3 where cuDNN is present (2.9 and

@@ -56,7 +56,7 @@ inline Run run(const Job& job, const Behaviours& behaviours) {
   Run result;
   result.simulation = simulate(job, behaviours);
   REQUIRE_FALSE(result.simulation.log.overflow);
-  result.replay = replay(result.simulation.log, allocator_options(behaviours));
+  result.replay = replay(result.simulation.log, allocator_options(behaviours, job.runtime));
   return result;
 }
 

@@ -4,7 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { dist, filesOf } from './site.js';
 
-const files = [...filesOf('method.html', filesOf('index.html'))].sort();
+const pages = ['method.html', 'accuracy.html', 'compare.html'];
+const files = [...pages.reduce((found, page) => filesOf(page, found), filesOf('index.html'))].sort();
 const hash = createHash('sha256');
 for (const file of files) hash.update(file).update(readFileSync(join(dist, file)));
 

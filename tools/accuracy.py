@@ -1,0 +1,377 @@
+"""Writes the accuracy page from what was measured: docs/accuracy.md, docs/accuracy.svg and web/accuracy.html.
+
+    accuracy.py [--oometer FILE] [--check]     --check writes nothing: exit status 1 if a file is out of date
+
+Of every measurement of tests/measured (published.jsonl as committed, so that the page is the same everywhere): predicted
+beside measured; beside that what other tools' formulas say of the same cases. `./dev validate --write` runs this.
+"""
+
+# ruff: noqa: E501  (text)
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrate import left_out
+from validate import HERE, MEASURED, WHAT, answers, errors_of
+
+GIB = 1 << 30
+Json = dict[str, Any]
+
+
+# --- what others would say --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    row: Json
+    report: Json
+    what: str  # allocated, reserved or device: the widest thing that was measured
+
+    @property
+    def measured(self) -> int:
+        return int(self.row["measured"][self.what])
+
+    @property
+    def predicted(self) -> int:
+        peak = self.report["peak"]
+        return int(peak["total" if self.what == "device" else self.what])
+
+    @property
+    def all_train(self) -> bool:
+        return "lora" not in self.row["job"]["training"]
+
+
+def weight_bytes(case: Case) -> float:
+    training = case.row["job"]["training"]
+    wide = 4.0 if training.get("precision", "bf16") in {"fp32", "amp-bf16", "amp-fp16"} else 2.0
+    return 0.5 if "quantization" in training else wide
+
+
+def accelerate_estimate(case: Case) -> float:
+    """accelerate 1.x, commands/estimate.py, estimate_training_usage: Adam in half precision is twice the model in fp32."""
+    return 8.0 * case.report["model"]["parameters"]
+
+
+def deepspeed_estimate(case: Case) -> float | None:
+    """deepspeed 0.19.8, estimate_zero2_model_states_mem_needs(params, 1 GPU, cpu_offload=False): 2 + 18 bytes a parameter."""
+    return 20.0 * case.report["model"]["parameters"]
+
+
+def bytes_a_parameter(case: Case) -> float:
+    """24 bytes for each trained parameter (weight, gradient, two moments, copies), and the weights that do not train."""
+    model = case.report["model"]
+    return 24.0 * model["trainable"] + weight_bytes(case) * (model["parameters"] - model["trainable"])
+
+
+def megatron(case: Case) -> float:
+    """Korthikanti et al. 2022 (arXiv 2205.05198), section 4: weights, 16 bytes for each trained parameter, sbh(34 + 5as/h) bytes of
+    activations a layer (34 sbh where attention's scores are not kept), or 2 sbh and one layer's where each is recomputed; the output
+    layer's 4 sbh (1 + v/h)."""
+    model, job = case.report["model"], case.row["job"]
+    config, training, data = job["model"]["config"], job["training"], job["data"]
+    tokens = data["micro_batch_size"] * data["sequence_length"]
+    sbh = tokens * config["hidden_size"]
+    layer = 34.0 * sbh
+    if training.get("attention") == "eager":
+        layer += 5.0 * config["num_attention_heads"] * data["sequence_length"] * tokens
+    layers = config["num_hidden_layers"]
+    kept = layers * layer if training.get("activation_checkpointing", "none") == "none" else layers * 2.0 * sbh + layer
+    output = 4.0 * tokens * (config["hidden_size"] + config["vocab_size"])
+    frozen = model["parameters"] - model["trainable"]
+    return 16.0 * model["trainable"] + weight_bytes(case) * frozen + kept + output
+
+
+PEERS: dict[str, Callable[[Case], float | None]] = {
+    "accelerate estimate-memory": accelerate_estimate,
+    "DeepSpeed's ZeRO-2 estimator": deepspeed_estimate,
+    "24 bytes a trained parameter": bytes_a_parameter,
+    "Megatron's closed form": megatron,
+}
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def percent(share: float) -> str:
+    digits = 0 if abs(share) >= 0.1 else 1 if abs(share) >= 0.01 else 2
+    return f"{100 * share:.{digits}f} %"
+
+
+def spread(errors: Iterable[float]) -> list[str]:
+    """n, mean, median, 95th percentile, largest, shares within 1, 3, 5 and 10 %."""
+    away = sorted(abs(e) for e in errors)
+    p95 = away[min(len(away) - 1, math.ceil(0.95 * len(away)) - 1)]
+    within = [f"{sum(e <= limit for e in away) / len(away):.0%}".replace("%", " %") for limit in (0.01, 0.03, 0.05, 0.10)]
+    return [str(len(away)), *map(percent, (statistics.mean(away), statistics.median(away), p95, away[-1])), *within]
+
+
+HEAD = ["runs", "n", "mean", "median", "95 %", "largest", "≤ 1 %", "≤ 3 %", "≤ 5 %", "≤ 10 %"]
+
+
+def cases_of(oometer: Path) -> list[Case]:
+    rows = [json.loads(line) for file in sorted(MEASURED.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    found = []
+    for row, report in zip(rows, answers(oometer, rows), strict=True):
+        if "error" not in report and not row.get("out_of_memory"):
+            widest = next(what for what in ("device", "reserved", "allocated") if what in row["measured"])
+            found.append(Case(row, report, widest))
+    return found
+
+
+def same_code(case: Case) -> bool:
+    return bool(case.row.get("same_code", True))
+
+
+def by_source(cases: list[Case]) -> list[list[str]]:
+    groups: dict[str, list[float]] = {}
+    for case in cases:
+        training = case.row["job"]["training"]
+        kind = " QLoRA" if "quantization" in training else " LoRA" if "lora" in training else ""
+        for what, error in errors_of(case.row, case.report).items():
+            label = f"{case.row['source']}{kind if 'peers' in case.row else ''}: {WHAT[what]}"
+            groups.setdefault(label, []).append(error)
+    return [[label, *spread(errors)] for label, errors in groups.items()]
+
+
+def against_others(cases: list[Case]) -> list[list[str]]:
+    rows = [["oometer", *spread(case.predicted / case.measured - 1 for case in cases)]]
+    own: dict[str, list[float]] = {}
+    for case in cases:
+        for peer, figure in case.row.get("peers", {}).items():
+            own.setdefault(peer, []).append(figure / case.measured - 1)
+        for peer, formula in PEERS.items():
+            if (figure := formula(case)) is not None:
+                own.setdefault(peer, []).append(figure / case.measured - 1)
+    return rows + [[peer, *spread(errors)] for peer, errors in own.items()]
+
+
+def verdicts(cases: list[Case], gpus: list[Json]) -> list[list[str]]:
+    """Each run asked of each GPU of the catalogue: whether what was measured is below what that GPU gives, and what was said."""
+    said: dict[str, list[tuple[bool, bool]]] = {}
+    for case in cases:
+        peak, interval = case.report["peak"], case.report["interval"]
+        offset = 0 if case.what == "device" else peak["outside_allocator"]  # what was measured is without it
+        for gpu in gpus:
+            truth = case.measured <= gpu["usable_bytes"]
+            figures = {"oometer: fits or tight": peak["total"] - offset, "oometer: fits": interval["high"] - offset}
+            figures |= {peer: figure for peer, formula in PEERS.items() if (figure := formula(case)) is not None}
+            for name, figure in figures.items():
+                said.setdefault(name, []).append((figure <= gpu["usable_bytes"], truth))
+    return [
+        [
+            name,
+            str(len(pairs)),
+            percent(sum(a and not b for a, b in pairs) / len(pairs)),
+            percent(sum(b and not a for a, b in pairs) / len(pairs)),
+        ]
+        for name, pairs in said.items()
+    ]
+
+
+def inside(cases: list[Case]) -> str:
+    kinds: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
+    widths: dict[bool, list[float]] = {False: [], True: []}
+    held = 0
+    for case in (c for c in cases if c.what == "device" and same_code(c)):
+        peak, interval = case.report["peak"], case.report["interval"]
+        quantized = "quantization" in case.row["job"]["training"]
+        kinds[quantized].append((case.row["name"], case.row["measured"]["reserved"] / peak["reserved"] - 1))
+        widths[quantized].append((interval["high"] - interval["low"]) / peak["total"])
+        held += interval["low"] <= case.measured <= interval["high"]
+    count = sum(map(len, kinds.values()))
+    alone = sum(left_out(runs, lambda i, j: i == j) for runs in kinds.values())
+    return (
+        f"Of {count} runs whose whole device was measured, {held} lie inside the interval of their answer. It was made from them, so what "
+        f"counts is another test: each left out in turn, and judged by the others, {alone} of {count} lie inside. The interval’s median width "
+        f"is {percent(statistics.median(widths[False]))} of the total without quantisation, and {percent(statistics.median(widths[True]))} "
+        "with weights in 4 bits. Jobs of which no like run was measured have the wider of the two."
+    )
+
+
+def recordings(oometer: Path) -> list[list[str]]:
+    """Peak reserved of real PyTorch on one GPU (tests/reference/single_gpu.jsonl), by FakeTensor's live bytes and by oometer."""
+    rows = [json.loads(line) for line in (HERE / "tests" / "reference" / "single_gpu.jsonl").read_text().splitlines()]
+    fake, ours = [], []
+    for row, report in zip(rows, answers(oometer, rows), strict=True):
+        recorded = row["truth"].get("real", row["truth"])["iterations"]
+        reserved = max(iteration["reserved"] for iteration in recorded)
+        fake.append(max(max(phases.values()) for phases in row["truth"]["phases"]) / reserved - 1)
+        ours.append(report["peak"]["reserved"] / reserved - 1)
+    return [["oometer", *spread(ours)], ["FakeTensor", *spread(fake)]]
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+SIDE, MARGIN, LEAST, MOST = 440, 44, 1.0, 96.0  # GiB
+
+
+def position(gib: float) -> float:
+    return (math.log(gib) - math.log(LEAST)) / (math.log(MOST) - math.log(LEAST)) * (SIDE - MARGIN - 8)
+
+
+def picture(cases: list[Case], style: str) -> str:
+    """Predicted over measured, both logarithmic: filled where the run's code is what oometer has read, hollow by analogy."""
+    size = SIDE - MARGIN - 8
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="scatter" viewBox="0 0 {SIDE} {SIDE}" role="img" '
+        f'aria-label="Predicted peaks over measured ones, {len(cases)} runs, from {LEAST:.0f} to {MOST:.0f} GiB">{style}'
+    ]
+    for gib in (1, 2, 4, 8, 16, 32, 64):
+        at = position(gib)
+        x, y = MARGIN + at, 8 + size - at
+        parts.append(f'<path class="grid" d="M{x:.1f} 8V{8 + size}M{MARGIN} {y:.1f}H{MARGIN + size}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{8 + size + 16}" text-anchor="middle">{gib}</text>')
+        parts.append(f'<text x="{MARGIN - 6}" y="{y + 4:.1f}" text-anchor="end">{gib}</text>')
+    parts.append(f'<path class="same" d="M{MARGIN} {8 + size}L{MARGIN + size} 8"/>')
+    for case in sorted(cases, key=same_code):
+        x, y = MARGIN + position(case.measured / GIB), 8 + size - position(case.predicted / GIB)
+        name = f"{case.row['name']}: {case.measured / GIB:.2f} GiB measured, {case.predicted / GIB:.2f} predicted"
+        kind = "read" if same_code(case) else "analogy"
+        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{html.escape(name)}</title></circle>')
+    parts.append(f'<text x="{MARGIN + size / 2}" y="{SIDE - 6}" text-anchor="middle">measured, GiB</text>')
+    parts.append(f'<text transform="translate(12 {8 + size / 2}) rotate(-90)" text-anchor="middle">predicted, GiB</text></svg>')
+    return "".join(parts)
+
+
+STYLE = """<style>
+text { font: 11px system-ui, sans-serif; fill: #57606a } .grid { stroke: #d0d7de; fill: none } .same { stroke: #57606a; stroke-dasharray: 4 3 }
+.read { fill: #0a69da; fill-opacity: .7 } .analogy { fill: none; stroke: #bc4c00; stroke-opacity: .7 }
+@media (prefers-color-scheme: dark) { text { fill: #9aa4ae } .grid { stroke: #333b44 } .same { stroke: #9aa4ae }
+  .read { fill: #58a6ff } .analogy { stroke: #f0883e } }
+</style>"""
+
+
+# --- the two documents ------------------------------------------------------------------------------------------------
+
+
+def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, str, list[str], list[list[str]]]]:
+    """Title, text, table's head and rows of each section."""
+    read = [case for case in cases if same_code(case)]
+    gpus = [gpu for gpu in json.loads((HERE / "presets" / "gpus.json").read_text()) if gpu["vendor"] == "nvidia"]
+    return [
+        (
+            "By source",
+            "Signed errors are told by ./dev validate, with an explanation of each of a tenth or more. fitcheck and PEFT ran the code that "
+            "oometer has read; the other sources ran their own models and trainers, for which a job of transformers stands by analogy, with "
+            "lengths and tools that are partly not published: they say how far an analogy goes.",
+            HEAD,
+            by_source(cases),
+        ),
+        (
+            "Beside other estimates",
+            f"The same {len(read)} runs of the code that oometer has read (LoRA and QLoRA, and one full fine-tuning), by formulas as their "
+            "authors publish them; accelerate's and DeepSpeed's are meant for runs that train every weight. Their sources are in "
+            "tools/accuracy.py.",
+            HEAD,
+            against_others(read),
+        ),
+        (
+            "Fits or not",
+            "Each of these runs asked of every NVIDIA GPU of the catalogue. A false “fits” is a run that was promised and would die; "
+            "oometer says “tight” where only the upper end of its interval does not fit.",
+            ["said", "questions", "false “fits”", "false “does not fit”"],
+            verdicts(read, gpus),
+        ),
+        ("The interval", inside(cases), [], []),
+        (
+            "PyTorch itself",
+            "Where no GPU is needed, real PyTorch with its own allocator is the truth: more than 700 recordings, most of which are met to "
+            "the byte. The README's table has them, with DeepSpeed ZeRO, DDP and FSDP among them. Here are those of LLaVA-1.5, CLIP and "
+            "Llama on one GPU: peak reserved, beside the live bytes that FakeTensor, PyTorch's own way without a GPU, counted in the same "
+            "steps (tools/measure.py --fake).",
+            HEAD,
+            recorded,
+        ),
+    ]
+
+
+INTRO = (
+    "Predicted beside measured, for every run that others measured on a real GPU and published and whose configuration can be told as a "
+    "job. Each has its citation in tests/measured. Filled: the run’s code is what oometer has read. Hollow: it stands for another "
+    "framework’s, by analogy. Of each run the widest thing that was measured is shown: the whole device, else reserved, else allocated bytes."
+)
+NOTE = "Written by ./dev validate --write."
+
+
+def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
+    lines = ["# How right it is", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
+    for title, text, head, rows in contents(cases, recorded):
+        lines += [f"## {title}", "", text, ""]
+        if rows:
+            lines += [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
+            lines += [f"| {' | '.join(row)} |" for row in rows] + [""]
+    return "\n".join([*lines, NOTE, ""])
+
+
+def page(cases: list[Case], recorded: list[list[str]]) -> str:
+    body = [f"<p>{html.escape(INTRO)}</p>", picture(cases, "")]
+    for title, text, head, rows in contents(cases, recorded):
+        body += [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(text)}</p>"]
+        if rows:
+            cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+            table = "".join(
+                f'<tr><th scope="row">{html.escape(row[0])}</th>' + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+                for row in rows
+            )
+            body.append(f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(title)}">')
+            body.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{table}</tbody></table></div>")
+    inner = "\n      ".join(body)
+    return f"""<!doctype html>
+<!-- {NOTE} -->
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta
+      http-equiv="Content-Security-Policy"
+      content="default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+    />
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <meta name="color-scheme" content="light dark" />
+    <meta name="description" content="What oometer predicts, beside what was measured on real GPUs." />
+    <title>How right it is – oometer</title>
+    <link rel="icon" href="data:," />
+    <link rel="stylesheet" href="./src/styles/page.css" />
+    <link rel="stylesheet" href="./src/styles/method.css" />
+    <link rel="stylesheet" href="./src/styles/accuracy.css" />
+  </head>
+  <body>
+    <header><a href="./index.html">oometer</a></header>
+    <main>
+      <h1>How right it is</h1>
+      {inner}
+    </main>
+  </body>
+</html>
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oometer", type=Path, default=HERE / "build" / "native" / "oometer")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    cases = cases_of(arguments.oometer)
+    recorded = recordings(arguments.oometer)
+    files = {
+        HERE / "docs" / "accuracy.md": markdown(cases, recorded),
+        HERE / "docs" / "accuracy.svg": picture(cases, STYLE) + "\n",
+        HERE / "web" / "accuracy.html": page(cases, recorded),
+    }
+    if arguments.check:
+        return int(any(not file.exists() or file.read_text() != text for file, text in files.items()))
+    for file, text in files.items():
+        file.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+// The page that sets one's own measurement beside the answer. It stands alone, so that the calculator weighs nothing more.
+import { bindAnswer } from './snapshot/setup';
+import { parting, type History, type Point } from './snapshot/history';
+import type { Message } from './snapshot/worker';
+import { exact, gib, GIB } from './format/bytes';
+
+const at = (id: string): HTMLElement => document.getElementById(id) ?? document.body;
+const result = at('result');
+
+type Child = Node | string;
+function make(name: string, attributes: Record<string, string>, ...children: Child[]): HTMLElement {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+const row = (cells: string[], kind = 'td'): HTMLElement =>
+  make('tr', {}, ...cells.map((cell, i) => make(i === 0 ? 'th' : kind, i === 0 ? { scope: 'row' } : {}, cell)));
+const table = (head: string[], rows: string[][]): HTMLElement =>
+  make(
+    'div',
+    { class: 'wide', tabindex: '0', role: 'region', 'aria-label': head.join(', ') },
+    make(
+      'table',
+      {},
+      make('thead', {}, make('tr', {}, ...head.map((cell) => make('th', { scope: 'col' }, cell)))),
+      make('tbody', {}, ...rows.map((cells) => row(cells))),
+    ),
+  );
+
+const percent = (share: number): string => `${share > 0 ? '+' : ''}${(100 * share).toFixed(1)} %`;
+
+/** Two curves of allocated bytes, each over its own events. */
+function chart(measured: readonly Point[], simulated: readonly Point[]): Element {
+  const most = Math.max(...[...measured, ...simulated].map(({ allocated }) => allocated), 1);
+  const line = (points: readonly Point[]): string => {
+    const last = Math.max(points[points.length - 1]?.event ?? 1, 1);
+    return points
+      .map(
+        ({ event, allocated }, i) =>
+          `${i === 0 ? 'M' : 'L'}${((event / last) * 600).toFixed(1)} ${(170 - (allocated / most) * 160).toFixed(1)}`,
+      )
+      .join('');
+  };
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const attributes = {
+    class: 'scatter',
+    viewBox: '0 0 600 172',
+    role: 'img',
+    'aria-label': `Allocated bytes over each run’s events: measured and simulated, up to ${gib(most)}`,
+  };
+  for (const [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
+  for (const [kind, points] of [
+    ['measured', measured],
+    ['simulated', simulated],
+  ] as const) {
+    const path = document.createElementNS(svg.namespaceURI, 'path');
+    path.setAttribute('class', kind);
+    path.setAttribute('d', line(points));
+    svg.append(path);
+  }
+  return svg;
+}
+
+async function start(): Promise<void> {
+  const answer = await bindAnswer(location.hash);
+  if ('problem' in answer) {
+    at('setup').textContent = answer.problem;
+    return;
+  }
+  at('back').setAttribute('href', `./index.html${location.hash}`);
+  const { report } = answer;
+  at('setup').textContent =
+    `${answer.title}: ${gib(report.peak.allocated, 2)} allocated, ${gib(report.peak.reserved, 2)} reserved and ` +
+    `${gib(report.peak.outside_allocator, 2)} outside of PyTorch are predicted.`;
+  let history: History | null = null;
+
+  const number = (id: string): number | null => {
+    const value = Number((at(id) as HTMLInputElement).value.trim().replace(',', '.'));
+    return Number.isFinite(value) && value > 0 ? value * GIB : null;
+  };
+
+  const show = (): void => {
+    result.replaceChildren();
+    const reserved = number('reserved') ?? history?.peak.reserved ?? null;
+    const process = number('process');
+    const rows: [string, number, number | null][] = [
+      ['Allocated', report.peak.allocated, history?.peak.allocated ?? null],
+      ['Reserved', report.peak.reserved, reserved],
+      [
+        'Outside of PyTorch',
+        report.peak.outside_allocator,
+        process !== null && reserved !== null ? process - reserved : null,
+      ],
+    ];
+    const told = rows.filter((entry): entry is [string, number, number] => entry[2] !== null);
+    if (told.length === 0) return;
+    result.append(
+      make('h2', {}, 'Predicted and measured'),
+      table(
+        ['Bytes', 'Predicted', 'Measured', 'Difference'],
+        told.map(([name, ours, theirs]) => [
+          name,
+          gib(ours, 2),
+          gib(theirs, 2),
+          percent(theirs / Math.max(ours, 1) - 1),
+        ]),
+      ),
+    );
+    if (history) result.append(...story(history, answer.simulated()));
+    if (reserved !== null) result.append(...keep(reserved, process));
+  };
+
+  const story = (measured: History, simulated: History): Node[] => {
+    const { same, of, first } = parting(measured.large, simulated.large);
+    const words = `Of ${of} allocations of a mebibyte or more, ${same} are in the simulated run in the same order.`;
+    const place = (large: { bytes: number; where: string } | null): string =>
+      large ? `${exact(large.bytes)}${large.where === '' ? '' : ` in ${large.where}`}` : 'nothing more';
+    const parted = first
+      ? ` They part first where the measured run asks for ${place(first.measured)}, and the simulated one for ${place(first.simulated)}.`
+      : '';
+    return [
+      make('h2', {}, 'Over time'),
+      chart(measured.curve, simulated.curve),
+      make(
+        'p',
+        {},
+        `Allocated bytes: measured in orange, simulated in blue, each over its own events. A snapshot tells what was asked for; blocks that PyTorch did not split are a little larger. ${words}${parted}`,
+      ),
+      ...(measured.notes.length > 0 ? [make('p', {}, `What the snapshot lacks: ${measured.notes.join(' ')}`)] : []),
+      make('h2', {}, 'Who held the peak'),
+      table(
+        ['Measured, by code', 'Bytes'],
+        measured.holders.slice(0, 12).map(({ where, bytes }) => [where, gib(bytes, 2)]),
+      ),
+      table(
+        ['Simulated, by module', 'Bytes'],
+        simulated.holders.slice(0, 12).map(({ where, bytes }) => [where, gib(bytes, 2)]),
+      ),
+    ];
+  };
+
+  const keep = (reserved: number, process: number | null): Node[] => {
+    const thousandths = Math.round((reserved / report.peak.reserved) * 1000);
+    const outside = process !== null && process >= reserved ? Math.round((process - reserved) / (1 << 20)) : null;
+    if (thousandths < 500 || thousandths > 2000)
+      return [
+        make(
+          'p',
+          { class: 'problem' },
+          'This is more than twice or less than half of what was predicted: it is another job, and no correction of this one.',
+        ),
+      ];
+    const link = make(
+      'a',
+      { href: `./index.html${answer.withMeasured(`${thousandths}${outside === null ? '' : `-${outside}`}`)}` },
+      'Use it for answers',
+    );
+    const without = make('a', { href: `./index.html${answer.withMeasured('')}` }, 'without it');
+    return [
+      make('h2', {}, 'Keep the correction'),
+      make(
+        'p',
+        {},
+        link,
+        `: the total, the interval and the verdict then take ${percent(thousandths / 1000 - 1)} of reserved bytes${outside === null ? '' : ` and ${outside} MiB outside of PyTorch`} from your run, and the link says so. Or go on `,
+        without,
+        '.',
+      ),
+    ];
+  };
+
+  // Loaded with the page: reading a file asks the network for nothing.
+  const spawn = (): Worker => new Worker(new URL('./snapshot/worker.ts', import.meta.url), { type: 'module' });
+  let worker = spawn();
+  const progress = at('progress') as HTMLProgressElement;
+  const cancel = at('cancel') as HTMLButtonElement;
+  const busy = (is: boolean): void => {
+    progress.hidden = cancel.hidden = !is;
+  };
+  const say = (text: string): void => {
+    busy(false);
+    result.replaceChildren(make('p', { class: 'problem' }, text));
+  };
+  const take = (file: File): void => {
+    busy(true);
+    history = null;
+    progress.max = Math.max(file.size, 1);
+    progress.value = 0;
+    worker.onmessage = ({ data }: MessageEvent<Message>) => {
+      if ('read' in data) {
+        progress.value = data.read;
+      } else if ('problem' in data) {
+        say(data.problem);
+      } else {
+        busy(false);
+        history = data.history;
+        show();
+      }
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      say('The file could not be read.');
+    };
+    worker.postMessage(file);
+  };
+  cancel.addEventListener('click', () => {
+    worker.terminate();
+    worker = spawn();
+    say('Cancelled.');
+  });
+  (at('file') as HTMLInputElement).addEventListener('change', ({ target }) => {
+    const file = (target as HTMLInputElement).files?.[0];
+    if (file) take(file);
+  });
+  addEventListener('dragover', (event) => {
+    event.preventDefault();
+  });
+  addEventListener('drop', (event) => {
+    event.preventDefault();
+    const file = event.dataTransfer?.files[0];
+    if (file) take(file);
+  });
+  for (const id of ['reserved', 'process']) at(id).addEventListener('input', show);
+}
+
+void start();

@@ -1,0 +1,41 @@
+// The answer that a link of the calculator stands for, for the page that compares it.
+import { toJob } from '../state/fields';
+import { Library } from '../state/library';
+import { read, write } from '../state/permalink';
+import { loadCore } from '../wasm/core';
+import type { Report } from '../wasm/report';
+import { readHistory, type History } from './history';
+import { readPickle } from './pickle';
+
+export interface Bound {
+  title: string;
+  /** Without a correction of before. */
+  report: Report;
+  simulated(): History;
+  /** The link with what was measured; "" takes it out. */
+  withMeasured(text: string): string;
+}
+
+export async function bindAnswer(hash: string): Promise<Bound | { problem: string }> {
+  const core = await loadCore();
+  const { models, gpus } = core.catalogue;
+  const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
+  const library = new Library(models);
+  const link = await library.open(read(hash, known));
+  const setup = { ...link.setup, measured: '' };
+  const model = library.find(setup);
+  if (!model) return { problem: 'The link’s model is not known here.' };
+  const job = toJob(setup, model);
+  const answer = core.estimate(job);
+  if (!answer.ok) return { problem: answer.error.message };
+  return {
+    title: `${model.title} on ${gpus.find(({ id }) => id === setup.gpu)?.name ?? setup.gpu}, micro-batch ${setup.mbs}`,
+    report: answer.report,
+    simulated() {
+      const pickle = core.snapshot(job);
+      if (!(pickle instanceof Uint8Array)) throw new Error(pickle.message);
+      return readHistory(readPickle(pickle));
+    },
+    withMeasured: (measured) => write({ ...setup, measured }, link.pins),
+  };
+}
