@@ -75,9 +75,15 @@ def group_of(file: str, case: Json) -> str:
     if file == "single_gpu.jsonl":
         if name.startswith("tiny_"):
             return "tiny LLaVA and Llama, one GPU"
-        return (
-            "LLaVA-1.5 7B and 13B" if name.startswith("llava") else "CLIP" if name.startswith("clip") else "Llama, Vicuna"
-        ) + ", one GPU"
+        families = {
+            "llavanext": "LLaVA-NeXT 7B",
+            "llava": "LLaVA-1.5 7B and 13B",
+            "clip": "CLIP",
+            "qwen25vl": "Qwen2.5-VL 3B",
+            "smolvlm": "SmolVLM and Idefics3",
+            "idefics3": "SmolVLM and Idefics3",
+        }
+        return next((family for start, family in families.items() if name.startswith(start)), "Llama, Vicuna") + ", one GPU"
     if file == "real.jsonl":
         return "tiny models, one choice of the form a case, one GPU"
     if file == "options.jsonl":

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "advice/largest.h"
 #include "report/report.h"
 #include "result.h"
 
@@ -32,6 +31,12 @@ struct Combination {
   std::vector<std::string> labels;
   std::string change;  ///< of all of them, as above
   Trial trial;
+};
+
+/// How many sequences of how many tokens, prompts and answers together, fit at once. The number of either was run.
+struct Users {
+  std::int64_t context = 0;
+  std::int64_t users = 0;  ///< 0: not even one
 };
 
 struct Advice {

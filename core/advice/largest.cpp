@@ -56,7 +56,7 @@ std::vector<Users> frontier(const Job& job, const json& document) {
   if (job.task != Task::inference || !traits.generates) return rows;
   const std::int64_t positions = std::visit(Positions{}, job.model.config) / kMostLength;
   const std::int64_t said = job.inference.cached_tokens(0) + 1;  // but the first prompt
-  const std::int64_t least = std::max<std::int64_t>(1, job.data.images_per_sample * traits.tokens_per_image);
+  const std::int64_t least = std::max<std::int64_t>(1, job.data.images_per_sample * job.data.tokens_per_image);
   std::int64_t most = kMostMicroBatch;
   for (std::int64_t context = 1024; context <= positions && most > 0; context *= 2) {
     if (context - said < least) continue;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "advice/advice.h"
 #include "job/job.h"
 
 /// How far a setting can go. A number that is given was run and fits (or is tight), and the next one was run and does
@@ -17,12 +18,6 @@ inline constexpr std::int64_t kMostGpus = 512;
 
 /// None where not even one sample fits. At most `most`.
 std::optional<std::int64_t> largest_micro_batch(const nlohmann::json& document, std::int64_t most = kMostMicroBatch);
-
-/// How many sequences of how many tokens, prompts and answers together, fit at once. The number of either was run.
-struct Users {
-  std::int64_t context = 0;
-  std::int64_t users = 0;  ///< 0: not even one
-};
 
 /// Of a job that infers, for contexts of 1,024 tokens and each power of two above, to as many positions as the model
 /// has, once beyond what fits. Empty for other jobs. Contexts that do not hold the answer are left out.

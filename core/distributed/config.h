@@ -93,6 +93,11 @@ struct ParallelConfig {
 
   /// The product of the degrees: how many GPUs the job takes.
   std::int64_t world_size() const { return data; }
+  /// A GPU holds parts of the parameters only.
+  bool shards_parameters() const {
+    return strategy == Strategy::fsdp1 || strategy == Strategy::fsdp2 ||
+           (strategy == Strategy::deepspeed && deepspeed.zero_stage == 3);
+  }
 
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -14,5 +14,8 @@ namespace oometer {
 std::unique_ptr<Trainer> make_trainer(Context& context, Model& model, const TrainingConfig& training,
                                       const ParallelConfig& parallel, std::int64_t usable_bytes,
                                       std::vector<ZeroParameter> parameters = {});
+/// The same where a GPU holds parts of the parameters: ZeRO-3, FSDP1, FSDP2.
+std::unique_ptr<Trainer> make_sharding_trainer(Context& context, Model& model, const TrainingConfig& training,
+                                               const ParallelConfig& parallel, std::vector<ZeroParameter> parameters);
 
 }  // namespace oometer

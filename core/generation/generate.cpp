@@ -85,7 +85,7 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   }
   position_ids_ = first_position_ids_;
   check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
-  if (with_images) mm_encoder_outputs_ = model_.encode_images();
+  if (with_images) mm_encoder_outputs_ = model_.encoded_images();
   check(Op::lt, tokens, Op::any);
   unfinished_sequences_ = integers(Op::fill, {batch});
 }

@@ -19,7 +19,9 @@ namespace {
 Evidence evidence_of(const Job& job) {
   if (job.runtime.framework == Framework::llava) return Evidence::source_only;
   const bool near = job.runtime.torch >= Version{2, 10, 0} && job.runtime.transformers >= Version{5, 0, 0};
-  if (!near || job.parallel.world_size() > 1 || !job.gpu.calibrated) return Evidence::none;
+  const bool is_graph = std::holds_alternative<GraphConfig>(job.model.config);
+  if (!near || is_graph || job.task != Task::train || job.parallel.world_size() > 1 || !job.gpu.calibrated)
+    return Evidence::none;
   return job.training.quantization ? Evidence::one_gpu_4bit : Evidence::one_gpu;
 }
 
@@ -27,7 +29,9 @@ Evidence evidence_of(const Job& job) {
 Outside outside_of(const Job& job, const Behaviours& behaviours) {
   if (const std::optional<std::int64_t> bytes = job.calibration.outside_allocator)
     return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
-  const bool convolutions = model_traits(job.model.config).takes_images && job.data.images() > 0;
+  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
+  const bool convolutions =
+      graph ? graph->graph->convolutions > 0 : model_traits(job.model.config).takes_images && job.data.images() > 0;
   return outside_allocator(job.gpu, behaviours, job.parallel.world_size(), convolutions);
 }
 
@@ -53,7 +57,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "gpu_memory_utilization of the GPU, what weights and a forward of max_num_batched_tokens leave is cut into "
         "blocks; transformers' modules stand for vLLM's fused ones, so the forward is rather too large; CUDA graphs "
         "are not counted");
-    input.source_only = true;
+    input.evidence = Evidence::source_only;
   } else {
     input.assumptions.emplace_back(
         "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "

@@ -11,6 +11,7 @@
 #include "graph/job.h"
 #include "graph/read.h"
 #include "job/accelerate.h"
+#include "job/carried.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
 #include "sort_by.h"
@@ -1315,9 +1316,6 @@ Result<Job> read_job(const json& document) {
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "inference is modelled as transformers 5.23 generates");
-  if (std::holds_alternative<QwenVLConfig>(job.model.config) && job.runtime.transformers < Version{5, 23, 0})
-    reader.object("runtime").fail_found("transformers", "not-modelled",
-                                        "Qwen-VL is modelled as transformers 5.23 runs it, which belongs here");
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(std::visit(LargestTensor{job.data}, job.model.config) <= kLargestTensor)) {
@@ -1341,6 +1339,7 @@ Result<Job> read_job(const json& document) {
   check_count(reader.object("gpu"), job.parallel);
   reader.finish();
   if (findings.error) return *findings.error;
+  if (std::optional<Error> error = not_carried(job)) return *std::move(error);
 
   job.unmodelled = std::move(findings.unmodelled);
   job.assumptions = runtime_caveats(job.runtime);

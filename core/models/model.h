@@ -46,7 +46,7 @@ struct ModelOptions {
 struct GenerationInputs {
   Tensor input_ids, position_ids;   ///< [b, s], new tokens only
   Tensor attention_mask{};          ///< 4-D, of a cache that has one size; as a model meets it: KvCache::mask
-  Tensor image_features{};          ///< the first of Model::encode_images; null where no image comes
+  Tensor image_features{};          ///< the first of Model::encoded_images; null where no image comes
   std::int64_t logits_to_keep = 0;  ///< 0: all
 };
 
@@ -61,7 +61,7 @@ class Model {
   virtual void make_images() {}
   /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
   /// returns; the features are the first.
-  virtual TensorList encode_images() { return {}; }
+  virtual TensorList encoded_images() { return {}; }
   /// forward() as generate() calls it, without labels: the logits are the first of `others`. Nothing: the class does
   /// not generate, or that is not modelled.
   virtual ModelOutputs forward([[maybe_unused]] const GenerationInputs& inputs) { return {}; }

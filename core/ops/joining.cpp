@@ -42,8 +42,13 @@ Tensor split(const Tensor& x) {
 }
 
 TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
-  Record record(Op::split, [](Backward& b) { b.give(0, empty(b.context, Op::cat, b.node.sizes, b.input_dtype(0))); },
-                {&x});
+  const BackwardFunction backward = [](Backward& b) {
+    TensorList zeros;  // for the pieces that nothing came from
+    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
+      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, b.node.metadata[i].sizes, b.input_dtype(0)));
+    b.give(0, empty(b.context, Op::cat, b.node.sizes, b.input_dtype(0)));
+  };
+  Record record(Op::split, backward, {&x});
   if (record) record->sizes = x.sizes();
   TensorList pieces;
   pieces.reserve(sizes.size());

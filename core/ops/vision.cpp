@@ -173,34 +173,6 @@ Tensor permute(const Tensor& x, const Shape& order) {
   return record.output(std::move(result));
 }
 
-std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& lengths, int dim) {
-  // split_backward: zeros for the parts that nothing came from, then all joined.
-  const BackwardFunction backward = [](Backward& b) {
-    const int along = static_cast<int>(b.node.integers[0]);
-    TensorList zeros;
-    DType dtype = DType::float32;
-    for (const Tensor* grad = &b.grads[0]; !*grad || (dtype = grad->dtype(), false);) ++grad;
-    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
-      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, b.node.metadata[i].sizes, dtype));
-    (void)along;
-    b.give(0, empty(b.context, Op::cat, b.node.sizes, dtype));
-  };
-  Record record(Op::split, backward, {&x});
-  if (record) {
-    record->integers[0] = dim;
-    record->sizes = x.sizes();
-  }
-  std::vector<Tensor> parts;
-  for (const std::int64_t length : lengths) {
-    Shape sizes = x.sizes();
-    sizes[dim] = length;
-    Tensor part = alias(x, sizes, x.strides());
-    part->base = x->base ? x->base : x;
-    parts.push_back(record.output(std::move(part)));
-  }
-  return parts;
-}
-
 std::vector<Tensor> unbind(const Tensor& x, int dim) {
   // unbind_backward: a zero, expanded, for each that nothing came from, then all stacked.
   const BackwardFunction backward = [](Backward& b) {

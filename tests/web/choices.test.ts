@@ -17,7 +17,11 @@ beforeAll(async () => {
   const { default: create } = (await import(/* @vite-ignore */ new URL('oometer.mjs', built).href)) as {
     default: (options: { wasmBinary: Uint8Array }) => Promise<Oometer>;
   };
-  core = wrap(await create({ wasmBinary: readFileSync(new URL('oometer.wasm', built)) }));
+  const module = await create({ wasmBinary: readFileSync(new URL('oometer.wasm', built)) });
+  core = wrap(
+    () => module,
+    () => Promise.resolve(),
+  );
 });
 
 function answer(setup: Setup): string {

@@ -170,7 +170,7 @@ describe('a file of DeepSpeed or accelerate', () => {
     await visit();
     await drop(['default_config.yaml', ACCELERATE]);
     await expect.poll(async () => number('Count').inputValue()).toBe('4');
-    expect(await parallel()).toMatchObject({
+    await expect.poll(parallel).toMatchObject({
       accelerate_config: { distributed_type: 'FSDP', num_processes: 4 },
       data: 4,
     });

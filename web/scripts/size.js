@@ -1,20 +1,28 @@
-// Prints what the page and the widget weigh, compressed as browsers take it (brotli; gzip beside it), beside what was
-// promised, and fails when one weighs more.
-import { readFileSync } from 'node:fs';
+// Prints what the page and the widget weigh until their first answer, compressed as browsers take it (brotli; gzip beside
+// it), beside what was promised, and fails when one weighs more. The whole core is loaded for jobs that the first does
+// not carry.
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { dist, filesOf } from './site.js';
 
-const CORE = /oometer-[^/]*\.(js|wasm)$/;
+const CORE = /(oometer-[^/]*\.js|first-[^/]*\.wasm)$/;
+const WHOLE = readdirSync(join(dist, 'assets'))
+  .filter((file) => /^(whole-.*\.js|oometer-.*\.wasm)$/.test(file))
+  .map((file) => `assets/${file}`);
+
+/** Without the whole core. */
+const firstFilesOf = (entry) => [...filesOf(entry, new Set(WHOLE))].filter((file) => !WHOLE.includes(file));
 const weight = (files, compress) =>
   files.reduce((sum, file) => sum + compress(readFileSync(join(dist, file))).length, 0);
 
-const page = [...filesOf('index.html')];
+const page = firstFilesOf('index.html');
 const parts = [
   ['core', page.filter((file) => CORE.test(file)), 200_000],
   ['page: JS + CSS', page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file)), 90_000],
   ['page: everything', page, 250_000],
-  ['widget: everything', [...filesOf('widget.js')], 200_000],
+  ['widget: everything', firstFilesOf('widget.js'), 200_000],
+  ['whole core', WHOLE, 220_000],
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {

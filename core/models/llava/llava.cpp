@@ -102,7 +102,7 @@ class Llava : public Model {
                             dtype_, Role::input);
   }
 
-  TensorList encode_images() override {
+  TensorList encoded_images() override {
     if (!pixel_values_) return {};
     ClipVisionOutput image = image_features();
     TensorList outputs{std::move(image.pooler_output)};

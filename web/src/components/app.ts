@@ -197,7 +197,18 @@ export class OometerApp extends LitElement {
       this.explorer.explore(core, answer, this.library.find);
       this.advisor.advise(answer);
     }
+    if (this.trouble?.elsewhere) void this.takeWhole(core);
     this.announce();
+  }
+
+  private async takeWhole(core: PageCore): Promise<void> {
+    try {
+      await core.loadWhole();
+      this.pinned.clear();
+      this.compute();
+    } catch (error) {
+      this.trouble = { key: null, message: error instanceof Error ? error.message : String(error) };
+    }
   }
 
   private async detail(answer: Result): Promise<void> {
@@ -356,6 +367,7 @@ export class OometerApp extends LitElement {
     if (known) return known;
     if (!this.core) return { key: null, message: '' };
     const answer = ask(this.core, setup, this.library.find);
+    if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core);
     this.pinned.set(key, answer);
     return answer;
   }

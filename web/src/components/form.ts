@@ -160,10 +160,8 @@ export class OometerForm extends LitElement {
                   ${this.error('gpus')}`
           }
         </div>
-        ${this.count('mbs')} ${this.count('seq')} ${this.count('images')} ${this.count('newtokens')}
-        ${this.count('turns')} ${this.count('turntokens')}
         ${this.count('mbs')} ${this.count('seq')} ${this.count('images')} ${this.count('height')} ${this.count('width')}
-        ${this.count('frames')}
+        ${this.count('frames')} ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')}
         <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
           <summary>More <span class="gist">${this.gist()}</span></summary>
           ${MORE.filter((key) => this.applies(key)).map((key) =>

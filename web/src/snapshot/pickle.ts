@@ -28,6 +28,7 @@ export function readPickle(bytes: Uint8Array, progress: (read: number) => void =
   const fail = (message: string): never => {
     throw new PickleError(message, start);
   };
+  if (bytes[0] !== 0x80) fail('The file is no pickle of protocol 2 or later');
   const take = (count: number): number => {
     if (count > bytes.length - at) fail('The file ends too early: it was cut off');
     at += count;

@@ -26,7 +26,11 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const model = library.find(setup);
   if (!model) return { problem: 'The link’s model is not known here.' };
   const job = toJob(setup, model);
-  const answer = core.estimate(job);
+  let answer = core.estimate(job);
+  if (!answer.ok && answer.error.code === 'elsewhere') {
+    await core.loadWhole();
+    answer = core.estimate(job);
+  }
   if (!answer.ok) return { problem: answer.error.message };
   return {
     title: `${model.title} on ${gpus.find(({ id }) => id === setup.gpu)?.name ?? setup.gpu}, micro-batch ${setup.mbs}`,

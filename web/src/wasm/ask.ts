@@ -21,6 +21,8 @@ export interface Trouble {
   /** The field it belongs to, or null where no field shows it. */
   key: FieldKey | null;
   message: string;
+  /** The whole core has to be loaded, and asked again. */
+  elsewhere?: true;
 }
 
 /** Finds a setup's model: a preset's, or an own one that was given or linked. */
@@ -35,6 +37,8 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   if (illegible) return { key: illegible.field.key, message: illegible.message };
   const job = toJob(setup, model);
   const answer = core.estimate(job);
+  if (!answer.ok && answer.error.code === 'elsewhere')
+    return { key: null, message: 'Loading what this needs …', elsewhere: true };
   if (!answer.ok) return trouble(answer.error, setup);
   const { report, milliseconds } = answer;
   return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };

@@ -1,7 +1,7 @@
-// The compiled core, and what answers for it in a worker. The build makes one script of this file and the core's own: the
+// The compiled core that a first answer needs (whole.ts has all of it), and what answers for it in a worker. The build makes one script of this file and the core's own: the
 // page loads it, and starts its workers from that same address. So nothing here may import what the page imports, too.
-import create, { type Oometer } from 'oometer-core/oometer.mjs';
-import wasm from 'oometer-core/oometer.wasm?url';
+import create, { type Oometer } from 'oometer-core/first.mjs';
+import wasm from 'oometer-core/first.wasm?url';
 import { serve } from './serve';
 
 /** Where this script lies, for workers to start from. */
@@ -19,7 +19,7 @@ export function compiled(): Promise<WebAssembly.Module> {
 
 async function compile(): Promise<WebAssembly.Module> {
   const response = await fetch(wasm, { credentials: 'same-origin' });
-  if (!response.ok) throw new Error(`oometer.wasm: ${response.status} ${response.statusText}`);
+  if (!response.ok) throw new Error(`first.wasm: ${response.status} ${response.statusText}`);
   // Compiled while it arrives, where the server says that it is WebAssembly; plain ones do not.
   if (response.headers.get('content-type') === 'application/wasm') return WebAssembly.compileStreaming(response);
   return WebAssembly.compile(await response.arrayBuffer());

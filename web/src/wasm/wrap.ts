@@ -12,14 +12,17 @@ export interface Core {
   version: string;
   /** The report as the core wrote it. */
   raw(job: Job): string;
+  /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
   estimate(job: Job): Answer;
+  loadWhole(): Promise<void>;
 }
 
-export function wrap(module: Estimator): Core {
-  const raw = (job: Job): string => module.estimate(JSON.stringify(job));
+export function wrap(module: () => Estimator, loadWhole: () => Promise<void>): Core {
+  const raw = (job: Job): string => module().estimate(JSON.stringify(job));
   return {
-    catalogue: readCatalogue(module.presets()),
-    version: module.version(),
+    catalogue: readCatalogue(module().presets()),
+    version: module().version(),
+    loadWhole,
     raw,
     estimate(job) {
       const start = performance.now();

@@ -18,6 +18,9 @@ export type WidgetAnswer =
     }
   | { error: string };
 
+/** The whole core has to be asked. */
+const ELSEWHERE: WidgetAnswer = { error: '' };
+
 /** One for all widgets of a page. */
 let loading: Promise<Core> | null = null;
 
@@ -26,7 +29,12 @@ export async function answerTo(job: string | object, gpu: string): Promise<Widge
     const core = await (loading ??= loadCore());
     const text = typeof job === 'string' ? job.trim() : '';
     if (gpu !== '' && !core.catalogue.gpus.some(({ id }) => id === gpu)) return { error: `No GPU is called “${gpu}”.` };
-    return typeof job === 'string' && !text.startsWith('{') ? await linked(core, text, gpu) : plain(core, job, gpu);
+    const answer = (): Promise<WidgetAnswer> | WidgetAnswer =>
+      typeof job === 'string' && !text.startsWith('{') ? linked(core, text, gpu) : plain(core, job, gpu);
+    const first = await answer();
+    if (first !== ELSEWHERE) return first;
+    await core.loadWhole();
+    return await answer();
   } catch (error) {
     loading = null; // the next one tries again
     return { error: `oometer could not be loaded: ${error instanceof Error ? error.message : String(error)}` };
@@ -42,7 +50,7 @@ async function linked(core: Core, text: string, gpu: string): Promise<WidgetAnsw
   if (problem !== undefined) return { error: problem };
   const setup = gpu === '' ? link.setup : { ...link.setup, gpu };
   const answer = ask(core, setup, library.find);
-  if (isTrouble(answer)) return { error: answer.message };
+  if (isTrouble(answer)) return answer.elsewhere ? ELSEWHERE : { error: answer.message };
   return { report: answer.report, gpu: answer.gpu.name, count: answer.count, link: write(setup) || '#' };
 }
 
@@ -54,6 +62,7 @@ function plain(core: Core, job: string | object, gpu: string): WidgetAnswer {
     return { error: 'The job is not JSON.' };
   }
   const answer = core.estimate(gpu === '' ? parsed : { ...parsed, gpu: { name: gpu } as NonNullable<Job['gpu']> });
+  if (!answer.ok && answer.error.code === 'elsewhere') return ELSEWHERE;
   if (!answer.ok) return { error: `${answer.error.message} (${answer.error.pointer})` };
   const { report } = answer;
   const name = core.catalogue.gpus.find(({ id }) => id === report.gpu.name)?.name ?? 'such a GPU';

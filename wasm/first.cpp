@@ -1,0 +1,52 @@
+#include <memory>
+#include <variant>
+
+#include "distributed/trainer.h"
+#include "generation/generate.h"
+#include "job/accelerate.h"
+#include "job/carried.h"
+#include "models/idefics3/idefics3.h"
+#include "models/qwen2_vl/qwen2_vl.h"
+
+/// In place of core/job/carried.cpp, and of models, strategies and generation: what a page's first answer does not
+/// need.
+namespace oometer {
+
+namespace {
+
+Error elsewhere() { return {"elsewhere", "", "the whole module, oometer.wasm, answers this job"}; }
+
+}  // namespace
+
+std::optional<Error> not_carried(const Job& job) {
+  const bool is_carried = job.task == Task::train && !job.parallel.shards_parameters() &&
+                          !std::holds_alternative<QwenVLConfig>(job.model.config) &&
+                          !std::holds_alternative<Idefics3Config>(job.model.config);
+  if (is_carried) return {};
+  return elsewhere();
+}
+
+std::optional<Error> spell_out_accelerate(nlohmann::json&) { return elsewhere(); }
+std::string accelerate_pointer(const std::string& pointer) { return pointer; }
+
+// What follows is reached with such jobs only.
+std::unique_ptr<Model> build_qwen_vl(Context&, const QwenVLConfig&, const DataConfig&, const ModelOptions&) {
+  return {};
+}
+std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const DataConfig&, const ModelOptions&) {
+  return {};
+}
+Result<Generated> run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
+                                 bool) {
+  return Generated{};
+}
+Result<Generated> run_paged(Context&, Model&, const DataConfig&, const InferenceConfig&, std::int64_t) {
+  return Generated{};
+}
+void run_forward(Context&, Model&) {}
+std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,
+                                               std::vector<ZeroParameter>) {
+  return {};
+}
+
+}  // namespace oometer
