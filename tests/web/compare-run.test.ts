@@ -1,144 +1,112 @@
 // The page that sets one's own measurement beside the answer.
-import { writeFileSync, mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import axe from "axe-core";
-import { describe, expect, it } from "vitest";
-import { MALICIOUS, SNAPSHOT } from "../../web/src/snapshot/snapshot.fixture";
-import { open, page, site, useBrowser } from "./browser";
+import { writeFileSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import axe from 'axe-core';
+import { describe, expect, it } from 'vitest';
+import { MALICIOUS, SNAPSHOT } from '../../web/src/snapshot/snapshot.fixture';
+import { open, page, site, useBrowser } from './browser';
 
 useBrowser();
 
-const LINK =
-  "#v1?model=clip-vit-l-14&stage=full&seq=77&gpus=1&parallel=none&gpu=t4";
+const LINK = '#v1?model=clip-vit-l-14&stage=full&seq=77&gpus=1&parallel=none&gpu=t4';
 const visit = async (): Promise<void> => {
   await page.goto(`${site.address}compare.html${LINK}`);
-  await page.getByText("are predicted").waitFor();
+  await page.getByText('are predicted').waitFor();
 };
 
-const folder = mkdtempSync(join(tmpdir(), "oometer-"));
+const folder = mkdtempSync(join(tmpdir(), 'oometer-'));
 const file = (name: string, content: Uint8Array): string => {
   const path = join(folder, name);
   writeFileSync(path, content);
   return path;
 };
 
-describe("a typed peak", () => {
-  it("becomes a correction that the calculator’s link carries and its answer names", async () => {
+describe('a typed peak', () => {
+  it('becomes a correction that the calculator’s link carries and its answer names', async () => {
     await visit();
-    const predicted = Number(
-      /([\d.]+)\sGiB reserved/.exec(
-        await page.locator("#setup").innerText(),
-      )?.[1],
-    );
-    await page.locator("#reserved").fill(String(predicted * 1.1));
-    await page.getByRole("link", { name: "Use it for answers" }).click();
-    await page.locator("oometer-verdict h2").waitFor();
+    const predicted = Number(/([\d.]+)\sGiB reserved/.exec(await page.locator('#setup').innerText())?.[1]);
+    await page.locator('#reserved').fill(String(predicted * 1.1));
+    await page.getByRole('link', { name: 'Use it for answers' }).click();
+    await page.locator('oometer-verdict h2').waitFor();
     expect(page.url()).toMatch(/measured=1\d\d\d/);
-    await page
-      .locator("oometer-trust")
-      .getByText("calibrated by your own measurement")
-      .waitFor({ state: "attached" });
+    await page.locator('oometer-trust').getByText('calibrated by your own measurement').waitFor({ state: 'attached' });
   });
 
-  it("that is far from the answer is not taken for one of it", async () => {
+  it('that is far from the answer is not taken for one of it', async () => {
     await visit();
-    await page.locator("#reserved").fill("9000");
-    expect(await page.locator("#result").innerText()).toMatch(/another job/);
-    expect(
-      await page.getByRole("link", { name: "Use it for answers" }).count(),
-    ).toBe(0);
+    await page.locator('#reserved').fill('9000');
+    expect(await page.locator('#result').innerText()).toMatch(/another job/);
+    expect(await page.getByRole('link', { name: 'Use it for answers' }).count()).toBe(0);
   });
 });
 
-describe("a snapshot", () => {
-  it("is shown over time, by code, and to where the runs part", async () => {
+describe('a snapshot', () => {
+  it('is shown over time, by code, and to where the runs part', async () => {
     await visit();
-    await page
-      .locator("#file")
-      .setInputFiles(file("small.pickle", Buffer.from(SNAPSHOT, "base64")));
-    await page.locator("svg.scatter").waitFor();
-    const text = await page.locator("#result").innerText();
+    await page.locator('#file').setInputFiles(file('small.pickle', Buffer.from(SNAPSHOT, 'base64')));
+    await page.locator('svg.scatter').waitFor();
+    const text = await page.locator('#result').innerText();
     expect(text).toMatch(/model\.py: forward/);
-    expect(text).toMatch(
-      /Of 2 allocations of a mebibyte or more|Of 1 allocations of a mebibyte or more/,
-    );
+    expect(text).toMatch(/Of 2 allocations of a mebibyte or more|Of 1 allocations of a mebibyte or more/);
   });
 
-  it("that the calculator itself wrote is the same run", async () => {
+  it('that the calculator itself wrote is the same run', async () => {
     await visit();
     await page.goto(`${site.address}index.html${LINK}`);
-    await page.locator("oometer-verdict h2").waitFor();
+    await page.locator('oometer-verdict h2').waitFor();
     const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      page
-        .locator("oometer-share")
-        .getByRole("button", { name: "Memory snapshot" })
-        .click(),
+      page.waitForEvent('download'),
+      page.locator('oometer-share').getByRole('button', { name: 'Memory snapshot' }).click(),
     ]);
-    const path = join(folder, "own.pickle");
+    const path = join(folder, 'own.pickle');
     await download.saveAs(path);
     await visit();
-    await page.locator("#file").setInputFiles(path);
-    await page.locator("svg.scatter").waitFor();
+    await page.locator('#file').setInputFiles(path);
+    await page.locator('svg.scatter').waitFor();
     const [, of, same] =
-      /Of (\d+) allocations of a mebibyte or more, (\d+) are/.exec(
-        await page.locator("#result").innerText(),
-      ) ?? [];
+      /Of (\d+) allocations of a mebibyte or more, (\d+) are/.exec(await page.locator('#result').innerText()) ?? [];
     expect(Number(of)).toBeGreaterThan(50);
     expect(same).toBe(of);
   });
 
   it.each([
-    ["malicious", Buffer.from(MALICIOUS, "base64"), /asks to run Python code/],
-    ["cut off", Buffer.from(SNAPSHOT, "base64").subarray(0, 300), /cut off/],
-    ["another file", Buffer.from("hello"), /no pickle/],
-  ])("that is %s is refused with a reason", async (name, content, reason) => {
+    ['malicious', Buffer.from(MALICIOUS, 'base64'), /asks to run Python code/],
+    ['cut off', Buffer.from(SNAPSHOT, 'base64').subarray(0, 300), /cut off/],
+    ['another file', Buffer.from('hello'), /no pickle/],
+  ])('that is %s is refused with a reason', async (name, content, reason) => {
     await visit();
-    await page.locator("#file").setInputFiles(file(`${name}.pickle`, content));
-    await expect
-      .poll(() => page.locator("#result").innerText())
-      .toMatch(reason);
+    await page.locator('#file').setInputFiles(file(`${name}.pickle`, content));
+    await expect.poll(() => page.locator('#result').innerText()).toMatch(reason);
   });
 
-  it("of 100 MB shows how far it is, and can be cancelled", async () => {
+  it('of 100 MB shows how far it is, and can be cancelled', async () => {
     await visit();
     const list = Buffer.concat([
       Buffer.from([0x80, 4, 0x5d]),
-      Buffer.alloc(100 << 20, Buffer.from("Na")),
-      Buffer.from("."),
+      Buffer.alloc(100 << 20, Buffer.from('Na')),
+      Buffer.from('.'),
     ]);
-    await page.locator("#file").setInputFiles(file("large.pickle", list));
-    await page.locator("#cancel").click();
-    await expect
-      .poll(() => page.locator("#result").innerText())
-      .toBe("Cancelled.");
-    await page
-      .locator("#file")
-      .setInputFiles(file("small.pickle", Buffer.from(SNAPSHOT, "base64")));
-    await page.locator("svg.scatter").waitFor();
+    await page.locator('#file').setInputFiles(file('large.pickle', list));
+    await page.locator('#cancel').click();
+    await expect.poll(() => page.locator('#result').innerText()).toBe('Cancelled.');
+    await page.locator('#file').setInputFiles(file('small.pickle', Buffer.from(SNAPSHOT, 'base64')));
+    await page.locator('svg.scatter').waitFor();
   });
 });
 
-it.each(["compare.html", "accuracy.html"])(
-  "%s fits a phone, and axe finds nothing, light and dark",
+it.each(['compare.html', 'accuracy.html'])(
+  '%s fits a phone, and axe finds nothing, light and dark',
   async (address) => {
-    for (const colorScheme of ["light", "dark"] as const) {
+    for (const colorScheme of ['light', 'dark'] as const) {
       await open({ width: 360, height: 740, colorScheme });
       await page.goto(`${site.address}${address}`);
-      await page.locator("h1").waitFor();
-      expect(
-        await page.evaluate(() => document.documentElement.scrollWidth),
-      ).toBe(360);
+      await page.locator('h1').waitFor();
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
       await page.evaluate(axe.source);
       const found = await page.evaluate(async () => {
-        const { violations } = await (
-          globalThis as unknown as { axe: typeof axe }
-        ).axe.run();
-        return violations.map(
-          ({ id, nodes }) =>
-            `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(" | ")}`,
-        );
+        const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
+        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
       });
       expect(found).toEqual([]);
     }

@@ -2,7 +2,8 @@
 // page loads it, and starts its workers from that same address. So nothing here may import what the page imports, too.
 import create, { type Oometer } from 'oometer-core/oometer.mjs';
 import wasm from 'oometer-core/oometer.wasm?url';
-import { serve } from './serve';
+// A copy of its own: a chunk that both share would be one more file to wait for.
+import { serve } from './serve?whole';
 
 /** Where this script lies, for workers to start from. */
 export const script = import.meta.url;
