@@ -151,7 +151,8 @@ void make_room(Json& job, std::string_view option) {
 }  // namespace
 
 JobOptions::JobOptions(CLI::App& command) {
-  command.add_option("job", file_, "a job's JSON file, - for standard input; not needed with --preset, --config or --graph");
+  command.add_option("job", file_,
+                     "a job's JSON file, - for standard input; not needed with --preset, --config or --graph");
   command.add_option("--config", config_file_, "a Hugging Face config.json as the model");
   command.add_option("--graph", graph_file_, "a file of tools/export_graph.py as the model");
   command.add_option("--ds-config", ds_config_file_,
@@ -171,7 +172,9 @@ std::string JobOptions::job() const {
   Json job = {{"version", 1}};
   if (!file_.empty()) {
     std::string text = read(file_);
-    if (!any && config_file_.empty() && graph_file_.empty() && ds_config_file_.empty() && accelerate_config_file_.empty()) return text;
+    if (!any && config_file_.empty() && graph_file_.empty() && ds_config_file_.empty() &&
+        accelerate_config_file_.empty())
+      return text;
     job = parse(text);
     if (!job.is_object()) return text;  // the core says what is wrong with it
   }

@@ -110,7 +110,8 @@ const OTHERWISE: Partial<Record<FieldKey, string>> = {
   seq: 'Prompt tokens',
   images: 'Images per prompt',
 };
-export const labelOf = ({ key, label }: Field, setup: Setup): string => (infers(setup) && OTHERWISE[key]) || label;
+export const labelOf = ({ key, label }: Field, setup: Setup): string =>
+  (infers(setup) ? OTHERWISE[key] : undefined) ?? label;
 
 const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
 const withLora = (_: Traits, setup: Setup): boolean => setup.adapters === 'lora' || setup.adapters === 'dora';
