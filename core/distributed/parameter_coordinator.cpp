@@ -2,18 +2,32 @@
 
 #include <algorithm>
 
-#include "sort_by.h"
-
 namespace oometer {
 
 namespace {
 
 using Status = ZeroParameter::Status;
 
-template <class T>
-void insert_sorted(std::vector<T>& items, T item) {
+void insert_sorted(std::vector<std::uint32_t>& items, std::uint32_t item) {
   const auto at = std::lower_bound(items.begin(), items.end(), item);
   if (at == items.end() || *at != item) items.insert(at, item);
+}
+
+/// Of a set of few, in no order.
+template <class Set>
+void include(Set& set, ModuleId module) {
+  for (unsigned i = 0; i < set.size(); ++i)
+    if (set[i] == module) return;
+  set.push_back(module);
+}
+
+template <class Set>
+void exclude(Set& set, ModuleId module) {
+  for (unsigned i = 0; i < set.size(); ++i)
+    if (set[i] == module) {
+      set[i] = set[set.size() - 1];
+      return set.resize(set.size() - 1);
+    }
 }
 
 }  // namespace
@@ -81,7 +95,10 @@ void ParameterCoordinator::reset_step() {
   }
   next_use_ = step_ = 0;
   available_ = 0;
-  for (State& state : states_) state.last_fetched_for = -1;
+  for (State& state : states_) {
+    state.last_fetched_for = -1;
+    state.next_use = state.first_use;
+  }
 }
 
 /// construct_parameter_trace_from_module_trace
@@ -89,14 +106,16 @@ void ParameterCoordinator::finish_trace() {
   std::int64_t traversed = 0;
   for (std::uint32_t step = 0; step < order_.size(); ++step) {
     traversed_.push_back(traversed);
-    std::vector<Index> needed = parameters_of(order_[step]);
-    sort_by(needed, [](Index index) { return index; });
-    for (const Index index : needed) {
-      uses_.push_back({index, step});
-      states_[index].uses.push_back(step);
+    const auto first = static_cast<std::ptrdiff_t>(uses_.size());
+    for (const Index index : parameters_of(order_[step])) {
+      const auto at = std::upper_bound(uses_.begin() + first, uses_.end(), index,
+                                       [](Index i, const Use& use) { return i < use.parameter; });
+      uses_.insert(at, {index, step, kNever});
       traversed += parameters_[index].numel;
     }
   }
+  for (auto i = static_cast<std::uint32_t>(uses_.size()); i-- > 0;)
+    uses_[i].next = std::exchange(states_[uses_[i].parameter].first_use, i);
   assert_ints_same_as_other_ranks(uses_.size());
   assert_ints_same_as_other_ranks(uses_.size());
   trace_ = Trace::complete;
@@ -108,7 +127,7 @@ void ParameterCoordinator::invalidate_trace() {
   traversed_.clear();
   uses_.clear();
   for (Index i = 0; i < states_.size(); ++i) {
-    states_[i].uses.clear();
+    states_[i].first_use = kNever;
     states_[i].last_fetched_for = -1;
     if (!states_[i].gather) continue;
     wait(i);
@@ -126,16 +145,22 @@ Tensor ParameterCoordinator::whole(Index index, std::int64_t numel) {
 
 /// all_gather_coalesced: one parameter into its own memory, several into a buffer (each type into one of its own) from
 /// which they are copied when the first of them is waited for.
-void ParameterCoordinator::all_gather(const std::vector<Index>& needed) {
+void ParameterCoordinator::all_gather(std::span<const Index> needed) {
   const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
-  if (std::none_of(needed.begin(), needed.end(), is_wanted)) return;
-  const auto gather = std::make_shared<AllGather>();
-  std::vector<Index>& wanted = gather->parameters;
-  wanted.reserve(needed.size());
-  std::copy_if(needed.begin(), needed.end(), std::back_inserter(wanted), is_wanted);
+  const auto count = static_cast<std::size_t>(std::count_if(needed.begin(), needed.end(), is_wanted));
+  if (count == 0) return;
   const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
   // Those in half precision first.
-  sort_by(wanted, [&](Index i) { return (is_half(dtype_of(i)) ? 0 : std::int64_t{1} << 32) + i; });
+  const auto comes_before = [&](Index a, Index b) {
+    const bool half_a = is_half(dtype_of(a)), half_b = is_half(dtype_of(b));
+    return half_a != half_b ? half_a : a < b;
+  };
+  const std::shared_ptr<AllGather> gather = count == 1 ? of_one_ : std::make_shared<AllGather>();
+  std::vector<Index>& wanted = gather->parameters;
+  wanted.clear();
+  wanted.reserve(count);
+  for (const Index i : needed)
+    if (is_wanted(i)) wanted.insert(std::upper_bound(wanted.begin(), wanted.end(), i, comes_before), i);
   const Scoped<std::uint8_t> stream(context_.stream, stream_);
   for (const Index i : wanted) {
     parameters_[i].status = Status::inflight;
@@ -143,7 +168,7 @@ void ParameterCoordinator::all_gather(const std::vector<Index>& needed) {
     available_ += parameters_[i].numel;
   }
   if (world_ == 1) return;  // NoGatherHandle
-  if (wanted.size() == 1 || config_.allgather_sequential) {
+  if (count == 1 || config_.allgather_sequential) {
     for (const Index i : wanted) {
       set_data(parameters_[i].tensor, whole(i, checked_product(parameters_[i].partition_numel, world_)));
       if (!parameters_[i].partition) const Tensor copy = whole(i, parameters_[i].partition_numel);
@@ -151,10 +176,10 @@ void ParameterCoordinator::all_gather(const std::vector<Index>& needed) {
     gather->is_complete = true;
     return;
   }
-  for (std::size_t begin = 0, end = 0; begin < wanted.size(); begin = end) {
+  for (std::size_t begin = 0, end = 0; begin < count; begin = end) {
     const DType dtype = dtype_of(wanted[begin]);
     std::int64_t numel = 0;
-    for (; end < wanted.size() && dtype_of(wanted[end]) == dtype; ++end)
+    for (; end < count && dtype_of(wanted[end]) == dtype; ++end)
       numel += checked_product(parameters_[wanted[end]].partition_numel, world_);
     const Tensor& buffer = gather->buffers.emplace_back(empty(context_, Op::empty, {numel}, dtype, Role::parameter));
     TensorList copies;
@@ -175,15 +200,13 @@ void ParameterCoordinator::wait(Index index) {
     // NoGatherHandle: the partition is the parameter; it comes from host memory.
     ZeroParameter& parameter = parameters_[index];
     set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(index, parameter.numel));
-  } else if (!gather->is_complete) {
-    for (const Index i : gather->parameters) set_data(parameters_[i].tensor, whole(i, parameters_[i].numel));
-  }
-  gather->is_complete = true;
-  if (world_ == 1) {
-    parameters_[index].status = Status::available;
+    parameter.status = Status::available;
     return;
   }
-  for (const Index i : gather->parameters)
+  if (!gather->is_complete)
+    for (const Index i : gather->parameters) set_data(parameters_[i].tensor, whole(i, parameters_[i].numel));
+  gather->is_complete = true;
+  for (const Index i : gather == of_one_ ? std::span(&index, 1) : std::span<const Index>(gather->parameters))
     if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
 }
 
@@ -210,7 +233,7 @@ void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
 
 void ParameterCoordinator::release(Index index) {
   ZeroParameter& parameter = parameters_[index];
-  if (parameter.status != Status::available || !states_[index].active_modules.empty()) return;
+  if (parameter.status != Status::available || states_[index].active_modules.size() > 0) return;
   set_data(parameter.tensor, context_.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
   parameter.status = Status::not_available;
   available_ -= parameter.numel;
@@ -239,12 +262,12 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
   const std::vector<Index>& needed = parameters_of(module);
   all_gather(needed);
   for (const Index i : needed) {
-    insert_sorted(states_[i].active_modules, module);
+    include(states_[i].active_modules, module);
     // A frozen parameter that a recomputation needs goes when the module does whose backward made it run again.
     if (context_.behaviours.zero_3_keeps_recomputed && forward && context_.in_backward && !active_backward_.empty() &&
         !parameters_[i].tensor->leaf_requires_grad) {
       insert_sorted(recompute_[active_backward_.back()], i);
-      insert_sorted(states_[i].active_modules, active_backward_.back());
+      include(states_[i].active_modules, active_backward_.back());
     }
     if (states_[i].gather) wait(i);
   }
@@ -286,17 +309,18 @@ void ParameterCoordinator::prefetch() {
 }
 
 /// __params_to_release: not what is needed again within max_reuse_distance elements.
-bool ParameterCoordinator::is_reused_soon(Index index) const {
-  const State& state = states_[index];
+bool ParameterCoordinator::is_reused_soon(Index index) {
+  State& state = states_[index];
   if (state.last_fetched_for > static_cast<std::int64_t>(step_)) return true;
-  const auto next = std::lower_bound(state.uses.begin(), state.uses.end(), step_);
-  return next != state.uses.end() && traversed_[*next] - traversed_[step_] < config_.max_reuse_distance;
+  while (state.next_use != kNever && uses_[state.next_use].step < step_) state.next_use = uses_[state.next_use].next;
+  return state.next_use != kNever &&
+         traversed_[uses_[state.next_use].step] - traversed_[step_] < config_.max_reuse_distance;
 }
 
 void ParameterCoordinator::release_module(ModuleId module, bool forward) {
   if (module == kNever) return;
   const auto let_go = [&](Index i, bool wanted) {
-    std::erase(states_[i].active_modules, module);
+    exclude(states_[i].active_modules, module);
     if (wanted) release(i);
   };
   const bool traced = trace_ == Trace::complete;
@@ -315,7 +339,7 @@ void ParameterCoordinator::release_leftovers() {
     held.insert(held.end(), recompute_[module].begin(), recompute_[module].end());
     recompute_[module].clear();
     for (const Index i : held) {
-      std::erase(states_[i].active_modules, module);
+      exclude(states_[i].active_modules, module);
       if (!states_[i].persists) release(i);
     }
   }

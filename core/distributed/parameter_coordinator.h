@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/node.h"
 #include "distributed/zero_init.h"
 #include "result.h"
 #include "tensor/tensor_list.h"
@@ -63,25 +64,28 @@ class ParameterCoordinator final : public ModuleListener {
   };
   /// What a parameter needs besides being one.
   struct State {
-    std::shared_ptr<AllGather> gather;     ///< in flight
-    std::vector<ModuleId> active_modules;  ///< ds_active_sub_modules
-    std::vector<std::uint32_t> uses;       ///< steps of the trace that need it
-    std::int64_t last_fetched_for = -1;    ///< step
+    std::shared_ptr<AllGather> gather;        ///< in flight
+    SmallVector<ModuleId, 2> active_modules;  ///< ds_active_sub_modules, a set
+    std::uint32_t first_use = kNever;         ///< of the trace
+    std::uint32_t next_use = kNever;          ///< the first of the current step or later, when it was last asked for
+    std::int64_t last_fetched_for = -1;       ///< step
     bool persists = false;
   };
+  /// A step of the trace needs a parameter.
   struct Use {
     Index parameter;
     std::uint32_t step;
+    std::uint32_t next;  ///< use of the same parameter; kNever: none
   };
   enum class Trace : std::uint8_t { invalid, record, complete };
 
   const std::vector<Index>& parameters_of(ModuleId module) const;
   void fetch(ModuleId module, bool forward);
   void prefetch();
-  void all_gather(const std::vector<Index>& needed);
+  void all_gather(std::span<const Index> needed);
   void wait(Index index);
   void release_module(ModuleId module, bool forward);
-  bool is_reused_soon(Index index) const;
+  bool is_reused_soon(Index index);
   void invalidate_trace();
   void finish_trace();
   void assert_ints_same_as_other_ranks(std::size_t count);
@@ -94,6 +98,7 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<ZeroParameter> parameters_;  ///< by ds_id
   std::vector<State> states_;              ///< likewise
   std::unordered_map<const TensorImpl*, Index> index_;
+  const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< of each that is gathered alone
   std::vector<std::vector<Index>> of_module_;  ///< its own and, behind them, those that it was found to read
   std::vector<std::vector<Index>> recompute_;  ///< ds_recompute_parameters, by module
   std::vector<Index> persistent_, none_;

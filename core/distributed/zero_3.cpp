@@ -330,8 +330,7 @@ void DeepSpeedZeroOptimizerStage3::check_overflow() {
 Tensor DeepSpeedZeroOptimizerStage3::group_norm(const Group& group) {
   TensorList norms;
   for (const Index index : group.parameters) {
-    const Tensor gradient = alias(gradients_, {partition_numel(index)}, {1});
-    const Tensor as_double = to(gradient, DType::float64);
+    const Tensor as_double = empty(context_, Op::to_copy, {partition_numel(index)}, DType::float64);
     norms.push_back(reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64));
   }
   Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float64);

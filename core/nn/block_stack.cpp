@@ -224,11 +224,18 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
   Part forward_of(std::size_t block) const { return {forward_[block], forward_[block + 1]}; }
 
-  ModuleId module_of(std::size_t from, std::size_t to, ModuleId module) const {
+  /// What a module of one block is in another; what is outside of it stays.
+  struct Moved {
+    ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
+
+    ModuleId begin, count;
+    ModuleId by;  ///< modulo 2^32
+  };
+  Moved move(std::size_t from, std::size_t to) const {
     const std::vector<ModuleId>& starts = stack_.starts_;
-    const bool inside = module >= starts[from] && module < starts[from + 1];
-    return inside ? module - starts[from] + starts[to] : module;
+    return {starts[from], starts[from + 1] - starts[from], starts[to] - starts[from]};
   }
+  ModuleId module_of(std::size_t from, std::size_t to, ModuleId module) const { return move(from, to)(module); }
 
   // --- what a block's events are about: storages of its own or of its neighbour that ran just before, in forward or in
   // --- this part; told by their distance from where that began
@@ -592,23 +599,22 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const StorageId* const storages[] = {born.data() + first_born, &incoming,
                                          is_in_backward(incoming) ? forward_ids(to) : nullptr, &input};
     std::vector<Storage> gradients(heard.holds_gradients ? heard.calls.size() : 0), holds;
-    auto call = heard.calls.begin();
-    auto step = heard.steps.begin();
-    for (;;) {
-      const auto end =
-          call == heard.calls.end() ? heard.steps.end() : heard.steps.begin() + static_cast<std::ptrdiff_t>(call->step);
-      for (; step != end; ++step) {
+    const Moved moved = move(from, to);
+    const Heard::Step* step = heard.steps.data();
+    const auto write_until = [&](std::size_t index) {
+      const Heard::Step* const end = heard.steps.data() + index;
+      auto now = static_cast<std::uint32_t>(log.events.size());
+      auto next = static_cast<StorageId>(log.storages.size());
+      for (; step != end; ++step, ++now) {
         Event event = step->event;
-        event.module = module_of(from, to, event.module);
-        const auto now = static_cast<std::uint32_t>(log.events.size());
+        event.module = moved(event.module);
         if (event.kind == EventKind::alloc) {
-          event.storage = static_cast<StorageId>(log.storages.size());
+          event.storage = next++;
           born[first_born + step->place] = event.storage;
-          StorageRecord record = log.storages[heard.born[step->place]];
+          StorageRecord& record = log.storages.emplace_back(log.storages[heard.born[step->place]]);
           record.alloc_event = now;
           record.free_event = kNever;
-          record.module = module_of(from, to, record.module);
-          log.storages.push_back(record);
+          record.module = moved(record.module);
         } else {
           if (step->about == Heard::About::gradient)
             event.storage = let_go(gradients[step->place]);
@@ -620,14 +626,17 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         }
         log.events.push_back(event);
       }
-      if (call == heard.calls.end()) break;
-      if (call->moves_holds) hold(heard, static_cast<std::size_t>(call - heard.calls.begin()), parameters, holds);
+    };
+    for (std::size_t i = 0; i < heard.calls.size(); ++i) {
+      const Heard::Call& call = heard.calls[i];
+      write_until(call.step);
+      if (call.moves_holds) hold(heard, i, parameters, holds);
       Storage gradient;
-      if (call->gradient != kNever) gradient = context_.resume(born[first_born + call->gradient]);
-      if (call->held) gradients[static_cast<std::size_t>(call - heard.calls.begin())] = gradient;
-      tell(*call, from, to, parameters, std::move(gradient));
-      ++call;
+      if (call.gradient != kNever) gradient = context_.resume(born[first_born + call.gradient]);
+      if (call.held) gradients[i] = gradient;
+      tell(call, moved, parameters, std::move(gradient));
     }
+    write_until(heard.steps.size());
     context_.change_allocated(heard.change);
   }
 
@@ -642,9 +651,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       holds.emplace_back(parameters[heard.holds[holds.size()].parameter].tensor->storage);
   }
 
-  void tell(const Heard::Call& told, std::size_t from, std::size_t to, std::span<const Parameter> parameters,
-            Storage gradient) {
-    const ModuleScope scope(context_, module_of(from, to, told.module));
+  void tell(const Heard::Call& told, const Moved& moved, std::span<const Parameter> parameters, Storage gradient) {
+    const ModuleScope scope(context_, moved(told.module));
     const Scoped<std::uint8_t> stream(context_.stream, told.stream);
     const Scoped<bool> recomputing(context_.recomputing, told.recomputing),
         grad_mode(context_.grad_mode, told.grad_mode);
@@ -655,7 +663,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       if (gradient) parameter->grad = on_storage(gradient, told.sizes, told.strides, told.dtype);
       gradient.reset();
     }
-    call(told.what, module_of(from, to, told.of), parameter);
+    call(told.what, moved(told.of), parameter);
   }
 
   /// The last handle goes, of which the log is told by others.
