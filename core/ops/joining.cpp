@@ -60,17 +60,24 @@ TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int di
   return pieces;
 }
 
-TensorList unbind(const Tensor& x) {
-  Record record(Op::split, [](Backward& b) { b.give(0, empty(b.context, Op::stack, b.node.sizes, b.input_dtype(0))); },
-                {&x});
+TensorList unbind(const Tensor& x, int dim) {
+  // unbind_backward: a zero, expanded, for each that nothing came from, then all stacked.
+  const BackwardFunction backward = [](Backward& b) {
+    TensorList zeros;
+    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
+      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, {}, b.input_dtype(0)));
+    b.give(0, empty(b.context, Op::stack, b.node.sizes, b.input_dtype(0)));
+  };
+  Record record(Op::split, backward, {&x});
   if (record) record->sizes = x.sizes();
   TensorList slices;
   Shape sizes, strides;
-  for (int i = 1; i < x.ndim(); ++i) {
+  for (int i = 0; i < x.ndim(); ++i) {
+    if (i == dim) continue;
     sizes.push_back(x.size(i));
     strides.push_back(x.strides()[i]);
   }
-  for (std::int64_t i = 0; i < x.size(0); ++i) slices.push_back(record.output(make_view(x, sizes, strides)));
+  for (std::int64_t i = 0; i < x.size(dim); ++i) slices.push_back(record.output(make_view(x, sizes, strides)));
   return slices;
 }
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "ops/launch.h"
 #include "ops/ops.h"
 
 namespace oometer {
 
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 std::int64_t next_power_of_2(std::int64_t n) {
   std::int64_t power = 1;
@@ -127,8 +126,8 @@ class FusedLinearCrossEntropy {
  public:
   FusedLinearCrossEntropy(const Tensor& input, const Tensor& weight) : input_(input), weight_(weight) {
     const std::int64_t tokens = input.size(0);
-    const std::int64_t factor = ceil_div(weight.size(0), input.size(1));
-    chunk_ = std::min(next_power_of_2(ceil_div(tokens, factor)), tokens);
+    const std::int64_t factor = div_up(weight.size(0), input.size(1));
+    chunk_ = std::min(next_power_of_2(div_up(tokens, factor)), tokens);
     // _can_use_mm_out: out= bypasses autocast.
     const Autocast& autocast = input.context().autocast;
     writes_into_buffer_ = input.dtype() == weight.dtype() && (!autocast.enabled || input.dtype() == autocast.dtype);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -50,25 +51,14 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   return record.output(std::move(result));
 }
 
-// --- batch normalisation: native/Normalization.cpp, cuda/Normalization.cu and Normalization.cuh
-// -----------------------
+// --- batch normalisation: native/Normalization.cpp, cuda/Normalization.cu and .cuh ------
 
 namespace {
 
-constexpr std::int64_t last_pow2(std::int64_t n) {
-  std::int64_t power = 1;
-  while (power * 2 <= n) power *= 2;
-  return power;
-}
-
 /// flexible_launch_configs with coop_flag: the scratch memory of a sum over `rows` in channels-last order, `values` a
 /// channel and block of rows, and one semaphore a block of channels.
-struct Staged {
-  std::int64_t buffer = 0, semaphores = 0;
-};
-Staged channels_last_staging(std::int64_t rows, std::int64_t channels, std::int64_t values) {
+Staging channels_last_staging(std::int64_t rows, std::int64_t channels, std::int64_t values) {
   constexpr std::int64_t kMaxBlock = 512, kTile = 32, kPerThread = 16, kMaxRows = 128;
-  const auto div_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   std::int64_t block_x = std::min(last_pow2(channels), kTile);
   const std::int64_t block_y = std::min(last_pow2(div_up(rows, kPerThread)), kMaxBlock / block_x);
   if (block_x * block_y != kMaxBlock) block_x = std::min(last_pow2(channels), kMaxBlock / block_y);
@@ -80,12 +70,6 @@ Staged channels_last_staging(std::int64_t rows, std::int64_t channels, std::int6
 /// Memory in which the channel is the fastest dimension: [n, c], and images laid out so.
 bool is_channels_last(const Tensor& x) {
   return x.strides()[1] == 1 && x.size(1) > 1 && x.is_non_overlapping_and_dense();
-}
-
-void stage(Context& context, const Staged& staged, Op op) {
-  if (staged.buffer == 0) return;
-  const Workspace buffer(context, op, staged.buffer);
-  const Workspace semaphores(context, op, staged.semaphores);
 }
 
 void batch_norm_backward(Backward& b) {
@@ -103,7 +87,7 @@ void batch_norm_backward(Backward& b) {
     const Tensor sum_dy = per_channel(DType::float32), sum_dy_xmu = per_channel(DType::float32);
     grad_weight = like_weight(1);
     grad_bias = like_weight(2);
-    stage(context, channels_last_staging(x.numel() / channels, channels, 2), op);
+    stage(context, op, channels_last_staging(x.numel() / channels, channels, 2));
     if (b.wants(0)) grad_input = empty_like(op, x);
   } else {
     const Tensor grad = contiguous_copy(op, b.grad());
@@ -150,7 +134,7 @@ Tensor batch_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias, 
   const Tensor mean = empty(context, op, {x.size(1)}, DType::float32),
                invstd = empty(context, op, {x.size(1)}, DType::float32);
   if (training && !context.behaviours.cudnn && is_channels_last(x))
-    stage(context, channels_last_staging(x.numel() / x.size(1), x.size(1), 4), op);
+    stage(context, op, channels_last_staging(x.numel() / x.size(1), x.size(1), 4));
   record.save_output(mean);
   record.save_output(invstd);
   weight ? record.save(weight) : record.skip();

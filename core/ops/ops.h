@@ -97,8 +97,8 @@ Tensor stack(const TensorList& tensors);
 Tensor split(const Tensor& x);
 /// The pieces themselves, views; backward joins their gradients.
 TensorList split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim);
-/// torch.unbind(x): views of x[0], x[1], ...; backward stacks their gradients.
-TensorList unbind(const Tensor& x);
+/// torch.unbind(x, dim): views, x[0], x[1], ... for the first; backward stacks their gradients.
+TensorList unbind(const Tensor& x, int dim = 0);
 /// torch.cat(list(x), dim=0): the batch's items end to end; backward stacks their gradients again.
 Tensor cat_unbound(const Tensor& x);
 

@@ -1,26 +1,13 @@
 #include <algorithm>
 
 #include "autograd/node.h"
+#include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
 namespace oometer {
 
 namespace {
-
-constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-constexpr std::int64_t last_pow2(std::int64_t n) {
-  std::int64_t power = 1;
-  while (power * 2 <= n) power *= 2;
-  return power;
-}
-
-/// The scratch memory of a reduction that is split over thread blocks: ATen/native/cuda/Reduce.cuh (2.15),
-/// setReduceConfig, ReduceConfig::global_memory_size and semaphore_size.
-struct Staging {
-  std::int64_t buffer = 0, semaphores = 0;
-};
 
 /// A reduction as TensorIterator sees it, its dimensions merged: `inputs` values to each of `outputs` results.
 struct ReducePlan {
@@ -30,6 +17,7 @@ struct ReducePlan {
   int merged_dims = 1;
 };
 
+/// setReduceConfig, ReduceConfig::global_memory_size and semaphore_size.
 Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accumulator_bytes) {
   constexpr std::int64_t kMaxThreads = 512;  // mnt_wrapper::MAX_NUM_THREADS
   constexpr std::int64_t kWarp = 32, kMinValues = 16, kMaxValues = 256, kVector = 4;
@@ -46,8 +34,8 @@ Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accum
     }
   }
   const std::int64_t max_threads = kMaxThreads / output_vector;
-  const std::int64_t dim0_pow2 = dim0 < max_threads ? last_pow2(std::max<std::int64_t>(dim0, 1)) : max_threads;
-  const std::int64_t dim1_pow2 = dim1 < max_threads ? last_pow2(std::max<std::int64_t>(dim1, 1)) : max_threads;
+  const std::int64_t dim0_pow2 = dim0 < max_threads ? last_pow2(dim0) : max_threads;
+  const std::int64_t dim1_pow2 = dim1 < max_threads ? last_pow2(dim1) : max_threads;
   std::int64_t width = std::min(dim0_pow2, kWarp);
   const std::int64_t height = std::min(dim1_pow2, max_threads / width);
   width = std::min(dim0_pow2, max_threads / height);
@@ -115,11 +103,7 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   // Halves and floats accumulate in float32, integers in their own type (AccumulateType.h); a maximum needs no more.
   const std::int64_t accumulator =
       op == Op::maximum ? element_size(dtype) : std::max<std::int64_t>(element_size(dtype), 4);
-  const Staging scratch = staging(context.device, plan_of(x, mask), accumulator);
-  if (scratch.buffer > 0) {
-    const Workspace buffer(context, op, scratch.buffer);
-    const Workspace semaphores(context, op, scratch.semaphores);
-  }
+  stage(context, op, staging(context.device, plan_of(x, mask), accumulator));
   return result;
 }
 

@@ -17,9 +17,7 @@ Tensor as_strided(const Tensor& x, const Shape& sizes, const Shape& strides) {
   Record record(Op::none, [](Backward& b) { b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype())); },
                 {&x});
   if (record) record->sizes = x.sizes();
-  Tensor result = alias(x, sizes, strides);
-  result->base = x->base ? x->base : x;
-  return record.output(std::move(result));
+  return record.output(make_view(x, sizes, strides));
 }
 
 /// CopySlices (torch/csrc/autograd/functions/tensor.cpp): a view that changes in place changes its base, whose history
@@ -168,34 +166,7 @@ Tensor permute(const Tensor& x, const Shape& order) {
     sizes[i] = x.size(static_cast<int>(order[i]));
     strides[i] = x.strides()[static_cast<int>(order[i])];
   }
-  Tensor result = alias(x, sizes, strides);
-  result->base = x->base ? x->base : x;
-  return record.output(std::move(result));
-}
-
-std::vector<Tensor> unbind(const Tensor& x, int dim) {
-  // unbind_backward: a zero, expanded, for each that nothing came from, then all stacked.
-  const BackwardFunction backward = [](Backward& b) {
-    TensorList zeros;
-    for (unsigned i = 0; i < b.node.metadata.size(); ++i)
-      if (!b.grad(i)) zeros.push_back(empty(b.context, Op::zeros, {}, b.node.metadata[i].dtype));
-    b.give(0, empty(b.context, Op::stack, b.node.sizes, b.node.metadata[0].dtype));
-  };
-  Record record(Op::stack, backward, {&x});
-  if (record) record->sizes = x.sizes();
-  std::vector<Tensor> parts;
-  for (std::int64_t i = 0; i < x.size(dim); ++i) {
-    Shape sizes, strides;
-    for (int d = 0; d < x.ndim(); ++d) {
-      if (d == dim) continue;
-      sizes.push_back(x.size(d));
-      strides.push_back(x.strides()[d]);
-    }
-    Tensor part = alias(x, sizes, strides);
-    part->base = x->base ? x->base : x;
-    parts.push_back(record.output(std::move(part)));
-  }
-  return parts;
+  return record.output(make_view(x, sizes, strides));
 }
 
 Tensor index(const Tensor& x, int dim, const Tensor& index) {

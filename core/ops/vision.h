@@ -43,7 +43,6 @@ Tensor mul_in_place(const Tensor& x, const Tensor& other);
 Tensor dropout_in_place(const Tensor& x, double p);
 
 Tensor permute(const Tensor& x, const Shape& order);
-std::vector<Tensor> unbind(const Tensor& x, int dim);
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim);
 /// x[index] along one dimension: `index` int64 of any shape.
 Tensor index(const Tensor& x, int dim, const Tensor& index);

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/ops.h"
+
+/// What of a kernel's launch configuration shows in memory: the scratch memory of reductions that are split over thread
+/// blocks (ATen/native/cuda/Reduce.cuh and Normalization.cuh, PyTorch 2.15).
+namespace oometer {
+
+constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The largest power of two that is at most `n`; 1 for less than 1 (at::cuda::detail::lastPow2).
+constexpr std::int64_t last_pow2(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power * 2 <= n) power *= 2;
+  return power;
+}
+
+/// Bytes that blocks leave for one another, and that they count each other by; none where one block does it all.
+struct Staging {
+  std::int64_t buffer = 0, semaphores = 0;
+};
+
+/// Takes that memory for the length of one kernel.
+inline void stage(Context& context, Op op, const Staging& staging) {
+  if (staging.buffer == 0) return;
+  const Workspace buffer(context, op, staging.buffer);
+  const Workspace semaphores(context, op, staging.semaphores);
+}
+
+}  // namespace oometer
