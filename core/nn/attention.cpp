@@ -2,6 +2,26 @@
 
 namespace oometer {
 
+Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
+  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
+                   2);
+}
+
+AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj,
+                        std::int64_t head_dim, bool projects_first) {
+  AttentionInputs inputs;
+  const auto make = [&](Tensor& projected, const Linear& projection) {
+    projected = projection(x);
+    if (!projects_first) projected = heads_of(projected, head_dim);
+  };
+  make(inputs.query, q_proj);
+  make(inputs.key, k_proj);
+  make(inputs.value, v_proj);
+  if (projects_first)
+    for (Tensor* projected : {&inputs.query, &inputs.key, &inputs.value}) *projected = heads_of(*projected, head_dim);
+  return inputs;
+}
+
 Tensor repeat_kv(const Tensor& x, std::int64_t heads) {
   const std::int64_t groups = heads / x.size(1);
   if (groups == 1) return x;

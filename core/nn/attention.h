@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/module.h"
 #include "ops/ops.h"
 #include "tensor/tensor.h"
 #include "train/config.h"
@@ -18,6 +19,19 @@ struct AttentionOutputs {
   Tensor output;   ///< [b, s, heads, d]
   Tensor weights;  ///< eager only: [b, heads, s, s]
 };
+
+/// What a layer's attention works on: query [b, heads, s, d], key and value [b, kv_heads, s, d].
+struct AttentionInputs {
+  Tensor query, key, value;
+};
+
+/// `projected.view(b, s, -1, head_dim).transpose(1, 2)`.
+Tensor heads_of(const Tensor& projected, std::int64_t head_dim);
+
+/// The heads of q_proj(x), k_proj(x) and v_proj(x). `projects_first`: all three are projected before the heads of any
+/// are taken; backward takes them in another order then.
+AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj,
+                        std::int64_t head_dim, bool projects_first);
 
 /// repeat_kv (modeling_llama.py): keys or values repeated for each query head they serve; themselves where that is one.
 Tensor repeat_kv(const Tensor& x, std::int64_t heads);

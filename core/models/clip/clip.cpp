@@ -2,17 +2,13 @@
 
 #include "models/masking.h"
 #include "nn/activation.h"
+#include "nn/attention.h"
 #include "nn/block.h"
 #include "ops/ops.h"
 
 namespace oometer {
 
 namespace {
-
-Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
-  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
-                   2);
-}
 
 template <class Config>
 ClipLayerConfig layer_config(const Config& config, const VisionFamily& family, AttentionKind attention, bool causal) {
@@ -36,7 +32,7 @@ ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& conf
       q_proj(builder.child("q_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       out_proj(builder.child("out_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       head_dim(config.hidden_size / config.num_attention_heads),
-      views_at_once(config.family->views_at_once),
+      projects_first(config.family->projects_first),
       call(config.call),
       module(builder.module) {
   call.own_class = builder.context->behaviours.clip_eager_is_bmm;
@@ -76,19 +72,7 @@ AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Te
   const Behaviours& behaviours = hidden_states.context().behaviours;
   if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
     return {self.result(by_bmm(hidden_states, attention_mask)), {}};
-  Tensor queries, keys, values;
-  if (views_at_once) {
-    queries = heads_of(q_proj(hidden_states), head_dim);
-    keys = heads_of(k_proj(hidden_states), head_dim);
-    values = heads_of(v_proj(hidden_states), head_dim);
-  } else {
-    queries = q_proj(hidden_states);
-    keys = k_proj(hidden_states);
-    values = v_proj(hidden_states);
-    queries = heads_of(queries, head_dim);
-    keys = heads_of(keys, head_dim);
-    values = heads_of(values, head_dim);
-  }
+  const auto [queries, keys, values] = project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
   AttentionOutputs attention = attention_forward(call, queries, keys, values, attention_mask);
   attention.output = reshape(attention.output, hidden_states.sizes());
   attention.output = self.result(out_proj(attention.output));

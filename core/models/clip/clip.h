@@ -26,7 +26,7 @@ struct ClipAttention {
 
   Linear k_proj, v_proj, q_proj, out_proj;
   std::int64_t head_dim = 0;
-  bool views_at_once = false;
+  bool projects_first = true;
   AttentionCall call;
   ModuleId module = 0;
 };

@@ -13,9 +13,7 @@ class ConfigReader;
 struct VisionFamily {
   const char *model, *embeddings, *encoder, *encoder_layer, *attention, *mlp;
   bool has_class_token;
-  /// `self.q_proj(x).view(...).transpose(1, 2)`, one after the other: CLIP makes all three projections first. Backward
-  /// takes them in another order.
-  bool views_at_once;
+  bool projects_first;  ///< see project (nn/attention.h)
 };
 inline constexpr VisionFamily kClipVision{"CLIPVisionModel",
                                           "CLIPVisionEmbeddings",
@@ -24,7 +22,7 @@ inline constexpr VisionFamily kClipVision{"CLIPVisionModel",
                                           "CLIPAttention",
                                           "CLIPMLP",
                                           true,
-                                          false};
+                                          true};
 
 /// class CLIPVisionConfig; those of the others have the same fields, as far as they decide memory.
 struct ClipVisionConfig {

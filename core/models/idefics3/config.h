@@ -16,7 +16,7 @@ inline constexpr Idefics3Family kIdefics3{
     "Idefics3Connector",
     "Idefics3SimpleMLP",
     {"Idefics3VisionTransformer", "Idefics3VisionEmbeddings", "Idefics3Encoder", "Idefics3EncoderLayer",
-     "Idefics3VisionAttention", "Idefics3VisionMLP", false, true}};
+     "Idefics3VisionAttention", "Idefics3VisionMLP", false, false}};
 inline constexpr Idefics3Family kSmolVlm{
     "smolvlm",
     "SmolVLMForConditionalGeneration",
@@ -24,7 +24,7 @@ inline constexpr Idefics3Family kSmolVlm{
     "SmolVLMConnector",
     "SmolVLMSimpleMLP",
     {"SmolVLMVisionTransformer", "SmolVLMVisionEmbeddings", "SmolVLMEncoder", "SmolVLMEncoderLayer",
-     "SmolVLMVisionAttention", "SmolVLMVisionMLP", false, true}};
+     "SmolVLMVisionAttention", "SmolVLMVisionMLP", false, false}};
 
 /// transformers 5.23, models/idefics3/configuration_idefics3.py and models/smolvlm/configuration_smolvlm.py.
 struct Idefics3Config : VisionLanguageConfig {

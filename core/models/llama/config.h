@@ -11,7 +11,7 @@ class ConfigReader;
 /// What the classes of a family are called that are copies of Llama's.
 struct LlamaClassNames {
   const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding;
-  bool projects_first = false;  ///< attention makes queries, keys and values before it takes heads of any
+  bool projects_first = false;  ///< see project (nn/attention.h)
 
   bool operator==(const LlamaClassNames&) const = default;
 };

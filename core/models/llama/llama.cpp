@@ -5,6 +5,7 @@
 
 #include "models/masking.h"
 #include "nn/activation.h"
+#include "nn/attention.h"
 #include "nn/block.h"
 #include "nn/kv_cache.h"
 #include "ops/liger.h"
@@ -169,15 +170,6 @@ Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return add(straight, turned);
 }
 
-namespace {
-
-Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
-  return transpose(view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim}), 1,
-                   2);
-}
-
-}  // namespace
-
 LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels)
     : gate_proj(builder.child("gate_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
       up_proj(builder.child("up_proj", "Linear"), config.hidden_size, config.intermediate_size, config.mlp_bias),
@@ -230,19 +222,8 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
                                             const Tensor& attention_mask) const {
   const Behaviours& behaviours = hidden_states.context().behaviours;
   ModuleCall self(hidden_states.context(), module);
-  Tensor query_states, key_states, value_states;
-  if (!projects_first) {
-    query_states = heads_of(q_proj(hidden_states), head_dim);
-    key_states = heads_of(k_proj(hidden_states), head_dim);
-    value_states = heads_of(v_proj(hidden_states), head_dim);
-  } else {  // backward takes the views in their own order
-    query_states = q_proj(hidden_states);
-    key_states = k_proj(hidden_states);
-    value_states = v_proj(hidden_states);
-    query_states = heads_of(query_states, head_dim);
-    key_states = heads_of(key_states, head_dim);
-    value_states = heads_of(value_states, head_dim);
-  }
+  auto [query_states, key_states, value_states] =
+      project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
   PositionEmbeddings own;  // up to 4.42: names of forward's own
   if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
   if (behaviours.rotary == Rotary::matmul_per_layer) own = rotary_emb(value_states, shared.position_ids);
