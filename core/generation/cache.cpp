@@ -69,12 +69,7 @@ class OffloadedCache : public GrowingCache {
       own.keys[2] = own.values[2] = 0;
     }
     prefetch((layer + 1) % layers_.size());
-    own.keys[2] += keys.size(2);
-    own.values[2] += values.size(2);
-    States& device = own.device;
-    device.keys = empty(context_, Op::cat, own.keys, own.dtype, Role::kv_cache);
-    device.values = empty(context_, Op::cat, own.values, own.dtype, Role::kv_cache);
-    return std::exchange(device, {});
+    return append(own, keys.size(2));
   }
 
   std::int64_t length() const override { return layers_[0].keys.ndim() == 0 ? 0 : layers_[0].keys[2]; }
@@ -83,12 +78,7 @@ class OffloadedCache : public GrowingCache {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const ModuleScope scope(context_, layers_[i].module);
       prefetch((i + 1) % layers_.size());
-      Layer& own = layers_[i];
-      own.keys[2] += tokens;
-      own.values[2] += tokens;
-      own.device.keys = empty(context_, Op::cat, own.keys, own.dtype, Role::kv_cache);
-      own.device.values = empty(context_, Op::cat, own.values, own.dtype, Role::kv_cache);
-      own.device = {};
+      append(layers_[i], tokens);
     }
   }
 
@@ -112,8 +102,21 @@ class OffloadedCache : public GrowingCache {
     Layer& next = layers_[layer];
     if (next.keys.ndim() == 0 || next.keys[2] == 0 || next.device.keys) return;
     const Scoped<std::uint8_t> stream(context_.stream, kPrefetchStream);
-    next.device.keys = empty(context_, Op::to_copy, next.keys, next.dtype, Role::kv_cache);
-    next.device.values = empty(context_, Op::to_copy, next.values, next.dtype, Role::kv_cache);
+    place(next, Op::to_copy);
+  }
+
+  /// The states with the new ones, as attention takes them.
+  States append(Layer& layer, std::int64_t tokens) {
+    layer.keys[2] += tokens;
+    layer.values[2] += tokens;
+    place(layer, Op::cat);
+    return std::exchange(layer.device, {});
+  }
+
+  /// One after the other: what was there goes when its successor is there.
+  void place(Layer& layer, Op op) {
+    layer.device.keys = empty(context_, op, layer.keys, layer.dtype, Role::kv_cache);
+    layer.device.values = empty(context_, op, layer.values, layer.dtype, Role::kv_cache);
   }
 
   Context& context_;
