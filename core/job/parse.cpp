@@ -459,7 +459,7 @@ Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& m
   const ModelTraits traits = model_traits(model);
   if (std::holds_alternative<QwenVLConfig>(model)) {
     // The merger is a part of the tower.
-    if (stage == Stage::pretrain) return {{}, {"visual.merger"}, {}};
+    if (stage == Stage::pretrain) return {{}, {traits.projector}, {}};
     if (stage == Stage::finetune) return {{"visual.patch_embed", "visual.blocks"}, {}, {}};
     return {};
   }
@@ -1299,18 +1299,12 @@ Result<Job> read_job(const json& document) {
     reader.fail("runtime", "inconsistent",
                 "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
   }
-  if (model_traits(job.model.config).needs_transformers_5 && job.runtime.framework == Framework::transformers &&
-      job.runtime.transformers < Version{5, 0, 0}) {
-    // What Behaviours says of older versions was found in Llama's and LLaVA's code; a copy is not always up to date.
-    reader.object("runtime").fail_found("transformers", "not-modelled",
-                                        "this model is modelled as transformers 5 runs it: 5.0 or later");
-  }
-  const bool is_qwen_vl = std::holds_alternative<QwenVLConfig>(job.model.config);
-  if (is_qwen_vl && job.runtime.transformers < Version{5, 23, 0})
-    reader.object("runtime").fail_found("transformers", "not-modelled",
-                                        "Qwen-VL is modelled as transformers 5.23 runs it, which belongs here");
-  if (infers && (is_qwen_vl || std::holds_alternative<Idefics3Config>(job.model.config) ||
-                 std::holds_alternative<GraphConfig>(job.model.config)))
+  const ModelTraits traits = model_traits(job.model.config);
+  if (job.runtime.framework == Framework::transformers && job.runtime.transformers < traits.oldest_transformers)
+    reader.object("runtime").fail_found(
+        "transformers", "not-modelled",
+        "this model is modelled as transformers " + to_string(traits.oldest_transformers) + " and later run it");
+  if (infers && !traits.infers)
     reader.fail_found("task", "not-modelled",
                       "inference of this model is known and not modelled yet: \"train\", or another one, belongs here");
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))

@@ -99,47 +99,44 @@ constexpr std::int64_t kUsualLength = 2048;
 struct TraitsOf {
   ModelTraits operator()(const LlamaConfig& c) const {
     ModelTraits t;
-    t.takes_text = t.generates = true;
+    t.takes_text = t.generates = t.infers = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
-    t.needs_transformers_5 = c.names != &kLlamaClassNames;
+    const bool is_qwen2 = c.names != &kLlamaClassNames;
+    if (is_qwen2) t.oldest_transformers = {5, 0, 0};
     t.ties_embeddings = c.tie_word_embeddings;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
-    t.ia3_targets = {t.needs_transformers_5 ? "q_proj" : "k_proj", "v_proj", "down_proj"};  // Qwen2: queries
+    t.ia3_targets = {is_qwen2 ? "q_proj" : "k_proj", "v_proj", "down_proj"};
     t.ia3_feedforward = {"down_proj"};
     return t;
   }
   ModelTraits operator()(const ClipVisionConfig& c) const {
     ModelTraits t;
-    t.takes_images = true;
+    t.takes_images = t.infers = true;
     t.image_size = c.image_size;
     t.hidden_size = c.hidden_size;
     return t;
   }
   ModelTraits operator()(const ClipConfig& c) const {
     ModelTraits t = (*this)(c.vision);
-    t.takes_text = true;
+    t.takes_text = t.infers = true;
     t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
     t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
     return t;
   }
   ModelTraits operator()(const GraphConfig&) const { return {}; }
   ModelTraits operator()(const LlavaConfig& c) const {
-    ModelTraits t = (*this)(c.text);
-    t.takes_images = t.has_projector = true;
-    t.ties_embeddings = c.tie_word_embeddings;
-    t.lora_targets.clear();
-    t.ia3_targets.clear();
-    t.ia3_feedforward.clear();
+    ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
     t.image_size = c.vision.image_size;
     t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
     return t;
   }
   ModelTraits operator()(const Idefics3Config& c) const {
-    ModelTraits t = (*this)(c.text);
-    t.takes_images = t.has_projector = t.needs_transformers_5 = t.cuts_images = true;
-    t.ties_embeddings = c.tie_word_embeddings;
+    ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
+    t.cuts_images = true;
+    t.infers = false;
+    t.oldest_transformers = {5, 0, 0};
     t.image_size = c.vision.image_size;
     t.tower = "vision_model";
     t.projector = "connector";
@@ -148,12 +145,20 @@ struct TraitsOf {
     return t;
   }
   ModelTraits operator()(const QwenVLConfig& c) const {
-    ModelTraits t = (*this)(c.text);
+    ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
+    t.infers = false;
+    t.oldest_transformers = {5, 23, 0};
+    t.tower = "visual";
+    t.projector = "visual.merger";
+    return t;
+  }
+
+ private:
+  ModelTraits vision_language(const LlamaConfig& text, bool ties_embeddings) const {
+    ModelTraits t = (*this)(text);
     t.takes_images = t.has_projector = true;
-    t.ties_embeddings = c.tie_word_embeddings;
-    t.lora_targets.clear();
-    t.ia3_targets.clear();
-    t.ia3_feedforward.clear();
+    t.ties_embeddings = ties_embeddings;
+    t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};  // peft's map has language models only
     return t;
   }
 };

@@ -11,6 +11,7 @@
 #include "models/llama/config.h"
 #include "models/llava/config.h"
 #include "models/qwen2_vl/config.h"
+#include "runtime/behaviours.h"
 
 namespace oometer {
 
@@ -38,7 +39,8 @@ struct ModelTraits {
   bool takes_images = false;
   bool has_projector = false;
   bool generates = false;                    ///< it has generate(), a cache and logits
-  bool needs_transformers_5 = false;         ///< what `Behaviours` says of earlier versions was not found in its code
+  bool infers = false;                       ///< its inference is modelled, not its training alone
+  Version oldest_transformers{};             ///< what `Behaviours` says of earlier ones was not found in its code
   bool cuts_images = false;                  ///< images of any size, which the processor cuts into tiles
   std::int64_t max_sequence_length = 0;      ///< 0: no limit, else longer sequences are refused (CLIP's text model)
   std::int64_t default_sequence_length = 0;  ///< where the job gives none

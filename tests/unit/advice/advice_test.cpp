@@ -1,5 +1,6 @@
 #include "advice/advice.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "advice/trial.h"
@@ -70,6 +71,16 @@ TEST_CASE("every change gives the peak that it promises, the best first", "[advi
       if (i > 0) CHECK(tried.saves <= advice.changes[i - 1].saves);
     }
   }
+}
+
+TEST_CASE("LoRA by LLaVA's recipe leaves a tower alone and trains the projector, whatever they are called",
+          "[advice]") {
+  const json job = json::parse(R"({"model": {"preset": "qwen2.5-vl-3b"}, "training": {"stage": "finetune"}})");
+  const std::vector<TriedChange> changes = advice_of(job).changes;
+  CHECK(std::any_of(changes.begin(), changes.end(), [](const TriedChange& tried) {
+    return tried.change.find(R"("also_train":["visual.merger"])") != std::string::npos &&
+           tried.change.find("(?!.*visual)") != std::string::npos;
+  }));
 }
 
 TEST_CASE("the combination fits, and needs each of its changes", "[advice]") {
