@@ -23,8 +23,9 @@ Chain random_chain(std::mt19937& random, std::size_t longest) {
 /// The least peak of all ways to cut a chain into segments, the last of which is kept.
 std::int64_t least_of_all_subsets(const Chain& chain) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  std::vector<ChainSegment> segments;  // here, for its memory: there are millions of subsets
   for (unsigned cuts = 0; cuts < 1U << (chain.size() - 1); ++cuts) {
-    std::vector<ChainSegment> segments;
+    segments.clear();
     std::size_t begin = 0;
     for (std::size_t i = 1; i <= chain.size(); ++i) {
       if (i < chain.size() && !(cuts >> (i - 1) & 1U)) continue;
