@@ -18,10 +18,7 @@ beforeAll(async () => {
     default: (options: { wasmBinary: Uint8Array }) => Promise<Oometer>;
   };
   const module = await create({ wasmBinary: readFileSync(new URL('oometer.wasm', built)) });
-  core = wrap(
-    () => module,
-    () => Promise.resolve(),
-  );
+  core = wrap(module, () => Promise.resolve(module));
 });
 
 function answer(setup: Setup): string {

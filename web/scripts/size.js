@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { dist, filesOf } from './site.js';
 
-const CORE = /(oometer-[^/]*\.js|first-[^/]*\.wasm)$/;
+const CORE = /first-[^/]*\.(js|wasm)$/;
 const WHOLE = readdirSync(join(dist, 'assets'))
   .filter((file) => /^(whole-.*\.js|oometer-.*\.wasm)$/.test(file))
   .map((file) => `assets/${file}`);

@@ -1,8 +1,6 @@
 // The core, loaded once and then asked directly: an answer takes about a millisecond, less than a message to a worker.
-import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
 import type { JobError, LargeTensor, Module, Report } from './report';
-import { script, takeWhole } from './source';
 import { wrap, type Core } from './wrap';
 
 /** What only the page asks. */
@@ -16,23 +14,15 @@ export interface PageCore extends Core {
 }
 
 export async function loadCore(): Promise<PageCore> {
-  const load = async (): Promise<Oometer> => {
-    const { compiled, instantiate } = await script();
-    return instantiate(await compiled());
-  };
-  let module = await load();
-  const loadWhole = async (): Promise<void> => {
-    takeWhole();
-    module = await load();
-  };
+  const { load } = await import('./first');
+  const core = wrap(await load(), async () => (await import('./whole')).load());
   const text = JSON.stringify;
-  return {
-    ...wrap(() => module, loadWhole),
-    tree: (job) => (JSON.parse(module.tree(text(job))) as Report).modules,
-    tensors: (job, path) => JSON.parse(module.tensors(text(job), path)) as LargeTensor[],
-    snapshot(job) {
-      const pickle = module.snapshot(text(job));
+  return Object.assign(core, {
+    tree: (job: Job) => (JSON.parse(core.module().tree(text(job))) as Report).modules,
+    tensors: (job: Job, path: string) => JSON.parse(core.module().tensors(text(job), path)) as LargeTensor[],
+    snapshot(job: Job) {
+      const pickle = core.module().snapshot(text(job));
       return typeof pickle === 'string' ? (JSON.parse(pickle) as { error: JobError }).error : pickle;
     },
-  };
+  });
 }

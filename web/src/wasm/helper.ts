@@ -1,6 +1,5 @@
-// A worker with a core of its own, for what would hold an edit up.
+// A worker with a core of its own, the whole one, for what would hold an edit up.
 import type { Question } from './serve';
-import { isElsewhere, script as load, takeWhole } from './source';
 
 export class Helper {
   private worker: Promise<Worker> | null = null;
@@ -9,7 +8,7 @@ export class Helper {
 
   /** The core's answers, in the order of the questions. Rejects where the browser refuses workers. */
   ask(question: Question): Promise<string[]> {
-    const answer = this.last.then(() => this.answered(question));
+    const answer = this.last.then(() => this.send(question));
     this.last = answer.catch(() => undefined);
     return answer;
   }
@@ -22,14 +21,6 @@ export class Helper {
       () => undefined,
     );
     this.worker = null;
-  }
-
-  private async answered(question: Question): Promise<string[]> {
-    const answers = await this.send(question);
-    if (!answers.some(isElsewhere)) return answers;
-    takeWhole();
-    this.stop();
-    return this.send(question);
   }
 
   private async send(question: Question): Promise<string[]> {
@@ -49,7 +40,7 @@ export class Helper {
 }
 
 async function start(): Promise<Worker> {
-  const { compiled, script } = await load();
+  const { compiled, script } = await import('./whole');
   const module = await compiled();
   const worker = new Worker(script, { type: 'module', name: 'oometer' });
   worker.postMessage(module);

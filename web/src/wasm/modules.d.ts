@@ -3,6 +3,6 @@ declare module 'virtual:preset-traits' {
   export default traits;
 }
 
-declare module '*/serve?whole' {
-  export const serve: (typeof import('./serve'))['serve'];
+declare module '*/load?whole' {
+  export const loader: (typeof import('./load'))['loader'];
 }

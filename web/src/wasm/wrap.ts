@@ -14,15 +14,19 @@ export interface Core {
   raw(job: Job): string;
   /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
   estimate(job: Job): Answer;
+  /** From then on the whole core answers. */
   loadWhole(): Promise<void>;
 }
 
-export function wrap(module: () => Estimator, loadWhole: () => Promise<void>): Core {
-  const raw = (job: Job): string => module().estimate(JSON.stringify(job));
+/** `first` answers until `loadWhole` is called, which calls `whole` once. */
+export function wrap<M extends Estimator>(first: M, whole: () => Promise<M>): Core & { module(): M } {
+  let module = first;
+  let loading: Promise<void> | null = null;
+  const raw = (job: Job): string => module.estimate(JSON.stringify(job));
   return {
-    catalogue: readCatalogue(module().presets()),
-    version: module().version(),
-    loadWhole,
+    catalogue: readCatalogue(module.presets()),
+    version: module.version(),
+    module: () => module,
     raw,
     estimate(job) {
       const start = performance.now();
@@ -32,5 +36,15 @@ export function wrap(module: () => Estimator, loadWhole: () => Promise<void>): C
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
     },
+    loadWhole: () =>
+      (loading ??= whole().then(
+        (loaded) => {
+          module = loaded;
+        },
+        (error: unknown) => {
+          loading = null; // the next one tries again
+          throw error;
+        },
+      )),
   };
 }

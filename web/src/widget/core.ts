@@ -7,12 +7,6 @@ import { wrap, type Core } from '../wasm/wrap';
 export async function loadCore(): Promise<Core> {
   const response = await fetch(wasm, { credentials: 'same-origin' });
   if (!response.ok) throw new Error(`widget.wasm: ${response.status} ${response.statusText}`);
-  let module: Estimator = await create({ wasmBinary: await response.arrayBuffer() });
-  return wrap(
-    () => module,
-    async () => {
-      const { compiled, instantiate } = await import('../wasm/whole');
-      module = await instantiate(await compiled());
-    },
-  );
+  const first: Estimator = await create({ wasmBinary: await response.arrayBuffer() });
+  return wrap(first, async () => (await import('../wasm/whole')).load());
 }
