@@ -100,6 +100,22 @@ export async function shown(): Promise<{ job: string; report: string }> {
   });
 }
 
+/** Waits until what stands below the answer is about it: the pictures, the effects, what would help. */
+export async function settled(): Promise<void> {
+  await page.locator('.details[aria-busy=false] oometer-advice section[aria-busy=false]').waitFor();
+}
+
+/** Presses a button that copies; what the clipboard holds then. */
+export async function copiedFrom(where: Locator, name: string): Promise<string> {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  // It says so for two seconds only.
+  await Promise.all([
+    where.getByRole('button', { name: 'Copied' }).waitFor(),
+    where.getByRole('button', { name }).click(),
+  ]);
+  return page.evaluate(() => navigator.clipboard.readText());
+}
+
 /** What axe finds wrong with the page as it stands. */
 export async function accessibility(): Promise<string[]> {
   await page.evaluate(axe.source);

@@ -1,7 +1,7 @@
 // The pictures and what one does with them.
 import type { Locator } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { number, page, shown, useBrowser, visit } from './browser';
+import { copiedFrom, number, page, shown, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -76,12 +76,9 @@ describe('the table of layers', () => {
   });
 
   it('is copied for a spreadsheet', async () => {
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await visit();
     await page.getByLabel('Table', { exact: true }).check();
-    await page.locator('oometer-holders .modules').getByRole('button', { name: 'Copy table' }).click();
-    await page.locator('oometer-holders .modules').getByRole('button', { name: 'Copied' }).waitFor();
-    const lines = (await page.evaluate(() => navigator.clipboard.readText())).split('\n');
+    const lines = (await copiedFrom(page.locator('oometer-holders .modules'), 'Copy table')).split('\n');
     expect(lines[0]).toBe(
       'Layer\tParameters, GiB\tGradients, GiB\tOptimizer, GiB\tActivations, GiB\tOther, GiB\tTotal, GiB',
     );
@@ -117,11 +114,8 @@ describe('the timeline', () => {
   });
 
   it('is copied as numbers', async () => {
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await visit();
-    await page.getByRole('button', { name: 'Copy timeline' }).click();
-    await page.locator('oometer-phases').getByRole('button', { name: 'Copied' }).waitFor();
-    const lines = (await page.evaluate(() => navigator.clipboard.readText())).trim().split('\n');
+    const lines = (await copiedFrom(page.locator('oometer-phases'), 'Copy timeline')).trim().split('\n');
     expect(lines[0]).toMatch(/^event\tallocated\treserved\tparameters/);
     expect(lines.length).toBeGreaterThan(100);
   });
@@ -151,6 +145,15 @@ describe('effects', () => {
     await off.locator('input').check();
     const after = (await report()).peak.total;
     expect(((after - before) / 1024 ** 3).toFixed(1)).toBe(promised.toFixed(1));
+  });
+
+  it('are known of what the first core does not carry, too', async () => {
+    await visit();
+    await page.locator('[data-key=parallel]').click();
+    for (const value of ['fsdp2', 'zero3']) {
+      const effect = page.locator(`.option:has(input[name=parallel][value=${value}]) .effect`);
+      await expect.poll(() => effect.innerText()).toMatch(/GiB/);
+    }
   });
 
   it('are shown for GPUs once their list is open', async () => {

@@ -1,17 +1,11 @@
 // What one takes away: links, text, files, pictures, paper.
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
-import { headline, page, shown, useBrowser, visit } from './browser';
+import { copiedFrom, headline, page, shown, useBrowser, visit } from './browser';
 
 useBrowser();
 
-async function copied(button: string): Promise<string> {
-  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
-  const share = page.locator('oometer-share');
-  await share.getByRole('button', { name: button }).click();
-  await share.getByRole('button', { name: 'Copied' }).waitFor();
-  return page.evaluate(() => navigator.clipboard.readText());
-}
+const copied = (button: string): Promise<string> => copiedFrom(page.locator('oometer-share'), button);
 
 async function saved(button: string): Promise<{ name: string; bytes: Buffer }> {
   const [download] = await Promise.all([

@@ -194,7 +194,6 @@ export class OometerApp extends LitElement {
       this.result = answer;
       // Once the answer is painted: a frame's callbacks come before its painting, a timer set there after it.
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
-      this.explorer.explore(core, answer, this.library.find);
       this.advisor.advise(answer);
     }
     if (this.trouble?.elsewhere) void this.takeWhole(core);
@@ -213,7 +212,14 @@ export class OometerApp extends LitElement {
 
   private async detail(answer: Result): Promise<void> {
     await import('./details');
-    if (this.result?.setup === answer.setup) this.detailed = this.result;
+    if (this.result?.setup !== answer.setup) return;
+    this.detailed = this.result;
+    await this.updateComplete;
+    this.explore();
+  }
+
+  private explore(): void {
+    if (this.core && this.result) void this.explorer.explore(this.core, this.result, this.library.find);
   }
 
   /** The answer or the error, as one sentence. */
@@ -286,7 +292,7 @@ export class OometerApp extends LitElement {
             }}
             @listed=${({ detail: { key, open } }: CustomEvent<Listed>) => {
               this.explorer.listed(key, open);
-              if (open && this.core && this.result) this.explorer.explore(this.core, this.result, this.library.find);
+              if (open) this.explore();
             }}
             @own=${() => {
               this.ownModelDialog()?.show();
@@ -315,7 +321,7 @@ export class OometerApp extends LitElement {
 
   private details(result: Result): TemplateResult {
     const { report } = result;
-    return html`<div class="details">
+    return html`<div class="details" aria-busy=${result !== this.result}>
       <oometer-holders .report=${report} .core=${this.core} .job=${result.job}></oometer-holders>
       <oometer-phases .report=${report}></oometer-phases>
       ${byRank(this.advisor.ranked === result ? this.advisor.ranks : [], report)}
