@@ -3,5 +3,10 @@ import browser from './vitest.browser.config';
 
 // What `./dev bench` measures in a browser.
 export default mergeConfig(browser, {
-  test: { include: ['**/speed.bench.ts'], testTimeout: 600_000, reporters: [['default', { summary: false }]] },
+  test: {
+    include: ['**/speed.bench.ts'],
+    maxWorkers: 1,
+    testTimeout: 600_000,
+    reporters: [['default', { summary: false }]],
+  },
 });

@@ -15,6 +15,7 @@ import {
   pictures,
   requests,
   root,
+  settled,
   shown,
   site,
   useBrowser,
@@ -72,7 +73,7 @@ describe('an answer', () => {
 
   it('asks the network for nothing once it is there', async () => {
     await visit();
-    await page.waitForLoadState('networkidle');
+    await settled();
     expect(requests.every((address) => address.startsWith(site.address))).toBe(true);
     const before = requests.length;
     for (const model of ['llama-3-8b', 'clip-vit-l-14-336', 'llava-1.5-7b']) {
@@ -80,7 +81,7 @@ describe('an answer', () => {
     }
     await number('Micro-batch').fill('3');
     await page.locator('summary', { hasText: 'Precision' }).click();
-    await page.waitForTimeout(400);
+    await settled();
     expect(requests.slice(before)).toEqual([]);
   });
 });
