@@ -100,7 +100,12 @@ export async function shown(): Promise<{ job: string; report: string }> {
   });
 }
 
-/** Waits until what stands below the answer is about it: the pictures, the effects, what would help. */
+/** Waits until what stands below the answer, which is drawn after it, is about the same settings. */
+export async function drawn(): Promise<void> {
+  await page.locator('.details[aria-busy=false]').waitFor();
+}
+
+/** Waits until what would help is about them, too. */
 export async function settled(): Promise<void> {
   await page.locator('.details[aria-busy=false] oometer-advice section[aria-busy=false]').waitFor();
 }

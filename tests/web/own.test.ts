@@ -1,6 +1,6 @@
 // One's own model: pasted, dropped, linked; and several beside each other.
 import { describe, expect, it } from 'vitest';
-import { detail, headline, number, open, page, shown, site, useBrowser, visit } from './browser';
+import { detail, drawn, headline, number, open, page, shown, site, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -107,6 +107,7 @@ describe('comparing', () => {
     await page.getByRole('button', { name: 'Pin these settings' }).click();
     await number('Micro-batch').fill('4');
     await page.waitForFunction(() => location.hash === '#v1?mbs=4/');
+    await drawn();
     const table = page.locator('oometer-compare table');
     expect(await table.locator('tr', { hasText: 'Micro-batch' }).locator('td').allInnerTexts()).toEqual(['4', '8']);
     expect(await table.locator('td.differs').allInnerTexts()).toEqual(['8']);
@@ -122,6 +123,7 @@ describe('comparing', () => {
 
   it('holds four', async () => {
     await visit('#v1?mbs=1/mbs=2/mbs=3/mbs=4/mbs=5');
+    await drawn();
     expect(await page.locator('oometer-compare thead th').count()).toBe(5);
     expect(await page.getByRole('button', { name: '4 are pinned' }).isDisabled()).toBe(true);
   });

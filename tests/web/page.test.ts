@@ -168,7 +168,7 @@ describe('an error', () => {
   it('opens the group that hides its field', async () => {
     await open({ width: 360, height: 740 });
     await visit('#v1?model=llama-3-8b&stage=pretrain');
-    expect(await page.locator('#stage-error').isVisible()).toBe(true);
+    await page.locator('#stage-error').waitFor();
   });
 });
 
