@@ -15,8 +15,6 @@
 namespace oometer {
 namespace {
 
-constexpr DType kBf16 = DType::bfloat16, kFp32 = DType::float32;
-
 struct Outputs {
   std::vector<Tensor> tensors;
 };

@@ -18,8 +18,11 @@ inline Job job_of(const std::string& text) {
   return *job;
 }
 
+/// Members of the object `training`.
+inline const std::string kInBf16 = R"("precision": "bf16")", kInFp32 = R"("precision": "fp32")";
+
 /// A Llama of two blocks. `training`: the members of the job's object of that name; `more`: of the job.
-inline std::string tiny_llama(const std::string& training = R"("precision": "bf16")", const std::string& more = "",
+inline std::string tiny_llama(const std::string& training = kInBf16, const std::string& more = "",
                               const std::string& data = R"("micro_batch_size": 2, "sequence_length": 64)") {
   return R"({"model": {"config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 176, "vocab_size": 512,
              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}},
@@ -28,7 +31,7 @@ inline std::string tiny_llama(const std::string& training = R"("precision": "bf1
 }
 
 /// A LLaVA of a tower of three blocks and a Llama of two.
-inline std::string tiny_llava(const std::string& training = R"("precision": "bf16")", const std::string& more = "",
+inline std::string tiny_llava(const std::string& training = kInBf16, const std::string& more = "",
                               const std::string& data = R"("micro_batch_size": 2, "sequence_length": 64)") {
   return R"({"model": {"config": {"model_type": "llava",
              "vision_config": {"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64,

@@ -13,6 +13,9 @@ namespace oometer {
 
 inline constexpr Device kA100{8, 0, 108};
 inline constexpr Device kH100{9, 0, 132};
+inline constexpr DType kFp32 = DType::float32, kBf16 = DType::bfloat16;
+
+using Bytes = std::vector<std::int64_t>;
 
 /// Of real PyTorch on the stand-in device that the recorded numbers come from: no cuDNN.
 inline Behaviours recorded_behaviours(bool dispatch_mode = false) {
@@ -55,7 +58,7 @@ class Process {
   void mark() { mark_ = context.log.events.size(); }
 
   /// "+n" for an allocation of n bytes, "-n" for a free, since the mark.
-  std::vector<std::int64_t> events() const {
+  Bytes events() const {
     std::vector<std::int64_t> result;
     for (std::size_t i = mark_; i < context.log.events.size(); ++i) {
       const Event& event = context.log.events[i];
@@ -66,7 +69,7 @@ class Process {
   }
 
   /// Only the allocations since the mark.
-  std::vector<std::int64_t> allocations() const {
+  Bytes allocations() const {
     std::vector<std::int64_t> result = events();
     std::erase_if(result, [](std::int64_t bytes) { return bytes < 0; });
     return result;

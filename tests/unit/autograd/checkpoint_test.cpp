@@ -8,8 +8,6 @@
 namespace oometer {
 namespace {
 
-constexpr DType kFp32 = DType::float32;
-
 /// A region of three operators, of which the last saves nothing of its result.
 Tensor region(const Tensor& x) {
   Tensor y = silu(x);
@@ -17,20 +15,20 @@ Tensor region(const Tensor& x) {
   return add(x, y);
 }
 
-struct Result {
+struct Recomputed {
   std::int64_t kept = 0;        ///< alive between forward and backward
   std::int64_t recomputed = 0;  ///< bytes made while running again
   std::vector<std::string> again;
 };
 
-Result run(Checkpointing mode) {
+Recomputed run_region(Checkpointing mode) {
   Process p;
   const Tensor x = p.input({256}, kFp32, true);
   const Tensor first = silu(x);
   Tensor y = checkpoint(mode, first, region);
   const Tensor loss = sum_all(y);
   y.reset();
-  Result result;
+  Recomputed result;
   result.kept = p.alive(Role::tensor);
   autograd::backward(loss);
   CHECK(x->grad);
@@ -44,16 +42,16 @@ Result run(Checkpointing mode) {
 
 TEST_CASE("A checkpointed region keeps its input alone", "[autograd]") {
   // Without: the region's input, and silu's result; the loss.
-  CHECK(run(Checkpointing::none).kept == 2 * 1024 + 4);
-  CHECK(run(Checkpointing::non_reentrant).kept == 1024 + 4);
-  CHECK(run(Checkpointing::reentrant).kept == 1024 + 4);
+  CHECK(run_region(Checkpointing::none).kept == 2 * 1024 + 4);
+  CHECK(run_region(Checkpointing::non_reentrant).kept == 1024 + 4);
+  CHECK(run_region(Checkpointing::reentrant).kept == 1024 + 4);
 }
 
 TEST_CASE("Running again stops at the last tensor wanted, unless it is reentrant", "[autograd]") {
-  CHECK(run(Checkpointing::none).recomputed == 0);
+  CHECK(run_region(Checkpointing::none).recomputed == 0);
   // gelu's input is the last that anything saved: gelu and add are not run.
-  CHECK(run(Checkpointing::non_reentrant).again == std::vector<std::string>{"silu"});
-  const Result reentrant = run(Checkpointing::reentrant);
+  CHECK(run_region(Checkpointing::non_reentrant).again == std::vector<std::string>{"silu"});
+  const Recomputed reentrant = run_region(Checkpointing::reentrant);
   REQUIRE(reentrant.again.size() >= 3);
   CHECK(reentrant.again[0] == "silu");
   CHECK(reentrant.again[1] == "gelu");

@@ -6,9 +6,6 @@
 namespace oometer {
 namespace {
 
-using Events = std::vector<std::int64_t>;
-constexpr DType kFp32 = DType::float32;
-
 /// Names of the operators that allocated since the mark, in order.
 std::vector<std::string> operators(const Log& log, std::size_t from) {
   std::vector<std::string> names;
@@ -36,7 +33,7 @@ TEST_CASE("What was saved goes when its node has run, not when the whole backwar
   p.mark();
   autograd::backward(loss);
   // ones; the second silu's gradient; its input goes; the first silu's gradient, which the leaf keeps.
-  CHECK(p.events() == Events{4, 1024, -1024, 1024, -1024, -4});
+  CHECK(p.events() == Bytes{4, 1024, -1024, 1024, -1024, -4});
   CHECK(x->grad);
 }
 
@@ -66,7 +63,7 @@ TEST_CASE("A gradient nobody else holds is stolen by its leaf", "[autograd]") {
   const Tensor loss = sum_all(silu(x));
   p.mark();
   autograd::backward(loss);
-  CHECK(p.allocations() == Events{4, 1024});
+  CHECK(p.allocations() == Bytes{4, 1024});
 }
 
 TEST_CASE("A gradient that two leaves get is cloned for the first", "[autograd]") {

@@ -9,8 +9,6 @@
 namespace oometer {
 namespace {
 
-using Bytes = std::vector<std::int64_t>;
-
 TEST_CASE("Saved tensors lie on the host until backward asks for them", "[autograd]") {
   Process p;
   const Tensor x = p.input({1000}, DType::float32, true);

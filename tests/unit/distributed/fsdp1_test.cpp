@@ -11,37 +11,35 @@ std::string fsdp1(std::int64_t world, const std::string& options = "", const std
          "}}";
 }
 
-const std::string kBf16 = R"("precision": "bf16")", kFp32 = R"("precision": "fp32")";
-
 constexpr std::int64_t kBlock = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 176 * 64 + 2 * 64, kRest = 2 * 512 * 64 + 64;
 
 /// Elements of a rank's parts: each unit is padded to the number of ranks.
-std::int64_t shard_elements(std::int64_t world) {
+std::int64_t flat_elements(std::int64_t world) {
   const auto part = [&](std::int64_t numel) { return (numel + world - 1) / world; };
   return 2 * part(kBlock) + part(kRest);
 }
 
 TEST_CASE("Between steps a rank has its part of each flat parameter", "[distributed]") {
   const std::int64_t world = GENERATE(1, 2, 3, 8);
-  const Log log = run_log(tiny_llama(kBf16, fsdp1(world)));
-  CHECK(alive_at(log, Role::parameter, PhaseName::forward, 1) == 2 * shard_elements(world));
-  CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == 2 * shard_elements(world));
-  CHECK(alive_at(log, Role::gradient, PhaseName::optimizer, 2) == 2 * shard_elements(world));
+  const Log log = run_log(tiny_llama(kInBf16, fsdp1(world)));
+  CHECK(alive_at(log, Role::parameter, PhaseName::forward, 1) == 2 * flat_elements(world));
+  CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == 2 * flat_elements(world));
+  CHECK(alive_at(log, Role::gradient, PhaseName::optimizer, 2) == 2 * flat_elements(world));
 }
 
 TEST_CASE("The model's own unit is gathered from forward to backward, blocks too where only gradients are sharded",
           "[distributed]") {
   const auto gathered = [](const std::string& options) {
-    return alive_at(run_log(tiny_llama(kBf16, fsdp1(2, options))), Role::parameter, PhaseName::backward, 2) -
-           2 * shard_elements(2);
+    return alive_at(run_log(tiny_llama(kInBf16, fsdp1(2, options))), Role::parameter, PhaseName::backward, 2) -
+           2 * flat_elements(2);
   };
   CHECK(gathered("") == 2 * kRest);
   CHECK(gathered(R"("sharding": "SHARD_GRAD_OP")") == 2 * (kRest + 2 * kBlock));
-  CHECK(gathered(R"("sharding": "NO_SHARD")") == 2 * shard_elements(1) - 2 * shard_elements(2));
+  CHECK(gathered(R"("sharding": "NO_SHARD")") == 2 * flat_elements(1) - 2 * flat_elements(2));
 }
 
 TEST_CASE("Under no_sync a rank has whole gradients", "[distributed]") {
-  const Log log = run_log(tiny_llama(kBf16 + R"(, "gradient_accumulation_steps": 2)", fsdp1(8)));
+  const Log log = run_log(tiny_llama(kInBf16 + R"(, "gradient_accumulation_steps": 2)", fsdp1(8)));
   std::int64_t between = 0;
   for (std::size_t i = 1; i < log.phases.size(); ++i) {
     if (log.phases[i].name != PhaseName::forward || log.phases[i - 1].name != PhaseName::backward) continue;
@@ -56,7 +54,7 @@ TEST_CASE("Under no_sync a rank has whole gradients", "[distributed]") {
 
 TEST_CASE("What is frozen beside something trained has a gradient in the flat one, and no optimizer state",
           "[distributed]") {
-  const Log log = run_log(tiny_llama(kBf16 + R"(, "stage": "custom", "train_only": ["norm"])", fsdp1(2)));
+  const Log log = run_log(tiny_llama(kInBf16 + R"(, "stage": "custom", "train_only": ["norm"])", fsdp1(2)));
   std::int64_t largest = 0;
   for (const StorageRecord& storage : log.storages)
     if (storage.role == Role::gradient) largest = std::max(largest, storage.bytes);
@@ -65,7 +63,7 @@ TEST_CASE("What is frozen beside something trained has a gradient in the flat on
 }
 
 TEST_CASE("The rank that is told of is the one whose optimizer keeps most", "[distributed]") {
-  const std::string training = kFp32 + R"(, "stage": "custom", "train_only": ["lm_head"])";
+  const std::string training = kInFp32 + R"(, "stage": "custom", "train_only": ["lm_head"])";
   const auto states = [&](const std::string& rank) {
     return alive_at(run_log(tiny_llama(training, fsdp1(4, "", rank))), Role::optimizer_state, PhaseName::forward, 2);
   };
@@ -75,10 +73,10 @@ TEST_CASE("The rank that is told of is the one whose optimizer keeps most", "[di
 }
 
 TEST_CASE("Offloaded, parts, gradients and states are the host's", "[distributed]") {
-  const Simulation s = simulation_of(tiny_llama(kFp32, fsdp1(2, R"("cpu_offload": true)")));
+  const Simulation s = simulation_of(tiny_llama(kInFp32, fsdp1(2, R"("cpu_offload": true)")));
   for (const Role role : {Role::parameter, Role::gradient, Role::optimizer_state})
     CHECK(alive_at(s.log, role, PhaseName::optimizer, 2) == 0);
-  CHECK(s.host_bytes == 4 * 4 * shard_elements(2));
+  CHECK(s.host_bytes == 4 * 4 * flat_elements(2));
 }
 
 TEST_CASE("Units of two dtypes, or partly frozen without original parameters, are refused", "[distributed]") {
@@ -87,9 +85,9 @@ TEST_CASE("Units of two dtypes, or partly frozen without original parameters, ar
     REQUIRE(s.refusal);
     return s.refusal->pointer;
   };
-  CHECK(refused(tiny_llama(kBf16 + R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})", fsdp1(2))) ==
+  CHECK(refused(tiny_llama(kInBf16 + R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})", fsdp1(2))) ==
         "/parallel/fsdp");
-  CHECK(refused(tiny_llava(kBf16 + R"(, "stage": "finetune")", fsdp1(2, R"("use_orig_params": false)"))) ==
+  CHECK(refused(tiny_llava(kInBf16 + R"(, "stage": "finetune")", fsdp1(2, R"("use_orig_params": false)"))) ==
         "/parallel/fsdp/use_orig_params");
 }
 
@@ -99,7 +97,7 @@ TEST_CASE("Every gathered unit is let go, and every free has its allocation", "[
   const std::string options = GENERATE("", R"("forward_prefetch": true, "backward_prefetch": "BACKWARD_POST")",
                                        R"("wrap": [])", R"("cpu_offload": true)");
   const std::string stage = GENERATE(R"(, "stage": "finetune")", R"(, "stage": "full")", R"(, "stage": "pretrain")");
-  const Log log = run_log(tiny_llava(kBf16 + checkpointing + stage, fsdp1(2, options)));
+  const Log log = run_log(tiny_llava(kInBf16 + checkpointing + stage, fsdp1(2, options)));
   check_frees(log);
   const std::int64_t sharded = alive_at(log, Role::parameter, PhaseName::forward, 1);
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == sharded);

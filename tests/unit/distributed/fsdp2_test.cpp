@@ -13,8 +13,6 @@ std::string fsdp2(std::int64_t world, const std::string& options = "", const std
          "}}";
 }
 
-const std::string kBf16 = R"("precision": "bf16")", kFp32 = R"("precision": "fp32")";
-
 /// Rows of each parameter's first dimension, on the rank that has most.
 std::int64_t shard_elements(std::int64_t world) {
   const auto part = [&](std::int64_t rows, std::int64_t columns) { return (rows + world - 1) / world * columns; };
@@ -24,7 +22,7 @@ std::int64_t shard_elements(std::int64_t world) {
 
 TEST_CASE("Between steps a rank has its shards and their moments, and nothing else of the model", "[distributed]") {
   const std::int64_t world = GENERATE(1, 2, 3, 8);
-  const Log log = run_log(tiny_llama(kBf16, fsdp2(world)));
+  const Log log = run_log(tiny_llama(kInBf16, fsdp2(world)));
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 1) == 2 * shard_elements(world));
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == 2 * shard_elements(world));
   CHECK(alive_at(log, Role::gradient, PhaseName::forward, 2) == 0);
@@ -33,7 +31,7 @@ TEST_CASE("Between steps a rank has its shards and their moments, and nothing el
 }
 
 TEST_CASE("Mixed precision shards floats, gathers halves, reduces floats", "[distributed]") {
-  const Log log = run_log(tiny_llama(kFp32, fsdp2(2, R"("mp": true)")));
+  const Log log = run_log(tiny_llama(kInFp32, fsdp2(2, R"("mp": true)")));
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == 4 * shard_elements(2));
   CHECK(alive_at(log, Role::gradient, PhaseName::optimizer, 1) == 4 * shard_elements(2));
   for (const StorageRecord& storage : log.storages)
@@ -43,23 +41,23 @@ TEST_CASE("Mixed precision shards floats, gathers halves, reduces floats", "[dis
 
 TEST_CASE("Parameters that are not sharded again stay until backward", "[distributed]") {
   const auto at_backward = [](const std::string& options) {
-    return alive_at(run_log(tiny_llama(kBf16, fsdp2(2, options))), Role::parameter, PhaseName::backward, 2);
+    return alive_at(run_log(tiny_llama(kInBf16, fsdp2(2, options))), Role::parameter, PhaseName::backward, 2);
   };
   CHECK(at_backward("") == 2 * shard_elements(2));
   CHECK(at_backward(R"("reshard_after_forward": false)") == 2 * shard_elements(2) + 2 * 2 * shard_elements(2));
 }
 
 TEST_CASE("Offloaded, the GPU has nothing of the model between uses, and the host's share is said", "[distributed]") {
-  const std::string precision = GENERATE(kBf16, kFp32);
+  const std::string precision = GENERATE(kInBf16, kInFp32);
   const Simulation s = simulation_of(tiny_llama(precision, fsdp2(2, R"("cpu_offload": true)")));
   for (const Role role : {Role::parameter, Role::gradient, Role::optimizer_state})
     for (const PhaseName phase : {PhaseName::forward, PhaseName::optimizer})
       CHECK(alive_at(s.log, role, phase, 2) == 0);
-  CHECK(s.host_bytes == (precision == kBf16 ? 2 : 4) * 4 * shard_elements(2));
+  CHECK(s.host_bytes == (precision == kInBf16 ? 2 : 4) * 4 * shard_elements(2));
 }
 
 TEST_CASE("Qwen2's blocks are groups as Llama's are", "[distributed]") {
-  std::string qwen2 = tiny_llama(kBf16, fsdp2(2));
+  std::string qwen2 = tiny_llama(kInBf16, fsdp2(2));
   qwen2.replace(qwen2.find("\"llama\""), 7, "\"qwen2\"");
   const Log log = run_log(qwen2);
   // Each is let go before the next one runs: never is the whole model gathered.
@@ -80,8 +78,8 @@ TEST_CASE("Qwen2's blocks are groups as Llama's are", "[distributed]") {
 }
 
 TEST_CASE("The last rank of a number that does not divide has fewer rows and as much memory", "[distributed]") {
-  const Log first = run_log(tiny_llama(kBf16, fsdp2(3, "", R"(, "rank": 0)")));
-  const Log last = run_log(tiny_llama(kBf16, fsdp2(3, "", R"(, "rank": 2)")));
+  const Log first = run_log(tiny_llama(kInBf16, fsdp2(3, "", R"(, "rank": 0)")));
+  const Log last = run_log(tiny_llama(kInBf16, fsdp2(3, "", R"(, "rank": 2)")));
   CHECK(alive_at(last, Role::parameter, PhaseName::forward, 2) ==
         alive_at(first, Role::parameter, PhaseName::forward, 2));
   CHECK(alive_at(last, Role::optimizer_state, PhaseName::forward, 2) <
@@ -89,7 +87,7 @@ TEST_CASE("The last rank of a number that does not divide has fewer rows and as 
 }
 
 TEST_CASE("Without synchronization whole gradients wait, in the dtype that they will be reduced in", "[distributed]") {
-  const Log log = run_log(tiny_llama(kFp32 + R"(, "gradient_accumulation_steps": 2)", fsdp2(8, R"("mp": true)")));
+  const Log log = run_log(tiny_llama(kInFp32 + R"(, "gradient_accumulation_steps": 2)", fsdp2(8, R"("mp": true)")));
   const std::size_t second = 3;  // init, forward, backward, forward
   REQUIRE(log.phases[second].name == PhaseName::forward);
   std::int64_t bytes = 0;
@@ -104,7 +102,7 @@ TEST_CASE("Without synchronization whole gradients wait, in the dtype that they 
 
 TEST_CASE("Adapters of another dtype are gathered with their block", "[distributed]") {
   const std::string lora = R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})";
-  const Log log = run_log(tiny_llama(kBf16 + lora, fsdp2(2)));
+  const Log log = run_log(tiny_llama(kInBf16 + lora, fsdp2(2)));
   std::size_t as_bytes = 0;
   for (const StorageRecord& storage : log.storages)
     as_bytes += storage.role == Role::parameter && storage.dtype == DType::uint8;
@@ -117,7 +115,7 @@ TEST_CASE("Every gathered block is let go, under checkpointing too, and every fr
       GENERATE("", R"(, "activation_checkpointing": "non-reentrant")", R"(, "activation_checkpointing": "reentrant")");
   const std::string options = GENERATE("", R"("reshard_after_forward": false)", R"("wrap": ["CLIPEncoderLayer"])");
   const std::string stage = GENERATE(R"(, "stage": "finetune")", R"(, "stage": "full")", R"(, "stage": "pretrain")");
-  const Log log = run_log(tiny_llava(kBf16 + checkpointing + stage, fsdp2(2, options)));
+  const Log log = run_log(tiny_llava(kInBf16 + checkpointing + stage, fsdp2(2, options)));
   check_frees(log);
   const std::int64_t sharded = alive_at(log, Role::parameter, PhaseName::forward, 1);
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == sharded);

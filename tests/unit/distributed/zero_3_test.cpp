@@ -13,7 +13,6 @@ std::string zero3(std::int64_t world, const std::string& options = "", const std
          (options.empty() ? "" : ", " + options) + "}}}";
 }
 
-const std::string kBf16 = R"("precision": "bf16")";
 /// Nothing stays whole between modules.
 const std::string kNonePersists = R"("stage3_param_persistence_threshold": 0)";
 
@@ -26,7 +25,7 @@ std::int64_t partitions(std::int64_t world) {
 
 TEST_CASE("Between steps a rank has its partitions, their gradients, masters and moments", "[distributed]") {
   const std::int64_t world = GENERATE(2, 3, 8);
-  const Log log = run_log(tiny_llama(kBf16, zero3(world, kNonePersists)));
+  const Log log = run_log(tiny_llama(kInBf16, zero3(world, kNonePersists)));
   for (const int iteration : {1, 2})
     CHECK(alive_at(log, Role::parameter, PhaseName::forward, iteration) == 2 * partitions(world));
   CHECK(alive_at(log, Role::gradient, PhaseName::forward, 2) == 2 * partitions(world) + 2 * 4096);
@@ -36,7 +35,7 @@ TEST_CASE("Between steps a rank has its partitions, their gradients, masters and
 }
 
 TEST_CASE("Small parameters stay whole from the first step on", "[distributed]") {
-  const Log log = run_log(tiny_llama(kBf16, zero3(2, R"("stage3_param_persistence_threshold": 64)")));
+  const Log log = run_log(tiny_llama(kInBf16, zero3(2, R"("stage3_param_persistence_threshold": 64)")));
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 1) == 2 * partitions(2));
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == 2 * partitions(2) + 2 * 5 * 64);
 }
@@ -61,7 +60,7 @@ std::int64_t most_parameters(const Log& log, PhaseName phase, int iteration) {
 TEST_CASE("The first step gathers module by module, later ones as far ahead as they may", "[distributed]") {
   const std::int64_t own = 2 * partitions(2), embedding = 2 * 512 * 64;
   const auto log_of = [](const std::string& options) {
-    return run_log(tiny_llama(kBf16, zero3(2, kNonePersists + ", " + options)));
+    return run_log(tiny_llama(kInBf16, zero3(2, kNonePersists + ", " + options)));
   };
   const Log near = log_of(R"("stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0)");
   for (const int iteration : {1, 2}) CHECK(most_parameters(near, PhaseName::forward, iteration) == own + embedding);
@@ -75,7 +74,7 @@ TEST_CASE("The first step gathers module by module, later ones as far ahead as t
 
 TEST_CASE("Sub-groups bound what the step needs beside the states", "[distributed]") {
   const auto peak = [](const std::string& options) {
-    const Log log = run_log(tiny_llama(kBf16, zero3(2, options)));
+    const Log log = run_log(tiny_llama(kInBf16, zero3(2, options)));
     std::int64_t largest = 0;
     for (const StorageRecord& storage : log.storages)
       if (storage.role == Role::gradient && storage.dtype == DType::float32) largest = std::max(largest, storage.bytes);
@@ -86,7 +85,7 @@ TEST_CASE("Sub-groups bound what the step needs beside the states", "[distribute
 
 TEST_CASE("Every rank of ZeRO-3 holds as much", "[distributed]") {
   const auto log_of = [](int rank) {
-    return run_log(tiny_llama(kBf16, zero3(3, "", R"(, "rank": )" + std::to_string(rank))));
+    return run_log(tiny_llama(kInBf16, zero3(3, "", R"(, "rank": )" + std::to_string(rank))));
   };
   const Log first = log_of(0), last = log_of(2);
   REQUIRE(first.storages.size() == last.storages.size());
@@ -96,12 +95,12 @@ TEST_CASE("Every rank of ZeRO-3 holds as much", "[distributed]") {
 TEST_CASE("What is offloaded is on the host, and on the GPU while it is used", "[distributed]") {
   const std::string optimizer = kNonePersists + R"(, "offload_optimizer": {"device": "cpu"})",
                     both = optimizer + R"(, "offload_param": {"device": "cpu", "pin_memory": true})";
-  const Simulation s = simulation_of(tiny_llama(kBf16, zero3(2, optimizer)));
+  const Simulation s = simulation_of(tiny_llama(kInBf16, zero3(2, optimizer)));
   CHECK(alive_at(s.log, Role::optimizer_state, PhaseName::forward, 2) == 0);
   CHECK(alive_at(s.log, Role::parameter, PhaseName::forward, 2) == 2 * partitions(2));
   CHECK(alive_at(s.log, Role::gradient, PhaseName::forward, 2) == 2 * 4096);  // the bucket
   CHECK(s.host_bytes == 18 * partitions(2));
-  const Simulation all = simulation_of(tiny_llama(kBf16, zero3(2, both)));
+  const Simulation all = simulation_of(tiny_llama(kInBf16, zero3(2, both)));
   CHECK(alive_at(all.log, Role::parameter, PhaseName::forward, 2) == 0);
   CHECK(all.host_bytes == 20 * partitions(2));
 }

@@ -59,7 +59,7 @@ json report_of(const json& job) { return json::parse(estimate_json(job.dump()));
 json all_ranks(const json& job) { return report_of(with(job, "/parallel/rank", "all")); }
 
 /// A row for each rank that was run, the worst one's figures in the report.
-void check_ranks(const json& job, std::size_t expected) {
+void check_rows(const json& job, std::size_t expected) {
   CAPTURE(job.dump());
   CHECK(report_of(job).at("ranks").empty());  // nobody asked
   const json report = all_ranks(job);
@@ -100,9 +100,9 @@ TEST_CASE("where ranks differ and all are asked for each has a row, and the repo
       R"({"model": {"config": {"model_type": "llama", "hidden_size": 64, "intermediate_size": 176, "vocab_size": 65536,
           "num_hidden_layers": 2, "num_attention_heads": 4}}, "data": {"micro_batch_size": 1, "sequence_length": 16},
           "parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 3}})");
-  check_ranks(zero2, 3);
-  check_ranks(with(zero2, "/parallel/zero_stage", 1), 3);
-  check_ranks(with(zero2, "/parallel/data", 8), 8);
+  check_rows(zero2, 3);
+  check_rows(with(zero2, "/parallel/zero_stage", 1), 3);
+  check_rows(with(zero2, "/parallel/data", 8), 8);
   // Of many: the first, the last, and the one that is likely to need most.
   const json many = all_ranks(with(zero2, "/parallel/data", 64)).at("ranks");
   CHECK(many.size() <= 3);
@@ -117,16 +117,16 @@ TEST_CASE("where ranks differ and all are asked for each has a row, and the repo
   }
   REQUIRE(least < most);
   const json gpu = {{"usable_bytes", least}, {"compute_capability", "9.0"}};
-  check_ranks(with(zero2, "/gpu", gpu), 3);
+  check_rows(with(zero2, "/gpu", gpu), 3);
 }
 
 TEST_CASE("sharded rows and flat parameters end on the last ranks", "[job]") {
   const json fsdp2 =
       json::parse(tiny_llama(R"("precision": "bf16")", R"(, "parallel": {"strategy": "fsdp2", "data": 2})"));
-  check_ranks(with(fsdp2, "/parallel/data", 3), 2);
+  check_rows(with(fsdp2, "/parallel/data", 3), 2);
   const json fsdp1 = with(fsdp2, "/parallel/strategy", "fsdp1");
-  check_ranks(with(fsdp1, "/parallel/data", 3), 3);
-  check_ranks(with(with(fsdp1, "/parallel/fsdp", {{"use_orig_params", false}}), "/parallel/data", 7), 2);
+  check_rows(with(fsdp1, "/parallel/data", 3), 3);
+  check_rows(with(with(fsdp1, "/parallel/fsdp", {{"use_orig_params", false}}), "/parallel/data", 7), 2);
 }
 
 TEST_CASE("where ranks are alike none has a row", "[job]") {
@@ -145,7 +145,7 @@ TEST_CASE("where ranks are alike none has a row", "[job]") {
   json reduced = zero3;
   reduced["parallel"].erase("zero_stage");
   reduced["parallel"]["ds_config"] = {{"zero_optimization", {{"stage", 3}, {"reduce_scatter", false}}}};
-  check_ranks(reduced, 2);
+  check_rows(reduced, 2);
 }
 
 TEST_CASE("a report tells what the model makes of an image", "[job]") {

@@ -15,12 +15,12 @@ Job must_parse(const std::string& text) {
 }
 
 /// A job of `preset` with more members.
-std::string job_of(const std::string& preset, const std::string& members = "") {
+std::string preset_job(const std::string& preset, const std::string& members = "") {
   return R"({"model": {"preset": ")" + preset + "\"}" + (members.empty() ? "" : ", ") + members + "}";
 }
 
 TEST_CASE("A job that names only its model gets every default", "[job]") {
-  const Job job = must_parse(job_of("llava-1.5-7b"));
+  const Job job = must_parse(preset_job("llava-1.5-7b"));
   CHECK(job.model.name == "LLaVA-1.5 7B");
   CHECK(job.data == DataConfig{1, 2048, 1, 336, 336, 576});
   CHECK(job.training == TrainingConfig{});
@@ -35,9 +35,9 @@ TEST_CASE("A job that names only its model gets every default", "[job]") {
 }
 
 TEST_CASE("The default sequence is the model's usual", "[job]") {
-  CHECK(must_parse(job_of("llama-3-8b")).data.sequence_length == 8192);
-  CHECK(must_parse(job_of("llama-3-8b")).data.images_per_sample == 0);
-  CHECK(must_parse(job_of("clip-vit-l-14")).data == DataConfig{1, 77, 1, 224, 224});
+  CHECK(must_parse(preset_job("llama-3-8b")).data.sequence_length == 8192);
+  CHECK(must_parse(preset_job("llama-3-8b")).data.images_per_sample == 0);
+  CHECK(must_parse(preset_job("clip-vit-l-14")).data == DataConfig{1, 77, 1, 224, 224});
   CHECK(must_parse(R"({"model": {"config": {"model_type": "llama"}}})").data.sequence_length == 2048);
   const Job tower = must_parse(R"({"model": {"config": {"model_type": "clip_vision_model"}},
                                    "training": {"loss": "pooler_output"}})");
@@ -56,7 +56,7 @@ TEST_CASE("A config overrides its preset's fields, nested", "[job]") {
 
 TEST_CASE("A stage becomes lists of components", "[job]") {
   const auto components = [](const std::string& preset, const std::string& stage, const std::string& runtime = "") {
-    return must_parse(job_of(preset, R"("training": {"stage": ")" + stage + "\"}" + runtime)).training.components;
+    return must_parse(preset_job(preset, R"("training": {"stage": ")" + stage + "\"}" + runtime)).training.components;
   };
   CHECK(components("llava-1.5-7b", "pretrain") == Components{{}, {"multi_modal_projector"}, {"vision_tower"}});
   CHECK(components("llava-1.5-7b", "finetune") == Components{{"vision_tower"}, {}, {"vision_tower"}});
@@ -64,13 +64,15 @@ TEST_CASE("A stage becomes lists of components", "[job]") {
   CHECK(components("llama-2-7b", "finetune") == Components{});
   CHECK(components("llava-1.5-7b", "pretrain", R"(, "runtime": {"framework": "llava"})").train_only ==
         std::vector<std::string>{"mm_projector"});
-  const Job custom = must_parse(job_of("llava-1.5-7b", R"("training": {"stage": "custom", "freeze": ["lm_head"]})"));
+  const Job custom =
+      must_parse(preset_job("llava-1.5-7b", R"("training": {"stage": "custom", "freeze": ["lm_head"]})"));
   CHECK(custom.training.components == Components{{"lm_head"}, {}, {}});
 }
 
 TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
   const auto deepspeed = [](const std::string& members) {
-    return must_parse(job_of("llava-1.5-7b", R"("parallel": {"strategy": "deepspeed", "data": 2, )" + members + "}"))
+    return must_parse(
+               preset_job("llava-1.5-7b", R"("parallel": {"strategy": "deepspeed", "data": 2, )" + members + "}"))
         .parallel.deepspeed;
   };
   // LLaVA's zero2.json is what zero_stage alone means.
@@ -115,7 +117,7 @@ TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
 
 TEST_CASE("A GPU that the job describes gives its bytes to the allocator alone", "[job]") {
   const Job job =
-      must_parse(job_of("llama-2-7b", R"("gpu": {"usable_bytes": 84825604096, "compute_capability": "8.9"})"));
+      must_parse(preset_job("llama-2-7b", R"("gpu": {"usable_bytes": 84825604096, "compute_capability": "8.9"})"));
   CHECK(job.gpu.allocator_limit);
   CHECK(job.gpu.usable_bytes == 84825604096);
   CHECK(job.gpu.architecture == "ada");
@@ -124,7 +126,7 @@ TEST_CASE("A GPU that the job describes gives its bytes to the allocator alone",
 }
 
 TEST_CASE("The original LLaVA code brings its own versions", "[job]") {
-  const Job job = must_parse(job_of("llava-1.5-7b", R"("runtime": {"framework": "llava"})"));
+  const Job job = must_parse(preset_job("llava-1.5-7b", R"("runtime": {"framework": "llava"})"));
   CHECK(to_string(job.runtime.transformers) == "4.37.2");
   CHECK(to_string(job.runtime.torch) == "2.1.2");
   CHECK_FALSE(job.assumptions.empty());
@@ -143,7 +145,7 @@ TEST_CASE("A written job reads back equal", "[job]") {
       R"("gpu": {"usable_bytes": 17179869184, "compute_capability": "7.5"})",
       R"("gpu": {"name": "a100-80gb"}, "runtime": {"torch": "2.14", "cudnn": false, "expandable_segments": true})",
       R"("runtime": {"framework": "llava", "deepspeed": "0.14.4"})");
-  const Job job = must_parse(job_of("llava-1.5-7b", members));
+  const Job job = must_parse(preset_job("llava-1.5-7b", members));
   CHECK(must_parse(to_json(job)) == job);
   CHECK(to_json(must_parse(to_json(job))) == to_json(job));
 }
@@ -163,7 +165,7 @@ struct Bad {
 
 Bad member(const std::string& members, const std::string& code, const std::string& pointer,
            const std::string& preset = "llama-2-7b") {
-  return {job_of(preset, members), code, pointer};
+  return {preset_job(preset, members), code, pointer};
 }
 
 Bad config(const std::string& fields, const std::string& code, const std::string& pointer,
@@ -359,7 +361,7 @@ std::vector<Bad> bad_jobs() {
              "/gpu/compute_capability"),
       member(R"("gpu": {"usable_bytes": 0})", "out-of-range", "/gpu/usable_bytes"),
       member(R"("runtime": {"torch": "2.16"})", "out-of-range", "/runtime/torch"),
-      {job_of("qwen2.5-7b", R"("runtime": {"transformers": "4.57"})"), "not-modelled", "/runtime/transformers"},
+      {preset_job("qwen2.5-7b", R"("runtime": {"transformers": "4.57"})"), "not-modelled", "/runtime/transformers"},
       member(R"("runtime": {"torch": 2.15})", "wrong-type", "/runtime/torch"),
       member(R"("runtime": {"transformers": "four"})", "out-of-range", "/runtime/transformers"),
       member(R"("runtime": {"framework": "llava"})", "inconsistent", "/runtime/framework"),
@@ -407,9 +409,9 @@ TEST_CASE("What is wrong is named by its pointer, with what was found and what w
 
 TEST_CASE("A near miss is suggested", "[job]") {
   const auto message = [](const std::string& text) { return parse_job(text).error().message; };
-  CHECK(message(job_of("llava-1.5-7")).ends_with("did you mean \"llava-1.5-7b\"?"));
-  CHECK(message(job_of("llama-2-7b", R"("gpu": {"name": "a100-80g"})")).ends_with("did you mean \"a100-80gb\"?"));
-  CHECK(message(job_of("llama-2-7b", R"("trainig": {})")) ==
+  CHECK(message(preset_job("llava-1.5-7")).ends_with("did you mean \"llava-1.5-7b\"?"));
+  CHECK(message(preset_job("llama-2-7b", R"("gpu": {"name": "a100-80g"})")).ends_with("did you mean \"a100-80gb\"?"));
+  CHECK(message(preset_job("llama-2-7b", R"("trainig": {})")) ==
         "found the unknown key \"trainig\"; did you mean \"training\"?");
 }
 

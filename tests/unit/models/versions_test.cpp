@@ -9,7 +9,7 @@
 namespace oometer {
 namespace {
 
-std::string with(const std::string& transformers) {
+std::string tiny_with(const std::string& transformers) {
   return R"(, "runtime": {"transformers": ")" + transformers + R"("})";
 }
 
@@ -31,7 +31,9 @@ int count(const Log& log, Op op, std::int64_t bytes = 0) {
 std::vector<std::string> assumptions_of(const std::string& job) { return job_of(job).assumptions; }
 
 TEST_CASE("Rotary tables: buffers of each layer, then a product in each layer, then one", "[models]") {
-  const auto llama = [](const char* version) { return run_log(tiny_llama(R"("precision": "bf16")", with(version))); };
+  const auto llama = [](const char* version) {
+    return run_log(tiny_llama(R"("precision": "bf16")", tiny_with(version)));
+  };
   CHECK(count(llama("4.37.2"), Op::cos) == 0);
   CHECK(count(llama("4.37.2"), Op::index) == 4);
   CHECK(count(llama("4.40.2"), Op::cos) == 2);
@@ -45,16 +47,16 @@ TEST_CASE("SDPA gets a mask from 4.53 to 4.57 only, with torch 2.6 and later", "
   const auto masks = [](const std::string& runtime) {
     return count(run_log(tiny_llama(R"("precision": "bf16")", runtime)), Op::bitwise_and, 2 * 64 * 64);
   };
-  CHECK(masks(with("4.51.3")) == 0);
-  CHECK(masks(with("4.57.1")) == 1);
+  CHECK(masks(tiny_with("4.51.3")) == 0);
+  CHECK(masks(tiny_with("4.57.1")) == 1);
   CHECK(masks(R"(, "runtime": {"transformers": "4.57.1", "torch": "2.5"})") == 0);
-  CHECK(masks(with("5.23")) == 0);
+  CHECK(masks(tiny_with("5.23")) == 0);
 }
 
 TEST_CASE("The loss: copied logits up to 4.50, padded labels since", "[models]") {
   const auto copies = [](const char* version) {
     const std::int64_t logits = 4 * 2 * 63 * 512;
-    return count(run_log(tiny_llama(R"("precision": "bf16")", with(version))), Op::clone, logits);
+    return count(run_log(tiny_llama(R"("precision": "bf16")", tiny_with(version))), Op::clone, logits);
   };
   CHECK(copies("4.37.2") == 1);
   CHECK(copies("4.48.3") == 1);
@@ -64,13 +66,13 @@ TEST_CASE("The loss: copied logits up to 4.50, padded labels since", "[models]")
 
 TEST_CASE("Features come into the embeddings by index_put, masked_scatter or cat", "[models]") {
   const auto llava = [](const std::string& runtime) { return run_log(tiny_llava(R"("precision": "bf16")", runtime)); };
-  CHECK(count(llava(with("4.44.2")), Op::masked_scatter) == 0);
-  CHECK(count(llava(with("4.46.3")), Op::masked_scatter) > 0);
+  CHECK(count(llava(tiny_with("4.44.2")), Op::masked_scatter) == 0);
+  CHECK(count(llava(tiny_with("4.46.3")), Op::masked_scatter) > 0);
   CHECK(count(llava(kOriginal), Op::masked_scatter) == 0);
   CHECK(count(llava(kOriginal), Op::stack) == 1);
   // All hidden states of the tower are kept up to 4.57; the gather that counts features came with 4.49.
-  CHECK(count(llava(with("4.48.3")), Op::index, 2 * 2 * 16 * 64) == 0);
-  CHECK(count(llava(with("4.51.3")), Op::index, 2 * 2 * 16 * 64) == 1);
+  CHECK(count(llava(tiny_with("4.48.3")), Op::index, 2 * 2 * 16 * 64) == 0);
+  CHECK(count(llava(tiny_with("4.51.3")), Op::index, 2 * 2 * 16 * 64) == 1);
 }
 
 TEST_CASE("Equal blocks are written as they would be executed, in every version", "[models]") {
@@ -95,10 +97,10 @@ TEST_CASE("Equal blocks are written as they would be executed, in every version"
 
 TEST_CASE("A report says how far a version was checked", "[models]") {
   CHECK(assumptions_of(tiny_llama()).empty());
-  const std::vector<std::string> recorded = assumptions_of(tiny_llama(R"("precision": "bf16")", with("4.46.3")));
+  const std::vector<std::string> recorded = assumptions_of(tiny_llama(R"("precision": "bf16")", tiny_with("4.46.3")));
   REQUIRE(recorded.size() == 1);
   CHECK(recorded[0].find("small models only") != std::string::npos);
-  const std::vector<std::string> between = assumptions_of(tiny_llama(R"("precision": "bf16")", with("4.50.0")));
+  const std::vector<std::string> between = assumptions_of(tiny_llama(R"("precision": "bf16")", tiny_with("4.50.0")));
   REQUIRE(between.size() == 1);
   CHECK(between[0].find("source only") != std::string::npos);
   const std::vector<std::string> original = assumptions_of(tiny_llava(R"("precision": "bf16")", kOriginal));

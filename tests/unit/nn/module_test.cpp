@@ -11,8 +11,6 @@
 namespace oometer {
 namespace {
 
-using Events = std::vector<std::int64_t>;
-
 TEST_CASE("A module's weights are allocated under its path, in order", "[nn]") {
   Process p;
   const Builder layer = p.builder().child("layers", "Layer", 3);
@@ -20,7 +18,7 @@ TEST_CASE("A module's weights are allocated under its path, in order", "[nn]") {
   REQUIRE(p.parameters.size() == 2);
   CHECK(std::string(p.parameters[0].name) == "weight");
   CHECK(std::string(p.parameters[1].name) == "bias");
-  CHECK(p.allocations() == Events{64, 8});
+  CHECK(p.allocations() == Bytes{64, 8});
   CHECK(module_path(p.log(), p.log().events[0].module) == "layers.3.fc");
   CHECK(p.alive(Role::parameter) == 72);
 }
@@ -58,7 +56,7 @@ TEST_CASE("Activations made of several operators keep what those keep", "[nn]") 
   const Tensor x = p.input({256}, DType::bfloat16, true);
   // quick_gelu: sigmoid's result, which the product keeps too; the input.
   const Tensor y = activate(Activation::quick_gelu, x);
-  CHECK(p.saved() == Events{512});
+  CHECK(p.saved() == Bytes{512});
   CHECK(p.context.record(x)->saved);
 }
 
@@ -85,8 +83,8 @@ TEST_CASE("Eager attention repeats grouped keys and values and returns its weigh
   const AttentionOutputs outputs = attention_forward({AttentionKind::eager, false, 0}, q, kv, kv, mask);
   CHECK(outputs.weights.sizes() == Shape{1, 8, 64, 64});
   CHECK(outputs.output.sizes() == Shape{1, 64, 8, 32});
-  const Events allocations = p.allocations();
-  CHECK(Events(allocations.begin(), allocations.begin() + 2) == Events{8 * 64 * 32 * 2, 8 * 64 * 32 * 2});
+  const Bytes allocations = p.allocations();
+  CHECK(Bytes(allocations.begin(), allocations.begin() + 2) == Bytes{8 * 64 * 32 * 2, 8 * 64 * 32 * 2});
 }
 
 }  // namespace

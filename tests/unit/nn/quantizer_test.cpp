@@ -8,8 +8,6 @@
 namespace oometer {
 namespace {
 
-using Bytes = std::vector<std::int64_t>;
-
 /// A Linear of 256 to 1,000 features whose weight is loaded in 4 bits.
 struct Quantised {
   Process p;

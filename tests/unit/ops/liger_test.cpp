@@ -9,8 +9,6 @@
 namespace oometer {
 namespace {
 
-using Bytes = std::vector<std::int64_t>;
-
 TEST_CASE("Liger's RMSNorm keeps its input and a number a row, and writes its gradient over the one that came",
           "[ops]") {
   Process p;

@@ -11,11 +11,8 @@
 namespace oometer {
 namespace {
 
-using Events = std::vector<std::int64_t>;
-constexpr DType kFp32 = DType::float32, kBf16 = DType::bfloat16;
-
 /// What autograd::backward allocates for a result, its own gradient left out.
-Events backward_of(Process& p, const Tensor& result) {
+Bytes backward_of(Process& p, const Tensor& result) {
   const Tensor gradient = empty_like(Op::ones_like, result);
   p.mark();
   autograd::backward(result, gradient);
@@ -43,7 +40,7 @@ TEST_CASE("A reshape copies where strides do not allow a view", "[ops]") {
   const Tensor t = transpose(x, 1, 2);
   p.mark();
   CHECK(reshape(t, {8, 6}).is_contiguous());
-  CHECK(p.allocations() == Events{96});
+  CHECK(p.allocations() == Bytes{96});
   p.mark();
   CHECK(reshape(transpose(x, 0, 1), {6, 2, 2, 2}).strides() == Shape{4, 24, 2, 1});
   CHECK(p.allocations().empty());
@@ -52,15 +49,15 @@ TEST_CASE("A reshape copies where strides do not allow a view", "[ops]") {
 TEST_CASE("A slice's gradient is as large as what it was cut from", "[ops]") {
   Process p;
   const Tensor x = p.input({2, 577, 64}, kBf16, true);
-  CHECK(backward_of(p, slice(x, 1, 1, 576)) == Events{2 * 577 * 64 * 2});
+  CHECK(backward_of(p, slice(x, 1, 1, 576)) == Bytes{2 * 577 * 64 * 2});
   const Tensor y = p.input({2, 577, 64}, kBf16, true);
-  CHECK(backward_of(p, select(y, 1, 0)) == Events{2 * 577 * 64 * 2});
+  CHECK(backward_of(p, select(y, 1, 0)) == Bytes{2 * 577 * 64 * 2});
 }
 
 TEST_CASE("An expanded tensor's gradient is summed", "[ops]") {
   Process p;
   const Tensor x = p.input({1, 64}, kFp32, true);
-  CHECK(backward_of(p, expand(x, {8, 64})) == Events{256});
+  CHECK(backward_of(p, expand(x, {8, 64})) == Bytes{256});
   CHECK(x->grad.sizes() == Shape{1, 64});
 }
 
@@ -70,9 +67,9 @@ TEST_CASE("Conversions cost nothing to the same type", "[ops]") {
   CHECK(to(x, kBf16).get() == x.get());
   p.mark();
   const Tensor wide = to(x, kFp32);
-  CHECK(p.allocations() == Events{1024});
+  CHECK(p.allocations() == Bytes{1024});
   CHECK(p.saved(Role::input).empty());
-  CHECK(backward_of(p, wide) == Events{512});
+  CHECK(backward_of(p, wide) == Bytes{512});
 }
 
 TEST_CASE("Sums and differences keep nothing and pass the gradient on", "[ops]") {
@@ -81,7 +78,7 @@ TEST_CASE("Sums and differences keep nothing and pass the gradient on", "[ops]")
   const Tensor y = silu(x);
   const Tensor sum = add(y, frozen);
   CHECK(p.saved().empty());
-  CHECK(backward_of(p, sum) == Events{1024});  // silu's
+  CHECK(backward_of(p, sum) == Bytes{1024});  // silu's
 }
 
 TEST_CASE("A product keeps each side only for the other's gradient", "[ops]") {
@@ -90,7 +87,7 @@ TEST_CASE("A product keeps each side only for the other's gradient", "[ops]") {
   const Tensor frozen = mul_scalar(p.input({256}, kFp32)), trained = silu(p.input({256}, kFp32, true));
   {
     const Tensor y = mul(x, frozen);
-    CHECK(p.saved() == Events{1024});
+    CHECK(p.saved() == Bytes{1024});
     CHECK_FALSE(p.context.record(x)->saved);
     CHECK(p.context.record(frozen)->saved);
   }
@@ -102,7 +99,7 @@ TEST_CASE("A product keeps each side only for the other's gradient", "[ops]") {
 TEST_CASE("A broadcast side's gradient is made whole, then summed", "[ops]") {
   Process p;
   const Tensor x = p.input({64, 256}, kFp32), weight = p.input({256}, kFp32, true);
-  CHECK(backward_of(p, mul(weight, x)) == Events{64 * 256 * 4, 256 * 4});
+  CHECK(backward_of(p, mul(weight, x)) == Bytes{64 * 256 * 4, 256 * 4});
 }
 
 TEST_CASE("Types meet as PyTorch promotes them", "[ops]") {
@@ -124,18 +121,18 @@ TEST_CASE("Activations keep their input or their result, one tensor", "[ops]") {
   const Tensor x = p.input({256}, kBf16, true);
   p.mark();
   const Tensor y = row.function(x);
-  CHECK(p.allocations() == Events{512});
+  CHECK(p.allocations() == Bytes{512});
   CHECK(p.context.record(x)->saved == row.keeps_input);
   CHECK(p.context.record(y)->saved == !row.keeps_input);
-  CHECK(backward_of(p, y) == Events{512});
+  CHECK(backward_of(p, y) == Bytes{512});
 }
 
 TEST_CASE("pow and rsqrt: three tensors in backward", "[ops]") {
   Process p;
   const Tensor x = p.input({256}, kFp32, true);
-  CHECK(backward_of(p, pow(x, 2)) == Events{1024, 1024, 1024});
+  CHECK(backward_of(p, pow(x, 2)) == Bytes{1024, 1024, 1024});
   const Tensor y = p.input({256}, kFp32, true);
-  CHECK(backward_of(p, rsqrt(y)) == Events{1024, 1024, 1024});
+  CHECK(backward_of(p, rsqrt(y)) == Bytes{1024, 1024, 1024});
 }
 
 TEST_CASE("Dropout keeps a mask of booleans; none at zero", "[ops]") {
@@ -144,14 +141,14 @@ TEST_CASE("Dropout keeps a mask of booleans; none at zero", "[ops]") {
   CHECK(dropout(x, 0).get() == x.get());
   p.mark();
   const Tensor y = dropout(x, 0.1);
-  CHECK(p.allocations() == Events{256, 512});
-  CHECK(p.saved() == Events{256});
+  CHECK(p.allocations() == Bytes{256, 512});
+  CHECK(p.saved() == Bytes{256});
 }
 
 TEST_CASE("Row sums need no scratch; column sums do from 1024 rows on", "[ops]") {
   struct Row {
     std::int64_t rows, columns;
-    Events expected;  // after the result
+    Bytes expected;  // after the result
   };
   const Row row = GENERATE(Row{1024, 512, {4194304, 16}}, Row{1280, 256, {2621440, 8}},
                            Row{16384, 4096, {113246208, 128}}, Row{4096, 32, {65536, 4}}, Row{65536, 16, {131072, 4}},
@@ -161,13 +158,13 @@ TEST_CASE("Row sums need no scratch; column sums do from 1024 rows on", "[ops]")
   const Tensor x = p.input({row.rows, row.columns}, dtype);
   p.mark();
   const Tensor columns = reduce(Op::sum, x, {0}, false, dtype);
-  Events expected{row.columns * element_size(dtype)};
+  Bytes expected{row.columns * element_size(dtype)};
   expected.insert(expected.end(), row.expected.begin(), row.expected.end());
   CAPTURE(row.rows, row.columns);
   CHECK(p.allocations() == expected);
   p.mark();
   const Tensor rows = reduce(Op::sum, x, {1}, true, dtype);
-  CHECK(p.allocations() == Events{row.rows * element_size(dtype)});
+  CHECK(p.allocations() == Bytes{row.rows * element_size(dtype)});
 }
 
 TEST_CASE("An H100's column sums are staged for its 132 multiprocessors", "[ops]") {
@@ -184,9 +181,9 @@ TEST_CASE("Booleans are counted in a copy of integers", "[ops]") {
   const Tensor x = p.input({1000}, DType::boolean);
   p.mark();
   CHECK(sum_all(x).dtype() == DType::int64);
-  const Events events = p.events();
+  const Bytes events = p.events();
   REQUIRE(events.size() >= 3);
-  CHECK(Events(events.begin(), events.begin() + 3) == Events{8, 8000, -8000});
+  CHECK(Bytes(events.begin(), events.begin() + 3) == Bytes{8, 8000, -8000});
 }
 
 TEST_CASE("A whole tensor's sum is staged, its semaphores last", "[ops]") {
@@ -194,15 +191,15 @@ TEST_CASE("A whole tensor's sum is staged, its semaphores last", "[ops]") {
   const Tensor x = p.input({160000});
   p.mark();
   const Tensor total = sum_all(x);
-  CHECK(p.events() == Events{2, 80, 4, -4, -80});
+  CHECK(p.events() == Bytes{2, 80, 4, -4, -80});
 }
 
 TEST_CASE("mean's gradient is a new tensor of the input's size, sum's a view", "[ops]") {
   Process p;
   const Tensor x = p.input({64, 256}, kFp32, true), y = p.input({64, 256}, kFp32, true);
-  CHECK(backward_of(p, mean(x, -1, true)) == Events{64 * 256 * 4});
+  CHECK(backward_of(p, mean(x, -1, true)) == Bytes{64 * 256 * 4});
   const Tensor total = sum(silu(y), {-1}, true);
-  CHECK(backward_of(p, total) == Events{64 * 256 * 4});  // silu's
+  CHECK(backward_of(p, total) == Bytes{64 * 256 * 4});  // silu's
 }
 
 TEST_CASE("A linear layer without bias: output and a workspace; the weight's gradient first", "[ops]") {
@@ -210,9 +207,9 @@ TEST_CASE("A linear layer without bias: output and a workspace; the weight's gra
   const Tensor x = p.input({2, 64, 128}, kBf16, true), weight = p.parameter({256, 128});
   p.mark();
   const Tensor y = linear(x, weight, {});
-  CHECK(p.events() == Events{2 * 64 * 256 * 2, kWorkspace, -kWorkspace});
+  CHECK(p.events() == Bytes{2 * 64 * 256 * 2, kWorkspace, -kWorkspace});
   CHECK(y.sizes() == Shape{2, 64, 256});
-  CHECK(backward_of(p, y) == Events{256 * 128 * 2, kWorkspace, 2 * 64 * 128 * 2, kWorkspace});
+  CHECK(backward_of(p, y) == Bytes{256 * 128 * 2, kWorkspace, 2 * 64 * 128 * 2, kWorkspace});
 }
 
 TEST_CASE("A linear layer with bias: cuBLASLt's workspace; the input's gradient first", "[ops]") {
@@ -220,8 +217,8 @@ TEST_CASE("A linear layer with bias: cuBLASLt's workspace; the input's gradient 
   const Tensor x = p.input({2, 64, 128}, kBf16, true), weight = p.parameter({256, 128}), bias = p.parameter({256});
   p.mark();
   const Tensor y = linear(x, weight, bias);
-  CHECK(p.events() == Events{2 * 64 * 256 * 2, kLtWorkspace, -kLtWorkspace});
-  CHECK(backward_of(p, y) == Events{2 * 64 * 128 * 2, kWorkspace, 256 * 128 * 2, kWorkspace, 256 * 2});
+  CHECK(p.events() == Bytes{2 * 64 * 256 * 2, kLtWorkspace, -kLtWorkspace});
+  CHECK(backward_of(p, y) == Bytes{2 * 64 * 128 * 2, kWorkspace, 256 * 128 * 2, kWorkspace, 256 * 2});
 }
 
 TEST_CASE("A linear layer with bias copies an input that is not contiguous, and adds the bias in place", "[ops]") {
@@ -231,8 +228,8 @@ TEST_CASE("A linear layer with bias copies an input that is not contiguous, and 
   const Tensor x = slice(features, 1, 1, 64);
   p.mark();
   const Tensor y = linear(x, weight, bias);
-  CHECK(p.events() == Events{2 * 64 * 128 * 2, 2 * 64 * 256 * 2, kWorkspace, -kWorkspace});
-  CHECK(p.saved() == Events{2 * 64 * 128 * 2});
+  CHECK(p.events() == Bytes{2 * 64 * 128 * 2, 2 * 64 * 256 * 2, kWorkspace, -kWorkspace});
+  CHECK(p.saved() == Bytes{2 * 64 * 128 * 2});
 }
 
 TEST_CASE("A frozen weight keeps no input and has no gradient", "[ops]") {
@@ -266,14 +263,14 @@ TEST_CASE("Before torch 2.15 a handle's cuBLAS workspace is made once and kept",
   const Tensor x = p.input({64, 128}, kBf16, true), weight = p.parameter({128, 128});
   p.mark();
   Tensor y = linear(x, weight, {});
-  CHECK(p.events() == Events{64 * 128 * 2, kWorkspace});
+  CHECK(p.events() == Bytes{64 * 128 * 2, kWorkspace});
   p.mark();
   y = linear(y, weight, {});
-  CHECK(p.allocations() == Events{64 * 128 * 2});
+  CHECK(p.allocations() == Bytes{64 * 128 * 2});
   // Autograd's own thread has a handle of its own.
   p.mark();
   autograd::backward(y, empty_like(Op::ones_like, y));
-  const Events events = p.events();
+  const Bytes events = p.events();
   CHECK(std::count(events.begin(), events.end(), kWorkspace) == 1);
   CHECK(std::count(events.begin(), events.end(), -kWorkspace) == 0);
 }
@@ -283,10 +280,10 @@ TEST_CASE("A batched product's operands are copied only where rows and columns b
   const Tensor a = p.input({4, 8, 16}), b = p.input({4, 16, 8});
   p.mark();
   { const Tensor y = bmm(a, b); }
-  CHECK(p.allocations() == Events{4 * 8 * 8 * 2, kWorkspace});
+  CHECK(p.allocations() == Bytes{4 * 8 * 8 * 2, kWorkspace});
   p.mark();
   { const Tensor y = bmm(a, transpose(p.input({4, 8, 16}), 1, 2)); }
-  CHECK(p.allocations() == Events{1024, 4 * 8 * 8 * 2, kWorkspace});
+  CHECK(p.allocations() == Bytes{1024, 4 * 8 * 8 * 2, kWorkspace});
 }
 
 TEST_CASE("Layer normalisation keeps input, mean and deviation; three gradients", "[ops]") {
@@ -294,10 +291,10 @@ TEST_CASE("Layer normalisation keeps input, mean and deviation; three gradients"
   const Tensor x = p.input({50, 128}, kBf16, true), weight = p.parameter({128}), bias = p.parameter({128});
   p.mark();
   const Tensor y = layer_norm(x, weight, bias);
-  CHECK(p.allocations() == Events{50 * 128 * 2, 200, 200});
-  CHECK(p.saved() == Events{200, 200});
+  CHECK(p.allocations() == Bytes{50 * 128 * 2, 200, 200});
+  CHECK(p.saved() == Bytes{200, 200});
   CHECK(p.context.record(x)->saved);
-  CHECK(backward_of(p, y) == Events{50 * 128 * 2, 256, 256});
+  CHECK(backward_of(p, y) == Bytes{50 * 128 * 2, 256, 256});
 }
 
 TEST_CASE("Softmax in another type converts first; its backward holds a product besides the result", "[ops]") {
@@ -305,17 +302,17 @@ TEST_CASE("Softmax in another type converts first; its backward holds a product 
   const Tensor x = p.input({64, 256}, kBf16, true);
   p.mark();
   const Tensor y = softmax(x, kFp32);
-  CHECK(p.events() == Events{65536, 65536, -65536});
+  CHECK(p.events() == Bytes{65536, 65536, -65536});
   const Tensor gradient = empty_like(Op::ones_like, y);
   p.mark();
   autograd::backward(y, gradient);
-  const Events events = p.events();
+  const Bytes events = p.events();
   REQUIRE(events.size() >= 3);
-  CHECK(Events(events.begin(), events.begin() + 3) == Events{65536, 65536, -65536});
+  CHECK(Bytes(events.begin(), events.begin() + 3) == Bytes{65536, 65536, -65536});
   const Tensor half = p.input({64, 256}, DType::float16);
   p.mark();
   { const Tensor z = softmax(half, kFp32); }
-  CHECK(p.allocations() == Events{65536});
+  CHECK(p.allocations() == Bytes{65536});
 }
 
 TEST_CASE("Cross entropy: the log-probabilities stay, backward needs two of them", "[ops]") {
@@ -323,9 +320,9 @@ TEST_CASE("Cross entropy: the log-probabilities stay, backward needs two of them
   const Tensor logits = p.input({32, 1000}, kFp32, true), target = p.input({32}, DType::int64);
   p.mark();
   const Tensor loss = cross_entropy(logits, target);
-  CHECK(p.allocations() == Events{128000, 4, 4});
-  CHECK(p.saved() == Events{4, 128000});
-  CHECK(backward_of(p, loss) == Events{128000, 128000});
+  CHECK(p.allocations() == Bytes{128000, 4, 4});
+  CHECK(p.saved() == Bytes{4, 128000});
+  CHECK(backward_of(p, loss) == Bytes{128000, 128000});
 }
 
 TEST_CASE("Embedding: the gradient alone up to 3072 indices, then sorting", "[ops]") {
@@ -334,15 +331,15 @@ TEST_CASE("Embedding: the gradient alone up to 3072 indices, then sorting", "[op
   const Tensor weight = p.parameter({32064, 64}), indices = p.input({count}, DType::int64);
   const Tensor y = embedding(weight, indices);
   CHECK(p.context.record(indices)->saved);
-  const Events backward = backward_of(p, y);
+  const Bytes backward = backward_of(p, y);
   const std::int64_t gradient = 32064 * 64 * 2;
   CAPTURE(count);
   if (count <= 3072) {
-    CHECK(backward == Events{gradient});
+    CHECK(backward == Bytes{gradient});
     return;
   }
   REQUIRE(backward.size() > 6);
-  CHECK(Events(backward.begin(), backward.begin() + 3) == Events{8 * count, 8 * count, 8 * count});
+  CHECK(Bytes(backward.begin(), backward.begin() + 3) == Bytes{8 * count, 8 * count, 8 * count});
   CHECK(backward[3] == (count == 3073 ? 55295 : count == 4096 ? 72191 : 271871));
   CHECK(backward[4] == gradient);
   const std::int64_t segments = count, partials = count / 10 + segments;
@@ -356,13 +353,13 @@ TEST_CASE("Patch embedding unfolds one image at a time; with cuDNN nothing is un
   p.mark();
   const Tensor y = convolution(pixels, weight, {});
   CHECK(y.sizes() == Shape{3, 64, 2, 2});
-  CHECK(p.allocations() == Events{3 * 64 * 4 * 2, 3 * 14 * 14 * 4 * 2, kWorkspace, kWorkspace, kWorkspace});
+  CHECK(p.allocations() == Bytes{3 * 64 * 4 * 2, 3 * 14 * 14 * 4 * 2, kWorkspace, kWorkspace, kWorkspace});
 
   Process with_cudnn(resolve_behaviours({}));
   const Tensor kernel = with_cudnn.parameter({64, 3, 14, 14}), images = with_cudnn.input({3, 3, 28, 28});
   with_cudnn.mark();
   const Tensor z = convolution(images, kernel, {});
-  CHECK(with_cudnn.allocations() == Events{3 * 64 * 4 * 2});
+  CHECK(with_cudnn.allocations() == Bytes{3 * 64 * 4 * 2});
 }
 
 struct Heads {
@@ -383,11 +380,11 @@ TEST_CASE("Flash attention: output, log-sum-exp, random state; a small batch is 
   const Heads large(p, 2, 32, 32, 1024, 128), tiny(p, 2, 4, 4, 512, 64), odd(p, 2, 4, 4, 577, 96);
   p.mark();
   { const Tensor y = large.run(AttentionKernel::flash); }
-  CHECK(p.allocations() == Events{2 * 32 * 1024 * 128 * 2, 4 * 2 * 32 * 1024, 16, 8});
+  CHECK(p.allocations() == Bytes{2 * 32 * 1024 * 128 * 2, 4 * 2 * 32 * 1024, 16, 8});
   p.mark();
   { const Tensor y = tiny.run(AttentionKernel::flash); }
   const std::int64_t rows = 2 * 4 * 512;
-  CHECK(p.allocations() == Events{rows * 64 * 2, 4 * rows, 4 * 2 * rows, 4 * 2 * rows * 64, 16, 8});
+  CHECK(p.allocations() == Bytes{rows * 64 * 2, 4 * rows, 4 * 2 * rows, 4 * 2 * rows * 64, 16, 8});
   p.mark();
   { const Tensor y = odd.run(AttentionKernel::flash); }
   CHECK(p.allocations()[2] == 4 * 5 * 2 * 4 * 577);
@@ -399,10 +396,10 @@ TEST_CASE("Flash attention's backward: three gradients, two accumulators, and tw
   const std::int64_t q = 2 * 32 * 1000 * 128 * 2, kv = q / 4, rows = 2 * 32 * 1024;
   // The output lies as the queries do, [b, h, s, d] here: the kernel wants a copy, and the gradients lie as their
   // leaves.
-  CHECK(backward_of(p, heads.run(AttentionKernel::flash)) == Events{q, q, q, q, 4 * rows, 4 * rows * 128});
-  const Events events = backward_of(p, grouped.run(AttentionKernel::flash));
+  CHECK(backward_of(p, heads.run(AttentionKernel::flash)) == Bytes{q, q, q, q, 4 * rows, 4 * rows * 128});
+  const Bytes events = backward_of(p, grouped.run(AttentionKernel::flash));
   REQUIRE(events.size() >= 8);
-  CHECK(Events(events.begin(), events.begin() + 8) == Events{q, q, kv, kv, 4 * rows, 4 * rows * 128, q, q});
+  CHECK(Bytes(events.begin(), events.begin() + 8) == Bytes{q, q, kv, kv, 4 * rows, 4 * rows * 128, q, q});
 }
 
 TEST_CASE("A head that is no multiple of 8 is padded in copies, which are what is saved", "[ops]") {
@@ -411,8 +408,8 @@ TEST_CASE("A head that is no multiple of 8 is padded in copies, which are what i
   p.mark();
   const Tensor y = heads.run(AttentionKernel::flash);
   const std::int64_t padded = 2 * 32 * 1024 * 128 * 2;
-  const Events allocations = p.allocations();
-  CHECK(Events(allocations.begin(), allocations.begin() + 3) == Events{padded, padded, padded});
+  const Bytes allocations = p.allocations();
+  CHECK(Bytes(allocations.begin(), allocations.begin() + 3) == Bytes{padded, padded, padded});
   CHECK(y.size(3) == 124);
   CHECK(p.saved().size() == 7);
 }
@@ -426,20 +423,20 @@ TEST_CASE("Efficient attention: seed and offset first, rows in 32s; its backward
   const std::int64_t rows32 = (length + 31) / 32 * 32, rows64 = (length + 63) / 64 * 64;
   const std::int64_t q = 2 * 4 * length * 64 * 2;
   CAPTURE(length);
-  CHECK(p.allocations() == Events{8, 8, q, 4 * 8 * rows32});
-  const Events backward = backward_of(p, y);
+  CHECK(p.allocations() == Bytes{8, 8, q, 4 * 8 * rows32});
+  const Bytes backward = backward_of(p, y);
   REQUIRE(backward.size() >= 5);
-  CHECK(Events(backward.begin(), backward.begin() + 5) ==
-        Events{q, q, q, 4 * 8 * length, 8 * (4 * rows64 * 64 + 16 * rows64 / 64)});
+  CHECK(Bytes(backward.begin(), backward.begin() + 5) ==
+        Bytes{q, q, q, 4 * 8 * length, 8 * (4 * rows64 * 64 + 16 * rows64 / 64)});
 }
 
 TEST_CASE("Efficient attention in fp32 makes its delta from a product", "[ops]") {
   Process p;
   const Heads heads(p, 2, 4, 4, 512, 64, kFp32);
-  const Events backward = backward_of(p, heads.run(AttentionKernel::efficient));
+  const Bytes backward = backward_of(p, heads.run(AttentionKernel::efficient));
   const std::int64_t rows = 8 * 512, q = rows * 64 * 4;
   REQUIRE(backward.size() >= 7);
-  CHECK(Events(backward.begin() + 3, backward.begin() + 6) == Events{q, 4 * rows, 4 * rows});
+  CHECK(Bytes(backward.begin() + 3, backward.begin() + 6) == Bytes{q, 4 * rows, 4 * rows});
 }
 
 TEST_CASE("Math attention computes halves in fp32 and keeps the whole matrix", "[ops]") {
@@ -447,7 +444,7 @@ TEST_CASE("Math attention computes halves in fp32 and keeps the whole matrix", "
   const Heads heads(p, 1, 4, 4, 256, 64);
   const Tensor y = heads.run(AttentionKernel::math);
   CHECK(y.dtype() == kBf16);
-  const Events saved = p.saved();
+  const Bytes saved = p.saved();
   CHECK(saved.back() == 4 * 4 * 256 * 256);
   CHECK(std::count(saved.begin(), saved.end(), 4 * 4 * 256 * 256) == 1);
 }
@@ -457,11 +454,11 @@ TEST_CASE("Joining gives back views of the gradient; the unbound batch is stacke
   const Tensor a = silu(p.input({4, 8}, kFp32, true)), b = silu(p.input({4, 8}, kFp32, true));
   p.mark();
   const Tensor joined = cat({a, b}, 1);
-  CHECK(p.allocations() == Events{256});
+  CHECK(p.allocations() == Bytes{256});
   CHECK(joined.sizes() == Shape{4, 16});
   CHECK(p.saved(Role::tensor).empty());
   const Tensor x = p.input({2, 3, 8}, kFp32, true);
-  CHECK(backward_of(p, cat_unbound(x)) == Events{192});
+  CHECK(backward_of(p, cat_unbound(x)) == Bytes{192});
 }
 
 TEST_CASE("Scattering image features clones the embeddings and sums up the mask", "[ops]") {
@@ -470,7 +467,7 @@ TEST_CASE("Scattering image features clones the embeddings and sums up the mask"
   p.mark();
   const Tensor y = masked_scatter(x, mask, source);
   const std::int64_t n = 2 * 640 * 256;
-  CHECK(p.allocations() == Events{2 * n, 8 * n, n, 6911});
+  CHECK(p.allocations() == Bytes{2 * n, 8 * n, n, 6911});
 }
 
 TEST_CASE("Autocast casts a weight once a region, an activation every time", "[ops]") {
@@ -484,14 +481,14 @@ TEST_CASE("Autocast casts a weight once a region, an activation every time", "[o
       const Tensor y = linear(x, weight, {});
       CHECK(y.dtype() == kBf16);
     }
-    const Events events = p.events();
+    const Bytes events = p.events();
     casts_of_weight = std::count(events.begin(), events.end(), 128 * 128 * 2);
     CHECK(std::count(events.begin(), events.end(), -128 * 128 * 2) == 0);
     p.mark();
   }
   CHECK(casts_of_weight == 1);
   // Leaving the region drops the copy.
-  CHECK(p.events() == Events{-128 * 128 * 2});
+  CHECK(p.events() == Bytes{-128 * 128 * 2});
 }
 
 TEST_CASE("Autocast does not cache what is frozen", "[ops]") {
@@ -501,7 +498,7 @@ TEST_CASE("Autocast does not cache what is frozen", "[ops]") {
   const AutocastRegion region(p.context, true);
   p.mark();
   for (int i = 0; i < 3; ++i) const Tensor y = linear(x, weight, {});
-  const Events events = p.events();
+  const Bytes events = p.events();
   CHECK(std::count(events.begin(), events.end(), 128 * 128 * 2) == 3);
 }
 

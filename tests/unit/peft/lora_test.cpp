@@ -106,7 +106,7 @@ TEST_CASE("An adapter in fp32 runs in the order of lora.Linear.forward", "[peft]
                                                 2 * out, -4 * out,     -4 * in});      // .to(bfloat16)
 }
 
-std::string error_of(const std::string& lora) {
+std::string lora_error(const std::string& lora) {
   const Result<Estimate> result = estimate(tiny_llava(R"("stage": "finetune", "lora": )" + lora));
   if (result) return "";
   return result.error().pointer + ": " + result.error().message;
@@ -132,7 +132,7 @@ TEST_CASE("DoRA trains a length for each output, and with dropout keeps the weig
     const std::vector<std::int64_t> kept = p.saved();
     CHECK(std::count(kept.begin(), kept.end(), 4 * kIn * kOut) == (probability > 0 ? 1 : 0));
   }
-  CHECK(has(error_of(R"({"target_modules": ["q_proj"], "use_dora": true, "lora_bias": true})"), "no DoRA with it"));
+  CHECK(has(lora_error(R"({"target_modules": ["q_proj"], "use_dora": true, "lora_bias": true})"), "no DoRA with it"));
 }
 
 TEST_CASE("(IA)^3 trains a vector a layer: of its output, or in a feed-forward layer of its input", "[peft]") {
@@ -187,21 +187,21 @@ TEST_CASE("A module to save trains as a copy, the frozen original stays", "[peft
 }
 
 TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
-  CHECK(error_of(R"({"target_modules": ["q_proj"]})") == "");
-  CHECK(has(error_of(R"({"target_modules": ["q_prj", "upproj"]})"),
+  CHECK(lora_error(R"({"target_modules": ["q_proj"]})") == "");
+  CHECK(has(lora_error(R"({"target_modules": ["q_prj", "upproj"]})"),
             R"(/training/lora/target_modules: found ["q_prj", "upproj"])"));
-  CHECK(has(error_of(R"({"target_modules": ["q_prj"]})"), R"(did you mean "q_proj")"));
-  CHECK(has(error_of(R"({"target_modules": ["something"]})"), "linear_1"));
-  CHECK(has(error_of(R"({"target_modules": "q_proj"})"), R"(did you mean ["q_proj"])"));
-  CHECK(has(error_of(R"({"target_modules": ["self_attn"]})"), "self_attn (CLIPAttention)"));
-  CHECK(has(error_of(R"({"target_modules": ["embed_tokens"]})"), "not modelled yet"));
-  CHECK(has(error_of(R"({"target_modules": "(q_proj"})"), "at character"));
-  CHECK(has(error_of(R"({"target_modules": []})"), "at least one name"));
-  CHECK(has(error_of(R"({})"), "/training/lora/target_modules"));  // peft knows no usual targets of LLaVA's
-  CHECK(has(error_of(R"({"target_modules": ["lm_head"], "modules_to_save": ["lm_head"]})"), "modules_to_save"));
-  CHECK(has(error_of(R"({"target_modules": ["q_proj"], "rank": 0})"), "/training/lora/rank"));
-  CHECK(has(error_of(R"({"target_modules": ["q_proj"], "dropout": 1})"), "/training/lora/dropout"));
-  CHECK(has(error_of(R"({"target_modules": ["q_proj"], "r": 8})"), "/training/lora/r"));
+  CHECK(has(lora_error(R"({"target_modules": ["q_prj"]})"), R"(did you mean "q_proj")"));
+  CHECK(has(lora_error(R"({"target_modules": ["something"]})"), "linear_1"));
+  CHECK(has(lora_error(R"({"target_modules": "q_proj"})"), R"(did you mean ["q_proj"])"));
+  CHECK(has(lora_error(R"({"target_modules": ["self_attn"]})"), "self_attn (CLIPAttention)"));
+  CHECK(has(lora_error(R"({"target_modules": ["embed_tokens"]})"), "not modelled yet"));
+  CHECK(has(lora_error(R"({"target_modules": "(q_proj"})"), "at character"));
+  CHECK(has(lora_error(R"({"target_modules": []})"), "at least one name"));
+  CHECK(has(lora_error(R"({})"), "/training/lora/target_modules"));  // peft knows no usual targets of LLaVA's
+  CHECK(has(lora_error(R"({"target_modules": ["lm_head"], "modules_to_save": ["lm_head"]})"), "modules_to_save"));
+  CHECK(has(lora_error(R"({"target_modules": ["q_proj"], "rank": 0})"), "/training/lora/rank"));
+  CHECK(has(lora_error(R"({"target_modules": ["q_proj"], "dropout": 1})"), "/training/lora/dropout"));
+  CHECK(has(lora_error(R"({"target_modules": ["q_proj"], "r": 8})"), "/training/lora/r"));
   const Result<Job> projector_alone =
       parse_job(tiny_llava(R"("stage": "pretrain", "lora": {"target_modules": ["q_proj"]})"));
   REQUIRE_FALSE(projector_alone);

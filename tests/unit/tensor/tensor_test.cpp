@@ -7,17 +7,15 @@
 namespace oometer {
 namespace {
 
-using Events = std::vector<std::int64_t>;
-
 TEST_CASE("A tensor's memory goes with its last handle", "[tensor]") {
   Process p;
   Tensor a = empty(p.context, Op::empty, {3, 5}, DType::float32);
-  CHECK(p.events() == Events{60});
+  CHECK(p.events() == Bytes{60});
   Tensor b = a;
   a.reset();
-  CHECK(p.events() == Events{60});
+  CHECK(p.events() == Bytes{60});
   b = Tensor();
-  CHECK(p.events() == Events{60, -60});
+  CHECK(p.events() == Bytes{60, -60});
   CHECK(p.log().storages[0].free_event == 1);
 }
 
@@ -25,7 +23,7 @@ TEST_CASE("Assignment frees the old value after the new one is there, as Python'
   Process p;
   Tensor x = empty(p.context, Op::empty, {1}, DType::float32);
   x = empty(p.context, Op::empty, {2}, DType::float32);
-  CHECK(p.events() == Events{4, 8, -4});
+  CHECK(p.events() == Bytes{4, 8, -4});
 }
 
 TEST_CASE("A handle assigned to itself keeps its tensor", "[tensor]") {
@@ -35,19 +33,19 @@ TEST_CASE("A handle assigned to itself keeps its tensor", "[tensor]") {
   x = same;
   x = std::move(same);
   REQUIRE(x);
-  CHECK(p.events() == Events{4});
+  CHECK(p.events() == Bytes{4});
 }
 
 TEST_CASE("Views share the storage and keep it alive", "[tensor]") {
   Process p;
   Tensor x = empty(p.context, Op::empty, {4, 6}, DType::bfloat16);
   Tensor v = transpose(x, 0, 1), d = detach(x);
-  CHECK(p.events() == Events{48});
+  CHECK(p.events() == Bytes{48});
   x.reset();
   v.reset();
-  CHECK(p.events() == Events{48});
+  CHECK(p.events() == Bytes{48});
   d.reset();
-  CHECK(p.events() == Events{48, -48});
+  CHECK(p.events() == Bytes{48, -48});
 }
 
 TEST_CASE("A view holds its base, a detached tensor only the storage", "[tensor]") {
@@ -116,7 +114,7 @@ TEST_CASE("What is alive is counted in the allocator's 512 bytes", "[tensor]") {
   CHECK(p.context.allocated_bytes() == 1024);
 }
 
-TEST_CASE("Events and storages know module, phase, stream and shape", "[tensor]") {
+TEST_CASE("Bytes and storages know module, phase, stream and shape", "[tensor]") {
   Process p;
   p.context.begin_phase(PhaseName::forward, 1);
   const ModuleId child = p.context.add_module(p.root, "layers", 3, "Layer", Modality::language);
@@ -147,7 +145,7 @@ TEST_CASE("After the log's end what is torn down leaves no events", "[tensor]") 
   p.context.finish();
   x.reset();
   const Tensor y = empty(p.context, Op::empty, {1}, DType::float32);
-  CHECK(p.events() == Events{4});
+  CHECK(p.events() == Bytes{4});
   CHECK(p.log().storages[0].free_event == kNever);
 }
 

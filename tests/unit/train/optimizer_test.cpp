@@ -8,8 +8,6 @@
 namespace oometer {
 namespace {
 
-using Events = std::vector<std::int64_t>;
-
 /// Two weights of 1,000 and 3,000 fp32 elements with gradients, and an optimizer of them.
 struct Training {
   Process p;
@@ -31,7 +29,7 @@ struct Training {
       parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::float32, Role::gradient);
   }
 
-  Events step() {
+  Bytes step() {
     p.mark();
     optimizer.step();
     return p.events();
@@ -43,35 +41,35 @@ constexpr std::int64_t kA = 4000, kB = 12000;
 TEST_CASE("AdamW's moments are born in the first step", "[train]") {
   Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
   // moments by parameter; then the roots of all second moments at once, in a list, which Python empties from its end
-  CHECK(t.step() == Events{kA, kA, kB, kB, kA, kB, -kB, -kA});
-  CHECK(t.step() == Events{kA, kB, -kB, -kA});
+  CHECK(t.step() == Bytes{kA, kA, kB, kB, kA, kB, -kB, -kA});
+  CHECK(t.step() == Bytes{kA, kB, -kB, -kA});
   CHECK(t.p.alive(Role::optimizer_state) == 2 * (kA + kB));
 }
 
 TEST_CASE("The fused kernel keeps its step counters on the device and needs nothing else", "[train]") {
   Training t({OptimizerName::adamw, OptimizerImplementation::fused, 0, 1});
-  CHECK(t.step() == Events{4, kA, kA, 4, kB, kB});
+  CHECK(t.step() == Bytes{4, kA, kA, 4, kB, kB});
   CHECK(t.step().empty());
 }
 
 TEST_CASE("The for-loop needs two tensors of one parameter at a time, the last one's stay until the next", "[train]") {
   Training t({OptimizerName::adam, OptimizerImplementation::for_loop, 0, 1});
   t.step();
-  CHECK(t.step() == Events{kA, kA, -kA, kB, kB, -kA, -kB, -kB});
+  CHECK(t.step() == Bytes{kA, kA, -kA, kB, kB, -kA, -kB, -kB});
 }
 
 TEST_CASE("SGD has a state only with momentum", "[train]") {
   Training plain({OptimizerName::sgd, OptimizerImplementation::foreach_, 0, 1});
   CHECK(plain.step().empty());
   Training momentum({OptimizerName::sgd, OptimizerImplementation::foreach_, 0.9, 1});
-  CHECK(momentum.step() == Events{kA, kB});
+  CHECK(momentum.step() == Bytes{kA, kB});
   CHECK(momentum.step().empty());
 }
 
 TEST_CASE("A parameter without a gradient gets no state and no temporary", "[train]") {
   Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
   t.parameters[1].tensor->grad.reset();
-  CHECK(t.step() == Events{kA, kA, kA, -kA});
+  CHECK(t.step() == Bytes{kA, kA, kA, -kA});
 }
 
 TEST_CASE("Groups are stepped one after another: the temporaries are one group's", "[train]") {
@@ -110,10 +108,10 @@ TEST_CASE("Clipping allocates partial norms, a norm a gradient, and a few scalar
   t.parameters[1].tensor->grad = empty(t.p.context, Op::mm, {200'000}, DType::float32, Role::gradient);
   t.p.mark();
   clip_grad_norm(t.p.context, t.parameters);
-  const Events events = t.p.events();
+  const Bytes events = t.p.events();
   // chunk offsets, partial results (1 + 4 chunks of 65536), two norms; then the stack and its norm
   REQUIRE(events.size() >= 8);
-  CHECK(Events(events.begin(), events.begin() + 4) == Events{8 * 3, 4 * 5, 4, 4});
+  CHECK(Bytes(events.begin(), events.begin() + 4) == Bytes{8 * 3, 4 * 5, 4, 4});
   std::int64_t balance = 0;
   for (const std::int64_t bytes : events) balance += bytes;
   CHECK(balance == 0);
@@ -137,7 +135,7 @@ TEST_CASE("bitsandbytes' 8-bit moments are bytes with a number a block, from 4,0
     return p.events();
   };
   // Two maps of 256 numbers; two bytes an element, 118 blocks of 256; a small weight's and an embedding's fp32 moments.
-  CHECK(step() == Events{1024, 1024, 30000, 30000, 472, 472, 256, 256, 25600, 25600});
+  CHECK(step() == Bytes{1024, 1024, 30000, 30000, 472, 472, 256, 256, 25600, 25600});
   CHECK(step().empty());
   CHECK(optimizer.paged_bytes() == 0);
 }
@@ -157,7 +155,7 @@ TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their
   optimizer.step();
   const bool bytes = config.implementation == OptimizerImplementation::bnb_8bit;
   CHECK(optimizer.paged_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
-  CHECK(p.allocations() == (bytes ? Events{1024, 1024, 1564, 1564, 99900, 99900, 1564, 1564} : Events{399600, 399600}));
+  CHECK(p.allocations() == (bytes ? Bytes{1024, 1024, 1564, 1564, 99900, 99900, 1564, 1564} : Bytes{399600, 399600}));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ json llama_job(const json& checkpointing) {
   return job;
 }
 
-Simulation run(const json& checkpointing) {
+Simulation simulation_with(const json& checkpointing) {
   const Result<Job> job = parse_job(llama_job(checkpointing).dump());
   if (!job) FAIL(job.error().message);
   return simulate(*job, resolve_behaviours(job->runtime));
@@ -46,7 +46,7 @@ std::int64_t peak(const Log& log) {
 
 TEST_CASE("Single blocks as segments are transformers' own choice of blocks", "[train]") {
   const auto same = [](const json& a, const json& b) {
-    const Log x = run(a).log, y = run(b).log;
+    const Log x = simulation_with(a).log, y = simulation_with(b).log;
     return x.events.size() == y.events.size() && peak(x) == peak(y);
   };
   CHECK(same({{"segments", {{"layers", {0, 1, 2, 3, 4, 5}}}}}, "non-reentrant"));
@@ -56,9 +56,9 @@ TEST_CASE("Single blocks as segments are transformers' own choice of blocks", "[
 }
 
 TEST_CASE("Blocks of one region are all there again at once", "[train]") {
-  const std::int64_t each = peak(run("non-reentrant").log);
-  const std::int64_t halves = peak(run({{"segments", {{"layers", {{0, 3}, {3, 6}}}}}}).log);
-  const std::int64_t together = peak(run({{"segments", {{"layers", {{0, 6}}}}}}).log);
+  const std::int64_t each = peak(simulation_with("non-reentrant").log);
+  const std::int64_t halves = peak(simulation_with({{"segments", {{"layers", {{0, 3}, {3, 6}}}}}}).log);
+  const std::int64_t together = peak(simulation_with({{"segments", {{"layers", {{0, 6}}}}}}).log);
   CHECK(each < halves);
   CHECK(halves < together);
 }
@@ -75,11 +75,11 @@ TEST_CASE("Segments that are no segments are refused", "[train]") {
 }
 
 TEST_CASE("Stacks and blocks that the model does not have are named", "[train]") {
-  const Simulation unknown = run({{"segments", {{"blocks", {0}}}}});
+  const Simulation unknown = simulation_with({{"segments", {{"blocks", {0}}}}});
   REQUIRE(unknown.refusal);
   CHECK(unknown.refusal->pointer == "/training/activation_checkpointing/segments/blocks");
   CHECK(unknown.refusal->message == "no stack of blocks is called that; the model has model.layers");
-  const Simulation beyond = run({{"segments", {{"layers", {{4, 7}}}}}});
+  const Simulation beyond = simulation_with({{"segments", {{"layers", {{4, 7}}}}}});
   REQUIRE(beyond.refusal);
   CHECK(beyond.refusal->message == "found block 6; model.layers has 6 blocks, from 0");
 }
