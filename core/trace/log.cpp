@@ -18,12 +18,14 @@ bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
   while (!name.empty()) {
     if (module == 0) return false;
     const ModuleRecord& record = log.modules[module];
-    std::string own = record.name;
+    std::string_view view = record.name;
+    std::string own;
     if (record.index >= 0) {
+      own = view;
       if (!own.empty()) own += '.';  // an item of a Sequential has no name of its own
       own += std::to_string(record.index);
+      view = own;
     }
-    const std::string_view view(own);
     if (name == view) return true;
     if (name.size() <= view.size() || !name.ends_with(view) || name[name.size() - view.size() - 1] != '.') return false;
     name.remove_suffix(view.size() + 1);

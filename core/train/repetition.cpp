@@ -1,5 +1,7 @@
 #include "train/repetition.h"
 
+#include <algorithm>
+
 namespace oometer {
 
 Repetition::Repetition(Context& context)
@@ -10,7 +12,8 @@ Repetition::Repetition(Context& context)
       last_storage_(first_storage_),
       first_phase_(context.log.phases.size()),
       last_phase_(first_phase_),
-      shares_(context.log.shares.size()) {}
+      shares_(context.log.shares.size()),
+      allocated_(context.allocated_bytes()) {}
 
 void Repetition::finish(const std::vector<Tensor*>& gradients) {
   const Log& log = context_.log;
@@ -24,20 +27,21 @@ bool Repetition::find_left(const std::vector<Tensor*>& gradients) {
   const Log& log = context_.log;
   for (StorageId id = 0; id < first_storage_; ++id)
     if (const std::uint32_t freed = log.storages[id].free_event; freed != kNever && freed >= first_event_) return false;
-  std::size_t alive = 0;
-  for (StorageId id = first_storage_; id < last_storage_; ++id) alive += log.storages[id].free_event == kNever;
-  std::vector<char> accounted(last_storage_ - first_storage_, false);
+  std::vector<std::uint32_t> holder(last_storage_ - first_storage_, kNever);  // which handle came to a storage first
   for (Tensor* handle : gradients) {
     const Tensor& gradient = *handle;
     if (!gradient) continue;
     const StorageId id = gradient->storage->id;
     // Gradients that are views, or that were there before, are not made anew by what `repeat` knows.
     if (!is_own(id) || gradient->base || gradient->grad_fn) return false;
-    if (!accounted[id - first_storage_]) --alive;
-    accounted[id - first_storage_] = true;
-    left_.push_back({handle, id, gradient.sizes(), gradient.strides(), gradient.dtype()});
+    std::uint32_t& first = holder[id - first_storage_];
+    if (first == kNever) {
+      first = static_cast<std::uint32_t>(left_.size());
+      left_bytes_ += Context::rounded(gradient->storage->bytes);
+    }
+    left_.push_back({handle, id, first, gradient.sizes(), gradient.strides(), gradient.dtype()});
   }
-  return alive == 0;
+  return allocated_ + left_bytes_ == context_.allocated_bytes();  // nothing else is alive
 }
 
 bool Repetition::repeat() {
@@ -53,21 +57,20 @@ bool Repetition::repeat() {
     const PhaseMark mark = log.phases[i];
     log.phases.push_back({mark.first_event + events, mark.name, iteration});
   }
+  // In pieces that stay in the processor's cache until they are written for good.
+  constexpr std::uint32_t kPiece = 512;
   const StorageId own = last_storage_ - first_storage_;
-  for (Event& event : append_again(log.events, first_event_, last_event_ - first_event_))
-    event.storage += event.storage - first_storage_ < own ? storages : 0;
-  std::int64_t left_bytes = 0;
-  for (StorageRecord& record : append_again(log.storages, first_storage_, own)) {
-    const bool stays = record.free_event >= last_event_;
-    left_bytes += stays ? Context::rounded(record.bytes) : 0;
-    record.move(events, !stays);
-  }
-  context_.change_allocated(left_bytes);
+  for (std::uint32_t i = first_event_; i < last_event_; i += kPiece)
+    for (Event& event : append_again(log.events, i, std::min(kPiece, last_event_ - i)))
+      event.storage += event.storage - first_storage_ < own ? storages : 0;
+  for (StorageId i = first_storage_; i < last_storage_; i += kPiece)
+    for (StorageRecord& record : append_again(log.storages, i, std::min(kPiece, last_storage_ - i)))
+      record.move(events, record.free_event < last_event_);
+  context_.change_allocated(left_bytes_);
 
-  std::vector<Storage> again(own);
   for (const Left& left : left_) {
-    Storage& storage = again[left.storage - first_storage_];
-    if (!storage) storage = context_.resume(left.storage + storages);
+    const Tensor& holder = *left_[left.first].handle;
+    const Storage storage = holder ? Storage(holder->storage) : context_.resume(left.storage + storages);
     *left.handle = on_storage(storage, left.sizes, left.strides, left.dtype);
   }
   return true;

@@ -27,6 +27,7 @@ class Repetition {
   struct Left {
     Tensor* handle;
     StorageId storage;
+    std::uint32_t first;  ///< of those that hold the same storage
     Shape sizes, strides;
     DType dtype;
   };
@@ -39,6 +40,8 @@ class Repetition {
   StorageId first_storage_, last_storage_;
   std::size_t first_phase_, last_phase_;
   std::size_t shares_;
+  std::int64_t allocated_;  ///< before it, in bytes
+  std::int64_t left_bytes_ = 0;
   bool repeatable_ = false;
   std::vector<Left> left_;
 };
