@@ -28,7 +28,7 @@ std::vector<nlohmann::json> variants(const nlohmann::json& job, std::size_t turn
       {"/runtime/torch", "2.14"},
   };
   std::vector<nlohmann::json> result(3, job);
-  for (const std::size_t i : {1, 2}) {
+  for (const std::size_t i : {1U, 2U}) {
     const auto& [pointer, value] = changes[(2 * turn + i) % changes.size()];
     result[i][nlohmann::json::json_pointer(pointer)] = value;
   }
