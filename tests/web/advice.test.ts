@@ -1,18 +1,6 @@
 // What would help: found by a worker, applied with one press.
 import { describe, expect, it } from 'vitest';
-import {
-  accessibility,
-  headline,
-  number,
-  open,
-  page,
-  pictures,
-  settled,
-  total,
-  useBrowser,
-  VIEWS,
-  visit,
-} from './browser';
+import { headline, number, page, settled, total, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -64,15 +52,6 @@ describe('what would help', () => {
     await settled();
     expect(await advice().locator('tbody tr').first().locator('td').nth(2).getAttribute('title')).toBe(promised);
   });
-});
-
-it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
-  await open(view);
-  await visit(TOO_MUCH);
-  await settled();
-  expect(await accessibility()).toEqual([]);
-  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);
-  await advice().screenshot({ path: `${pictures}/advice-${view.width}-${view.colorScheme ?? 'light'}.png` });
 });
 
 describe('which blocks to checkpoint', () => {

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import axe from 'axe-core';
+import axe, { type RunOptions } from 'axe-core';
 import { chromium, type Browser, type BrowserContextOptions, type Locator, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from 'vitest';
 import { serve, type Site } from './serve';
@@ -57,7 +57,7 @@ export function useBrowser(): void {
 
   afterEach(async () => {
     await page.context().close();
-    expect(complaints).toEqual([]);
+    expect(complaints, complaints.join('\n')).toEqual([]);
   });
 }
 
@@ -123,10 +123,11 @@ export async function copiedFrom(where: Locator, name: string): Promise<string> 
 
 /** What axe finds wrong with the page as it stands. */
 export async function accessibility(): Promise<string[]> {
-  await page.evaluate(axe.source);
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe.source);
   return page.evaluate(async () => {
     const rules = { 'target-size': { enabled: true } }; // WCAG 2.2: not among axe's defaults
-    const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run({ rules });
+    const options: RunOptions = { rules, resultTypes: ['violations'] };
+    const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run(options);
     return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
   });
 }

@@ -2,10 +2,9 @@
 import { writeFileSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import axe from 'axe-core';
 import { describe, expect, it } from 'vitest';
 import { MALICIOUS, SNAPSHOT } from '../../web/src/snapshot/snapshot.fixture';
-import { open, page, site, useBrowser } from './browser';
+import { page, site, useBrowser } from './browser';
 
 useBrowser();
 
@@ -94,21 +93,3 @@ describe('a snapshot', () => {
     await page.locator('svg.scatter').waitFor();
   });
 });
-
-it.each(['compare.html', 'accuracy.html'])(
-  '%s fits a phone, and axe finds nothing, light and dark',
-  async (address) => {
-    for (const colorScheme of ['light', 'dark'] as const) {
-      await open({ width: 360, height: 740, colorScheme });
-      await page.goto(`${site.address}${address}`);
-      await page.locator('h1').waitFor();
-      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
-      await page.evaluate(axe.source);
-      const found = await page.evaluate(async () => {
-        const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
-        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
-      });
-      expect(found).toEqual([]);
-    }
-  },
-);

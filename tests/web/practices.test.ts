@@ -7,13 +7,16 @@ useBrowser();
 const PAGES = [
   ['the calculator', '', 'oometer-verdict h2'],
   ['how it is calculated', 'method.html', 'h1'],
+  ['how right it is', 'accuracy.html', 'h1'],
+  ['the comparison with a run', 'compare.html', 'h1'],
   ['the frame', 'embed.html#v1?view=full', 'oometer-verdict h2'],
   ['the demo', 'demo.html', 'oometer-verdict h2'],
 ] as const;
 
 const SIZES = [
   ['a phone', { width: 360, height: 740 }],
-  ['a tablet', { width: 768, height: 1024 }],
+  ['a phone in the dark', { width: 360, height: 740, colorScheme: 'dark' }],
+  ['a tablet in the dark', { width: 768, height: 1024, colorScheme: 'dark' }],
   ['a desk', { width: 1440, height: 900 }],
   ['a desk at 200 %', { width: 720, height: 450, deviceScaleFactor: 2 }],
 ] as const;

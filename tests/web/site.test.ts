@@ -1,7 +1,6 @@
 // The site around the page: what explains it, and what is left of it without a network.
-import axe from 'axe-core';
 import { describe, expect, it } from 'vitest';
-import { complaints, detail, headline, number, open, page, site, useBrowser, visit } from './browser';
+import { complaints, detail, headline, number, open, page, settled, site, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -25,24 +24,13 @@ describe('how it is calculated', () => {
     await page.goto(`${site.address}method.html#accuracy`);
     expect(await page.locator('table tbody tr').count()).toBeGreaterThan(4);
   });
-
-  it.each(['light', 'dark'] as const)('can be read: axe finds nothing (%s)', async (colorScheme) => {
-    await open({ width: 360, height: 740, colorScheme });
-    await page.goto(`${site.address}method.html`);
-    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBe(360);
-    await page.evaluate(axe.source);
-    const found = await page.evaluate(async () => {
-      const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run();
-      return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
-    });
-    expect(found).toEqual([]);
-  });
 });
 
 describe('without a network', () => {
   it('is there again after a first visit, and answers', async () => {
     await visit('#v1?mbs=16');
     const before = await detail();
+    await settled(); // nothing is being loaded any more
     await page.evaluate(() => navigator.serviceWorker.ready);
     await page.context().setOffline(true);
     await page.reload();
@@ -50,6 +38,7 @@ describe('without a network', () => {
     expect(await detail()).toBe(before);
     await number('Micro-batch').fill('4');
     await expect.poll(detail).not.toBe(before);
+    await settled();
     await page.goto(`${site.address}method.html`);
     expect(await page.locator('h1').innerText()).toBe('How it is calculated');
   });

@@ -1,22 +1,6 @@
 // The sweep: a map of answers, computed by workers, of which each cell can be used.
 import { describe, expect, it } from 'vitest';
-import {
-  accessibility,
-  headline,
-  number,
-  open,
-  page,
-  pictures,
-  requests,
-  settled,
-  shown,
-  sweepOf,
-  swept,
-  total,
-  useBrowser,
-  VIEWS,
-  visit,
-} from './browser';
+import { headline, number, page, requests, settled, shown, sweepOf, swept, total, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -99,15 +83,4 @@ describe('a sweep', () => {
     for (const key of ['ArrowUp', 'ArrowRight', 'Enter']) await page.keyboard.press(key);
     await expect.poll(() => new URL(page.url()).hash).toMatch(/^#v1\?gpu=/);
   });
-});
-
-it.each(VIEWS)('is readable at $width px, $colorScheme', async (view) => {
-  await open(view);
-  await visit();
-  await sweepOf('16');
-  await swept(100_000);
-  await sweep().getByText('As a table').click();
-  expect(await accessibility()).toEqual([]);
-  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(view.width);
-  await sweep().screenshot({ path: `${pictures}/sweep-${view.width}-${view.colorScheme ?? 'light'}.png` });
 });

@@ -1,7 +1,6 @@
 // The widget in foreign pages.
-import axe from 'axe-core';
 import { describe, expect, it } from 'vitest';
-import { detail, open, page, site, useBrowser, visit } from './browser';
+import { detail, page, site, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -49,24 +48,6 @@ describe('in a page with a strict policy', () => {
     const height = async (): Promise<number> => Number(await page.locator('iframe').getAttribute('height'));
     await expect.poll(async () => (await height()) - (await inner())).toBe(0);
     expect(await frame.locator('oometer-verdict .bar').count()).toBe(0);
-  });
-
-  it.each(['light', 'dark'] as const)('can be read: axe finds nothing (%s)', async (colorScheme) => {
-    await open({ width: 768, height: 1024, colorScheme });
-    for (const path of ['demo.html', 'embed.html#v1?view=full']) {
-      await page.goto(site.address + path);
-      await page.locator('oometer-verdict h2').first().waitFor();
-      await page.evaluate(axe.source);
-      const found = await page.evaluate(async () => {
-        const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run({ exclude: ['iframe'] });
-        return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
-      });
-      // A frame is part of a page that has its own headings.
-      expect(
-        found.filter((text) => !/^(page-has-heading-one|heading-order)/.test(text)),
-        path,
-      ).toEqual([]);
-    }
   });
 });
 
