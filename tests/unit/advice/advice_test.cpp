@@ -75,7 +75,11 @@ TEST_CASE("every change gives the peak that it promises, the best first", "[advi
 
 TEST_CASE("LoRA by LLaVA's recipe leaves a tower alone and trains the projector, whatever they are called",
           "[advice]") {
-  const json job = json::parse(R"({"model": {"preset": "qwen2.5-vl-3b"}, "training": {"stage": "finetune"}})");
+  const json job = json::parse(R"({"model": {"config": {"model_type": "qwen2_5_vl",
+    "text_config": {"hidden_size": 512, "intermediate_size": 2048, "vocab_size": 512, "num_hidden_layers": 4,
+      "num_attention_heads": 8, "num_key_value_heads": 8, "rope_parameters": {"mrope_section": [8, 12, 12]}},
+    "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 512}}},
+    "data": {"sequence_length": 128, "image_size": [140, 112]}, "training": {"stage": "finetune"}})");
   const std::vector<TriedChange> changes = advice_of(job).changes;
   CHECK(std::any_of(changes.begin(), changes.end(), [](const TriedChange& tried) {
     return tried.change.find(R"("also_train":["visual.merger"])") != std::string::npos &&
