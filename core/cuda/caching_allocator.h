@@ -44,16 +44,19 @@ class CachingAllocator {
     unmapped,  ///< address space of an expandable segment, without memory
   };
 
-  /// What puts a free block in its place: a size, an address, and the neighbours in a list of blocks in that order.
+  /// What puts a free block in its place: a size, an address, and the neighbours in a list of blocks in that order. Not
+  /// cleared by itself: each list begins with more than a thousand.
   struct Links {
-    std::int64_t size = 0;
-    std::uint64_t address = 0;
-    Links* smaller = nullptr;
-    Links* larger = nullptr;
+    std::int64_t size;
+    std::uint64_t address;
+    Links* smaller;
+    Links* larger;
   };
 
   /// A piece of a segment. One cache line. Size 0: the record is not in use.
   struct alignas(64) Block : Links {
+    Block() : Links{} {}
+
     Block* prev = nullptr;  ///< neighbours in the segment; at its ends a wall, which is never free
     Block* next = nullptr;
     FreeList* list = nullptr;  ///< of its pool and stream: where it is while it is free
