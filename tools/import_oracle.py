@@ -16,7 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama", "qwen25vl", "qwen2vl", "smolvlm", "idefics3")
+FAMILIES = (
+    *("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama"),
+    *("qwen25vl", "qwen2vl", "smolvlm", "idefics3", "llavanext"),
+)
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")
 PEFT_OPTIONS = ("use_dora", "use_rslora", "lora_bias", "autocast_adapter_dtype")

@@ -30,6 +30,7 @@ CLASSES = {
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics3": "Idefics3ForConditionalGeneration",
+    "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
@@ -84,6 +85,15 @@ def stage_of(stage: str, kind: str) -> dict[str, list[str]]:
     return {"pretrain": {"only": [projector], **no_grad}, "finetune": {"freeze": [tower], **no_grad}, "full": {}}[stage]
 
 
+ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
+
+
+def anyres_tiles(size: list[int], pinpoints: list[list[int]], tile: int) -> int:
+    from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
+
+    return int(image_size_to_num_patches(size, pinpoints, tile))
+
+
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     config, batch = model["config"], data.get("micro_batch_size", 1)
     kind, sequence = config.get("model_type"), data.get("sequence_length")
@@ -99,6 +109,12 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if tiles:
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "llava_next" and images:
+        side = [vision.get("image_size", 336)] * 2
+        size = data.get("image_size") or side
+        tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
+        out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
+        out["image_sizes"] = {"cpu_values": [size] * images}
     elif kind in ("llava", "clip", "clip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:

@@ -1,11 +1,13 @@
 #include <memory>
 #include <variant>
 
+#include "config/reader.h"
 #include "distributed/trainer.h"
 #include "generation/generate.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
 #include "models/idefics3/idefics3.h"
+#include "models/llava/next.h"
 #include "models/qwen2_vl/qwen2_vl.h"
 
 /// In place of core/job/carried.cpp, and of models, strategies and generation: what a page's first answer does not
@@ -26,6 +28,11 @@ std::optional<Error> not_carried(const Job& job) {
   return elsewhere();
 }
 
+LlavaConfig read_llava_next_config(ConfigReader& reader) {
+  reader.fail("", "elsewhere", elsewhere().message);
+  return {};
+}
+
 std::optional<Error> spell_out_accelerate(nlohmann::json&) { return elsewhere(); }
 std::string accelerate_pointer(const std::string& pointer) { return pointer; }
 
@@ -36,6 +43,8 @@ std::unique_ptr<Model> build_qwen_vl(Context&, const QwenVLConfig&, const DataCo
 std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const DataConfig&, const ModelOptions&) {
   return {};
 }
+LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t, std::int64_t) const { return {}; }
+TensorList pack_image_features(const LlavaConfig&, const DataConfig&, const TensorList&, const Tensor&) { return {}; }
 Result<Generated> run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
                                  bool) {
   return Generated{};

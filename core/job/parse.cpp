@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "job/carried.h"
 #include "job/catalogue.h"
 #include "job/presets.h"
+#include "models/mistral/config.h"
 #include "sort_by.h"
 #include "train/step.h"
 
@@ -208,6 +210,20 @@ Calibration read_calibration(ConfigReader reader) {
   return calibration;
 }
 
+/// The language model of a config, if it has one of Llama's kind.
+const LlamaConfig* language_of(const ModelConfig& model) {
+  if (const auto* language = std::get_if<LlamaConfig>(&model)) return language;
+  if (const auto* llava = std::get_if<LlavaConfig>(&model)) return &llava->text;
+  if (const auto* idefics3 = std::get_if<Idefics3Config>(&model)) return &idefics3->text;
+  return nullptr;
+}
+
+/// The classes whose Liger kernels and quantised weights were compared with the libraries' own.
+bool is_llava_1_5(const ModelConfig& model) {
+  const auto* llava = std::get_if<LlavaConfig>(&model);
+  return llava && !llava->is_next();
+}
+
 // --- data ------------------------------------------------------------------------------------------------------------
 
 DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length) {
@@ -267,10 +283,9 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     const std::int64_t tiles = traits.cuts_images ? reader.optional_integer("tiles", {1, 4096}).value_or(0) : 0;
     const ImageCount count = count_image(model, data.image_height, data.image_width, tiles);
     const std::int64_t cut = count_image(model, data.image_height, data.image_width, 0).tiles;
-    if (tiles != 0 && reader.has("image_size") && tiles != cut)
-      reader.fail_found(
-          "tiles", "inconsistent",
-          std::to_string(cut) + ", into which the processor cuts such an image, belongs here, or no image_size");
+    if (tiles != 0 && tiles != cut && (reader.has("image_size") || count.tiles != tiles))
+      reader.fail_found("tiles", "inconsistent",
+                        std::to_string(cut) + ", into which the processor cuts an image of image_size, belongs here");
     data.tiles = count.tiles;
     data.tokens_per_image = count.tokens;
   }
@@ -348,7 +363,7 @@ struct LargestTensor {
   double operator()(const LlavaConfig& c) const {
     const std::int64_t widest = std::max(c.projector_input_size(), c.text.hidden_size);
     return std::max({(*this)(c.vision), (*this)(c.text), product({c.text.hidden_size, widest}),
-                     product({data.images(), c.vision.num_positions(), widest})});
+                     product({data.all_tiles(), c.vision.num_positions(), widest})});
   }
   double operator()(const QwenVLConfig& c) const {
     const QwenVisionConfig& v = c.vision;
@@ -637,9 +652,9 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
     reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
   reader.finish();
-  const LlamaConfig* language = std::get_if<LlamaConfig>(&model);
-  if (const auto* llava = std::get_if<LlavaConfig>(&model)) language = &llava->text;
-  if (std::holds_alternative<Idefics3Config>(model)) {
+  const LlamaConfig* language = language_of(model);
+  if (language && ((!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model)) ||
+                   language->names == &kMistralClassNames)) {
     training.fail_found(kKey, "not-modelled",
                         std::string("Liger's kernels for ") + class_name(model) + " are not modelled: leave it out");
   } else if (!language) {
@@ -693,7 +708,7 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantised weights are known and not modelled yet: leave them out");
-  if (!std::holds_alternative<LlamaConfig>(model) && !std::holds_alternative<LlavaConfig>(model))
+  if (!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model))
     training.fail_found(
         kKey, "not-modelled",
         std::string("a quantised ") + class_name(model) + " is known and not modelled yet: leave it out");
@@ -1034,8 +1049,8 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 }
 
 /// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
-constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "Qwen2DecoderLayer", "CLIPEncoderLayer",
-                                   "Idefics3VisionAttention", "SmolVLMVisionAttention"};
+constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "MistralDecoderLayer",     "Qwen2DecoderLayer",
+                                   "CLIPEncoderLayer",  "Idefics3VisionAttention", "SmolVLMVisionAttention"};
 /// The blocks of those models whose list names a part of one.
 constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
 
@@ -1292,9 +1307,9 @@ Result<Job> read_job(const json& document) {
   std::tie(job.model, usual_length) = read_model(reader.object("model"), job.runtime.framework);
   if (findings.error) return *findings.error;
   const auto* llava = std::get_if<LlavaConfig>(&job.model.config);
-  if (job.runtime.framework == Framework::llava && !llava) {
+  if (job.runtime.framework == Framework::llava && (!llava || llava->is_next())) {
     reader.object("runtime").fail_found("framework", "inconsistent",
-                                        "the original LLaVA code trains LLaVA models only");
+                                        "the original LLaVA code is modelled with LLaVA-1.5's models only");
   } else if (job.runtime.framework == Framework::transformers && llava && llava->original_format) {
     reader.fail("runtime", "inconsistent",
                 "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
@@ -1324,6 +1339,13 @@ Result<Job> read_job(const json& document) {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
   }
   if (findings.error) return *findings.error;
+  const LlamaConfig* language = language_of(job.model.config);
+  // Eager attention has a mask of the same size with a window and without.
+  if (language && language->sliding_window != 0 && job.data.sequence_length >= language->sliding_window &&
+      job.training.attention != AttentionKind::eager)
+    return Error{"not-modelled", "/data/sequence_length",
+                 "found " + std::to_string(job.data.sequence_length) + "; less than the model's sliding_window (" +
+                     std::to_string(language->sliding_window) + ") belongs here, or eager attention"};
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
     reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");

@@ -105,6 +105,34 @@ Tensor packed_mask(const Tensor& like, const Tensor& sequences) {
   return empty(context, Op::bitwise_and, {batch, 1, length, length}, DType::boolean);
 }
 
+/// eager_mask of and_masks(sliding_window_overlay, causal_mask_function)
+Tensor sliding_mask(const Tensor& inputs_embeds) {
+  Context& context = inputs_embeds.context();
+  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
+  Tensor allowed;
+  {
+    const Tensor batch_index = empty(context, Op::arange, {batch}, DType::int64);
+    const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
+    const Tensor queries = arange_with_offset(context, length);
+    const Tensor keys = arange_with_offset(context, length);
+    const Shape all{1, 1, length, length};
+    Tensor ones = empty(context, Op::ones_like, {}, DType::boolean);
+    Tensor window;
+    {
+      Tensor start = empty(context, Op::sub, {length}, DType::int64);
+      window = empty(context, Op::gt, all, DType::boolean);
+    }
+    window = empty(context, Op::bitwise_and, all, DType::boolean);
+    ones.reset();
+    const Tensor causal = empty(context, Op::le, all, DType::boolean);
+    allowed = empty(context, Op::bitwise_and, all, DType::boolean);
+    window.reset();
+  }
+  const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
+  const Tensor minimum = empty(context, Op::empty, {}, inputs_embeds.dtype());
+  return empty(context, Op::where, {batch, 1, length, length}, inputs_embeds.dtype());
+}
+
 }  // namespace
 
 Tensor cached_mask(Context& context, const Shape& sizes, DType dtype) {
@@ -127,7 +155,8 @@ Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
   return converter_mask(inputs_embeds, false);
 }
 
-Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager, bool with_padding_mask) {
+Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager, bool with_padding_mask,
+                          bool slides) {
   Context& context = inputs_embeds.context();
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
@@ -155,7 +184,8 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
       if (position_ids) find_packed_sequences(context, batch, length, true);
       break;
   }
-  return eager ? cached_mask(context, {batch, 1, length, length}, inputs_embeds.dtype()) : Tensor();
+  if (!eager) return {};
+  return slides ? sliding_mask(inputs_embeds) : cached_mask(context, {batch, 1, length, length}, inputs_embeds.dtype());
 }
 
 }  // namespace oometer

@@ -8,9 +8,9 @@ namespace oometer {
 /// packed (they are not); eager attention gets a [b, 1, s, s] mask of the embeddings' type, SDPA none: it is told that
 /// the attention is causal. With a cache (Context::past_key_values) SDPA does without where there is one query, or
 /// nothing was cached before. Earlier versions: see Behaviours::causal_mask. `with_padding_mask`: the batch came with a
-/// 2-D attention_mask, all ones.
+/// 2-D attention_mask, all ones. `slides`: create_sliding_window_causal_mask, which eager attention's mask shows.
 Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager,
-                          bool with_padding_mask = false);
+                          bool with_padding_mask = false, bool slides = false);
 
 /// sdpa_mask and, of a floating-point type, eager_mask (masking_utils.py): [b, 1, queries, keys].
 Tensor cached_mask(Context& context, const Shape& sizes, DType dtype);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "config/reader.h"
+#include "models/mistral/config.h"
 #include "models/qwen2/config.h"
 
 namespace oometer {
@@ -28,6 +29,7 @@ ModelConfig read_clip_vision_of_clip(ConfigReader& reader, Framework) {
 
 constexpr Entry kRegistry[] = {
     {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
+    {"mistral", "MistralForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_mistral_config(r); }},
     {"qwen2", "Qwen2ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen2_config(r); }},
     {"clip", "CLIPModel", [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_config(r); }},
     {"clip", "CLIPVisionModel", read_clip_vision_of_clip},
@@ -39,6 +41,8 @@ constexpr Entry kRegistry[] = {
      [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kIdefics3); }},
     {"smolvlm", "SmolVLMForConditionalGeneration",
      [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kSmolVlm); }},
+    {"llava_next", "LlavaNextForConditionalGeneration",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_llava_next_config(r); }},
     // The original code's own class; its config.json says model_type llava or llava_llama.
     {"llava", "LlavaLlamaForCausalLM",
      [](ConfigReader& r, Framework f) -> ModelConfig { return read_llava_config(r, f); }},
@@ -86,6 +90,8 @@ const char* class_name(const ModelConfig& config) {
   if (const auto* language = std::get_if<LlamaConfig>(&config)) return language->names->causal_lm;
   if (const auto* qwen = std::get_if<QwenVLConfig>(&config)) return qwen->names->text.causal_lm;
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) return idefics3->family->conditional_generation;
+  if (const auto* llava = std::get_if<LlavaConfig>(&config); llava && llava->is_next())
+    return "LlavaNextForConditionalGeneration";
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   if (const auto* graph = std::get_if<GraphConfig>(&config)) return graph->graph->modules[0].type.c_str();
   return kNames[config.index()];
@@ -99,15 +105,15 @@ constexpr std::int64_t kUsualLength = 2048;
 struct TraitsOf {
   ModelTraits operator()(const LlamaConfig& c) const {
     ModelTraits t;
-    t.takes_text = t.generates = t.infers = true;
+    t.takes_text = t.generates = true;
+    t.infers = c.sliding_window == 0;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
-    const bool is_qwen2 = c.names != &kLlamaClassNames;
-    if (is_qwen2) t.oldest_transformers = {5, 0, 0};
+    if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};
     t.ties_embeddings = c.tie_word_embeddings;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
-    t.ia3_targets = {is_qwen2 ? "q_proj" : "k_proj", "v_proj", "down_proj"};
+    t.ia3_targets = {c.names == &kQwen2ClassNames ? "q_proj" : "k_proj", "v_proj", "down_proj"};
     t.ia3_feedforward = {"down_proj"};
     return t;
   }
@@ -129,7 +135,14 @@ struct TraitsOf {
   ModelTraits operator()(const LlavaConfig& c) const {
     ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
     t.image_size = c.vision.image_size;
-    t.default_sequence_length = std::max(t.default_sequence_length, c.tokens_per_image());
+    if (c.is_next()) {
+      t.cuts_images = true;
+      t.infers = false;
+      t.oldest_transformers = {5, 0, 0};
+    }
+    const std::int64_t tokens =
+        c.is_next() ? c.anyres(c.vision.image_size, c.vision.image_size).tokens : c.tokens_per_image();
+    t.default_sequence_length = std::max(t.default_sequence_length, tokens);
     return t;
   }
   ModelTraits operator()(const Idefics3Config& c) const {
@@ -166,7 +179,11 @@ struct TraitsOf {
 }  // namespace
 
 ImageCount count_image(const ModelConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
-  if (const auto* llava = std::get_if<LlavaConfig>(&config)) return {1, llava->tokens_per_image()};
+  if (const auto* llava = std::get_if<LlavaConfig>(&config)) {
+    if (!llava->is_next()) return {1, llava->tokens_per_image()};
+    const LlavaConfig::Anyres anyres = llava->anyres(height, width);
+    return {anyres.tiles(), anyres.tokens};
+  }
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) {
     if (tiles == 0) tiles = idefics3->tiles(height, width);
     return {tiles, tiles * idefics3->tokens_per_tile()};

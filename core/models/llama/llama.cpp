@@ -286,6 +286,7 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
     : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
       checkpointing(options.checkpointing),
       eager(options.attention == AttentionKind::eager),
+      slides(config.sliding_window != 0),
       module(builder.module) {
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
@@ -326,8 +327,8 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const Tensor causal_mask =
-      create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager, with_padding_mask);
+  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids,
+                                                eager, with_padding_mask, slides);
   Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions;
   if (rotary_emb.inv_freq) positions = rotary_emb(hidden_states, position_ids);

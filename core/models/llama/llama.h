@@ -97,6 +97,7 @@ struct LlamaModel {
   LlamaRotaryEmbedding rotary_emb;
   CheckpointingConfig checkpointing;
   bool eager = false;
+  bool slides = false;  ///< sliding_window
   ModuleId module = 0;
 };
 

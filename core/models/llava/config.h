@@ -30,6 +30,23 @@ struct LlavaConfig : VisionLanguageConfig {
   /// config.json written by the original code (LlavaLlamaForCausalLM): only runtime.framework "llava" runs it.
   bool original_format = false;
 
+  /// LLaVA-NeXT's (models/llava_next): the sizes that images are brought to, each several tiles of the tower's own
+  /// image_size, whose features are packed without what was padding, each row followed by image_newline. None: LLaVA.
+  struct Resolution {
+    std::int64_t height, width;
+    bool operator==(const Resolution&) const = default;
+  };
+  std::vector<Resolution> image_grid_pinpoints;
+  bool is_next() const { return !image_grid_pinpoints.empty(); }
+  struct Anyres {
+    std::int64_t tile_rows = 0, tile_columns = 0;
+    std::int64_t rows = 0, columns = 0;                                  ///< of features, padding left out
+    std::int64_t tokens = 0;                                             ///< of the language model
+    std::int64_t tiles() const { return tile_rows * tile_columns + 1; }  ///< and the whole image scaled down
+  };
+  /// Of an image of so many pixels.
+  Anyres anyres(std::int64_t height, std::int64_t width) const;
+
   /// Channels that the projector takes in.
   std::int64_t projector_input_size() const {
     return vision.hidden_size * static_cast<std::int64_t>(vision_feature_layers.size());
@@ -44,5 +61,6 @@ struct LlavaConfig : VisionLanguageConfig {
 
 /// With Framework::llava the original code's keys (mm_projector_type, mm_vision_select_layer, ...) count.
 LlavaConfig read_llava_config(ConfigReader& reader, Framework framework);
+LlavaConfig read_llava_next_config(ConfigReader& reader);
 
 }  // namespace oometer

@@ -4,6 +4,7 @@
 
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
+#include "models/llava/next.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 
@@ -50,16 +51,26 @@ class Llava : public Model {
         dtype_(options.dtype),
         liger_(options.liger) {
     const Builder root{&context,         &parameters,
-                       &buffers,         context.add_module(0, "", -1, "LlavaForConditionalGeneration", Modality::none),
+                       &buffers,         context.add_module(0, "", -1, class_name(config), Modality::none),
                        Modality::none,   options.dtype,
                        options.wrapping, options.quantizer};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
-    const Builder model = holds_causal_lm ? root : root.child("model", "LlavaModel");
+    const Builder model =
+        holds_causal_lm ? root : root.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");
     model_ = model.module;
     vision_tower_ =
         ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
     projector_ = LlavaMultiModalProjector(
-        model.child("multi_modal_projector", "LlavaMultiModalProjector", Modality::projector), config);
+        model.child("multi_modal_projector",
+                    config.is_next() ? "LlavaNextMultiModalProjector" : "LlavaMultiModalProjector",
+                    Modality::projector),
+        config);
+    if (config.is_next()) {
+      const Tensor random = empty(context, Op::empty, {config.text.hidden_size}, options.dtype);
+      Builder newline = model;
+      newline.modality = Modality::projector;
+      image_newline_ = newline.parameter("image_newline", {config.text.hidden_size});
+    }
     const Builder language =
         model.child("language_model", holds_causal_lm ? config.text.names->causal_lm : config.text.names->model,
                     Modality::language);
@@ -96,10 +107,7 @@ class Llava : public Model {
   }
 
   void make_images() override {
-    if (data_.images() > 0)
-      pixel_values_ = empty(context_, Op::input,
-                            {data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
-                            dtype_, Role::input);
+    if (data_.images() > 0) pixel_values_ = empty(context_, Op::input, pixel_sizes(), dtype_, Role::input);
   }
 
   TensorList encoded_images() override {
@@ -140,9 +148,15 @@ class Llava : public Model {
   }
 
  private:
-  ClipVisionOutput tower_outputs() const {
+  Shape pixel_sizes() const {
+    const ClipVisionConfig& v = config_.vision;
+    if (config_.is_next()) return {data_.images(), data_.tiles, v.num_channels, v.image_size, v.image_size};
+    return {data_.images(), v.num_channels, data_.image_height, data_.image_width};
+  }
+
+  ClipVisionOutput tower_outputs(const Tensor& pixel_values) const {
     const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-    return vision_tower_(pixel_values_, captured_);
+    return vision_tower_(pixel_values, captured_);
   }
 
   Tensor selected_features(const ClipVisionOutput& image_outputs) const {
@@ -161,11 +175,33 @@ class Llava : public Model {
 
   // LlavaModel.get_image_features; before 4.52 LlavaForConditionalGeneration's, which gives the features only
   ClipVisionOutput image_features() const {
-    ClipVisionOutput image_outputs = tower_outputs();
+    ClipVisionOutput image_outputs = tower_outputs(pixel_values_);
     const Tensor selected = selected_features(image_outputs);
     image_outputs.pooler_output = projector_(selected);
     if (!behaviours_.captures_all_hidden_states) return image_outputs;
     return {{}, image_outputs.pooler_output, {}};
+  }
+
+  // LlavaNextModel.get_image_features
+  ClipVisionOutput next_image_features(TensorList& packed) const {
+    Tensor feature_lens;  // goes last
+    // A cat of each image's own tiles.
+    const Shape sizes = pixel_sizes();
+    const Tensor pixel_values = empty(
+        context_, Op::cat, {checked_product(sizes[0], sizes[1]), sizes[2], sizes[3], sizes[4]}, pixel_values_.dtype());
+    ClipVisionOutput image_outputs = tower_outputs(pixel_values);
+    const Tensor selected = selected_features(image_outputs);
+    TensorList image_features;
+    {
+      const Tensor projected = projector_(selected);
+      const std::vector<std::int64_t> tiles(static_cast<std::size_t>(data_.images()), data_.tiles);
+      image_features = split(projected, tiles, 0);
+    }
+    packed = pack_image_features(config_, data_, image_features, image_newline_);
+    feature_lens = empty(context_, Op::to_copy, {data_.images()}, DType::int64);
+    image_features.clear();
+    image_outputs.pooler_output.reset();
+    return image_outputs;
   }
 
   // LlavaModel.get_placeholder_mask, and what stood in its place
@@ -201,13 +237,14 @@ class Llava : public Model {
     ModuleCall call(context_, model_);
     Tensor inputs_embeds = language_model_.embed(input_ids_);
     ClipVisionOutput image;
+    TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
     Tensor special_image_mask;  // bound until forward returns
     if (generation ? static_cast<bool>(generation->image_features) : static_cast<bool>(pixel_values_)) {
       if (generation)
         image.pooler_output = generation->image_features;
       else
-        image = image_features();
-      Tensor features = cat_unbound(image.pooler_output);
+        image = config_.is_next() ? next_image_features(packed) : image_features();
+      Tensor features = config_.is_next() ? cat(packed, 0) : cat_unbound(image.pooler_output);
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
@@ -243,7 +280,7 @@ class Llava : public Model {
     ClipVisionOutput image_outputs;  // up to 4.45 a name of forward's own: every hidden state lives to its end
     Tensor features, selected, special_image_mask;
     if (pixel_values_ && behaviours_.llava_merge == LlavaMerge::legacy_index_put) {
-      image_outputs = tower_outputs();
+      image_outputs = tower_outputs(pixel_values_);
       selected = selected_features(image_outputs);
       features = projector_(selected);
       merged.embedding.reset();
@@ -383,6 +420,7 @@ class Llava : public Model {
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;
   Linear lm_head_;
+  Tensor image_newline_;
   std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept
   bool tower_without_grad_ = false;
   ModuleId model_ = 0, causal_lm_ = 0;

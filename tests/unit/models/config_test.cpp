@@ -82,6 +82,28 @@ TEST_CASE("LlavaConfig: several layers, full selection, tied embeddings of the t
   CHECK(c.tie_word_embeddings);
 }
 
+TEST_CASE("LLaVA-NeXT: tiles and tokens of an image", "[models]") {
+  const auto c = read<LlavaConfig>(R"({"model_type": "llava_next", "text_config": {"model_type": "mistral"}})");
+  CHECK(class_name(ModelConfig(c)) == std::string("LlavaNextForConditionalGeneration"));
+  CHECK(c.text.num_key_value_heads == 8);
+  CHECK(c.text.sliding_window == 4096);
+  // As select_best_resolution and unpad_image have it.
+  const auto check = [&](std::int64_t height, std::int64_t width, std::int64_t tiles, std::int64_t rows,
+                         std::int64_t columns, std::int64_t tokens) {
+    const LlavaConfig::Anyres anyres = c.anyres(height, width);
+    CAPTURE(height, width);
+    CHECK(anyres.tiles() == tiles);
+    CHECK(anyres.rows == rows);
+    CHECK(anyres.columns == columns);
+    CHECK(anyres.tokens == tokens);
+  };
+  check(336, 336, 3, 24, 24, 1176);
+  check(672, 672, 5, 48, 48, 2928);
+  check(480, 640, 5, 36, 48, 2340);
+  check(1000, 300, 4, 72, 22, 2232);
+  check(200, 1333, 4, 10, 72, 1306);
+}
+
 TEST_CASE("Idefics3Config: what its class and its processor say", "[models]") {
   const auto c = read<Idefics3Config>(R"({"model_type": "idefics3", "scale_factor": 3,
       "vision_config": {"hidden_size": 1152, "image_size": 384, "patch_size": "14", "max_image_size": {"longest_edge": 384},

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "../jobs.h"
+#include "report/report.h"
+
+namespace oometer {
+namespace {
+
+using nlohmann::json;
+
+/// A small config of each family.
+std::vector<json> configs() {
+  const json text =
+      json::parse(R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "vocab_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+      "hidden_act": "silu", "attention_dropout": 0.0, "tie_word_embeddings": false})");
+  json vision = json::parse(R"({"model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64,
+      "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "image_size": 56, "patch_size": 14,
+      "hidden_act": "quick_gelu", "projection_dim": 16})");
+  std::vector<json> all;
+  for (const char* type : {"llama", "qwen2", "mistral"}) {
+    json config = text;
+    config["model_type"] = type;
+    if (config["model_type"] == "mistral") config["sliding_window"] = 4096;
+    all.push_back(config);
+  }
+  all.push_back(vision);
+  all.push_back({{"model_type", "clip"}, {"text_config", text}, {"vision_config", vision}, {"projection_dim", 16}});
+  all.push_back({{"model_type", "llava"},
+                 {"text_config", text},
+                 {"vision_config", vision},
+                 {"vision_feature_layer", -2},
+                 {"vision_feature_select_strategy", "default"},
+                 {"projector_hidden_act", "gelu"}});
+  json next = all.back();
+  next["model_type"] = "llava_next";
+  next["image_grid_pinpoints"] = {{56, 112}, {112, 56}, {112, 112}};
+  all.push_back(next);
+  vision.erase("model_type");
+  vision.erase("projection_dim");
+  vision["size"] = {{"longest_edge", 112}};
+  for (const char* type : {"smolvlm", "idefics3"})
+    all.push_back({{"model_type", type}, {"text_config", text}, {"vision_config", vision}, {"scale_factor", 2}});
+  return all;
+}
+
+TEST_CASE("300 mutated configs give an answer that adds up or say what is wrong", "[models]") {
+  const json kValues =
+      json::parse(R"([0, 1, 2, 3, 7, -1, 16, 64, 1000, 1e9, 1e30, 0.5, "2", "silu", "gelu", "llama", "x", "",
+                                       true, false, null, {}, [], [1, 2], [[56, 56]], {"longest_edge": 28}])");
+  std::mt19937 random(20261121);
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
+  const auto job_of_config = [](const json& config) {
+    json job = {{"model", {{"config", config}}}};
+    if (config.value("model_type", json()) == "clip_vision_model") job["training"]["loss"] = "pooler_output";
+    if (config.value("model_type", json()) == "mistral") job["data"]["sequence_length"] = 64;
+    return job.dump();
+  };
+  const std::vector<json> originals = configs();
+  for (const json& original : originals) {
+    INFO(original.dump());
+    const Result<Estimate> answer = estimate(job_of_config(original));
+    if (!answer) FAIL(answer.error().pointer << ": " << answer.error().message);
+  }
+  int answers = 0, errors = 0;
+  for (int i = 0; i < 300; ++i) {
+    json config = originals[below(originals.size())];
+    std::vector<std::string> misspelt;
+    for (std::size_t edits = 1 + below(2); edits > 0; --edits) {
+      constexpr const char* kPlaces[] = {"", "/text_config", "/vision_config"};
+      const json::json_pointer pointer(kPlaces[below(std::size(kPlaces))]);
+      if (!config.contains(pointer) || !config[pointer].is_object() || config[pointer].empty()) continue;
+      json& place = config[pointer];
+      auto member = place.begin();
+      std::advance(member, static_cast<std::ptrdiff_t>(below(place.size())));
+      const std::string key = member.key();
+      switch (below(4)) {
+        case 0:
+          place.erase(key);
+          break;
+        case 1:
+          place[key + "_x"] = 12345;
+          misspelt.push_back("/model/config" + (pointer / (key + "_x")).to_string());
+          break;
+        default:
+          place[key] = kValues[below(kValues.size())];
+      }
+    }
+    const std::string job = job_of_config(config);
+    INFO(job);
+    const Result<Job> read = parse_job(job);
+    if (!read) {
+      ++errors;
+      CHECK_FALSE(read.error().message.empty());
+      CHECK((read.error().pointer.empty() || read.error().pointer.front() == '/'));
+      continue;
+    }
+    // Nothing that is not known is passed over, wherever its object is still read.
+    for (const std::string& pointer : misspelt) {
+      const bool is_told = std::any_of(read->unmodelled.begin(), read->unmodelled.end(),
+                                       [&](const std::string& line) { return line.starts_with(pointer + ":"); });
+      CHECK((is_told || !config.contains(json::json_pointer(pointer.substr(std::string("/model/config").size())))));
+    }
+    // An erased width is a default of full size: read, and not run here.
+    const Simulation simulation = simulate(*read, resolve_behaviours(read->runtime));
+    ++answers;
+    CHECK(simulation.parameters > 0);
+    CHECK(simulation.trainable == simulation.parameters);
+    CHECK(parse_job(to_json(*read)).has_value());
+  }
+  CHECK(answers > 60);
+  CHECK(errors > 60);
+}
+
+}  // namespace
+}  // namespace oometer
