@@ -9,6 +9,8 @@
 #include "models/idefics3/idefics3.h"
 #include "models/llava/next.h"
 #include "models/qwen2_vl/qwen2_vl.h"
+#include "models/siglip/config.h"
+#include "models/siglip/siglip.h"
 
 /// In place of core/job/carried.cpp, and of models, strategies and generation: what a page's first answer does not
 /// need.
@@ -32,6 +34,10 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   reader.fail("", "elsewhere", elsewhere().message);
   return {};
 }
+ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) {
+  reader.fail("", "elsewhere", elsewhere().message);
+  return {};
+}
 
 std::optional<Error> spell_out_accelerate(nlohmann::json&) { return elsewhere(); }
 std::string accelerate_pointer(const std::string& pointer) { return pointer; }
@@ -44,6 +50,8 @@ std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const Dat
   return {};
 }
 LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t, std::int64_t) const { return {}; }
+SiglipVisionModel::SiglipVisionModel(const Builder&, const ClipVisionConfig&, const ModelOptions&) {}
+ClipVisionOutput SiglipVisionModel::operator()(const Tensor&, const std::vector<std::int64_t>&) const { return {}; }
 TensorList pack_image_features(const LlavaConfig&, const DataConfig&, const TensorList&, const Tensor&) { return {}; }
 Result<Generated> run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
                                  bool) {

@@ -221,7 +221,7 @@ const LlamaConfig* language_of(const ModelConfig& model) {
 /// The classes whose Liger kernels and quantised weights were compared with the libraries' own.
 bool is_llava_1_5(const ModelConfig& model) {
   const auto* llava = std::get_if<LlavaConfig>(&model);
-  return llava && !llava->is_next();
+  return llava && !llava->is_next() && !llava->has_siglip();
 }
 
 // --- data ------------------------------------------------------------------------------------------------------------
@@ -1049,8 +1049,9 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 }
 
 /// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
-constexpr const char* kBlocks[] = {"LlamaDecoderLayer", "MistralDecoderLayer",     "Qwen2DecoderLayer",
-                                   "CLIPEncoderLayer",  "Idefics3VisionAttention", "SmolVLMVisionAttention"};
+constexpr const char* kBlocks[] = {"LlamaDecoderLayer",     "MistralDecoderLayer", "Qwen2DecoderLayer",
+                                   "CLIPEncoderLayer",      "SiglipEncoderLayer",  "Idefics3VisionAttention",
+                                   "SmolVLMVisionAttention"};
 /// The blocks of those models whose list names a part of one.
 constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
 
@@ -1307,7 +1308,7 @@ Result<Job> read_job(const json& document) {
   std::tie(job.model, usual_length) = read_model(reader.object("model"), job.runtime.framework);
   if (findings.error) return *findings.error;
   const auto* llava = std::get_if<LlavaConfig>(&job.model.config);
-  if (job.runtime.framework == Framework::llava && (!llava || llava->is_next())) {
+  if (job.runtime.framework == Framework::llava && !is_llava_1_5(job.model.config)) {
     reader.object("runtime").fail_found("framework", "inconsistent",
                                         "the original LLaVA code is modelled with LLaVA-1.5's models only");
   } else if (job.runtime.framework == Framework::transformers && llava && llava->original_format) {
@@ -1350,6 +1351,12 @@ Result<Job> read_job(const json& document) {
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
     reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");
   job.parallel = parallel.config;
+  if (llava && llava->vision.has_head && job.parallel.shards_parameters())
+    reader.object("parallel")
+        .fail_found("strategy", "not-modelled",
+                    "SigLIP's head on shards is not modelled yet: a vision_config with "
+                    "\"vision_use_head\": false, as the model needs no head, or another strategy "
+                    "belongs here");
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
   check_count(reader.object("gpu"), job.parallel);

@@ -138,8 +138,8 @@ struct TraitsOf {
     if (c.is_next()) {
       t.cuts_images = true;
       t.infers = false;
-      t.oldest_transformers = {5, 0, 0};
     }
+    if (c.is_next() || c.has_siglip()) t.oldest_transformers = {5, 0, 0};
     const std::int64_t tokens =
         c.is_next() ? c.anyres(c.vision.image_size, c.vision.image_size).tokens : c.tokens_per_image();
     t.default_sequence_length = std::max(t.default_sequence_length, tokens);

@@ -93,12 +93,16 @@ Tensor ClipMLP::operator()(const Tensor& hidden_in) const {
   return call.result(fc2(hidden_states));
 }
 
-ClipEncoderLayer::ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config)
-    : self_attn(builder.child("self_attn", config.family->attention), config),
-      layer_norm1(builder.child("layer_norm1", "LayerNorm"), config.hidden_size),
-      mlp(builder.child("mlp", config.family->mlp), config),
-      layer_norm2(builder.child("layer_norm2", "LayerNorm"), config.hidden_size),
-      module(builder.module) {}
+ClipEncoderLayer::ClipEncoderLayer(const Builder& builder, const ClipLayerConfig& config) : module(builder.module) {
+  const auto norm = [&](const char* name) { return LayerNorm(builder.child(name, "LayerNorm"), config.hidden_size); };
+  const bool norm_first = config.family->norm_first;
+  if (norm_first) layer_norm1 = norm("layer_norm1");
+  self_attn = ClipAttention(builder.child("self_attn", config.family->attention), config);
+  if (!norm_first) layer_norm1 = norm("layer_norm1");
+  if (norm_first) layer_norm2 = norm("layer_norm2");
+  mlp = ClipMLP(builder.child("mlp", config.family->mlp), config);
+  if (!norm_first) layer_norm2 = norm("layer_norm2");
+}
 
 Tensor ClipEncoderLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
   const ModuleScope scope(hidden_in.context(), module);

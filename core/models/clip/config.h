@@ -13,7 +13,8 @@ class ConfigReader;
 struct VisionFamily {
   const char *model, *embeddings, *encoder, *encoder_layer, *attention, *mlp;
   bool has_class_token;
-  bool projects_first;  ///< see project (nn/attention.h)
+  bool projects_first;      ///< see project (nn/attention.h)
+  bool norm_first = false;  ///< a layer has its norms before what they feed, where its parameters are listed
 };
 inline constexpr VisionFamily kClipVision{"CLIPVisionModel",
                                           "CLIPVisionEmbeddings",
@@ -37,6 +38,7 @@ struct ClipVisionConfig {
   std::int64_t patch_size = 32;
   Activation hidden_act = Activation::quick_gelu;
   double attention_dropout = 0.0;
+  bool has_head = false;  ///< SigLIP's (vision_use_head)
 
   /// Floors as Conv2d does.
   std::int64_t num_patches() const { return (image_size / patch_size) * (image_size / patch_size); }

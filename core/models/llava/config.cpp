@@ -6,6 +6,7 @@
 
 #include "config/reader.h"
 #include "models/language.h"
+#include "models/siglip/config.h"
 
 namespace oometer {
 namespace {
@@ -33,8 +34,11 @@ ClipVisionConfig clip_large(std::int64_t image_size) {
 ClipVisionConfig read_vision(ConfigReader& reader) {
   if (!reader.has("vision_config")) return clip_large(336);
   ConfigReader vision = reader.object("vision_config");
-  vision.choice<int>("model_type", 0, {{"clip_vision_model", 0}});
-  const ClipVisionConfig c = read_clip_vision_config(vision);
+  using Read = ClipVisionConfig (*)(ConfigReader&);
+  const Read read = vision.choice<Read>(
+      "model_type", read_clip_vision_config,
+      {{"clip_vision_model", read_clip_vision_config}, {"siglip_vision_model", read_siglip_vision_config}});
+  const ClipVisionConfig c = read(vision);
   vision.finish();
   return c;
 }
@@ -153,6 +157,9 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
   }
   for (std::int64_t& layer : c.vision_feature_layers) layer += layer < 0 ? states : 0;
 
+  if (c.tokens_per_image() == 0)
+    reader.fail_found("vision_feature_select_strategy", "inconsistent",
+                      "\"full\" belongs here: the image's only patch is dropped otherwise");
   if (c.projector_depth == 0 && c.projector_input_size() != c.text.hidden_size) {
     reader.fail_found("mm_projector_type", "inconsistent",
                       "a projector belongs here: the tower's " + std::to_string(c.projector_input_size()) +

@@ -38,6 +38,8 @@ struct LlavaConfig : VisionLanguageConfig {
   };
   std::vector<Resolution> image_grid_pinpoints;
   bool is_next() const { return !image_grid_pinpoints.empty(); }
+  /// The tower is SigLIP's, not CLIP's.
+  bool has_siglip() const { return !vision.family->has_class_token; }
   struct Anyres {
     std::int64_t tile_rows = 0, tile_columns = 0;
     std::int64_t rows = 0, columns = 0;                                  ///< of features, padding left out
@@ -53,7 +55,8 @@ struct LlavaConfig : VisionLanguageConfig {
   }
   /// Tokens of the language model that one image takes.
   std::int64_t tokens_per_image() const {
-    return vision_feature_select == FeatureSelect::full ? vision.num_positions() : vision.num_patches();
+    // A tower without a class token loses its first patch.
+    return vision.num_positions() - (vision_feature_select == FeatureSelect::full ? 0 : 1);
   }
 
   bool operator==(const LlavaConfig&) const = default;

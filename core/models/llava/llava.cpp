@@ -1,10 +1,12 @@
 #include "models/llava/llava.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "models/llava/next.h"
+#include "models/siglip/siglip.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 
@@ -58,8 +60,11 @@ class Llava : public Model {
     const Builder model =
         holds_causal_lm ? root : root.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");
     model_ = model.module;
-    vision_tower_ =
-        ClipVisionModel(model.child("vision_tower", "CLIPVisionModel", Modality::vision), config.vision, options);
+    const Builder tower = model.child("vision_tower", config.vision.family->model, Modality::vision);
+    if (config.has_siglip())
+      vision_tower_ = SiglipVisionModel(tower, config.vision, options);
+    else
+      vision_tower_ = ClipVisionModel(tower, config.vision, options);
     projector_ = LlavaMultiModalProjector(
         model.child("multi_modal_projector",
                     config.is_next() ? "LlavaNextMultiModalProjector" : "LlavaMultiModalProjector",
@@ -77,10 +82,14 @@ class Llava : public Model {
     causal_lm_ = language.module;
     language_model_ = LlamaModel(holds_causal_lm ? language.child("model", config.text.names->model) : language,
                                  config.text, options);
-    vision_tower_.embeddings.checkpointing = options.checkpointing;
-    // Before 5.x the hook was put on the main model's embeddings alone, the text's.
-    vision_tower_.embeddings.checkpointing.input_require_grads = false;
-    language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
+    std::visit(
+        [&](auto& vision) {
+          vision.embeddings.checkpointing = options.checkpointing;
+          // Before 5.x the hook was put on the main model's embeddings alone, the text's.
+          vision.embeddings.checkpointing.input_require_grads = false;
+          language_model_.blocks.first_block = vision.encoder.layers.size();
+        },
+        vision_tower_);
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
                       config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
@@ -156,7 +165,7 @@ class Llava : public Model {
 
   ClipVisionOutput tower_outputs(const Tensor& pixel_values) const {
     const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-    return vision_tower_(pixel_values, captured_);
+    return std::visit([&](const auto& vision) { return vision(pixel_values, captured_); }, vision_tower_);
   }
 
   Tensor selected_features(const ClipVisionOutput& image_outputs) const {
@@ -416,7 +425,7 @@ class Llava : public Model {
   DataConfig data_;
   DType dtype_;
   LigerConfig liger_;
-  ClipVisionModel vision_tower_;
+  std::variant<ClipVisionModel, SiglipVisionModel> vision_tower_;
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;
   Linear lm_head_;

@@ -78,9 +78,10 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   LlavaConfig c = read_llava_config(reader, Framework::transformers);
   c.image_grid_pinpoints = pinpoints;
   // LlavaNextModel.pack_image_features: view(rows, columns, height, width, -1) of a tile's features
-  if (c.vision_feature_select != FeatureSelect::without_class_token)
+  if (c.tokens_per_image() != c.vision.num_patches())
     reader.fail_found("vision_feature_select_strategy", "inconsistent",
-                      "\"default\" belongs here: with the class token the features are no grid");
+                      c.has_siglip() ? "\"full\" belongs here: this tower has no class token to drop"
+                                     : "\"default\" belongs here: with the class token the features are no grid");
   return c;
 }
 
