@@ -255,20 +255,21 @@ text { font: 11px system-ui, sans-serif; fill: #57606a } .grid { stroke: #d0d7de
 
 def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, str, list[str], list[list[str]]]]:
     """Title, text, table's head and rows of each section."""
-    read = [case for case in cases if same_code(case)]
+    # The formulas speak of language models alone, nanoVLM's runs are not theirs.
+    read = [case for case in cases if same_code(case) and "hidden_size" in case.row["job"]["model"]["config"]]
     gpus = [gpu for gpu in json.loads((HERE / "presets" / "gpus.json").read_text()) if gpu["vendor"] == "nvidia"]
     return [
         (
             "By source",
-            "Signed errors are told by ./dev validate, with an explanation of each of a tenth or more. fitcheck and PEFT ran the code that "
-            "oometer has read; the other sources ran their own models and trainers, for which a job of transformers stands by analogy, with "
+            "Signed errors are told by ./dev validate, with an explanation of each of a tenth or more. fitcheck, PEFT and nanoVLM ran the code "
+            "that oometer has read; the other sources ran their own models and trainers, for which a job of transformers stands by analogy, with "
             "lengths and tools that are partly not published: they say how far an analogy goes.",
             HEAD,
             by_source(cases),
         ),
         (
             "Beside other estimates",
-            f"The same {len(read)} runs of the code that oometer has read (LoRA and QLoRA, and one full fine-tuning), by formulas as their "
+            f"{len(read)} of the runs of the code that oometer has read (LoRA and QLoRA, and one full fine-tuning), by formulas as their "
             "authors publish them; accelerate's and DeepSpeed's are meant for runs that train every weight. Their sources are in "
             "tools/accuracy.py.",
             HEAD,

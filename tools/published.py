@@ -234,6 +234,18 @@ def long_context(row: Row) -> Job | None:
     return job(row, int(thousands[1]) * 1024, training, {}, {"strategy": "deepspeed", "data": 8, "ds_config": offload})
 
 
+def nanovlm(row: Row) -> Job | None:
+    """measure_vram.py's loop; its config's defaults are SigLIP2-B/16-256's and SmolLM2-135M's sizes."""
+    return {
+        "version": 1,
+        "model": {"config": {"model_type": "nanovlm", "lm_max_length": 128}},
+        "data": {"micro_batch_size": int(row["micro_batch"])},
+        "training": {"optimizer": {"name": "adamw", "implementation": "foreach", "param_groups": 1}, "keep_outputs": True},
+        "gpu": {"name": "h100-80gb"},
+        "runtime": {"torch": "2.7"},
+    }
+
+
 @dataclass
 class Source:
     title: str
@@ -251,6 +263,7 @@ SOURCES = {
     "litgptrt": Source("LitGPT resource tables", litgpt, "allocated", False, "The longest sample of Alpaca sets the peak; LitGPT's own model, here transformers by analogy."),
     "torchtune": Source("torchtune tables", torchtune, "allocated", False, "torchtune's own model, here transformers by analogy; its tables round to a tenth, and some do not say what is counted or how long samples were."),
     "fsdpqlora": Source("fsdp_qlora", fsdp_qlora, "reserved", False, "FSDP's NO_SHARD with its own LoRA layers, here DDP with peft's."),
+    "nanovlm": Source("nanoVLM's ladder", nanovlm, "allocated", True, "The version of torch is not published, nor is the padding mask modelled that its collator makes."),
     "stas": Source("Long context by ZeRO-3", long_context, "reserved", True, "Bucket sizes and Liger's switches are not published."),
 }  # fmt: skip
 

@@ -8,6 +8,7 @@
 #include "job/carried.h"
 #include "models/idefics3/idefics3.h"
 #include "models/llava/next.h"
+#include "models/nanovlm/nanovlm.h"
 #include "models/qwen2_vl/qwen2_vl.h"
 #include "models/siglip/config.h"
 #include "models/siglip/siglip.h"
@@ -30,14 +31,14 @@ std::optional<Error> not_carried(const Job& job) {
   return elsewhere();
 }
 
-LlavaConfig read_llava_next_config(ConfigReader& reader) {
+template <class Config>
+Config read_elsewhere(ConfigReader& reader) {
   reader.fail("", "elsewhere", elsewhere().message);
   return {};
 }
-ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) {
-  reader.fail("", "elsewhere", elsewhere().message);
-  return {};
-}
+LlavaConfig read_llava_next_config(ConfigReader& reader) { return read_elsewhere<LlavaConfig>(reader); }
+NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
+ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }
 
 std::optional<Error> spell_out_accelerate(nlohmann::json&) { return elsewhere(); }
 std::string accelerate_pointer(const std::string& pointer) { return pointer; }
@@ -47,6 +48,9 @@ std::unique_ptr<Model> build_qwen_vl(Context&, const QwenVLConfig&, const DataCo
   return {};
 }
 std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const DataConfig&, const ModelOptions&) {
+  return {};
+}
+std::unique_ptr<Model> build_nanovlm(Context&, const NanoVlmConfig&, const DataConfig&, const ModelOptions&) {
   return {};
 }
 LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t, std::int64_t) const { return {}; }

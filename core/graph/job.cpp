@@ -22,16 +22,8 @@ std::string loss_of_graph(ConfigReader& training, const Graph& graph, const std:
 }
 
 void check_graph_training(ConfigReader& reader, const TrainingConfig& training) {
-  const auto refuse = [&](bool asked, const char* key) {
-    if (asked) reader.fail_found(key, "not-modelled", "a graph has its operators as they were recorded: leave it out");
-  };
-  refuse(training.checkpointing != CheckpointingConfig(), "activation_checkpointing");
-  refuse(training.lora.has_value(), "lora");
-  refuse(training.ia3.has_value(), "ia3");
-  refuse(training.liger != LigerConfig{}, "liger");
-  refuse(training.quantization.has_value(), "quantization");
-  refuse(training.attention == AttentionKind::eager, "attention");
-  refuse(!training.components.no_grad.empty(), "no_grad");
+  if (!training.components.no_grad.empty())
+    reader.fail_found("no_grad", "not-modelled", "a graph has its operators as they were recorded: leave it out");
   if (training.precision == Precision::amp_bf16 || training.precision == Precision::amp_fp16)
     reader.fail_found("precision", "not-modelled",
                       "autocast of a graph is known and not modelled yet: fp32, bf16 or fp16 belongs here");

@@ -14,7 +14,7 @@ namespace oometer {
 Precision precision_of_graph(ConfigReader& training, const Graph& graph);
 /// `training.loss`, read, as TrainingConfig has it: "" for its scalar output or the cross-entropy of its first one.
 std::string loss_of_graph(ConfigReader& training, const Graph& graph, const std::string& loss);
-/// Refuses what acts on classes that a graph does not have.
+/// Refuses what a graph of operators cannot do.
 void check_graph_training(ConfigReader& reader, const TrainingConfig& training);
 /// A file for one batch size: its own is the default, and no other fits.
 void read_graph_batch(ConfigReader& data_reader, const Graph& graph, DataConfig& data);

@@ -249,6 +249,8 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
   } else if (std::holds_alternative<ClipConfig>(model) && data.images_per_sample != 1) {
     reader.fail_found("images_per_sample", "inconsistent",
                       "1 belongs here: the contrastive loss pairs texts and images");
+  } else if (std::holds_alternative<NanoVlmConfig>(model) && data.images_per_sample != 1) {
+    reader.fail_found("images_per_sample", "inconsistent", "1 belongs here: nanoVLM takes an image with each text");
   } else if (std::holds_alternative<ClipVisionConfig>(model) && data.images_per_sample == 0) {
     reader.fail_found("images_per_sample", "inconsistent", "1 or more belongs here: the model reads nothing else");
   } else if (data.images() > kBatch.max) {
@@ -350,6 +352,11 @@ struct LargestTensor {
          block(tiles, patches, c.vision.hidden_size, c.vision.intermediate_size, c.vision.num_attention_heads),
          product({tiles, c.vision.num_channels, c.tile_size, c.tile_size}),
          product({tiles, c.tokens_per_tile(), std::max(c.text.hidden_size, wide)})});
+  }
+  double operator()(const NanoVlmConfig& c) const {
+    const std::int64_t wide = c.vision.hidden_size * c.scale_factor * c.scale_factor;
+    return std::max({(*this)(c.vision), (*this)(c.text), product({c.text.hidden_size, wide}),
+                     product({data.images(), c.tokens_per_image(), std::max(c.text.hidden_size, wide)})});
   }
   double operator()(const GraphConfig& c) const {
     double largest = 0;
@@ -719,6 +726,19 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   return config;
 }
 
+/// Refuses what acts on transformers' classes, of a model that has none.
+void check_plain_training(ConfigReader& reader, const TrainingConfig& training, const char* why) {
+  const auto refuse = [&](bool asked, const char* key) {
+    if (asked) reader.fail_found(key, "not-modelled", why);
+  };
+  refuse(training.checkpointing != CheckpointingConfig(), "activation_checkpointing");
+  refuse(training.lora.has_value(), "lora");
+  refuse(training.ia3.has_value(), "ia3");
+  refuse(training.liger != LigerConfig{}, "liger");
+  refuse(training.quantization.has_value(), "quantization");
+  refuse(training.attention == AttentionKind::eager, "attention");
+}
+
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
   TrainingConfig training;
@@ -739,6 +759,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   }
   if (const auto* graph = std::get_if<GraphConfig>(&model))
     training.precision = precision_of_graph(reader, *graph->graph);
+  const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(model);
+  if (is_nanovlm) training.precision = Precision::amp_bf16;  // as its train.py has it
   training.precision = reader.choice("precision", training.precision, kPrecisions);
   training.optimizer = read_optimizer(reader.object("optimizer"));
   training.attention = reader.choice("attention", training.attention, kAttentions);
@@ -756,7 +778,17 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
-  if (std::holds_alternative<GraphConfig>(model)) check_graph_training(reader, training);
+  if (std::holds_alternative<GraphConfig>(model)) {
+    check_plain_training(reader, training, "a graph has its operators as they were recorded: leave it out");
+    check_graph_training(reader, training);
+  }
+  if (is_nanovlm) {
+    check_plain_training(reader, training, "nanoVLM's own code does not have it: leave it out");
+    if (training.precision == Precision::bf16 || training.precision == Precision::fp16)
+      reader.fail_found("precision", "inconsistent",
+                        "amp-bf16 or fp32 belongs here: nanoVLM's rotary embeddings stay in float32, and attention "
+                        "takes one type");
+  }
   reader.finish();
   return training;
 }
@@ -1191,9 +1223,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   }
   reader.ignore({"accelerate_config"});  // spelled out before
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
-  if (std::holds_alternative<GraphConfig>(job.model.config) && (deepspeed || fsdp))
+  const bool is_plain =
+      std::holds_alternative<GraphConfig>(job.model.config) || std::holds_alternative<NanoVlmConfig>(job.model.config);
+  if (is_plain && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
-                      "a graph under it is known and not modelled yet: none or ddp belongs here");
+                      std::string(class_name(job.model.config)) +
+                          " under it is known and not modelled yet: none or ddp belongs here");
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "quantised weights under it is known and not modelled yet: none or ddp belongs here");

@@ -5,6 +5,7 @@
 #include "models/idefics3/idefics3.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
+#include "models/nanovlm/nanovlm.h"
 #include "models/qwen2_vl/qwen2_vl.h"
 
 namespace oometer {
@@ -25,6 +26,7 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     }
     std::unique_ptr<Model> operator()(const GraphConfig& c) const { return build_graph(context, c, data, options); }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }
+    std::unique_ptr<Model> operator()(const NanoVlmConfig& c) const { return build_nanovlm(context, c, data, options); }
     std::unique_ptr<Model> operator()(const QwenVLConfig& c) const { return build_qwen_vl(context, c, data, options); }
   };
   std::unique_ptr<Model> model = std::visit(Build{context, data, options}, config);

@@ -41,6 +41,8 @@ constexpr Entry kRegistry[] = {
      [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kIdefics3); }},
     {"smolvlm", "SmolVLMForConditionalGeneration",
      [](ConfigReader& r, Framework) -> ModelConfig { return read_idefics3_config(r, kSmolVlm); }},
+    {"nanovlm", "VisionLanguageModel",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_nanovlm_config(r); }},
     {"llava_next", "LlavaNextForConditionalGeneration",
      [](ConfigReader& r, Framework) -> ModelConfig { return read_llava_next_config(r); }},
     // The original code's own class; its config.json says model_type llava or llava_llama.
@@ -92,6 +94,7 @@ const char* class_name(const ModelConfig& config) {
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) return idefics3->family->conditional_generation;
   if (const auto* llava = std::get_if<LlavaConfig>(&config); llava && llava->is_next())
     return "LlavaNextForConditionalGeneration";
+  if (std::holds_alternative<NanoVlmConfig>(config)) return "VisionLanguageModel";
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   if (const auto* graph = std::get_if<GraphConfig>(&config)) return graph->graph->modules[0].type.c_str();
   return kNames[config.index()];
@@ -157,6 +160,16 @@ struct TraitsOf {
     t.default_sequence_length = std::max(t.default_sequence_length, tokens);
     return t;
   }
+  ModelTraits operator()(const NanoVlmConfig& c) const {
+    ModelTraits t;
+    t.takes_text = t.takes_images = t.has_projector = true;
+    t.ties_embeddings = c.tie_word_embeddings;
+    t.image_size = c.vision.image_size;
+    t.tower = "vision_encoder";
+    t.projector = "MP";
+    t.default_sequence_length = std::max(c.max_length, c.tokens_per_image());
+    return t;
+  }
   ModelTraits operator()(const QwenVLConfig& c) const {
     ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
     t.infers = false;
@@ -184,6 +197,7 @@ ImageCount count_image(const ModelConfig& config, std::int64_t height, std::int6
     const LlavaConfig::Anyres anyres = llava->anyres(height, width);
     return {anyres.tiles(), anyres.tokens};
   }
+  if (const auto* nanovlm = std::get_if<NanoVlmConfig>(&config)) return {1, nanovlm->tokens_per_image()};
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) {
     if (tiles == 0) tiles = idefics3->tiles(height, width);
     return {tiles, tiles * idefics3->tokens_per_tile()};

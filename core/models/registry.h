@@ -10,6 +10,7 @@
 #include "models/idefics3/config.h"
 #include "models/llama/config.h"
 #include "models/llava/config.h"
+#include "models/nanovlm/config.h"
 #include "models/qwen2_vl/config.h"
 #include "runtime/behaviours.h"
 
@@ -17,8 +18,8 @@ namespace oometer {
 
 /// One alternative for each class that can be built; `architectures[0]` decides where a model_type has several.
 /// Or no class at all: a graph of operators.
-using ModelConfig =
-    std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig, QwenVLConfig, Idefics3Config, GraphConfig>;
+using ModelConfig = std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig, QwenVLConfig, Idefics3Config,
+                                 NanoVlmConfig, GraphConfig>;
 
 /// Reads a whole config.json. An unknown model_type or class is an error that lists those supported.
 ModelConfig read_model_config(ConfigReader& reader, Framework framework);

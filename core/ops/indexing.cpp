@@ -21,7 +21,9 @@ Tensor nonzero(Context& context, const Shape& mask_sizes, bool contiguous_mask, 
     const Workspace sum(context, Op::nonzero,
                         count <= kCubReduceOneBlock ? 1 : cub_reduce_bytes(context.device.sm_count));
   }
-  Tensor indices = empty(context, Op::nonzero, sizes, DType::int64);
+  Shape strides = sizes;  // each dimension's indices lie together
+  for (int i = 0; i < sizes.ndim(); ++i) strides[i] = i == 0 ? 1 : checked_product(i, selected);
+  Tensor indices = empty_strided(context, Op::nonzero, sizes, strides, DType::int64);
   const Workspace select(context, Op::nonzero, cub_select_bytes(count, context.device.major));
   return indices;
 }
@@ -134,18 +136,39 @@ Tensor index_mask(const Tensor& x, const Tensor& mask, std::int64_t selected) {
   return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), mask.ndim(), selected), x.dtype()));
 }
 
+namespace {
+
+/// Index tensors are copied for the call where their strides differ (TensorAdvancedIndexing.cpp, AdvancedIndex: "force
+/// all index tensors to have the same striding").
+struct SameStrides {
+  SameStrides(const Tensor& rows, const Tensor& columns) {
+    if (rows.strides() == columns.strides()) return;
+    row_copy = contiguous(rows);
+    column_copy = contiguous(columns);
+  }
+  Tensor row_copy, column_copy;
+};
+
+}  // namespace
+
 Tensor index_put_(Tensor x, const Tensor& rows, const Tensor& columns, const Tensor& values) {
   Record record(Op::index_put,
                 [](Backward& b) {
                   if (b.wants(0)) {
                     const Tensor zeros = empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype());
-                    b.give(0, empty_like(Op::clone, b.grad()));
+                    Tensor self = empty_like(Op::clone, b.grad());
+                    { const SameStrides indices(b.saved(0), b.saved(1)); }
+                    b.give(0, std::move(self));
                   }
-                  if (b.wants(1)) b.give(1, empty(b.context, Op::index, b.node.sizes, b.grad().dtype()));
+                  if (b.wants(1)) {
+                    const SameStrides indices(b.saved(0), b.saved(1));
+                    b.give(1, empty(b.context, Op::index, b.node.sizes, b.grad().dtype()));
+                  }
                 },
                 {&x, &values});
   record.save(rows);
   record.save(columns);
+  { const SameStrides indices(rows, columns); }
   if (!record) return x;
   record->sizes = values.sizes();
   return record.output(alias(x, x.sizes(), x.strides()));

@@ -101,6 +101,8 @@ test("what a first answer does not need is asked of the whole module", async () 
   assert.equal(code({ model: { preset: "qwen2.5-vl-7b" } }), "elsewhere");
   assert.equal(code({ model: { preset: "smolvlm-2.2b" } }), "elsewhere");
   assert.equal(code({ model: { preset: "llava-v1.6-vicuna-7b" } }), "elsewhere");
+  assert.equal(code({ model: { config: { model_type: "nanovlm" } } }), "elsewhere");
+  assert.equal(code({ model: { config: { model_type: "llava", vision_config: { model_type: "siglip_vision_model" } } } }), "elsewhere");
   assert.equal(code({ task: "inference", training: {} }), "elsewhere");
 });
 

@@ -173,7 +173,14 @@ Bad config(const std::string& fields, const std::string& code, const std::string
   return {R"({"model": {"preset": ")" + preset + R"(", "config": )" + fields + "}}", code, "/model/config" + pointer};
 }
 
+/// A config of LLaVA with SigLIP's tower, or of nanoVLM.
+Bad own(const std::string& config, const std::string& members, const std::string& code, const std::string& pointer) {
+  return {R"({"model": {"config": )" + config + "}" + members + "}", code, pointer};
+}
+
 std::vector<Bad> bad_jobs() {
+  const std::string siglip = R"({"model_type": "llava", "vision_config": {"model_type": "siglip_vision_model"}})",
+                    nanovlm = R"({"model_type": "nanovlm"})";
   const std::string zero2 = R"("parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 4)";
   const auto ds = [](const std::string& text) {
     return R"("parallel": {"strategy": "deepspeed", "ds_config": )" + text + "}";
@@ -389,6 +396,23 @@ std::vector<Bad> bad_jobs() {
       config(R"({"vision_feature_layer": []})", "out-of-range", "/vision_feature_layer", "llava-1.5-7b"),
       config(R"({"vision_feature_select_strategy": "some"})", "unknown-value", "/vision_feature_select_strategy",
              "llava-1.5-7b"),
+      own(siglip, R"(, "parallel": {"strategy": "fsdp2", "data": 2})", "not-modelled", "/parallel/strategy"),
+      own(siglip, R"(, "training": {"liger": true})", "not-modelled", "/training/liger"),
+      own(siglip, R"(, "runtime": {"framework": "llava"})", "inconsistent", "/runtime/framework"),
+      own(siglip, R"(, "runtime": {"transformers": "4.57"})", "not-modelled", "/runtime/transformers"),
+      own(R"({"model_type": "llava_next", "vision_config": {"model_type": "siglip_vision_model"}})", "", "inconsistent",
+          "/model/config/vision_feature_select_strategy"),
+      own(R"({"model_type": "nanovlm", "mp_pixel_shuffle_factor": 4})", "", "inconsistent",
+          "/model/config/mp_image_token_length"),
+      own(R"({"model_type": "nanovlm", "mp_pixel_shuffle_factor": 3})", "", "inconsistent",
+          "/model/config/mp_pixel_shuffle_factor"),
+      own(R"({"model_type": "nanovlm", "lm_dropout": 0.1})", "", "not-modelled", "/model/config/lm_dropout"),
+      own(nanovlm, R"(, "training": {"precision": "bf16"})", "inconsistent", "/training/precision"),
+      own(nanovlm, R"(, "training": {"activation_checkpointing": "reentrant"})", "not-modelled",
+          "/training/activation_checkpointing"),
+      own(nanovlm, R"(, "data": {"images_per_sample": 2})", "inconsistent", "/data/images_per_sample"),
+      own(nanovlm, R"(, "parallel": {"strategy": "fsdp2", "data": 2})", "not-modelled", "/parallel/strategy"),
+      own(nanovlm, R"(, "task": "inference")", "not-modelled", "/task"),
       config(R"({"vision_config": {"patch_size": 337}})", "inconsistent", "/vision_config/patch_size", "llava-1.5-7b"),
       config(R"({"vision_config": {"image_size": [336, 336]}})", "wrong-type", "/vision_config/image_size",
              "llava-1.5-7b"),

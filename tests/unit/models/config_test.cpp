@@ -104,6 +104,32 @@ TEST_CASE("LLaVA-NeXT: tiles and tokens of an image", "[models]") {
   check(200, 1333, 4, 10, 72, 1306);
 }
 
+TEST_CASE("LLaVA with a SigLIP tower and other language models", "[models]") {
+  const auto c = read<LlavaConfig>(R"({"model_type": "llava", "vision_feature_select_strategy": "full",
+      "vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14, "hidden_size": 1152,
+                        "num_attention_heads": 16},
+      "text_config": {"model_type": "qwen2"}})");
+  CHECK(c.has_siglip());
+  CHECK(c.vision.has_head);
+  CHECK(c.vision.hidden_act == Activation::gelu_tanh);
+  CHECK(c.vision.num_positions() == 27 * 27);
+  CHECK(c.tokens_per_image() == 729);
+  CHECK(c.text.qkv_bias);
+  const auto cut = read<LlavaConfig>(R"({"model_type": "llava",
+      "vision_config": {"model_type": "siglip_vision_model", "vision_use_head": false}})");
+  CHECK_FALSE(cut.vision.has_head);
+  CHECK(cut.tokens_per_image() == 14 * 14 - 1);  // "default" drops the first patch, as there is no class token
+}
+
+TEST_CASE("nanoVLM's VLMConfig", "[models]") {
+  const auto c = read<NanoVlmConfig>(R"({"model_type": "nanovlm"})");
+  CHECK(class_name(ModelConfig(c)) == std::string("VisionLanguageModel"));
+  CHECK(c.vision.num_positions() == 256);
+  CHECK(c.tokens_per_image() == 64);
+  CHECK(c.text.head_dim == 64);
+  CHECK(c.tie_word_embeddings);
+}
+
 TEST_CASE("Idefics3Config: what its class and its processor say", "[models]") {
   const auto c = read<Idefics3Config>(R"({"model_type": "idefics3", "scale_factor": 3,
       "vision_config": {"hidden_size": 1152, "image_size": 384, "patch_size": "14", "max_image_size": {"longest_edge": 384},

@@ -39,6 +39,17 @@ std::vector<json> configs() {
   next["model_type"] = "llava_next";
   next["image_grid_pinpoints"] = {{56, 112}, {112, 56}, {112, 112}};
   all.push_back(next);
+  json siglip = all[all.size() - 2];
+  siglip["vision_config"] = vision;
+  siglip["vision_config"].erase("projection_dim");
+  siglip["vision_config"]["model_type"] = "siglip_vision_model";
+  siglip["vision_config"]["vision_use_head"] = true;
+  siglip["vision_feature_select_strategy"] = "full";
+  all.push_back(siglip);
+  all.push_back(json::parse(R"({"model_type": "nanovlm", "vit_hidden_dim": 32, "vit_inter_dim": 64, "vit_n_blocks": 2,
+      "vit_n_heads": 2, "vit_img_size": 64, "vit_patch_size": 16, "lm_hidden_dim": 64, "lm_inter_dim": 96,
+      "lm_vocab_size": 256, "lm_n_blocks": 2, "lm_n_heads": 4, "lm_n_kv_heads": 2, "lm_max_length": 64,
+      "mp_image_token_length": 4, "lm_tie_weights": true})"));
   vision.erase("model_type");
   vision.erase("projection_dim");
   vision["size"] = {{"longest_edge", 112}};
