@@ -207,4 +207,16 @@ ImageCount count_image(const ModelConfig& config, std::int64_t height, std::int6
 
 ModelTraits model_traits(const ModelConfig& config) { return std::visit(TraitsOf{}, config); }
 
+const LlamaConfig* language_of(const ModelConfig& model) {
+  if (const auto* language = std::get_if<LlamaConfig>(&model)) return language;
+  if (const auto* llava = std::get_if<LlavaConfig>(&model)) return &llava->text;
+  if (const auto* idefics3 = std::get_if<Idefics3Config>(&model)) return &idefics3->text;
+  return nullptr;
+}
+
+bool is_llava_1_5(const ModelConfig& model) {
+  const auto* llava = std::get_if<LlavaConfig>(&model);
+  return llava && !llava->is_next() && !llava->has_siglip();
+}
+
 }  // namespace oometer

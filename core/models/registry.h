@@ -55,4 +55,9 @@ struct ModelTraits {
 };
 ModelTraits model_traits(const ModelConfig& config);
 
+/// The language model of a config, if it has one of Llama's kind.
+const LlamaConfig* language_of(const ModelConfig& model);
+/// The classes whose Liger kernels and quantised weights were compared with the libraries' own.
+bool is_llava_1_5(const ModelConfig& model);
+
 }  // namespace oometer

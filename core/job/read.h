@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "config/reader.h"
+#include "job/job.h"
+
+/// The parts that a job is read from (`parse_job`), each its own object of the JSON. What is wrong is noted in the
+/// reader's findings; what comes back then is not to be used.
+namespace oometer {
+
+inline constexpr Range kBatch{1, 1 << 20};
+inline constexpr Range kLength{1, 1 << 24};
+inline constexpr Range kReplicas{1, 1 << 16};
+
+/// The GPU of a job that names none.
+inline constexpr const char* kDefaultGpu = "h100-80gb";
+
+Runtime read_runtime(ConfigReader reader);
+Calibration read_calibration(ConfigReader reader);
+Gpu read_gpu(ConfigReader reader);
+
+/// The job's model, and the sequence length that its preset is used with (0: no preset or none).
+std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework);
+
+DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length);
+/// Bytes of about the largest tensor that a model makes of its data. In doubles: it must not overflow.
+double largest_tensor(const ModelConfig& model, const DataConfig& data);
+
+TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
+                             const Runtime& runtime);
+/// PyTorch's and transformers' refusals of a forced kernel (sdp_utils.cpp: check_sm_version, check_tensor_dtype).
+void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
+                     const Runtime& runtime);
+
+InferenceConfig read_inference(ConfigReader reader, const Job& job);
+/// What a training section may say of a job that infers: in which type the weights are, and how attention runs.
+TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);
+
+struct Parallel {
+  ParallelConfig config;
+  std::string ds_config_json;
+  std::optional<OptimizerConfig> optimizer;  ///< the ds_config's, which HF Trainer then takes
+};
+
+Parallel read_parallel(ConfigReader reader, const Job& job);
+
+}  // namespace oometer

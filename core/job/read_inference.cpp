@@ -1,0 +1,78 @@
+#include <string>
+
+#include "job/names.h"
+#include "job/read.h"
+#include "models/registry.h"
+#include "train/step.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr Range kNewTokens{1, 1 << 20};
+constexpr Range kTurns{1, 100};
+
+}  // namespace
+
+InferenceConfig read_inference(ConfigReader reader, const Job& job) {
+  InferenceConfig inference;
+  if (!model_traits(job.model.config).generates) {  // a forward alone
+    for (const char* key : {"new_tokens", "turns", "turn_tokens", "logits", "cache"})
+      if (reader.has(key))
+        reader.fail_found(key, "inconsistent",
+                          std::string(class_name(job.model.config)) + " does not generate: leave it out");
+  }
+  inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
+  inference.turns = reader.integer("turns", 1, kTurns);
+  inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
+  inference.logits = reader.choice("logits", inference.logits, kLogits);
+  ConfigReader cache = reader.object("cache");
+  inference.cache.implementation = cache.choice("implementation", inference.cache.implementation, kCaches);
+  inference.cache.max_cache_len = cache.optional_integer("max_cache_len", kLength).value_or(0);
+  if (inference.cache.max_cache_len != 0 && inference.cache.implementation != CacheImplementation::static_)
+    cache.fail_found("max_cache_len", "inconsistent", "only a static cache reads it: leave it out");
+  if (inference.turns > 1 && inference.cache.implementation == CacheImplementation::static_)
+    reader.fail_found("turns", "not-modelled", "several turns are modelled with a dynamic cache: 1 belongs here");
+  CacheConfig& config = inference.cache;
+  const bool is_paged = config.implementation == CacheImplementation::paged;
+  config.block_size = cache.integer("block_size", config.block_size, {1, 1 << 16});
+  config.gpu_memory_utilization = cache.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1.0);
+  config.max_num_batched_tokens = cache.optional_integer("max_num_batched_tokens", kLength).value_or(0);
+  config.shared_prefix = cache.integer("shared_prefix", 0, {0, kLength.max});
+  const CacheConfig defaults;
+  const auto is_vllms = [&](const char* key, bool differs) {
+    if (differs && !is_paged)
+      cache.fail_found(key, "inconsistent", "only a paged cache, vLLM's, reads it: leave it out");
+  };
+  is_vllms("block_size", config.block_size != defaults.block_size);
+  is_vllms("gpu_memory_utilization", config.gpu_memory_utilization != defaults.gpu_memory_utilization);
+  is_vllms("max_num_batched_tokens", config.max_num_batched_tokens != 0);
+  is_vllms("shared_prefix", config.shared_prefix != 0);
+  if (config.shared_prefix > job.data.sequence_length)
+    cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
+  if (is_paged && inference.logits == Logits::all)
+    reader.fail_found("logits", "inconsistent", "vLLM computes the last token's: \"last\" belongs here");
+  cache.finish();
+  reader.finish();
+  return inference;
+}
+
+TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
+  TrainingConfig training;
+  training.precision = reader.choice("precision", training.precision, kPrecisions);
+  if (uses_autocast(training.precision))
+    reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
+  training.attention = reader.choice("attention", training.attention, kAttentions);
+  check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
+  if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
+    reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
+  for (const char* key :
+       {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing", "max_grad_norm",
+        "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3", "liger", "save_on_cpu", "quantization"})
+    if (reader.has(key))
+      reader.fail_found(key, "inconsistent", "inference reads precision and attention only: leave it out");
+  reader.finish();
+  return training;
+}
+
+}  // namespace oometer

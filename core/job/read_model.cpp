@@ -1,0 +1,94 @@
+#include <nlohmann/json.hpp>
+
+#include "graph/job.h"
+#include "graph/read.h"
+#include "job/presets.h"
+#include "job/read.h"
+#include "models/registry.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+/// Lays `patch` over `base`, object by object.
+void merge(json& base, const json& patch) {
+  for (const auto& [key, value] : patch.items()) {
+    json& slot = base[key];
+    if (slot.is_object() && value.is_object()) {
+      merge(slot, value);
+    } else {
+      slot = value;
+    }
+  }
+}
+
+/// A model by its operators.
+ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
+  ModelChoice model;
+  for (const char* key : {"preset", "config"})
+    if (reader.has(key)) reader.fail_found(key, "inconsistent", "the graph says what the model is: leave it out");
+  model.given_name = model.name = reader.text("name", "");
+  Result<Graph> graph = read_graph(given, reader.pointer_to("graph"));
+  if (graph) {
+    model.config = GraphConfig{std::make_shared<const Graph>(*std::move(graph))};
+    model.config_json = given.dump();
+    if (model.name.empty()) model.name = class_name(model.config);
+  } else if (reader.ok()) {
+    reader.findings().error = graph.error();
+  }
+  reader.finish();
+  return model;
+}
+
+}  // namespace
+
+std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework) {
+  ModelChoice model;
+  std::int64_t usual_length = 0;
+  json config = json::object();
+  if (const json* given = reader.find("graph"); given && !given->is_null())
+    return {read_graph_model(reader, *given), 0};
+  model.preset = reader.text("preset", "");
+  model.given_name = reader.text("name", "");
+  if (!model.preset.empty()) {
+    const std::string_view text = preset_text("models", model.preset);
+    if (text.empty()) {
+      std::string known;
+      std::vector<std::string_view> ids;
+      for (const PresetFile& file : preset_files()) {
+        if (file.folder != "models") continue;
+        ids.push_back(file.id);
+        known += (known.empty() ? "" : ", ") + std::string(file.id);
+      }
+      const std::string_view near = closest(model.preset, ids);
+      reader.fail_found(
+          "preset", "unknown-preset",
+          near.empty() ? "one of these belongs here: " + known : "did you mean \"" + std::string(near) + "\"?");
+    } else if (Result<json> preset = parse_json(text)) {
+      config = std::move((*preset)["config"]);
+      model.name = preset->value("title", model.preset);
+      usual_length = preset->value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
+    }
+  } else if (reader.ok() && !reader.has("config")) {
+    reader.fail("", "missing",
+                "found neither preset nor config nor graph; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+  }
+  if (const json* given = reader.find("config"); given && given->is_object()) {
+    model.config_json = given->dump();
+    merge(config, *given);
+  } else if (given) {
+    reader.fail_found("config", "wrong-type", "the object of a config.json belongs here");
+  }
+  if (reader.ok()) {
+    ConfigReader config_reader(&config, reader.pointer_to("config"), Mode::lenient, reader.findings());
+    model.config = read_model_config(config_reader, framework);
+  }
+  if (!model.given_name.empty()) model.name = model.given_name;
+  if (model.name.empty()) model.name = class_name(model.config);
+  reader.finish();
+  return {std::move(model), usual_length};
+}
+
+}  // namespace oometer

@@ -1,0 +1,424 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "job/names.h"
+#include "job/read.h"
+#include "models/registry.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr Range kBucketMegabytes{1, 1 << 20};
+constexpr Range kElements{1, std::int64_t{1} << 40}, kElementsOrNone{0, std::int64_t{1} << 40};
+
+/// transformers' fill_match: "auto" becomes what the trainer has, anything else must be equal to it.
+void match_integer(ConfigReader& reader, const char* key, std::int64_t expected) {
+  if (reader.is_auto(key)) return;
+  const auto value = reader.optional_integer(key);
+  if (value && *value != expected) {
+    reader.fail_found(key, "inconsistent",
+                      "\"auto\" or " + std::to_string(expected) + ", as the rest of the job says, belongs here");
+  }
+}
+
+void match_enabled(ConfigReader& ds, const char* block, bool expected) {
+  ConfigReader reader = ds.object(block);
+  if (!reader.has("enabled") || reader.is_auto("enabled")) return;
+  if (reader.boolean("enabled", expected) != expected) {
+    reader.fail_found(
+        "enabled", "inconsistent",
+        std::string("\"auto\" or ") + (expected ? "true" : "false") + ", as training.precision says, belongs here");
+  }
+}
+
+/// `offload_optimizer` or `offload_param`.
+OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime) {
+  ConfigReader reader = zero.object(key);
+  const OffloadDevice device =
+      reader.choice("device", OffloadDevice::none,
+                    {{"none", OffloadDevice::none}, {"cpu", OffloadDevice::cpu}, {"nvme", OffloadDevice::nvme}});
+  const auto refuse = [&](const char* code, const std::string& message) { reader.fail_found("device", code, message); };
+  if (device == OffloadDevice::none) return device;
+  if (key == std::string_view("offload_param") && stage != 3)
+    refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only: \"none\", or stage 3, belongs here");
+  else if (device == OffloadDevice::nvme && stage == 3)
+    refuse("not-modelled", "offload to NVMe is known and not modelled yet: \"none\" or \"cpu\" belongs here");
+  else if (runtime.deepspeed < Version{0, 16, 0})
+    refuse("not-modelled", "offload is modelled for DeepSpeed 0.16 and later: \"none\" belongs here");
+  if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
+    reader.fail_found("ratio", "not-modelled", "Offload++ is known and not modelled yet: 1.0 belongs here");
+  if (reader.boolean("super_offload", false))
+    reader.fail_found("super_offload", "not-modelled", "it is known and not modelled yet: false belongs here");
+  reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
+                 "pipeline_write", "fast_init", "cpuadam_cores_perc"});
+  reader.finish();
+  return device;
+}
+
+void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
+  if (stage == 0) {
+    reader.fail_found(key, "not-modelled", "ZeRO 0 is known and not modelled yet: 1, 2 or 3 belongs here");
+  }
+}
+
+/// DeepSpeedEngine._configure_basic_optimizer (0.19.8, runtime/engine.py); transformers gives it all parameters in one
+/// group (deepspeed_optim_sched).
+OptimizerConfig read_ds_optimizer(ConfigReader reader) {
+  OptimizerConfig optimizer;
+  optimizer.param_groups = 1;
+  std::string type = reader.text("type", "");
+  for (char& c : type) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (type != "adam" && type != "adamw")
+    reader.fail_found("type", "not-modelled", "\"Adam\" or \"AdamW\" belongs here, or no optimizer at all");
+  ConfigReader params = reader.object("params");
+  params.refuse("max_grad_norm",
+                "DeepSpeed refuses it here: gradient_clipping, outside of the optimizer, is its place");
+  if (params.boolean("amsgrad", false)) params.fail_found("amsgrad", "not-modelled", "false belongs here");
+  const bool is_adamw = params.boolean("adam_w_mode", true) || type == "adamw";
+  optimizer.name = is_adamw ? OptimizerName::adamw : OptimizerName::adam;
+  const bool is_torch = params.boolean("torch_adam", false);
+  optimizer.implementation = !is_torch                         ? OptimizerImplementation::deepspeed_fused
+                             : params.boolean("foreach", true) ? OptimizerImplementation::foreach_
+                                                               : OptimizerImplementation::for_loop;
+  params.ignore({"lr", "betas", "eps", "weight_decay", "bias_correction", "foreach", "fp32_optimizer_states"});
+  params.finish();
+  reader.ignore({"legacy_fusion"});
+  reader.finish();
+  return optimizer;
+}
+
+/// A DeepSpeed configuration as transformers finishes it. `hidden_size` resolves "auto".
+DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, const DataConfig& data,
+                               std::int64_t replicas, std::int64_t hidden_size, const Runtime& runtime) {
+  DeepSpeedConfig config;
+  match_integer(ds, "train_micro_batch_size_per_gpu", data.micro_batch_size);
+  match_integer(ds, "gradient_accumulation_steps", training.gradient_accumulation_steps);
+  match_integer(ds, "train_batch_size", data.micro_batch_size * training.gradient_accumulation_steps * replicas);
+  match_enabled(ds, "bf16", training.precision == Precision::bf16);
+  match_enabled(ds, "fp16", training.precision == Precision::fp16);
+  config.gradient_clipping = ds.is_auto("gradient_clipping") ? training.max_grad_norm.value_or(0.0)
+                                                             : ds.number("gradient_clipping", 0.0, 0.0, 1e12);
+  for (const char* key : {"activation_checkpointing", "compression_training", "amp", "torch_autocast", "data_types",
+                          "communication_data_type", "sparse_attention", "autotuning", "tensor_parallel",
+                          "sequence_parallel_size", "zero_force_ds_cpu_optimizer", "compile"}) {
+    if (ds.has(key)) ds.findings().unmodelled.push_back(ds.pointer_to(key) + ": is not modelled");
+  }
+  ds.ignore({"activation_checkpointing",
+             "amp",
+             "autotuning",
+             "checkpoint",
+             "comms_logger",
+             "communication_data_type",
+             "compile",
+             "compression_training",
+             "csv_monitor",
+             "data_efficiency",
+             "data_types",
+             "dump_state",
+             "flops_profiler",
+             "memory_breakdown",
+             "prescale_gradients",
+             "gradient_predivide_factor",
+             "scheduler",
+             "sequence_parallel_size",
+             "sparse_attention",
+             "steps_per_print",
+             "tensor_parallel",
+             "tensorboard",
+             "torch_autocast",
+             "wall_clock_breakdown",
+             "wandb",
+             "zero_allow_untested_optimizer",
+             "zero_force_ds_cpu_optimizer"});
+
+  if (!ds.has("zero_optimization")) {
+    ds.fail("zero_optimization", "missing", "found nothing; {\"stage\": 2, ...} belongs here");
+  }
+  ConfigReader zero = ds.object("zero_optimization");
+  config.zero_stage = zero.integer("stage", 0, {0, 3});
+  check_stage(zero, "stage", config.zero_stage);
+  if (zero.is_auto("reduce_bucket_size")) {
+    config.reduce_bucket_size = hidden_size * hidden_size;
+  } else {
+    config.reduce_bucket_size = zero.integer("reduce_bucket_size", config.reduce_bucket_size, kElements);
+  }
+  config.allgather_bucket_size = zero.integer("allgather_bucket_size", config.allgather_bucket_size, kElements);
+  config.sub_group_size = zero.integer("sub_group_size", config.sub_group_size, kElements);
+  // overlap_comm_valid: on by default at stage 3.
+  config.overlap_comm = zero.boolean("overlap_comm", config.zero_stage == 3);
+  // HfTrainerDeepSpeedConfig.trainer_config_finalize (transformers 5.23)
+  const auto elements = [&](const char* key, std::int64_t automatic, std::int64_t otherwise) {
+    return zero.is_auto(key) ? automatic : zero.integer(key, otherwise, kElementsOrNone);
+  };
+  config.prefetch_bucket_size =
+      elements("stage3_prefetch_bucket_size", hidden_size * hidden_size * 9 / 10, config.prefetch_bucket_size);
+  config.param_persistence_threshold =
+      elements("stage3_param_persistence_threshold", 10 * hidden_size, config.param_persistence_threshold);
+  config.max_live_parameters = zero.integer("stage3_max_live_parameters", config.max_live_parameters, kElementsOrNone);
+  config.max_reuse_distance = zero.integer("stage3_max_reuse_distance", config.max_reuse_distance, kElementsOrNone);
+  config.model_persistence_threshold =
+      zero.integer("stage3_model_persistence_threshold", config.model_persistence_threshold,
+                   {0, std::numeric_limits<std::int64_t>::max()});
+  config.allgather_sequential = zero.boolean("stage3_allgather_sequential", false);
+  config.memory_efficient_linear = zero.boolean("memory_efficient_linear", true);
+  config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
+  config.reduce_scatter = zero.boolean("reduce_scatter", true);
+  config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
+  config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
+  config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
+  for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"}) {
+    zero.refuse(key, "it is known and not modelled yet: leave it out");
+  }
+  // The other keys of DeepSpeedZeroConfig (extra="forbid"): stage 3's, and those that change no memory at stage 2.
+  zero.ignore({"allgather_partitions",
+               "compute_grad_norm",
+               "cpu_offload_use_pin_memory",
+               "elastic_checkpoint",
+               "enable_sanity_checks",
+               "ignore_unused_parameters",
+               "leaf_module",
+               "legacy_stage1",
+               "load_from_fp32_weights",
+               "log_trace_cache_warnings",
+               "override_module_apply",
+               "parameter_alignment",
+               "pipeline_loading_checkpoint",
+               "save_muon_momentum_buffer_in_memory",
+               "stage3_gather_16bit_weights_on_model_save",
+               "stage3_gather_fp16_weights_on_model_save",
+               "stage3_module_granularity_threshold",
+               "stage3_use_all_reduce_for_fetch_params",
+               "use_multi_rank_bucket_allreduce",
+               "zero_hpz_partition_size",
+               "zero_quantized_nontrainable_weights",
+               "zero_quantized_weights"});
+  zero.finish();
+  ds.finish();
+  return config;
+}
+
+/// LLaVA's scripts/zero2.json and zero3.json (v1.2.2): what `zero_stage` alone means.
+DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
+  DeepSpeedConfig config;
+  config.zero_stage = stage;
+  config.overlap_comm = true;
+  config.reduce_bucket_size = hidden_size * hidden_size;
+  if (stage == 3) {
+    config.prefetch_bucket_size = hidden_size * hidden_size * 9 / 10;
+    config.param_persistence_threshold = 10 * hidden_size;
+  }
+  return config;
+}
+
+/// DistributedDataParallel's keyword arguments.
+DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runtime& runtime) {
+  DdpConfig config;
+  config.bucket_cap_mb = ddp.optional_integer("bucket_cap_mb", kBucketMegabytes);
+  config.broadcast_buffers = ddp.boolean("broadcast_buffers", config.broadcast_buffers);
+  config.find_unused_parameters = ddp.boolean("find_unused_parameters", config.find_unused_parameters);
+  config.gradient_as_bucket_view = ddp.boolean("gradient_as_bucket_view", config.gradient_as_bucket_view);
+  config.static_graph = ddp.boolean("static_graph", config.static_graph);
+  config.lazy_bucket_allocation = ddp.boolean("lazy_bucket_allocation", config.lazy_bucket_allocation);
+  for (const char* key : {"batched_grad_copy", "skip_all_reduce_unused_params"}) ddp.boolean(key, false);
+  if (config.lazy_bucket_allocation && runtime.torch < Version{2, 15, 0})
+    ddp.fail_found("lazy_bucket_allocation", "inconsistent", "torch has it since 2.15: leave it out");
+  if (config.find_unused_parameters && !config.static_graph &&
+      training.checkpointing.mode == CheckpointMode::reentrant) {
+    ddp.fail_found("find_unused_parameters", "inconsistent",
+                   "DistributedDataParallel stops with reentrant checkpointing (a parameter is marked ready twice): "
+                   "leave it out, set static_graph, or use non-reentrant checkpointing");
+  }
+  ddp.finish();
+  return config;
+}
+
+/// The blocks of those models whose list names a part of one.
+constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
+
+std::optional<DType> read_dtype(ConfigReader& reader, const char* key, std::optional<DType> fallback) {
+  if (!reader.has(key)) return fallback;
+  return reader.choice(key, DType::float32, kFloats);
+}
+
+/// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
+  FsdpConfig config;
+  const bool first = strategy == Strategy::fsdp1;
+  const bool mixed = fsdp.boolean("mp", false);
+  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : std::nullopt; };
+  config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
+  config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
+  config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
+  config.cpu_offload = fsdp.boolean("cpu_offload", config.cpu_offload);
+  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
+  if (const json* sharding = fsdp.find("sharding");
+      sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
+    fsdp.fail_found("sharding", "not-modelled",
+                    "sharding within a node is known and not modelled yet: FULL_SHARD belongs here");
+  config.sharding = fsdp.choice("sharding", config.sharding, kShardings);
+  config.backward_prefetch = fsdp.is_null("backward_prefetch")
+                                 ? FsdpConfig::BackwardPrefetch::none
+                                 : fsdp.choice("backward_prefetch", config.backward_prefetch, kPrefetches);
+  config.use_orig_params = fsdp.boolean("use_orig_params", config.use_orig_params);
+  config.forward_prefetch = fsdp.boolean("forward_prefetch", config.forward_prefetch);
+  config.limit_all_gathers = fsdp.boolean("limit_all_gathers", config.limit_all_gathers);
+  config.sync_module_states = fsdp.boolean("sync_module_states", config.sync_module_states);
+  if (fsdp.boolean("keep_low_precision_grads", false))
+    fsdp.fail_found("keep_low_precision_grads", "inconsistent",
+                    "torch.optim stops at gradients of another dtype than their parameters': leave it out");
+  const auto of_other = [&](std::initializer_list<const char*> keys, const char* whose) {
+    for (const char* key : keys)
+      if (fsdp.has(key))
+        fsdp.fail_found(key, "inconsistent", std::string("only strategy ") + whose + " has it: leave it out");
+  };
+  if (first)
+    of_other({"reshard_after_forward"}, "\"fsdp2\"");
+  else
+    of_other({"sharding", "backward_prefetch", "buffer_dtype", "use_orig_params", "forward_prefetch",
+              "limit_all_gathers", "sync_module_states", "keep_low_precision_grads"},
+             "\"fsdp1\"");
+  config.wrap =
+      fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
+  for (const std::string& name : config.wrap) {
+    std::string known;
+    bool found = false;
+    const auto look = [&](const char* block) {
+      known += (known.empty() ? "" : ", ") + std::string(block);
+      found |= name == block;
+    };
+    std::for_each(std::begin(kBlocks), std::end(kBlocks), look);
+    std::for_each(std::begin(kOtherBlocks), std::end(kOtherBlocks), look);
+    if (!found) fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; the blocks belong here: " + known);
+  }
+  const Precision precision = job.training.precision;
+  if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
+    fsdp.fail_found(mixed ? "mp" : "param_dtype", "inconsistent",
+                    "FSDP's mixed precision keeps the weights in float32: \"fp32\" or \"amp-bf16\" belongs in "
+                    "training.precision");
+  }
+  if (precision == Precision::amp_fp16) {
+    fsdp.fail("", "not-modelled",
+              "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
+  }
+  if (config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
+    fsdp.fail_found("cpu_offload", "not-modelled",
+                    "offloading with NO_SHARD or max_grad_norm is known and not modelled yet: leave one out");
+  fsdp.finish();
+  return config;
+}
+
+}  // namespace
+
+Parallel read_parallel(ConfigReader reader, const Job& job) {
+  Parallel parallel;
+  ParallelConfig& config = parallel.config;
+  config.strategy = reader.choice("strategy", config.strategy, kStrategies);
+  config.data = reader.integer("data", 1, kReplicas);
+  if (const json* rank = reader.find("rank"); rank && rank->is_string())
+    config.all_ranks = reader.choice<bool>("rank", false, {{"all", true}});
+  else
+    config.rank = reader.optional_integer("rank", {0, config.data - 1});
+  const bool deepspeed = config.strategy == Strategy::deepspeed;
+  if (config.strategy == Strategy::none && config.data > 1) {
+    reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
+                "found " + std::to_string(config.data) +
+                    " replicas without a strategy; ddp, or deepspeed with a zero_stage, belongs here");
+  }
+  if (config.strategy == Strategy::ddp) {
+    config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
+  } else if (reader.has("ddp")) {
+    reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
+  }
+  const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
+  if (fsdp) {
+    config.fsdp = read_fsdp(reader.object("fsdp"), job, config.strategy);
+    if (job.runtime.torch < Version{2, 15, 0})
+      reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
+    if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)
+      reader.fail_found("strategy", "not-modelled",
+                        "saved tensors in host memory under FSDP is known and not modelled yet: none, ddp or deepspeed "
+                        "belongs here, or nothing offloaded");
+    if (job.training.liger != LigerConfig{})
+      reader.fail_found("strategy", "not-modelled",
+                        "Liger's kernels under FSDP is known and not modelled yet: none, ddp or deepspeed belongs "
+                        "here, or no training.liger");
+    for (const StackSegments& stack : job.training.checkpointing.segments)
+      if (std::any_of(stack.segments.begin(), stack.segments.end(),
+                      [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
+        reader.fail_found("strategy", "not-modelled",
+                          "checkpointed regions of several blocks under FSDP is known and not modelled yet: single "
+                          "blocks belong in training.activation_checkpointing.segments");
+  } else if (reader.has("fsdp")) {
+    reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
+  }
+  for (const char* key : {"zero_stage", "ds_config"}) {
+    if (reader.has(key) && !deepspeed) {
+      reader.fail_found(key, "inconsistent", "only strategy \"deepspeed\" reads it: leave it out or set the strategy");
+    }
+  }
+  reader.ignore({"accelerate_config"});  // spelled out before
+  const auto stage = reader.optional_integer("zero_stage", {0, 3});
+  const bool is_plain =
+      std::holds_alternative<GraphConfig>(job.model.config) || std::holds_alternative<NanoVlmConfig>(job.model.config);
+  if (is_plain && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      std::string(class_name(job.model.config)) +
+                          " under it is known and not modelled yet: none or ddp belongs here");
+  if (job.training.quantization && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "quantised weights under it is known and not modelled yet: none or ddp belongs here");
+  if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "bitsandbytes' optimizers on sharded parameters are known and not modelled yet: none or ddp "
+                      "belongs here, or an implementation of torch's");
+  if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused && !deepspeed)
+    reader.fail("strategy", "inconsistent",
+                "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");
+  if (deepspeed && reader.ok()) {
+    const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
+    const Precision precision = job.training.precision;
+    if (stage) check_stage(reader, "zero_stage", *stage);
+    if (precision == Precision::amp_bf16 || precision == Precision::amp_fp16) {
+      reader.fail(
+          "strategy", "inconsistent",
+          "found deepspeed with training.precision " + name_of(precision, kPrecisions) +
+              "; the engine holds the weights in half precision and does not autocast: bf16 or fp16 belongs there");
+    }
+    if (const json* given = reader.find("ds_config")) {
+      parallel.ds_config_json = given->is_object() ? given->dump() : "";
+      ConfigReader ds = reader.object("ds_config");
+      if (ds.has("optimizer")) parallel.optimizer = read_ds_optimizer(ds.object("optimizer"));
+      config.deepspeed = read_ds_config(std::move(ds), job.training, job.data, config.data, hidden_size, job.runtime);
+      // DeepSpeedCPUAdam has nothing on the device, and neither has its stand-in.
+      if (parallel.optimizer && config.deepspeed.offloads_optimizer())
+        parallel.optimizer->implementation = OptimizerImplementation::fused;
+      if (stage && reader.ok() && *stage != config.deepspeed.zero_stage) {
+        reader.fail_found(
+            "zero_stage", "inconsistent",
+            "the ds_config says " + std::to_string(config.deepspeed.zero_stage) + ": leave one of them out");
+      }
+    } else if (stage) {
+      config.deepspeed = llava_zero(*stage, hidden_size);
+    } else {
+      reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
+    }
+    // What reads weights of modules that are not called, or keeps weights elsewhere.
+    const TrainingConfig& training = job.training;
+    const bool is_unknown = training.ia3 || (training.lora && training.lora->use_dora) ||
+                            training.liger != LigerConfig{} || training.save_on_cpu != SavesOn::device ||
+                            training.checkpointing.offload || !training.checkpointing.segments.empty();
+    if (config.deepspeed.zero_stage == 3 && is_unknown && reader.ok())
+      reader.fail(
+          reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
+          "found stage 3 with DoRA, (IA)^3, Liger's kernels, chosen checkpoints or saved tensors in host memory, "
+          "which under ZeRO-3 are known and not modelled yet: stage 2, or a job without them, belongs here");
+  }
+  reader.finish();
+  return parallel;
+}
+
+}  // namespace oometer

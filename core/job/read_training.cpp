@@ -1,0 +1,433 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config/pattern.h"
+#include "graph/job.h"
+#include "job/names.h"
+#include "job/read.h"
+#include "models/mistral/config.h"
+#include "models/registry.h"
+#include "sort_by.h"
+#include "train/step.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+OptimizerConfig read_optimizer(ConfigReader reader) {
+  OptimizerConfig optimizer;
+  optimizer.name = reader.choice("name", optimizer.name, kOptimizers);
+  optimizer.implementation = reader.choice("implementation", optimizer.implementation, kImplementations);
+  optimizer.momentum = reader.number("momentum", 0.0, 0.0, 1.0);
+  optimizer.paged = reader.boolean("paged", false);
+  if (optimizer.is_bitsandbytes() && optimizer.name == OptimizerName::sgd)
+    reader.fail_found("implementation", "inconsistent",
+                      "HF Trainer has bitsandbytes' AdamW and no SGD of it: foreach, fused or for-loop belongs here");
+  if (optimizer.paged && !optimizer.is_bitsandbytes())
+    reader.fail_found(
+        "paged", "inconsistent",
+        "only bitsandbytes pages its states: set implementation to bnb-8bit or bnb-32bit, or leave it out");
+  optimizer.param_groups = reader.integer("param_groups", optimizer.param_groups, {1, 2});
+  if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd) {
+    reader.fail_found("momentum", "inconsistent", "only sgd has a momentum: leave it out");
+  }
+  reader.finish();
+  return optimizer;
+}
+
+/// {"language_model.layers": [[0, 4], 8]}: ranges of blocks, and single blocks.
+std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
+  std::vector<StackSegments> stacks;
+  const json* given = checkpointing.find("segments");
+  if (!given) return stacks;
+  ConfigReader reader = checkpointing.object("segments");
+  if (given->is_object() && given->empty()) {
+    checkpointing.fail_found(
+        "segments", "invalid",
+        "stacks of blocks and their regions belong here: {\"language_model.layers\": [[0, 4], 8]}");
+    return stacks;
+  }
+  const auto is_index = [](const json& value) {
+    return value.is_number_integer() && value >= 0 && value <= layer_count.max;
+  };
+  if (!reader.ok()) return stacks;
+  for (const auto& [stack, list] : given->items()) {
+    StackSegments& segments = stacks.emplace_back(StackSegments{stack, {}});
+    if (stack.empty() || !list.is_array()) {
+      reader.fail(stack.c_str(), "wrong-type", "found " + describe(list) + "; a list as [[0, 4], 8] belongs here");
+      return stacks;
+    }
+    for (const json& item : list) {
+      CheckpointSegment segment;
+      if (is_index(item)) {
+        segment.begin = item.get<std::size_t>();
+        segment.end = segment.begin + 1;
+      } else if (item.is_array() && item.size() == 2 && is_index(item[0]) && is_index(item[1]) && item[0] < item[1]) {
+        segment = {item[0].get<std::size_t>(), item[1].get<std::size_t>()};
+      } else {
+        reader.fail(
+            stack.c_str(), "invalid",
+            "found " + describe(item) + " in the list; a block's index, or [first, one past the last], belongs here");
+        return stacks;
+      }
+      segments.segments.push_back(segment);
+    }
+    sort_by(segments.segments, [](const CheckpointSegment& segment) { return segment.begin; });
+    for (std::size_t i = 1; i < segments.segments.size(); ++i)
+      if (segments.segments[i].begin < segments.segments[i - 1].end)
+        reader.fail(stack.c_str(), "inconsistent",
+                    "found block " + std::to_string(segments.segments[i].begin) +
+                        " in two regions; each block belongs to one at most");
+  }
+  return stacks;
+}
+
+CheckpointingConfig read_checkpointing(ConfigReader& training, const Runtime& runtime) {
+  constexpr const char* kKey = "activation_checkpointing";
+  CheckpointingConfig checkpointing;
+  if (!training.is_object(kKey)) {
+    checkpointing.mode = training.choice(kKey, checkpointing.mode, kCheckpointModes);
+    return checkpointing;
+  }
+  ConfigReader reader = training.object(kKey);
+  checkpointing.mode = reader.choice("mode", CheckpointMode::non_reentrant, kCheckpointModes);
+  checkpointing.every = reader.integer("every", 1, layer_count);
+  checkpointing.offload = reader.boolean("offload", false);
+  checkpointing.segments = read_segments(reader);
+  if (checkpointing.offload && checkpointing.mode == CheckpointMode::none)
+    reader.fail_found("offload", "inconsistent", "nothing is checkpointed: leave it out, or set the mode");
+  if (checkpointing.offload && runtime.transformers < Version{5, 23, 0})
+    reader.fail_found("offload", "not-modelled", "it is modelled as transformers 5.23 has it");
+  if (!checkpointing.segments.empty() && checkpointing.every != 1)
+    reader.fail_found("every", "inconsistent", "the segments say which blocks: leave one of them out");
+  if (!checkpointing.segments.empty() && checkpointing.mode == CheckpointMode::none)
+    reader.fail_found("mode", "inconsistent", "with segments, non-reentrant or reentrant belongs here");
+  reader.finish();
+  return checkpointing;
+}
+
+/// What a stage means for a model; see the design's table. An error where it means nothing.
+Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& model, Framework framework) {
+  const ModelTraits traits = model_traits(model);
+  if (std::holds_alternative<QwenVLConfig>(model)) {
+    // The merger is a part of the tower.
+    if (stage == Stage::pretrain) return {{}, {traits.projector}, {}};
+    if (stage == Stage::finetune) return {{"visual.patch_embed", "visual.blocks"}, {}, {}};
+    return {};
+  }
+  const char* projector = framework == Framework::llava ? "mm_projector" : traits.projector;
+  if (stage == Stage::pretrain) {
+    if (!traits.has_projector) {
+      reader.fail_found("stage", "inconsistent",
+                        std::string(class_name(model)) + " has no projector to train: full or custom belongs here");
+    }
+    return {{}, {projector}, {traits.tower}};
+  }
+  if (stage == Stage::finetune && traits.takes_images) {
+    if (!traits.has_projector) {
+      reader.fail_found("stage", "inconsistent",
+                        std::string(class_name(model)) +
+                            " has no language model beside the vision tower: full or custom belongs here");
+    }
+    return {{traits.tower}, {}, {traits.tower}};
+  }
+  return {};
+}
+
+/// The output that is the loss. Only a class without a loss of its own needs one named.
+std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
+  const std::string loss = reader.has("loss") ? reader.text("loss", "") : "";
+  reader.ignore({"loss"});
+  if (std::holds_alternative<ClipVisionConfig>(model)) {
+    if (loss != "pooler_output" && loss != "last_hidden_state") {
+      reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
+                        "CLIPVisionModel has no loss of its own: pooler_output or last_hidden_state belongs here");
+    }
+  } else if (const auto* graph = std::get_if<GraphConfig>(&model)) {
+    return loss_of_graph(reader, *graph->graph, loss);
+  } else if (!loss.empty()) {
+    reader.fail_found("loss", "not-modelled",
+                      std::string("only null, ") + class_name(model) + "'s own loss, is modelled");
+  }
+  return loss;
+}
+
+}  // namespace
+
+void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
+                     const Runtime& runtime) {
+  if (attention != AttentionKind::sdpa_flash && attention != AttentionKind::sdpa_cudnn) return;
+  if (precision == Precision::fp32) {
+    reader.fail_found("attention", "inconsistent",
+                      "this kernel takes half precision only: use sdpa-efficient or sdpa-math");
+  } else if (gpu.vendor == Vendor::nvidia && gpu.major < 8) {
+    reader.fail_found("attention", "inconsistent",
+                      "this kernel needs compute capability 8.0 or more, the GPU has " + std::to_string(gpu.major) +
+                          "." + std::to_string(gpu.minor) + ": use sdpa-efficient");
+  } else if (attention == AttentionKind::sdpa_cudnn && (!runtime.cudnn || runtime.torch < Version{2, 4, 0})) {
+    reader.fail_found("attention", "inconsistent", "it needs runtime.cudnn and torch 2.4 or later");
+  }
+}
+
+namespace {
+
+/// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
+TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vector<std::string> usual) {
+  TargetModules targets;
+  if (!lora.has(key)) {
+    targets.names = std::move(usual);
+    if (targets.names.empty())
+      lora.fail(
+          key, "missing",
+          "found nothing, and peft knows no usual targets of this model; a list of names, a regular expression or "
+          "\"all-linear\" belongs here");
+  } else if (lora.is_list(key)) {
+    targets.names = lora.texts(key);
+    if (targets.names.empty() && lora.ok())
+      lora.fail_found(key, "inconsistent", "at least one name belongs here, or \"all-linear\"");
+  } else {
+    std::string text = lora.text(key, "");
+    std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
+    std::transform(lower.begin(), lower.end(), lower.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    targets.all_linear = lower == "all-linear";
+    if (targets.all_linear) return targets;
+    const Result<Pattern> pattern = Pattern::parse(text);
+    if (!pattern)
+      lora.fail_found(key, "invalid",
+                      "a list of names, a regular expression or \"all-linear\" belongs here; this "
+                      "expression has " +
+                          pattern.error().message);
+    targets.pattern = std::move(text);
+    if (targets.pattern.empty() && lora.ok())
+      lora.fail_found(key, "inconsistent", "a list of names, a regular expression or \"all-linear\" belongs here");
+  }
+  return targets;
+}
+
+/// What both kinds of adapters have to keep to.
+void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, const ModelConfig& model,
+                    const std::vector<std::string>& modules_to_save) {
+  for (const std::string& name : modules_to_save)
+    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
+  const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
+  if (model_traits(model).ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
+    reader.fail_found("modules_to_save", "not-modelled",
+                      "saving embeddings that are tied (tie_word_embeddings) is known and not modelled yet");
+  if (stage == Stage::pretrain)
+    training.fail_found("stage", "inconsistent",
+                        "it trains the projector alone, adapters are trained elsewhere: finetune belongs here, or no "
+                        "adapters");
+}
+
+std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
+                                    const Runtime& runtime) {
+  if (!training.has("lora")) return std::nullopt;
+  ConfigReader reader = training.object("lora");
+  LoraConfig lora;
+  lora.rank = reader.integer("rank", lora.rank, {1, 1 << 16});
+  lora.alpha = reader.number("alpha", lora.alpha, 0, 1e9);
+  lora.dropout = reader.number("dropout", lora.dropout, 0, 1);
+  if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
+  lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
+  lora.target_modules = read_target_modules(reader, "target_modules", model_traits(model).lora_targets);
+  lora.modules_to_save = reader.texts("modules_to_save");
+  lora.also_train = reader.texts("also_train");
+  lora.use_dora = reader.boolean("use_dora", false);
+  lora.use_rslora = reader.boolean("use_rslora", false);
+  lora.lora_bias = reader.boolean("lora_bias", false);
+  lora.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+  if (lora.use_dora && lora.lora_bias)
+    reader.fail_found("lora_bias", "inconsistent", "peft has no DoRA with it: leave one of them out");
+  if (lora.use_dora && runtime.peft < Version{0, 19, 0})
+    reader.fail_found("use_dora", "not-modelled", "DoRA is modelled as peft 0.19 and later have it");
+  if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
+    reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
+  check_adapters(training, reader, stage, model, lora.modules_to_save);
+  reader.finish();
+  return lora;
+}
+
+std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const ModelConfig& model) {
+  if (!training.has("ia3")) return std::nullopt;
+  if (training.has("lora")) training.fail_found("ia3", "inconsistent", "there is lora too: leave one of them out");
+  ConfigReader reader = training.object("ia3");
+  Ia3Config ia3;
+  ia3.target_modules = read_target_modules(reader, "target_modules", model_traits(model).ia3_targets);
+  ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model_traits(model).ia3_feedforward);
+  if (ia3.feedforward_modules.all_linear)
+    reader.fail_found("feedforward_modules", "inconsistent", "a list of names or a regular expression belongs here");
+  // IA3Config.__post_init__: the check of two lists.
+  const std::vector<std::string>& targets = ia3.target_modules.names;
+  for (const std::string& name : ia3.feedforward_modules.names)
+    if (!targets.empty() && std::find(targets.begin(), targets.end(), name) == targets.end())
+      reader.fail("feedforward_modules", "inconsistent",
+                  "found " + quote(name) + ", which is not among target_modules; peft wants a part of them");
+  ia3.modules_to_save = reader.texts("modules_to_save");
+  ia3.also_train = reader.texts("also_train");
+  ia3.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+  check_adapters(training, reader, stage, model, ia3.modules_to_save);
+  reader.finish();
+  return ia3;
+}
+
+/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama, with its defaults.
+LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const Runtime& runtime) {
+  constexpr const char* kKey = "liger";
+  LigerConfig liger;
+  if (!training.has(kKey)) return liger;
+  const bool is_object = training.is_object(kKey);
+  if (!is_object && !training.boolean(kKey, false)) return liger;
+  ConfigReader reader =
+      is_object ? training.object(kKey) : ConfigReader(nullptr, "", Mode::strict, training.findings());
+  liger.rope = reader.boolean("rope", true);
+  liger.rms_norm = reader.boolean("rms_norm", true);
+  liger.swiglu = reader.boolean("swiglu", true);
+  liger.cross_entropy = reader.boolean("cross_entropy", false);
+  liger.fused_linear_cross_entropy = reader.boolean("fused_linear_cross_entropy", true);
+  liger.accumulates_in_fp32 = reader.choice<bool>("accum_dtype", false, {{"weight", false}, {"fp32", true}});
+  if (liger.cross_entropy && liger.fused_linear_cross_entropy)
+    reader.fail_found("cross_entropy", "inconsistent",
+                      "Liger has one loss at a time: leave it out, or set fused_linear_cross_entropy to false");
+  if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
+    reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
+  reader.finish();
+  const LlamaConfig* language = language_of(model);
+  if (language && ((!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model)) ||
+                   language->names == &kMistralClassNames)) {
+    training.fail_found(kKey, "not-modelled",
+                        std::string("Liger's kernels for ") + class_name(model) + " are not modelled: leave it out");
+  } else if (!language) {
+    training.fail_found(kKey, "inconsistent",
+                        std::string("Liger has no kernels for ") + class_name(model) + ": leave it out");
+  } else if (liger.swiglu && language->hidden_act != Activation::silu) {
+    training.fail_found(
+        kKey, "inconsistent",
+        "Liger's SwiGLU computes silu, the model's hidden_act is another: {\"swiglu\": false} belongs here");
+  } else if (std::max(language->hidden_size, language->intermediate_size) > 65536) {
+    training.fail_found(kKey, "inconsistent", "Liger's kernels take rows of at most 65,536 elements: leave it out");
+  }
+  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(kKey, "not-modelled",
+                        "Liger's kernels are modelled with transformers 5: leave it out, or set runtime.transformers");
+  return liger;
+}
+
+/// transformers' BitsAndBytesConfig, by its own names.
+std::optional<QuantizationConfig> read_quantization(ConfigReader& training, const TrainingConfig& so_far,
+                                                    const ModelConfig& model, const Runtime& runtime) {
+  constexpr const char* kKey = "quantization";
+  if (!training.has(kKey)) return std::nullopt;
+  ConfigReader reader = training.object(kKey);
+  QuantizationConfig config;
+  if (reader.boolean("load_in_8bit", false))
+    reader.fail_found("load_in_8bit", "not-modelled",
+                      "LLM.int8 is known and not modelled yet: load_in_4bit belongs here");
+  const bool is_4bit = reader.boolean("load_in_4bit", false);
+  config.is_nf4 = reader.choice<bool>("bnb_4bit_quant_type", false, {{"fp4", false}, {"nf4", true}});
+  config.double_quant = reader.boolean("bnb_4bit_use_double_quant", false);
+  config.compute_dtype =
+      reader.choice<DType>("bnb_4bit_compute_dtype", DType::float32,
+                           {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}});
+  if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
+    reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
+                      "another storage is known and not modelled yet: \"uint8\" belongs here");
+  if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
+  for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
+    if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
+      reader.fail("llm_int8_skip_modules", "not-modelled",
+                  "found " + quote(name) + "; names are modelled, expressions are not: name the modules");
+  config.prepares = reader.boolean("prepare_model_for_kbit_training", true);
+  reader.finish();
+  if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "true belongs here, or no quantization");
+  if (!so_far.lora)
+    training.fail_found(
+        kKey, "inconsistent",
+        so_far.ia3 ? "(IA)^3 on quantised weights is known and not modelled yet: training.lora belongs beside it"
+                   : "quantised weights do not train: training.lora belongs beside it");
+  else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
+    training.fail_found(kKey, "not-modelled",
+                        "DoRA and trained biases on quantised weights are known and not modelled yet: leave them out");
+  if (!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model))
+    training.fail_found(
+        kKey, "not-modelled",
+        std::string("a quantised ") + class_name(model) + " is known and not modelled yet: leave it out");
+  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(
+        kKey, "not-modelled",
+        "quantisation is modelled as transformers 5 loads it: leave it out, or set runtime.transformers");
+  return config;
+}
+
+/// Refuses what acts on transformers' classes, of a model that has none.
+void check_plain_training(ConfigReader& reader, const TrainingConfig& training, const char* why) {
+  const auto refuse = [&](bool asked, const char* key) {
+    if (asked) reader.fail_found(key, "not-modelled", why);
+  };
+  refuse(training.checkpointing != CheckpointingConfig(), "activation_checkpointing");
+  refuse(training.lora.has_value(), "lora");
+  refuse(training.ia3.has_value(), "ia3");
+  refuse(training.liger != LigerConfig{}, "liger");
+  refuse(training.quantization.has_value(), "quantization");
+  refuse(training.attention == AttentionKind::eager, "attention");
+}
+
+}  // namespace
+
+TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
+                             const Runtime& runtime) {
+  TrainingConfig training;
+  training.stage = reader.choice("stage", training.stage, kStages);
+  const Components given{reader.texts("freeze"), reader.texts("train_only"), reader.texts("no_grad")};
+  if (training.stage == Stage::custom) {
+    training.components = given;
+  } else {
+    training.components = resolve_stage(reader, training.stage, model, runtime.framework);
+    for (const char* key : {"freeze", "train_only", "no_grad"}) {
+      if (!reader.texts(key).empty()) {
+        reader.fail_found(key, "inconsistent", "only stage \"custom\" reads it: leave it out or set the stage");
+      }
+    }
+  }
+  if (training.stage == Stage::pretrain && data.images_per_sample == 0) {
+    reader.fail_found("stage", "inconsistent", "without images nothing reaches the projector: give images_per_sample");
+  }
+  if (const auto* graph = std::get_if<GraphConfig>(&model))
+    training.precision = precision_of_graph(reader, *graph->graph);
+  const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(model);
+  if (is_nanovlm) training.precision = Precision::amp_bf16;  // as its train.py has it
+  training.precision = reader.choice("precision", training.precision, kPrecisions);
+  training.optimizer = read_optimizer(reader.object("optimizer"));
+  training.attention = reader.choice("attention", training.attention, kAttentions);
+  check_attention(reader, training.attention, training.precision, gpu, runtime);
+  training.checkpointing = read_checkpointing(reader, runtime);
+  training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
+  if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
+  training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
+  training.keep_outputs = reader.boolean("keep_outputs", false);
+  training.loss = read_loss(reader, model);
+  training.lora = read_lora(reader, training.stage, model, runtime);
+  training.ia3 = read_ia3(reader, training.stage, model);
+  training.liger = read_liger(reader, model, runtime);
+  training.save_on_cpu = reader.choice("save_on_cpu", SavesOn::device, kSavesOn);
+  training.quantization = read_quantization(reader, training, model, runtime);
+  training.checkpointing.input_require_grads =
+      (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
+  if (std::holds_alternative<GraphConfig>(model)) {
+    check_plain_training(reader, training, "a graph has its operators as they were recorded: leave it out");
+    check_graph_training(reader, training);
+  }
+  if (is_nanovlm) {
+    check_plain_training(reader, training, "nanoVLM's own code does not have it: leave it out");
+    if (training.precision == Precision::bf16 || training.precision == Precision::fp16)
+      reader.fail_found("precision", "inconsistent",
+                        "amp-bf16 or fp32 belongs here: nanoVLM's rotary embeddings stay in float32, and attention "
+                        "takes one type");
+  }
+  reader.finish();
+  return training;
+}
+
+}  // namespace oometer
