@@ -37,6 +37,8 @@ constexpr Key kKeys[] = {
     {"--logits", "/inference/logits", Kind::text, "of inference: last or all"},
     {"--cache", "/inference/cache/implementation", Kind::text,
      "of inference: dynamic, static, offloaded or paged (vLLM)"},
+    {"--gpu-memory-utilization", "/inference/cache/gpu_memory_utilization", Kind::value,
+     "of a paged cache: vLLM's share of the GPU, 0.9"},
     {"--micro-batch-size", "/data/micro_batch_size", Kind::value, "samples per forward, per replica"},
     {"--sequence-length", "/data/sequence_length", Kind::value,
      "tokens the language model sees, image tokens included"},

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Oometer } from '../../wasm/oometer.mjs';
-import { change, FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
+import { applies, change, FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
 import { Library } from '../../web/src/state/library';
 import { read } from '../../web/src/state/permalink';
 import { ask, isTrouble } from '../../web/src/wasm/ask';
@@ -31,12 +31,30 @@ function answer(setup: Setup): string {
 describe('every choice is answered', () => {
   // ZeRO has its own ways with precision and optimizers; alone on a GPU each must work.
   const alone: Setup = { ...START, parallel: 'none', gpus: '1', mbs: '1' };
+  const eight: Setup = { ...START, model: 'llama-3-8b', stage: 'full' };
+  /** Where the settings that mean nothing there mean something. */
+  const others: Setup[] = [
+    { ...alone, adapters: 'lora' },
+    { ...alone, liger: 'some' },
+    { ...alone, model: 'smolvlm-500m' },
+    { ...alone, task: 'inference' },
+    { ...alone, task: 'inference', cache: 'paged' },
+    { ...eight, parallel: 'ddp' },
+    { ...eight, parallel: 'zero3' },
+    { ...eight, parallel: 'fsdp2', precision: 'fp32' },
+    { ...eight, parallel: 'fsdp1', precision: 'fp32' },
+  ];
 
   for (const field of FIELDS) {
     if (!field.choices) continue;
-    it(`${field.label} on one GPU`, () => {
+    it(`${field.label}, wherever it applies`, () => {
+      const setup = [alone, ...others].find(({ model, ...rest }) => {
+        const preset = core.catalogue.models.find(({ id }) => id === model);
+        return preset && applies(field, preset, { model, ...rest });
+      });
+      if (!setup) throw new Error('it applies nowhere');
       for (const { value } of field.choices ?? []) {
-        expect(`${value} ${answer({ ...alone, [field.key]: value })}`).toBe(`${value} answered`);
+        expect(`${value} ${answer({ ...setup, [field.key]: value })}`).toBe(`${value} answered`);
       }
     });
   }

@@ -28,6 +28,13 @@ it('writes lists and expressions so that a shell passes them on', () => {
   );
 });
 
+it('names what else an option sets', () => {
+  const inference: typeof START = { ...START, task: 'inference', cache: 'paged', pool: '80' };
+  expect(command(toJob(inference, model))).toContain('--cache paged --gpu-memory-utilization 0.8 ');
+  expect(command(toJob({ ...START, tiles: '5' }, { ...model, splits: true }))).toContain('--tiles 5 ');
+  expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
+});
+
 it('names the file of an own model, and quotes what a shell would read', () => {
   const own = { ...model, job: { name: 'x', config: { model_type: 'llama' } } };
   expect(command(toJob({ ...START, segments: 'on', torch: '2.1; ls' }, own))).toMatch(

@@ -25,9 +25,10 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       dynamic: 'transformers’ default: it grows with each token, a layer’s keys at a time copied.',
       static: 'There in full from the first token on; without torch.compile here.',
       offloaded: 'transformers’ offloaded: the layer that runs and the next one on the GPU.',
-      paged: 'vLLM’s pool in blocks of 16 tokens, in 90 % of the GPU; from its source.',
+      paged: 'vLLM’s pool in blocks of 16 tokens; from its source.',
     },
   },
+  pool: { hint: 'gpu_memory_utilization: weights, activations and blocks fill it.' },
   logits: {
     hint: 'What the prefill computes over the vocabulary.',
     choices: { last: 'As generate() asks for.', all: 'Of each prompt token: large where prompts are long.' },
@@ -50,6 +51,17 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
   images: {
     hint: 'for the vision encoder',
+  },
+  tiles: {
+    hint: 'How many tiles each image becomes; the whole image, scaled down, is one more.',
+    choices: {
+      usual: 'An image as large as the processor takes.',
+      '1': 'do_image_splitting=False: the whole image alone.',
+      '5': 'Five images for the vision encoder.',
+      '10': 'Ten images for the vision encoder.',
+      '13': 'Thirteen images for the vision encoder.',
+      '17': 'Seventeen images for the vision encoder.',
+    },
   },
   height: {
     hint: 'pixels',
@@ -92,6 +104,27 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       off: 'transformers’ own modules; the loss sees every logit in fp32.',
       on: 'RMSNorm, rotary embedding and SwiGLU keep less, and logits exist for a chunk of tokens at a time.',
       loss: 'Head and cross-entropy by chunks of tokens; the model stays as it is.',
+      some: 'Each kernel by a switch of its own, below.',
+    },
+  },
+  ligernorm: {
+    hint: 'rms_norm: each norm in one kernel.',
+    choices: { on: 'The input and one number a token are kept.', off: 'transformers’ norm, computed in fp32.' },
+  },
+  ligerrope: {
+    hint: 'rope: positions are turned into queries and keys in place.',
+    choices: { on: 'No rotated copies.', off: 'transformers’ rotation, with copies.' },
+  },
+  ligermlp: {
+    hint: 'swiglu: the MLP’s activation and product in one kernel.',
+    choices: { on: 'Gate and up are kept.', off: 'The activation’s result is kept, too.' },
+  },
+  ligerloss: {
+    hint: 'fused_linear_cross_entropy, or cross_entropy.',
+    choices: {
+      fused: 'Logits exist for a chunk of tokens at a time.',
+      plain: 'All logits, whose gradient takes their place.',
+      off: 'transformers’ loss: every logit in fp32.',
     },
   },
   adapters: {
@@ -120,6 +153,14 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       '0': 'No masks.',
       '0.05': 'LLaVA’s own recipe; a byte an element for the mask.',
       '0.1': 'As much memory as 5 %.',
+    },
+  },
+  lorabias: {
+    hint: 'Which biases of the model learn beside the adapters; Llama has none, Qwen2 and CLIP have.',
+    choices: {
+      none: 'peft’s default.',
+      lora_only: 'Those of the layers that have an adapter.',
+      all: 'Every one, norms’ too.',
     },
   },
   adapterdtype: {
@@ -170,6 +211,13 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
   ddpcap: {
     hint: 'MiB of gradients that travel together',
+  },
+  fsdpshard: {
+    hint: 'Whether each GPU keeps a part or everything.',
+    choices: {
+      full: 'FULL_SHARD or SHARD_GRAD_OP, by what follows.',
+      none: 'NO_SHARD: as DDP, with one flat parameter a block.',
+    },
   },
   fsdpmp: {
     hint: 'Mixed precision for gathered parameters and reduced gradients; it wants fp32 weights.',

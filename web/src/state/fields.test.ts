@@ -61,6 +61,27 @@ describe('toJob', () => {
     });
   });
 
+  it('says of tiles what is not the processor’s own way, where a model takes them', () => {
+    const smolvlm: Model = { ...llava, id: 'smolvlm-2.2b', splits: true };
+    expect(toJob({ ...START, tiles: '5' }, smolvlm).data).toMatchObject({ tiles: 5 });
+    expect(toJob(START, smolvlm).data).not.toHaveProperty('tiles');
+    expect(toJob({ ...START, tiles: '5' }, llava).data).not.toHaveProperty('tiles');
+  });
+
+  it('says which biases learn beside adapters', () => {
+    const lora = (setup: Partial<typeof START>): unknown => toJob({ ...START, ...setup }, llava).training?.lora;
+    expect(lora({ adapters: 'lora', lorabias: 'all' })).toMatchObject({ bias: 'all' });
+    expect(lora({ adapters: 'lora' })).not.toHaveProperty('bias');
+  });
+
+  it('gives vLLM its share where it has the blocks', () => {
+    const cache = (setup: Partial<typeof START>): unknown =>
+      toJob({ ...START, task: 'inference', ...setup }, llava).inference?.cache;
+    expect(cache({ cache: 'paged', pool: '50' })).toEqual({ implementation: 'paged', gpu_memory_utilization: 0.5 });
+    expect(cache({ cache: 'paged' })).toEqual({ implementation: 'paged' });
+    expect(cache({ cache: 'static', pool: '50' })).toEqual({ implementation: 'static' });
+  });
+
   it('reads grouped numbers, and sends odd ones to the core as they are', () => {
     expect(toJob({ ...START, seq: '4,096', mbs: '-1.5' }, llava).data).toMatchObject({
       sequence_length: 4096,
@@ -83,8 +104,13 @@ describe('toJob', () => {
     });
     expect(training({ ckptevery: '3', checkpointing: 'none' })).toMatchObject({ activation_checkpointing: 'none' });
     expect(training({ liger: 'loss' })).toMatchObject({ liger: { rope: false, rms_norm: false, swiglu: false } });
+    const one = { liger: 'some', ligerrope: 'off', ligerloss: 'plain' };
+    expect(training(one)).toMatchObject({
+      liger: { rms_norm: true, rope: false, swiglu: true, fused_linear_cross_entropy: false, cross_entropy: true },
+    });
+    expect(training({ ...one, liger: 'off' })).not.toHaveProperty('liger');
     expect(training({ liger: 'on' }, tower)).not.toHaveProperty('liger');
-    expect(fieldAt('/training/liger/swiglu')?.key).toBe('liger');
+    expect(fieldAt('/training/liger/swiglu')?.key).toBe('ligermlp');
     expect(fieldAt('/training/activation_checkpointing/every')?.key).toBe('ckptevery');
   });
 
@@ -113,6 +139,17 @@ describe('toJob', () => {
       bucket_cap_mb: 50,
     });
     expect(toJob({ ...START, ddpgraph: 'unused' }, llava).parallel?.ddp).toBeUndefined();
+  });
+});
+
+describe('FSDP1', () => {
+  it('says what is sharded by its own names, and offloads only that', () => {
+    const fsdp = (setup: Partial<typeof START>): unknown =>
+      toJob({ ...START, parallel: 'fsdp1', ...setup }, llava).parallel?.fsdp;
+    expect(fsdp({})).toMatchObject({ sharding: 'FULL_SHARD' });
+    expect(fsdp({ fsdpreshard: 'off' })).toMatchObject({ sharding: 'SHARD_GRAD_OP' });
+    expect(fsdp({ fsdpshard: 'none', fsdpoffload: 'cpu' })).toMatchObject({ sharding: 'NO_SHARD', cpu_offload: false });
+    expect(fsdp({ fsdpshard: 'none', parallel: 'fsdp2' })).toMatchObject({ reshard_after_forward: true });
   });
 });
 

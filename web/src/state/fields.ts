@@ -13,6 +13,7 @@ export type FieldKey =
   | 'turns'
   | 'turntokens'
   | 'cache'
+  | 'pool'
   | 'logits'
   | 'model'
   | 'config'
@@ -22,6 +23,7 @@ export type FieldKey =
   | 'mbs'
   | 'seq'
   | 'images'
+  | 'tiles'
   | 'height'
   | 'width'
   | 'frames'
@@ -34,10 +36,15 @@ export type FieldKey =
   | 'ckptplan'
   | 'saved'
   | 'liger'
+  | 'ligernorm'
+  | 'ligerrope'
+  | 'ligermlp'
+  | 'ligerloss'
   | 'adapters'
   | 'rank'
   | 'targets'
   | 'dropout'
+  | 'lorabias'
   | 'adapterdtype'
   | 'quantization'
   | 'parallel'
@@ -45,6 +52,7 @@ export type FieldKey =
   | 'ddpviews'
   | 'ddpgraph'
   | 'ddpcap'
+  | 'fsdpshard'
   | 'fsdpmp'
   | 'fsdpreshard'
   | 'fsdpparams'
@@ -80,7 +88,7 @@ export interface Field {
 }
 
 /** The settings of a job that infers; its own mean nothing in training. */
-const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'logits'];
+const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'logits'];
 const SHARED = [
   'task',
   'model',
@@ -89,6 +97,7 @@ const SHARED = [
   'mbs',
   'seq',
   'images',
+  'tiles',
   'precision',
   'attention',
   'torch',
@@ -132,6 +141,9 @@ const usesFsdp1 = uses('fsdp1');
 const usesDdp = uses('ddp');
 
 const readsText = (model: Traits): boolean => model.text;
+const withLiger = (model: Traits, setup: Setup): boolean => model.text && setup.liger === 'some';
+const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
+const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
 const hasTurns = (model: Traits, setup: Setup): boolean => model.text && setup.cache !== 'static';
 
 export const FIELDS: readonly Field[] = [
@@ -175,6 +187,21 @@ export const FIELDS: readonly Field[] = [
     applies: (model) => model.images && model.text,
   },
   {
+    key: 'tiles',
+    label: 'Image splitting',
+    kind: 'choice',
+    choices: choices(
+      ['usual', 'As the processor does'],
+      ['1', 'Off'],
+      ['5', '2 × 2 tiles'],
+      ['10', '3 × 3 tiles'],
+      ['13', '3 × 4 tiles'],
+      ['17', '4 × 4 tiles'],
+    ),
+    pointers: ['/data/tiles'],
+    applies: ({ splits }) => splits === true,
+  },
+  {
     key: 'newtokens',
     label: 'New tokens',
     kind: 'count',
@@ -201,6 +228,14 @@ export const FIELDS: readonly Field[] = [
     ),
     pointers: ['/inference/cache'],
     applies: readsText,
+  },
+  {
+    key: 'pool',
+    label: 'vLLM’s share of the GPU',
+    kind: 'choice',
+    choices: choices(['90', '90 %'], ['95', '95 %'], ['80', '80 %'], ['70', '70 %'], ['50', '50 %']),
+    pointers: ['/inference/cache/gpu_memory_utilization'],
+    applies: (model, { cache }) => model.text && cache === 'paged',
   },
   {
     key: 'logits',
@@ -264,9 +299,41 @@ export const FIELDS: readonly Field[] = [
     key: 'liger',
     label: 'Liger kernels',
     kind: 'choice',
-    choices: choices(['off', 'Off'], ['on', 'All'], ['loss', 'The loss alone']),
+    choices: choices(['off', 'Off'], ['on', 'All'], ['loss', 'The loss alone'], ['some', 'One by one']),
     pointers: ['/training/liger'],
     applies: (model) => model.text,
+  },
+  {
+    key: 'ligernorm',
+    label: 'Liger RMSNorm',
+    kind: 'choice',
+    choices: choices(['on', 'On'], ['off', 'Off']),
+    pointers: ['/training/liger/rms_norm'],
+    applies: withLiger,
+  },
+  {
+    key: 'ligerrope',
+    label: 'Liger rotary embedding',
+    kind: 'choice',
+    choices: choices(['on', 'On'], ['off', 'Off']),
+    pointers: ['/training/liger/rope'],
+    applies: withLiger,
+  },
+  {
+    key: 'ligermlp',
+    label: 'Liger SwiGLU',
+    kind: 'choice',
+    choices: choices(['on', 'On'], ['off', 'Off']),
+    pointers: ['/training/liger/swiglu'],
+    applies: withLiger,
+  },
+  {
+    key: 'ligerloss',
+    label: 'Liger loss',
+    kind: 'choice',
+    choices: choices(['fused', 'With the head'], ['plain', 'Cross-entropy'], ['off', 'Off']),
+    pointers: ['/training/liger/fused_linear_cross_entropy', '/training/liger/cross_entropy'],
+    applies: withLiger,
   },
   {
     key: 'adapters',
@@ -296,6 +363,14 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(['0', 'None'], ['0.05', '5 %'], ['0.1', '10 %']),
     pointers: ['/training/lora/dropout'],
+    applies: withLora,
+  },
+  {
+    key: 'lorabias',
+    label: 'LoRA biases',
+    kind: 'choice',
+    choices: choices(['none', 'None'], ['lora_only', 'Of layers with adapters'], ['all', 'All']),
+    pointers: ['/training/lora/bias'],
     applies: withLora,
   },
   {
@@ -356,6 +431,14 @@ export const FIELDS: readonly Field[] = [
     applies: usesDdp,
   },
   {
+    key: 'fsdpshard',
+    label: 'FSDP1 sharding',
+    kind: 'choice',
+    choices: choices(['full', 'Over all GPUs'], ['none', 'None']),
+    pointers: ['/parallel/fsdp/sharding'],
+    applies: usesFsdp1,
+  },
+  {
     key: 'fsdpmp',
     label: 'FSDP precision',
     kind: 'choice',
@@ -369,7 +452,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(['on', 'Shard again'], ['off', 'Keep gathered']),
     pointers: ['/parallel/fsdp'],
-    applies: usesFsdp,
+    applies: shardsByFsdp,
   },
   {
     key: 'fsdpparams',
@@ -393,7 +476,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: choices(['off', 'On the GPU'], ['cpu', 'In host memory']),
     pointers: ['/parallel/fsdp/cpu_offload'],
-    applies: usesFsdp,
+    applies: shardsByFsdp,
   },
   {
     key: 'zerooffload',
@@ -517,6 +600,7 @@ export const START: Readonly<Setup> = {
   turns: '1',
   turntokens: '128',
   cache: 'dynamic',
+  pool: '90',
   logits: 'last',
   model: 'llava-1.5-7b',
   config: '',
@@ -526,6 +610,7 @@ export const START: Readonly<Setup> = {
   mbs: '8',
   seq: '2048',
   images: '1',
+  tiles: 'usual',
   height: '672',
   width: '448',
   frames: '1',
@@ -534,10 +619,15 @@ export const START: Readonly<Setup> = {
   ckptplan: '',
   saved: 'gpu',
   liger: 'off',
+  ligernorm: 'on',
+  ligerrope: 'on',
+  ligermlp: 'on',
+  ligerloss: 'fused',
   adapters: 'none',
   rank: '128',
   targets: 'linear',
   dropout: '0.05',
+  lorabias: 'none',
   adapterdtype: 'fp32',
   quantization: 'none',
   parallel: 'zero2',
@@ -545,6 +635,7 @@ export const START: Readonly<Setup> = {
   ddpviews: 'copied',
   ddpgraph: 'all',
   ddpcap: '25',
+  fsdpshard: 'full',
   fsdpmp: 'off',
   fsdpreshard: 'on',
   fsdpparams: 'original',
@@ -613,21 +704,16 @@ const PREFETCH: Readonly<Record<string, object>> = {
 };
 
 /** The two versions name the same choice otherwise. */
-function fsdpOptions({
-  parallel,
-  fsdpmp,
-  fsdpreshard,
-  fsdpparams,
-  fsdpprefetch,
-  fsdpoffload,
-}: Setup): Record<string, unknown> {
+function fsdpOptions(setup: Setup): Record<string, unknown> {
+  const { parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpprefetch, fsdpoffload } = setup;
   const first = parallel === 'fsdp1';
+  const whole = isFsdpWhole(setup);
   return {
     mp: fsdpmp === 'on',
-    cpu_offload: fsdpoffload === 'cpu',
+    cpu_offload: fsdpoffload === 'cpu' && !whole,
     ...(first
       ? {
-          sharding: fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
+          sharding: whole ? 'NO_SHARD' : fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
           use_orig_params: fsdpparams === 'original',
           ...(fsdpprefetch === 'pre' ? {} : PREFETCH[fsdpprefetch]),
         }
@@ -656,10 +742,17 @@ function checkpointing({ checkpointing: mode, ckptevery, ckptplan, saved }: Setu
   return mode === 'none' || Object.keys(options).length === 0 ? mode : { mode, ...options };
 }
 
-const LIGER: Readonly<Record<string, unknown>> = {
-  on: true,
-  loss: { rope: false, rms_norm: false, swiglu: false },
-};
+function liger({ liger: which, ligernorm, ligerrope, ligermlp, ligerloss }: Setup): unknown {
+  if (which === 'on') return true;
+  if (which === 'loss') return { rope: false, rms_norm: false, swiglu: false };
+  return {
+    rms_norm: ligernorm === 'on',
+    rope: ligerrope === 'on',
+    swiglu: ligermlp === 'on',
+    fused_linear_cross_entropy: ligerloss === 'fused',
+    cross_entropy: ligerloss === 'plain',
+  };
+}
 
 const ATTENTION = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'out_proj'];
 const LAYERS: Readonly<Record<string, readonly string[]>> = {
@@ -694,6 +787,7 @@ function adapters(setup: Setup, model: Traits): object {
       alpha: 2 * rank,
       dropout: number(setup.dropout),
       target_modules: named(LAYERS[setup.targets] ?? []),
+      ...(setup.lorabias === 'none' ? {} : { bias: setup.lorabias }),
       ...(setup.adapters === 'dora' ? { use_dora: true } : {}),
       ...common,
     },
@@ -749,12 +843,13 @@ function zeroOptions(setup: Setup, stage: number): object {
 /** What differs from a greedy answer of 256 tokens. */
 function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
   const differs = (key: FieldKey): boolean => setup[key] !== START[key] && means(key);
+  const pool = differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {};
   return {
     ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
     ...(differs('turns') ? { turns: number(setup.turns) } : {}),
     ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
     ...(differs('logits') ? { logits: setup.logits } : {}),
-    ...(differs('cache') ? { cache: { implementation: setup.cache } } : {}),
+    ...(differs('cache') ? { cache: { implementation: setup.cache, ...pool } } : {}),
   };
 }
 
@@ -773,6 +868,7 @@ export function toJob(setup: Setup, model: Model): Job {
     micro_batch_size: number(setup.mbs),
     ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
     ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
+    ...(means('tiles') && setup.tiles !== 'usual' ? { tiles: number(setup.tiles) } : {}),
     ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] as [number, number] } : {}),
     ...(means('frames') && setup.frames !== '1' ? { frames: number(setup.frames) } : {}),
   };
@@ -807,7 +903,7 @@ export function toJob(setup: Setup, model: Model): Job {
       activation_checkpointing: checkpointing(setup),
       ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
-      ...(setup.liger === 'off' || !means('liger') ? {} : { liger: LIGER[setup.liger] }),
+      ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
       ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),

@@ -7,6 +7,7 @@ it('tells language, vision and joint models apart', () => {
     text: true,
     images: true,
   });
+  expect(traits({ model_type: 'smolvlm', text_config: {}, image_token_id: 49190 })).toMatchObject({ splits: true });
   expect(traits({ model_type: 'clip_vision_model' })).toEqual({ text: false, images: false });
   expect(traits({ model_type: 'clip', text_config: {}, vision_config: {} })).toEqual({ text: true, images: false });
 });

@@ -9,6 +9,8 @@ export interface Traits {
   images: boolean;
   /** Whether it takes images of any size, and videos (Qwen-VL). */
   resizes?: boolean;
+  /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
+  splits?: boolean;
 }
 
 export interface Model extends Traits {
@@ -36,6 +38,7 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
   return {
     text: 'vocab_size' in config || 'text_config' in config,
     images: 'image_token_index' in config || 'image_token_id' in config,
+    ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
     ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, resizes: true } : {}),
   };
 }

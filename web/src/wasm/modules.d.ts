@@ -1,5 +1,5 @@
 declare module 'virtual:preset-traits' {
-  const traits: Record<string, { text: boolean; images: boolean; sequence_length: number | null }>;
+  const traits: Record<string, import('../state/model').Traits & { sequence_length: number | null }>;
   export default traits;
 }
 
