@@ -19,11 +19,17 @@ useBrowser();
 
 /** Everything below the answer is there: what would help, and a map of cells with its table. */
 async function all(): Promise<void> {
+  await page.goto('about:blank'); // or what stands there might be taken for it
   await visit('#v1?checkpointing=none&mbs=32'); // far too much
   await settled();
   await sweepOf('16');
   await swept(100_000);
   await page.locator('oometer-sweep').getByText('As a table').click();
+}
+
+async function inference(): Promise<void> {
+  await visit('#v1?model=llama-3-8b&stage=full&task=inference&cache=paged');
+  await settled();
 }
 
 async function more(view: View): Promise<void> {
@@ -52,6 +58,7 @@ async function error(): Promise<void> {
 it.each(VIEWS)('at $width px, $colorScheme', async (view) => {
   await open(view);
   const states: [string, () => Promise<unknown>][] = [
+    ['inference', inference],
     ['all of it', all],
     ['bars, more settings, a pin', () => more(view)],
     ['a table, a list', table],

@@ -128,19 +128,21 @@ export class OometerAdvice extends LitElement {
       <dl>${MOST.map((most) => this.most(most, advice))}</dl>
       ${
         advice.frontier.length > 0
-          ? html`<table>
-              <caption>
-                Users at once, by context
-              </caption>
-              <tr>
-                <th scope="row">Tokens</th>
-                ${advice.frontier.map(({ context }) => html`<td class="number">${context.toLocaleString('en')}</td>`)}
-              </tr>
-              <tr>
-                <th scope="row">Users</th>
-                ${advice.frontier.map(({ users }) => html`<td class="number">${users.toLocaleString('en')}</td>`)}
-              </tr>
-            </table>`
+          ? html`<div class="scroll" tabindex="0" role="group" aria-label="Users at once, by context">
+              <table>
+                <caption>
+                  Users at once, by context
+                </caption>
+                <tr>
+                  <th scope="row">Tokens</th>
+                  ${advice.frontier.map(({ context }) => html`<td class="number">${context.toLocaleString('en')}</td>`)}
+                </tr>
+                <tr>
+                  <th scope="row">Users</th>
+                  ${advice.frontier.map(({ users }) => html`<td class="number">${users.toLocaleString('en')}</td>`)}
+                </tr>
+              </table>
+            </div>`
           : nothing
       }
       ${combination ? this.together(combination) : nothing}

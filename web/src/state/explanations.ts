@@ -28,7 +28,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       paged: 'vLLM’s pool in blocks of 16 tokens; from its source.',
     },
   },
-  pool: { hint: 'gpu_memory_utilization: weights, activations and blocks fill it.' },
+  pool: { hint: 'gpu_memory_utilization: the limit that weights, activations and blocks have together.' },
   logits: {
     hint: 'What the prefill computes over the vocabulary.',
     choices: { last: 'As generate() asks for.', all: 'Of each prompt token: large where prompts are long.' },
