@@ -11,7 +11,7 @@ const llava: Model = {
   sequence_length: 2048,
   job: { preset: 'llava-1.5-7b' },
 };
-const qwen: Model = { ...llava, id: 'qwen2.5-vl-7b', resizes: true };
+const qwen: Model = { ...llava, id: 'qwen2.5-vl-7b', sizes: true, resizes: true };
 const llama: Model = { ...llava, id: 'llama-3-8b', images: false, sequence_length: 8192 };
 const tower: Model = { ...llava, id: 'vit', text: false, images: false, sequence_length: null };
 
@@ -50,6 +50,7 @@ describe('toJob', () => {
   it('gives the size of images and videos where the model takes any', () => {
     const data = { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 };
     expect(toJob(START, qwen).data).toEqual({ ...data, image_size: [672, 448] });
+    expect(toJob(START, { ...llava, sizes: true }).data).toEqual({ ...data, image_size: [672, 448] });
     const video = toJob({ ...START, height: '280', width: '560', frames: '16' }, qwen);
     expect(video.data).toEqual({ ...data, image_size: [280, 560], frames: 16 });
   });

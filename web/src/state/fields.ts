@@ -250,9 +250,9 @@ export const FIELDS: readonly Field[] = [
     label: 'Image height',
     kind: 'count',
     pointers: ['/data/image_size'],
-    applies: ({ resizes }) => resizes === true,
+    applies: ({ sizes }) => sizes === true,
   },
-  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: ({ resizes }) => resizes === true },
+  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: ({ sizes }) => sizes === true },
   {
     key: 'frames',
     label: 'Frames',

@@ -7,6 +7,8 @@ export interface Traits {
   text: boolean;
   /** Whether images stand as tokens among its text, so that a sample may hold any number of them. */
   images: boolean;
+  /** Whether an image's size decides how many tokens it takes (Qwen-VL, LLaVA-NeXT). */
+  sizes?: boolean;
   /** Whether it takes images of any size, and videos (Qwen-VL). */
   resizes?: boolean;
   /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
@@ -39,7 +41,8 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     text: 'vocab_size' in config || 'text_config' in config,
     images: 'image_token_index' in config || 'image_token_id' in config,
     ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
-    ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, resizes: true } : {}),
+    ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
+    ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
   };
 }
 
