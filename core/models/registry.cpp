@@ -64,6 +64,27 @@ std::string supported() {
   return out;
 }
 
+/// Other files that are taken for a config.json, by a key that it never has.
+struct Mistaken {
+  const char* key;
+  const char* what;
+};
+
+constexpr const char* kDiffusers = "this is a config of diffusers, whose models are not modelled";
+constexpr const char* kGguf = "this is the metadata of a GGUF file, whose quantised weights llama.cpp runs";
+
+constexpr Mistaken kMistaken[] = {
+    {"_diffusers_version", kDiffusers},
+    {"_class_name", kDiffusers},
+    {"general.architecture", kGguf},
+    {"llama.block_count", kGguf},
+    {"weight_map", "this is a list of safetensors files"},
+    {"metadata", kGguf},  // of gguf-dump --json
+    {"peft_type", "this is an adapter_config.json of peft"},
+    {"tokenizer_class", "this is a tokenizer_config.json"},
+    {"_from_model_config", "this is a generation_config.json"},
+};
+
 }  // namespace
 
 ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
@@ -75,6 +96,13 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
   };
   const auto* entry = std::find_if(std::begin(kRegistry), std::end(kRegistry), matches);
   if (model_type.empty() && name.empty()) {
+    for (const Mistaken& file : kMistaken) {
+      if (reader.has(file.key)) {
+        reader.fail_found(
+            file.key, "unsupported-model",
+            std::string(file.what) + "; the config.json of a transformers model belongs here: " + supported());
+      }
+    }
     reader.fail("model_type", "missing", "found nothing; the model_type of a config.json belongs here: " + supported());
   } else if (entry == std::end(kRegistry)) {
     const bool type_known = std::any_of(std::begin(kRegistry), std::end(kRegistry),

@@ -27,6 +27,21 @@ TEST_CASE("An empty config is its class's defaults", "[models]") {
   CHECK(read<ClipConfig>(R"({"architectures": ["CLIPModel"]})") == ClipConfig{});
 }
 
+TEST_CASE("What is no transformers config is called by its name", "[models]") {
+  const auto message = [](const std::string& text) {
+    const nlohmann::json document = nlohmann::json::parse(text);
+    Findings findings;
+    ConfigReader reader(&document, "", Mode::lenient, findings);
+    read_model_config(reader, Framework::transformers);
+    REQUIRE(findings.error);
+    return findings.error->message;
+  };
+  CHECK(message(R"({"_class_name": "UNet2DConditionModel"})")
+            .starts_with("found text (\"UNet2DConditionModel\"); this is a config of diffusers"));
+  CHECK(message(R"({"general.architecture": "llama"})").find("metadata of a GGUF file") != std::string::npos);
+  CHECK(message(R"({"llama.block_count": 32})").find("config.json of a transformers model") != std::string::npos);
+}
+
 TEST_CASE("LlamaConfig fills in what depends on other fields", "[models]") {
   const auto c = read<LlamaConfig>(R"({"model_type": "llama", "hidden_size": 2048, "num_attention_heads": "16",
                                        "num_key_value_heads": null, "rope_theta": 500000.0})");
