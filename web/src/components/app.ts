@@ -8,7 +8,7 @@ import { MOST_PINS, read, write } from '../state/permalink';
 import { withRun, type RunFile } from '../state/runfile';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
-import { ask, isTrouble, type Result, type Trouble } from '../wasm/ask';
+import { ask, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
 import { loadCore, type PageCore } from '../wasm/core';
 import { Advisor } from './advisor';
 import { appStyles } from './app-styles';
@@ -308,6 +308,7 @@ export class OometerApp extends LitElement {
         ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
       <oometer-own-model
+        .judge=${(own: OwnModel) => (this.core ? refusal(this.core, own) : '')}
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}

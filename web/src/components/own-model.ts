@@ -1,5 +1,5 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
-import { readConfig, type OwnModel } from '../state/model';
+import { readConfig, textOf, type OwnModel } from '../state/model';
 import { readRun, type RunFile } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
 
@@ -8,11 +8,14 @@ import { fields, shared } from '../styles/shared';
  * by side.
  */
 export class OometerOwnModel extends LitElement {
-  static override properties = { problem: { state: true } };
+  static override properties = { judge: { attribute: false }, problem: { state: true } };
+  /** What is wrong with a model; "" where nothing is. */
+  declare judge: (own: OwnModel) => string;
   declare private problem: string;
 
   constructor() {
     super();
+    this.judge = () => '';
     this.problem = '';
   }
 
@@ -106,13 +109,23 @@ export class OometerOwnModel extends LitElement {
   /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
   async take(files: readonly File[]): Promise<void> {
     try {
-      const texts = await Promise.all(files.map((file) => file.text()));
-      this.give(texts.map((text, i) => readRun(text) ?? readConfig(text, files[i]?.name)));
+      const texts = await Promise.all(files.map(textOf));
+      this.give(texts.map((text, i) => this.read(text, files[i]?.name)));
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error);
       if (this.dialog()?.open) this.problem = problem;
       else this.show(problem);
     }
+  }
+
+  /** Throws what is wrong with it, for the person who gave it. */
+  private read(text: string, file?: string): OwnModel | RunFile {
+    const run = readRun(text);
+    if (run) return run;
+    const model = readConfig(text, file);
+    const wrong = this.judge(model);
+    if (wrong) throw new Error(wrong);
+    return model;
   }
 
   private give(all: (OwnModel | RunFile)[]): void {
@@ -127,7 +140,7 @@ export class OometerOwnModel extends LitElement {
   private readonly usePasted = (): void => {
     try {
       const text = this.textarea()?.value ?? '';
-      this.give([readRun(text) ?? readConfig(text)]);
+      this.give([this.read(text)]);
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
     }

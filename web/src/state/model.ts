@@ -34,6 +34,13 @@ export interface OwnModel {
 /** Longer than any config.json; a link's few bytes must not unpack to gigabytes. */
 const LONGEST = 1 << 18;
 const LONGEST_NAME = 80;
+const TOO_LONG = 'That is too long to be a config.json: it is the small file beside the weights.';
+
+/** A file's text, unless it is larger than what is taken: weights are not read. */
+export async function textOf(file: File): Promise<string> {
+  if (file.size > LONGEST) throw new Error(TOO_LONG);
+  return file.text();
+}
 
 /** Reads a Hugging Face config.json. */
 export function traits(config: Readonly<Record<string, unknown>>): Traits {
@@ -46,9 +53,12 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
   };
 }
 
-/** The model of a pasted text or a dropped file; throws a sentence for the person who gave it. */
+/**
+ * The model of a pasted text or a dropped file; throws a sentence for the person who gave it. Whether it is a model's
+ * config, and one that is known, the core says.
+ */
 export function readConfig(text: string, file = ''): OwnModel {
-  if (text.length > LONGEST) throw new Error('That is too long to be a config.json.');
+  if (text.length > LONGEST) throw new Error(TOO_LONG);
   let config: unknown;
   try {
     config = JSON.parse(text);
@@ -56,13 +66,11 @@ export function readConfig(text: string, file = ''): OwnModel {
     throw new Error('That is not JSON: a config.json begins with { and ends with }.');
   }
   if (!isObject(config)) throw new Error('That is JSON, but no object: a config.json begins with { and ends with }.');
-  if (typeof config.model_type !== 'string') {
-    throw new Error('That has no “model_type”, which every Hugging Face config.json has.');
-  }
+  const kind = typeof config.model_type === 'string' ? config.model_type : 'config.json';
   const path = typeof config._name_or_path === 'string' ? config._name_or_path : '';
   // "config.json" is everybody's name; a folder's or the hub's says more.
   const named = /^config(\s*\(\d+\))?\.json$/i.test(file) ? '' : file.replace(/\.json$/i, '');
-  return { name: (named || path || config.model_type).slice(0, LONGEST_NAME), config };
+  return { name: (named || path || kind).slice(0, LONGEST_NAME), config };
 }
 
 export function ownModel(id: string, own: OwnModel): Model {

@@ -1,7 +1,7 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
 import { fieldAt, infers, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
-import type { Model } from '../state/model';
+import type { Model, OwnModel } from '../state/model';
 import type { Gpu } from './catalogue';
 import type { JobError, Report } from './report';
 import type { Core } from './wrap';
@@ -44,6 +44,13 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };
 }
 
+/** Why the core takes no job with this model; "" where it takes some. */
+export function refusal(core: Core, model: OwnModel): string {
+  const answer = core.estimate({ version: 1, model: { ...model } });
+  if (answer.ok || answer.error.code === 'elsewhere' || !answer.error.pointer.startsWith('/model')) return '';
+  return placed(answer.error);
+}
+
 export function isTrouble(answer: Result | Trouble): answer is Trouble {
   return 'message' in answer;
 }
@@ -52,6 +59,10 @@ function trouble(error: JobError, { runfile }: Setup): Trouble {
   const own = runfile !== '' && /^.parallel(?!.data)/.test(error.pointer);
   const key = own ? 'runfile' : (fieldAt(error.pointer)?.key ?? null);
   // A config has too many places for "model" to be where to look.
-  const where = key === null || key === 'model' || own ? ` (${error.pointer})` : '';
-  return { key, message: error.message + where };
+  const message = key === null || key === 'model' || own ? placed(error) : error.message;
+  return { key, message };
+}
+
+function placed({ message, pointer }: JobError): string {
+  return `${message} (${pointer})`;
 }
