@@ -7,11 +7,13 @@
 #include "job/accelerate.h"
 #include "job/carried.h"
 #include "models/idefics3/idefics3.h"
+#include "models/llava/llava.h"
 #include "models/llava/next.h"
 #include "models/nanovlm/nanovlm.h"
 #include "models/qwen2_vl/qwen2_vl.h"
 #include "models/siglip/config.h"
 #include "models/siglip/siglip.h"
+#include "peft/ia3.h"
 
 /// In place of core/job/carried.cpp, and of models, strategies and generation: what a page's first answer does not
 /// need.
@@ -24,7 +26,8 @@ Error elsewhere() { return {"elsewhere", "", "the whole module, oometer.wasm, an
 }  // namespace
 
 std::optional<Error> not_carried(const Job& job) {
-  const bool is_carried = job.task == Task::train && !job.parallel.shards_parameters() &&
+  const bool is_carried = job.task == Task::train && !job.parallel.shards_parameters() && !job.training.ia3 &&
+                          job.runtime.framework == Framework::transformers &&
                           !std::holds_alternative<QwenVLConfig>(job.model.config) &&
                           !std::holds_alternative<Idefics3Config>(job.model.config);
   if (is_carried) return {};
@@ -50,6 +53,9 @@ std::unique_ptr<Model> build_qwen_vl(Context&, const QwenVLConfig&, const DataCo
 std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const DataConfig&, const ModelOptions&) {
   return {};
 }
+std::unique_ptr<Model> build_original_llava(Context&, const LlavaConfig&, const DataConfig&, const ModelOptions&) {
+  return {};
+}
 std::unique_ptr<Model> build_nanovlm(Context&, const NanoVlmConfig&, const DataConfig&, const ModelOptions&) {
   return {};
 }
@@ -57,6 +63,14 @@ LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t, std::int64_t) const { retu
 SiglipVisionModel::SiglipVisionModel(const Builder&, const ClipVisionConfig&, const ModelOptions&) {}
 ClipVisionOutput SiglipVisionModel::operator()(const Tensor&, const std::vector<std::int64_t>&) const { return {}; }
 TensorList pack_image_features(const LlavaConfig&, const DataConfig&, const TensorList&, const Tensor&) { return {}; }
+Ia3Model::Ia3Model(Context& context, const Ia3Config& config)
+    : Tuner(context, "ia3", config.target_modules, config.modules_to_save), config_(config) {}
+std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, std::int64_t) {
+  static_cast<void>(config_);
+  return {};
+}
+void Ia3Model::make_parameters(std::vector<Parameter>&) {}
+void Ia3Model::cast_parameters() {}
 Result<Generated> run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
                                  bool) {
   return Generated{};

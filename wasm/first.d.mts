@@ -1,3 +1,4 @@
-/** The whole core's interface; some jobs are answered with an error of code "elsewhere": the whole core takes them. */
-export * from './oometer.mjs';
-export { default } from './oometer.mjs';
+import type { CreateOptions, Page } from './oometer.mjs';
+
+/** What a page's first answer takes. Some jobs are answered with an error of code "elsewhere": the whole core takes them. */
+export default function create(options?: CreateOptions): Promise<Page>;

@@ -8,8 +8,8 @@ export interface Estimator {
   version(): string;
 }
 
-/** The core of oometer as a module. */
-export interface Oometer extends Estimator {
+/** What a page asks besides. */
+export interface Page extends Estimator {
   /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
   summary(job: string): string;
   /** The whole report with every module, where `estimate` stops at the layers; or the error. */
@@ -20,6 +20,12 @@ export interface Oometer extends Estimator {
   series(job: string): Series | string;
   /** The job's memory snapshot, a pickle that https://pytorch.org/memory_viz opens; the error as JSON text. */
   snapshot(job: string): Uint8Array<ArrayBuffer> | string;
+  /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
+  heapBytes(): number;
+}
+
+/** The core of oometer as a module. */
+export interface Oometer extends Page {
   /**
    * What would help: `{largest_micro_batch, longest_sequence, fewest_gpus, changes: [{label, change, peak, verdict, saves, costs}],
    * combination: {labels, change, peak, verdict} | null}`, or the error. `change` is a JSON merge patch on the job; a number is
@@ -31,8 +37,6 @@ export interface Oometer extends Estimator {
    * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.
    */
   checkpoints(job: string): string;
-  /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
-  heapBytes(): number;
 }
 
 /** `rows` holds `columns.length` numbers a row: the event, bytes, then places in `ops` and `modules`. */

@@ -1,4 +1,4 @@
-// What JavaScript sees of the whole module besides.
+// What a page asks besides.
 #include <emscripten/bind.h>
 
 #include "adapters.h"
@@ -9,7 +9,5 @@ EMSCRIPTEN_BINDINGS(oometer_page) {
   emscripten::function("tensors", &oometer::wasm::tensors);
   emscripten::function("series", &oometer::wasm::series);
   emscripten::function("snapshot", &oometer::wasm::snapshot);
-  emscripten::function("advise", &oometer::wasm::advise);
-  emscripten::function("checkpoints", &oometer::wasm::checkpoints);
   emscripten::function("heapBytes", &oometer::wasm::heap_bytes);
 }

@@ -22,7 +22,7 @@ const parts = [
   ['page: JS + CSS', page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file)), 90_000],
   ['page: everything', page, 250_000],
   ['widget: everything', firstFilesOf('widget.js'), 200_000],
-  ['whole core', WHOLE, 220_000],
+  ['whole core', WHOLE, 230_000],
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {

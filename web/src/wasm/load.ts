@@ -1,22 +1,22 @@
 // A core of the build: compiled once, for the page and for its workers.
-import type { CreateOptions, Oometer } from 'oometer-core/oometer.mjs';
+import type { CreateOptions } from 'oometer-core/oometer.mjs';
 
-export interface Loader {
+export interface Loader<M> {
   /** Workers are given the same, so that they fetch nothing. */
   compiled: () => Promise<WebAssembly.Module>;
-  instantiate: (module: WebAssembly.Module) => Promise<Oometer>;
-  load: () => Promise<Oometer>;
+  instantiate: (module: WebAssembly.Module) => Promise<M>;
+  load: () => Promise<M>;
 }
 
 /** `create` is the core's own script, `wasm` the address of its module. */
-export function loader(create: (options: CreateOptions) => Promise<Oometer>, wasm: string): Loader {
+export function loader<M>(create: (options: CreateOptions) => Promise<M>, wasm: string): Loader<M> {
   let compiling: Promise<WebAssembly.Module> | null = null;
   const compiled = (): Promise<WebAssembly.Module> =>
     (compiling ??= compile(wasm).catch((error: unknown) => {
       compiling = null; // the next one tries again
       throw error;
     }));
-  const instantiate = (module: WebAssembly.Module): Promise<Oometer> =>
+  const instantiate = (module: WebAssembly.Module): Promise<M> =>
     new Promise((done, fail) => {
       create({
         instantiateWasm(imports, received) {
