@@ -12,13 +12,8 @@ using nlohmann::json;
 namespace {
 
 /// The last of [least, most] that fits, by halving: the one above it was tried and does not.
-template <typename Patch>
-std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t least, std::int64_t most,
-                                           const Patch& patch) {
-  const auto fits = [&](std::int64_t n) {
-    const std::optional<Trial> trial = try_job(patched(document, patch(n)));
-    return trial && trial->fits;
-  };
+template <typename Fits>
+std::optional<std::int64_t> last_of(std::int64_t least, std::int64_t most, const Fits& fits) {
   if (most < least || !fits(least)) return std::nullopt;
   std::int64_t good = least;
   std::int64_t bad = most + 1;
@@ -27,6 +22,26 @@ std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t le
     (fits(middle) ? good : bad) = middle;
   }
   return good;
+}
+
+/// The same, of the job with a patch for each number.
+template <typename Patch>
+std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t least, std::int64_t most,
+                                           const Patch& patch) {
+  const auto fits = [](const json& job) {
+    const std::optional<Trial> trial = try_job(job);
+    return trial && trial->fits;
+  };
+  const auto on_one_rank = [&](std::int64_t n) { return fits(patched(document, patch(n))); };
+  // Ranks differ a little, and the likely fullest need not be the fullest.
+  const auto on_every_rank = [&](std::int64_t n) {
+    json job = patched(document, patch(n));
+    if (job.contains("parallel") && !job["parallel"].contains("rank")) job["parallel"]["rank"] = "all";
+    return fits(job);
+  };
+  const std::optional<std::int64_t> last = last_of(least, most, on_one_rank);
+  if (!last || on_every_rank(*last)) return last;
+  return last_of(least, *last - 1, on_every_rank);
 }
 
 json at(const char* section, const char* key, std::int64_t value) {

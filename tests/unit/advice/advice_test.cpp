@@ -114,6 +114,20 @@ TEST_CASE("the fewest GPUs that hold a sharded job", "[advice]") {
   CHECK((*advice.fewest_gpus == 1 || !fits(*advice.fewest_gpus - 1)));
 }
 
+TEST_CASE("what is said to fit does so on every rank", "[advice]") {
+  // The rank that is likely to need most takes 35.
+  const json job = json::parse(R"({"model": {"preset": "llava-1.5-7b"}, "gpu": {"name": "h100-80gb"},
+    "training": {"stage": "finetune", "activation_checkpointing": "non-reentrant"},
+    "parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 8}})");
+  const std::optional<std::int64_t> largest = advice_of(job).largest_micro_batch;
+  REQUIRE(largest);
+  const auto fits = [&](std::int64_t n) {
+    return try_job(patched(job, {{"data", {{"micro_batch_size", n}}}, {"parallel", {{"rank", "all"}}}}))->fits;
+  };
+  CHECK(fits(*largest));
+  CHECK_FALSE(fits(*largest + 1));
+}
+
 TEST_CASE("a job's own errors are the answer", "[advice]") {
   CHECK(advise_json("{").find(R"({"error":{"code":"not-json")") == 0);
   CHECK(advise(R"({"model": {"preset": "llama-2-7b"}, "data": {"micro_batch_size": 0}})").error().pointer ==
