@@ -69,6 +69,13 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
         "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
+  if (const int ahead = resolve_memory_behaviours(job.runtime).weights_loaded_ahead;
+      job.training.quantization && ahead > 0)
+    input.assumptions.push_back(
+        "transformers 5.0 to 5.3 loads weights by threads that run ahead of their quantisation: " +
+        std::to_string(ahead) +
+        " of them are assumed to be there, as fits measured runs best; the reserved bytes "
+        "depend on it");
   if (!simulation.ranks_that_differ.empty() && !job.parallel.all_ranks)
     input.assumptions.push_back("ranks differ: this is rank " + std::to_string(simulation.rank) +
                                 ", which is likely to need most; \"rank\": \"all\" in parallel runs each that can");
