@@ -20,7 +20,7 @@ constexpr std::int64_t kCubReduceOneBlock = 4096;
 
 /// DeviceReduce to a 4-byte sum: a partial result for each block of the largest grid (two blocks a multiprocessor, five
 /// times over).
-constexpr std::int64_t cub_reduce_bytes(std::int64_t sm_count) { return round_up(4 * 10 * sm_count, 256) + 255; }
+constexpr std::int64_t cub_reduce_bytes(std::int64_t sm_count) { return round_up(sm_count * 40, 256) + 255; }
 
 /// DeviceSelect over `count` flags: an 8-byte descriptor a tile, whose size is tuned to the architecture.
 constexpr std::int64_t cub_select_bytes(std::int64_t count, int compute_capability_major) {

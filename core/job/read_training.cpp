@@ -138,7 +138,7 @@ Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& m
 
 /// The output that is the loss. Only a class without a loss of its own needs one named.
 std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
-  const std::string loss = reader.has("loss") ? reader.text("loss", "") : "";
+  std::string loss = reader.has("loss") ? reader.text("loss", "") : "";
   reader.ignore({"loss"});
   if (std::holds_alternative<ClipVisionConfig>(model)) {
     if (loss != "pooler_output" && loss != "last_hidden_state") {

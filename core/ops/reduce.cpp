@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "autograd/node.h"
 #include "ops/launch.h"
@@ -161,8 +162,8 @@ Tensor linalg_vector_norm(const Tensor& x, bool keepdim) {
 }
 
 Tensor sum_all(const Tensor& x) {
-  std::vector<int> dims;
-  for (int i = 0; i < x.ndim(); ++i) dims.push_back(i);
+  std::vector<int> dims(static_cast<std::size_t>(x.ndim()));
+  std::iota(dims.begin(), dims.end(), 0);
   return sum(x, dims, false);
 }
 

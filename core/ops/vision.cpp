@@ -133,7 +133,7 @@ Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool k
 }
 
 Tensor mean_of_images(const Tensor& x) {
-  const Tensor result = mean(x, std::vector<int>{-1, -2}, true);
+  Tensor result = mean(x, std::vector<int>{-1, -2}, true);
   if (x.ndim() != 4 || x.is_contiguous() || x.strides()[1] != 1 || !x.is_non_overlapping_and_dense()) return result;
   const std::int64_t channels = x.size(1);
   return as_strided(result, result.sizes(), {channels, 1, channels, channels});

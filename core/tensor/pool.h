@@ -68,7 +68,7 @@ class Handle {
   }
   Handle(const Handle& other) : Handle(other.object_) {}
   Handle(Handle&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Handle& operator=(const Handle& other) {
+  Handle& operator=(const Handle& other) {  // NOLINT(bugprone-unhandled-self-assignment): copied, then swapped
     Handle copy(other);
     std::swap(object_, copy.object_);
     return *this;

@@ -155,7 +155,7 @@ struct LanguageModelBlock {
     kv_cache.push_back(current.value);
     k_exp = repeat_interleave(k);
     v_exp = repeat_interleave(current.value);
-    const Tensor y = out_proj(joined_heads(attend(call, q, k_exp, v_exp), x.sizes()));
+    Tensor y = out_proj(joined_heads(attend(call, q, k_exp, v_exp), x.sizes()));
     current.query.reset();
     current.key.reset();
     return y;
