@@ -1,6 +1,7 @@
 #include "cli/table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <vector>
 
@@ -44,7 +45,7 @@ std::string words(std::string key) {
 
 std::string bar(double share) {
   std::string blocks;
-  for (int filled = static_cast<int>(share * 30 + 0.5); filled > 0; --filled) blocks += "█";
+  for (long filled = std::lround(share * 30); filled > 0; --filled) blocks += "█";
   return blocks;
 }
 
@@ -83,7 +84,7 @@ constexpr int kTreeDepth = 2;  // model, its parts, their parts: layers one by o
 void module_rows(std::string& out, const Json& module, int depth, const Columns& columns) {
   std::string path = text_of(module, "path");
   path = path.empty() ? text_of(module, "type") : path.substr(path.rfind('.') + 1);
-  std::string row = padded("", static_cast<std::size_t>(2 + 2 * depth)) + path;
+  std::string row = padded("", 2 + 2 * static_cast<std::size_t>(depth)) + path;
   if (row.size() < 30) row.resize(30, ' ');
   for (const char* factor : columns) row += padded(bytes_text(bytes_of(module, factor)), 13);
   out += row + "\n";

@@ -12,6 +12,6 @@ std::int64_t cublas_workspace_bytes(const Behaviours& behaviours, int major, int
 
 /// Bytes that cuBLASLt (a linear layer's bias epilogue) has to itself, a call or a handle and stream, where it does not
 /// share cuBLAS's: see Behaviours. CublasLtUtils.cpp, _getWorkspaceSize, CUBLASLT_WORKSPACE_SIZE unset.
-inline constexpr std::int64_t kCublasLtWorkspace = 1024 * 1024;
+inline constexpr std::int64_t kCublasLtWorkspace = 1 << 20;
 
 }  // namespace oometer

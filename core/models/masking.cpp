@@ -174,7 +174,7 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
       return eager ? cache_position_mask(inputs_embeds, with_padding_mask) : Tensor();
     case CausalMask::always_packed: {
       if (!position_ids) break;
-      const Tensor mask = packed_mask(inputs_embeds, find_packed_sequences(context, batch, length, false));
+      Tensor mask = packed_mask(inputs_embeds, find_packed_sequences(context, batch, length, false));
       if (!eager) return mask;
       const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
       const Tensor minimum = empty(context, Op::empty, {}, inputs_embeds.dtype());
