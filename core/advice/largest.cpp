@@ -33,14 +33,18 @@ std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t le
     return trial && trial->fits;
   };
   const auto on_one_rank = [&](std::int64_t n) { return fits(patched(document, patch(n))); };
+  const std::optional<std::int64_t> last = last_of(least, most, on_one_rank);
+  if (!last) return last;
+  const json at_last = patched(document, patch(*last));
+  const auto parallel = at_last.find("parallel");
+  if (parallel == at_last.end() || parallel->contains("rank")) return last;
   // Ranks differ a little, and the likely fullest need not be the fullest.
   const auto on_every_rank = [&](std::int64_t n) {
     json job = patched(document, patch(n));
-    if (job.contains("parallel") && !job["parallel"].contains("rank")) job["parallel"]["rank"] = "all";
+    job["parallel"]["rank"] = "all";
     return fits(job);
   };
-  const std::optional<std::int64_t> last = last_of(least, most, on_one_rank);
-  if (!last || on_every_rank(*last)) return last;
+  if (on_every_rank(*last)) return last;
   return last_of(least, *last - 1, on_every_rank);
 }
 
