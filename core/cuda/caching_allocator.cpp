@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "rounding.h"
+
 namespace oometer {
 
 namespace {
@@ -16,10 +18,6 @@ constexpr std::int64_t kAddressSpace = std::int64_t{1} << 46;
 constexpr std::uint64_t kFirstAddress = std::uint64_t{CachingAllocator::kLargeSegment} << 16;
 /// Where an address space of 47 bits ends, as x86-64 gives a process; segments beyond 128 TiB would go on at its top.
 constexpr std::uint64_t kTopAddress = std::uint64_t{1} << 47;
-
-constexpr std::int64_t round_up(std::int64_t bytes, std::int64_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 constexpr std::int64_t page_size(bool small) {
   return small ? CachingAllocator::kSmallSegment : CachingAllocator::kLargeSegment;

@@ -6,6 +6,7 @@
 #include "distributed/broadcast.h"
 #include "distributed/partition.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -15,8 +16,6 @@ namespace {
 constexpr std::uint8_t kUnshardStream = 1, kPreUnshardStream = 2, kPostBackwardStream = 3;
 /// _get_aligned_numel: pieces begin at 16 bytes where the original parameters are kept.
 constexpr std::int64_t kAlignment = 16;
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Elements of [begin, end) within part `rank` of a flat tensor that is cut into parts of `part`.
 constexpr std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t part, std::int64_t rank) {

@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "rounding.h"
 #include "sort_by.h"
 
 namespace oometer {
@@ -15,8 +16,6 @@ namespace {
 constexpr std::uint8_t kCopyInStream = 1, kReduceScatterStream = 2;
 /// ATen/native/cuda/TensorShape.cu: 128 threads that copy 16 bytes each.
 constexpr std::int64_t kThreads = 128, kBytesPerBlock = 16 * kThreads;
-
-constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// split_with_sizes_copy_out_cuda_contiguous_no_cast packs what its blocks have to know: `chunks` are bytes of each
 /// tensor's shard.

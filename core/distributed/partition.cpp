@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rounding.h"
+
 namespace oometer {
 
 /// `nccl_start_alignment_factor`: partitions start at 4 bytes of two-byte elements.
@@ -32,7 +34,7 @@ FlatLayout flat_layout(const std::vector<std::int64_t>& sizes, std::int64_t worl
       layout.numel += sizes[i];
     }
   const std::int64_t alignment = kStartAlignment * world;
-  layout.padded = (layout.numel + alignment - 1) / alignment * alignment;
+  layout.padded = round_up(layout.numel, alignment);
   layout.partition = layout.padded / world;
   return layout;
 }

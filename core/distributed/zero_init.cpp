@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rounding.h"
+
 namespace oometer {
 
 void partition_parameter(Context& context, ZeroParameter& parameter, const DeepSpeedConfig& config,
@@ -9,7 +11,7 @@ void partition_parameter(Context& context, ZeroParameter& parameter, const DeepS
   const NoGrad no_grad(context);
   const ModuleScope scope(context, parameter.module);
   parameter.numel = parameter.tensor.numel();
-  parameter.partition_numel = (parameter.numel + world - 1) / world;
+  parameter.partition_numel = divide_up(parameter.numel, world);
   if (config.offload_param == OffloadDevice::none)
     parameter.partition =
         empty(context, Op::empty, {parameter.partition_numel}, parameter.tensor.dtype(), Role::parameter);

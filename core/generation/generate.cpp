@@ -7,6 +7,7 @@
 #include "generation/cache.h"
 #include "models/masking.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -262,7 +263,7 @@ Result<Generated> run_paged(Context& context, Model& model, const DataConfig& da
   context.begin_phase(PhaseName::prefill, 1);
   if (!forward())
     return Error{"not-modelled", "/task", "this model's generation is not modelled yet: \"train\" belongs here"};
-  const auto blocks_of = [&](std::int64_t held) { return (held + config.block_size - 1) / config.block_size; };
+  const auto blocks_of = [&](std::int64_t held) { return divide_up(held, config.block_size); };
   const std::int64_t shared = config.shared_prefix / config.block_size;  // whole blocks only
   const std::int64_t own = blocks_of(inference.cached_tokens(data.sequence_length)) - shared;
   Generated generated;

@@ -157,7 +157,7 @@ struct TraitsOf {
   }
   ModelTraits operator()(const ClipConfig& c) const {
     ModelTraits t = (*this)(c.vision);
-    t.takes_text = t.infers = true;
+    t.takes_text = true;
     t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
     t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
     return t;

@@ -5,6 +5,7 @@
 #include "autograd/node.h"
 #include "cuda/cub.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 /// F.scaled_dot_product_attention on CUDA: ATen/native/transformers/attention.cpp, cuda/attention.cu,
 /// cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp (PyTorch 2.15).
@@ -37,12 +38,11 @@ std::int64_t flash_splits(const Device& device, const Tensor& query, const Tenso
   const bool swapped = query.size(2) == 1 && query.size(1) > key.size(1) && head_dim % 8 == 0 && dropout == 0;
   const std::int64_t heads = swapped ? key.size(1) : query.size(1);
   const std::int64_t queries = swapped ? query.size(1) / heads : query.size(2);
-  const std::int64_t n_blocks = (key.size(2) + block_n - 1) / block_n, m_blocks = (queries + 63) / 64;
+  const std::int64_t n_blocks = divide_up(key.size(2), block_n), m_blocks = divide_up(queries, 64);
   const std::int64_t blocks = checked_product(query.size(0), heads * m_blocks);
   const std::int64_t sms = device.sm_count * 2;
   if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
   const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
-  const auto divide_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const auto eligible = [&](int n) { return n == 1 || divide_up(n_blocks, n) != divide_up(n_blocks, n - 1); };
   std::array<float, 129> efficiency{};
   float best = 0.F;

@@ -3,12 +3,11 @@
 #include <cstdint>
 
 #include "ops/ops.h"
+#include "rounding.h"
 
 /// What of a kernel's launch configuration shows in memory: the scratch memory of reductions that are split over thread
 /// blocks (ATen/native/cuda/Reduce.cuh and Normalization.cuh, PyTorch 2.15).
 namespace oometer {
-
-constexpr std::int64_t div_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The largest power of two that is at most `n`; 1 for less than 1 (at::cuda::detail::lastPow2).
 constexpr std::int64_t last_pow2(std::int64_t n) {

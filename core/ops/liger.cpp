@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "autograd/node.h"
-#include "ops/launch.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -126,8 +126,8 @@ class FusedLinearCrossEntropy {
  public:
   FusedLinearCrossEntropy(const Tensor& input, const Tensor& weight) : input_(input), weight_(weight) {
     const std::int64_t tokens = input.size(0);
-    const std::int64_t factor = div_up(weight.size(0), input.size(1));
-    chunk_ = std::min(next_power_of_2(div_up(tokens, factor)), tokens);
+    const std::int64_t factor = divide_up(weight.size(0), input.size(1));
+    chunk_ = std::min(next_power_of_2(divide_up(tokens, factor)), tokens);
     // _can_use_mm_out: out= bypasses autocast.
     const Autocast& autocast = input.context().autocast;
     writes_into_buffer_ = input.dtype() == weight.dtype() && (!autocast.enabled || input.dtype() == autocast.dtype);

@@ -60,11 +60,11 @@ namespace {
 Staging channels_last_staging(std::int64_t rows, std::int64_t channels, std::int64_t values) {
   constexpr std::int64_t kMaxBlock = 512, kTile = 32, kPerThread = 16, kMaxRows = 128;
   std::int64_t block_x = std::min(last_pow2(channels), kTile);
-  const std::int64_t block_y = std::min(last_pow2(div_up(rows, kPerThread)), kMaxBlock / block_x);
+  const std::int64_t block_y = std::min(last_pow2(divide_up(rows, kPerThread)), kMaxBlock / block_x);
   if (block_x * block_y != kMaxBlock) block_x = std::min(last_pow2(channels), kMaxBlock / block_y);
-  const std::int64_t grid_y = std::min(div_up(rows, block_y * kPerThread), kMaxRows);
+  const std::int64_t grid_y = std::min(divide_up(rows, block_y * kPerThread), kMaxRows);
   if (grid_y < 8) return {};
-  return {checked_product(4 * values * grid_y, channels), 4 * div_up(channels, block_x)};
+  return {checked_product(4 * values * grid_y, channels), 4 * divide_up(channels, block_x)};
 }
 
 /// Memory in which the channel is the fastest dimension: [n, c], and images laid out so.

@@ -43,14 +43,14 @@ Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accum
 
   std::int64_t step_input = 1, step_output = 1;
   (plan.fastest_is_reduced ? step_input : step_output) *= width;
-  const auto values_per_thread = [&] { return div_up(plan.inputs, step_input); };
+  const auto values_per_thread = [&] { return divide_up(plan.inputs, step_input); };
   const bool block_y_reduces = values_per_thread() >= height * 16 || values_per_thread() >= kMaxValues;
   (block_y_reduces ? step_input : step_output) *= height;
   const std::int64_t target_grid = device.sm_count * (max_threads_per_sm(device) / (width * height));
-  const std::int64_t grid = div_up(plan.outputs / output_vector, step_output);
+  const std::int64_t grid = divide_up(plan.outputs / output_vector, step_output);
   if (!block_y_reduces || values_per_thread() < kMaxValues || grid > target_grid) return {};
-  const std::int64_t ctas = std::max(std::min(div_up(target_grid, grid), div_up(values_per_thread(), kMinValues)),
-                                     div_up(values_per_thread(), kMaxValues));
+  const std::int64_t ctas = std::max(std::min(divide_up(target_grid, grid), divide_up(values_per_thread(), kMinValues)),
+                                     divide_up(values_per_thread(), kMaxValues));
   if (ctas <= 1) return {};
   std::int64_t buffer = checked_product(accumulator_bytes * ctas, plan.outputs);
   if (!plan.fastest_is_reduced) buffer = checked_product(buffer, width * output_vector);

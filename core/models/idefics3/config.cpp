@@ -4,13 +4,12 @@
 
 #include "config/reader.h"
 #include "models/language.h"
+#include "rounding.h"
 
 namespace oometer {
 namespace {
 
 constexpr std::int64_t kMaxImageSize = 4096;  // image_processing_idefics3.py, MAX_IMAGE_SIZE
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Size {
   std::int64_t height, width;
@@ -45,8 +44,8 @@ std::int64_t Idefics3Config::tiles(std::int64_t height, std::int64_t width) cons
   size = at_least_1(size);
   if (std::max(size.height, size.width) > kMaxImageSize) size = at_least_1(scaled(size, kMaxImageSize));
   // resize_for_vision_encoder: both become multiples of a tile.
-  size = at_least_1(scaled(size, ceil_div(std::max(size.height, size.width), tile_size) * tile_size));
-  const std::int64_t cut = ceil_div(size.height, tile_size) * ceil_div(size.width, tile_size);
+  size = at_least_1(scaled(size, round_up(std::max(size.height, size.width), tile_size)));
+  const std::int64_t cut = divide_up(size.height, tile_size) * divide_up(size.width, tile_size);
   return cut == 1 ? 1 : cut + 1;
 }
 

@@ -8,6 +8,7 @@
 
 #include "config/reader.h"
 #include "models/qwen2/config.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -181,7 +182,7 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
     const auto [height, width] =
         smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
                      static_cast<double>(min_pixels), static_cast<double>(max_pixels));
-    grid = {(frames + vision.temporal_patch_size - 1) / vision.temporal_patch_size, height * vision.spatial_merge_size,
+    grid = {divide_up(frames, vision.temporal_patch_size), height * vision.spatial_merge_size,
             width * vision.spatial_merge_size};
   }
   data.grid_t = grid[0];
