@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "../jobs.h"
+#include "../mutate.h"
 #include "report/report.h"
 
 namespace oometer {
@@ -67,26 +68,11 @@ TEST_CASE("300 mutated jobs and ds_configs give an answer that adds up or say wh
   int answers = 0, errors = 0;
   for (int i = 0; i < 300; ++i) {
     json job = originals[below(originals.size())];
-    std::vector<json::json_pointer> misspelt;
-    for (std::size_t edits = 1 + below(2); edits > 0; --edits) {
-      const json::json_pointer pointer(kPlaces[below(std::size(kPlaces))]);
-      if (!job.contains(pointer) || !job[pointer].is_object() || job[pointer].empty()) continue;
-      json& place = job[pointer];
-      auto member = place.begin();
-      std::advance(member, static_cast<std::ptrdiff_t>(below(place.size())));
-      const std::string key = member.key();
-      switch (below(4)) {
-        case 0:
-          place.erase(key);
-          break;
-        case 1:
+    const std::vector<json::json_pointer> misspelt =
+        mutate(job, kPlaces, kValues, below, [&](const std::string& key, json& place) {
           place[key + "s"] = kValues[below(kValues.size())];
-          misspelt.push_back(pointer / (key + "s"));
-          break;
-        default:
-          place[key] = kValues[below(kValues.size())];
-      }
-    }
+          return key + "s";
+        });
     INFO(job.dump());
     const Result<Estimate> answer = estimate(job.dump());
     if (!answer) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../jobs.h"
+#include "../mutate.h"
 #include "report/report.h"
 
 namespace oometer {
@@ -62,6 +63,7 @@ TEST_CASE("300 mutated configs give an answer that adds up or say what is wrong"
   const json kValues =
       json::parse(R"([0, 1, 2, 3, 7, -1, 16, 64, 1000, 1e9, 1e30, 0.5, "2", "silu", "gelu", "llama", "x", "",
                                        true, false, null, {}, [], [1, 2], [[56, 56]], {"longest_edge": 28}])");
+  constexpr const char* kPlaces[] = {"", "/text_config", "/vision_config"};
   std::mt19937 random(20261121);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
   const auto job_of_config = [](const json& config) {
@@ -79,27 +81,11 @@ TEST_CASE("300 mutated configs give an answer that adds up or say what is wrong"
   int answers = 0, errors = 0;
   for (int i = 0; i < 300; ++i) {
     json config = originals[below(originals.size())];
-    std::vector<std::string> misspelt;
-    for (std::size_t edits = 1 + below(2); edits > 0; --edits) {
-      constexpr const char* kPlaces[] = {"", "/text_config", "/vision_config"};
-      const json::json_pointer pointer(kPlaces[below(std::size(kPlaces))]);
-      if (!config.contains(pointer) || !config[pointer].is_object() || config[pointer].empty()) continue;
-      json& place = config[pointer];
-      auto member = place.begin();
-      std::advance(member, static_cast<std::ptrdiff_t>(below(place.size())));
-      const std::string key = member.key();
-      switch (below(4)) {
-        case 0:
-          place.erase(key);
-          break;
-        case 1:
+    const std::vector<json::json_pointer> misspelt =
+        mutate(config, kPlaces, kValues, below, [](const std::string& key, json& place) {
           place[key + "_x"] = 12345;
-          misspelt.push_back("/model/config" + (pointer / (key + "_x")).to_string());
-          break;
-        default:
-          place[key] = kValues[below(kValues.size())];
-      }
-    }
+          return key + "_x";
+        });
     const std::string job = job_of_config(config);
     INFO(job);
     const Result<Job> read = parse_job(job);
@@ -110,10 +96,11 @@ TEST_CASE("300 mutated configs give an answer that adds up or say what is wrong"
       continue;
     }
     // Nothing that is not known is passed over, wherever its object is still read.
-    for (const std::string& pointer : misspelt) {
+    for (const json::json_pointer& pointer : misspelt) {
+      const std::string place = "/model/config" + pointer.to_string() + ":";
       const bool is_told = std::any_of(read->unmodelled.begin(), read->unmodelled.end(),
-                                       [&](const std::string& line) { return line.starts_with(pointer + ":"); });
-      CHECK((is_told || !config.contains(json::json_pointer(pointer.substr(std::string("/model/config").size())))));
+                                       [&](const std::string& line) { return line.starts_with(place); });
+      CHECK((is_told || !config.contains(pointer)));
     }
     // An erased width is a default of full size: read, and not run here.
     const Simulation simulation = simulate(*read, resolve_behaviours(read->runtime));
