@@ -323,7 +323,7 @@ def page(cases: list[Case], recorded: list[list[str]]) -> str:
                 f'<tr><th scope="row">{html.escape(row[0])}</th>' + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:]) + "</tr>"
                 for row in rows
             )
-            body.append(f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(title)}">')
+            body.append(f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(title)}">')
             body.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{table}</tbody></table></div>")
     inner = "\n      ".join(body)
     return f"""<!doctype html>

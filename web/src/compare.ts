@@ -19,7 +19,7 @@ const row = (cells: string[], kind = 'td'): HTMLElement =>
 const table = (head: string[], rows: string[][]): HTMLElement =>
   make(
     'div',
-    { class: 'wide', tabindex: '0', role: 'region', 'aria-label': head.join(', ') },
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': head.join(', ') },
     make(
       'table',
       {},
