@@ -738,6 +738,8 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
     given: dict[str, Any] = {"max_new_tokens": new, "do_sample": False, "disable_compile": True}
     if options["logits"] == "all":
         given["logits_to_keep"] = 0
+    if options.get("prefill_chunk_size"):
+        given["prefill_chunk_size"] = options["prefill_chunk_size"]
     rows, length = batch["input_ids"].shape
     total = turns * (new + more) - more + length
     if turns > 1:
@@ -766,6 +768,26 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
                 batch |= inputs
             model.generate(**inputs, **given)
         length = wanted + more
+
+
+def route_evenly() -> None:
+    """Gives each expert as many tokens as any other, on a device that counts nothing: grouped_mm reads the offsets on the host."""
+    import torch
+
+    histc, cumsum, tokens = torch.histc, torch.cumsum, [0]
+
+    def counted(given: Any, *arguments: Any, **keywords: Any) -> Any:
+        tokens[0] = given.numel()
+        return histc(given, *arguments, **keywords)
+
+    def offsets(given: Any, *arguments: Any, **keywords: Any) -> Any:
+        out = cumsum(given, *arguments, **keywords)
+        if out.is_cuda and out.dtype is torch.int32 and out.dim() == 1:
+            ends = [tokens[0] * (i + 1) // len(out) for i in range(len(out))]
+            ctypes.memmove(out.data_ptr(), (ctypes.c_int32 * len(ends))(*ends), 4 * len(ends))
+        return out
+
+    torch.histc, torch.cumsum = counted, offsets
 
 
 def quiet_torch() -> None:

@@ -7,6 +7,7 @@
 #include "job/accelerate.h"
 #include "job/carried.h"
 #include "models/idefics3/idefics3.h"
+#include "models/llama/headinfer.h"
 #include "models/llava/llava.h"
 #include "models/llava/next.h"
 #include "models/nanovlm/nanovlm.h"
@@ -79,6 +80,7 @@ Result<Generated> run_paged(Context&, Model&, const DataConfig&, const Inference
   return Generated{};
 }
 void run_forward(Context&, Model&) {}
+Tensor attend_by_head(const LlamaAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) { return {}; }
 std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,
                                                std::vector<ZeroParameter>) {
   return {};

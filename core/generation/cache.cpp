@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "generation/headinfer.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -173,6 +174,7 @@ KvCache::States PagedCache::update(std::size_t layer, const Tensor& keys, const 
 std::unique_ptr<GrowingCache> make_cache(Context& context, const CacheConfig& config, std::int64_t tokens,
                                          std::size_t layers) {
   if (config.implementation == CacheImplementation::offloaded) return std::make_unique<OffloadedCache>(context, layers);
+  if (config.implementation == CacheImplementation::headinfer) return std::make_unique<HeadCache>(context);
   if (config.implementation == CacheImplementation::static_)
     return std::make_unique<StaticCache>(context, std::max(tokens, config.max_cache_len));
   return std::make_unique<DynamicCache>(context);

@@ -9,6 +9,7 @@ enum class CacheImplementation : std::uint8_t {
   dynamic_,   ///< DynamicCache: grows by torch.cat
   static_,    ///< StaticCache: there in full from the first token on
   offloaded,  ///< DynamicCache(offloading=True): in host memory, but for the layer that runs and the next one
+  headinfer,  ///< HeadInfer's OffloadedCache: in host memory, but for the key head that runs and its neighbours
   paged,      ///< vLLM's pool of blocks
 };
 
@@ -33,6 +34,7 @@ struct InferenceConfig {
   std::int64_t new_tokens = 256;
   std::int64_t turns = 1;
   std::int64_t turn_tokens = 128;
+  std::int64_t prefill_chunk_size = 0;  ///< tokens of a prompt that are run at once; 0: all
   Logits logits = Logits::last;
   CacheConfig cache;
 

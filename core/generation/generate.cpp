@@ -30,6 +30,7 @@ class Generation {
   void prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images);
   /// _prefill. False: the model does not generate.
   bool prefill();
+  bool prefill_in_chunks(std::int64_t past);
   /// _sample's loop: `tokens` are chosen, all but the last are run.
   bool sample(std::int64_t tokens, std::int64_t executed);
 
@@ -108,6 +109,7 @@ bool Generation::forward(const GenerationInputs& inputs) {
 
 bool Generation::prefill() {
   const std::int64_t past = cache_.length();
+  if (inference_.prefill_chunk_size != 0) return prefill_in_chunks(past);
   const Shape tokens{input_ids_.size(0), length_ - past};
   GenerationInputs inputs;
   inputs.input_ids = integers(Op::clone, tokens);
@@ -116,6 +118,25 @@ bool Generation::prefill() {
   if (!mm_encoder_outputs_.empty()) inputs.image_features = mm_encoder_outputs_[0];
   inputs.logits_to_keep = inference_.logits == Logits::last;
   return forward(inputs);
+}
+
+/// The names of one chunk are bound until the next one's are there.
+bool Generation::prefill_in_chunks(std::int64_t past) {
+  const std::int64_t batch = input_ids_.size(0);
+  const Tensor token_positions = position_ids_;
+  GenerationInputs model_inputs;
+  while (past < length_) {
+    const std::int64_t tokens = std::min(inference_.prefill_chunk_size, length_ - past);
+    GenerationInputs inputs;
+    inputs.input_ids = integers(Op::clone, {batch, tokens});
+    inputs.position_ids = slice(token_positions, 1, past, tokens);
+    inputs.attention_mask = attention_mask(tokens);
+    inputs.logits_to_keep = inference_.logits == Logits::last;
+    model_inputs = std::move(inputs);
+    if (!forward(model_inputs)) return false;
+    past += tokens;
+  }
+  return true;
 }
 
 /// From the logits to the next token, and whether all are done.

@@ -62,6 +62,13 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.emplace_back(
         "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "
         "there");
+    if (job.inference.cache.implementation == CacheImplementation::headinfer) {
+      input.assumptions.emplace_back(
+          "HeadInfer (arXiv 2502.12574) from its source (github.com/wdlctc/headinfer at b57e449, written for "
+          "transformers 4.45), never measured: one key head at a time, the cache of the others in pinned host memory, "
+          "the next head's on its way; PyTorch's flash attention stands for the flash-attn package");
+      input.evidence = Evidence::source_only;
+    }
     if (simulation.generated.skipped)
       input.assumptions.emplace_back(
           "the first and the last tokens of an answer are decoded in full, those between as far as the cache grows");

@@ -12,6 +12,7 @@ inline constexpr Name<Task> kTasks[] = {{"train", Task::train}, {"inference", Ta
 inline constexpr Name<CacheImplementation> kCaches[] = {{"dynamic", CacheImplementation::dynamic_},
                                                         {"static", CacheImplementation::static_},
                                                         {"offloaded", CacheImplementation::offloaded},
+                                                        {"headinfer", CacheImplementation::headinfer},
                                                         {"paged", CacheImplementation::paged}};
 inline constexpr Name<Logits> kLogits[] = {{"last", Logits::last}, {"all", Logits::all}};
 inline constexpr Name<Stage> kStages[] = {

@@ -12,12 +12,26 @@ namespace {
 constexpr Range kNewTokens{1, 1 << 20};
 constexpr Range kTurns{1, 100};
 
+/// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's, LLaVA holds one.
+void check_headinfer(ConfigReader& cache, const Job& job) {
+  const LlamaConfig* const language = language_of(job.model.config);
+  if (!language) {
+    cache.fail_found("implementation", "inconsistent",
+                     "HeadInfer is for attention of Llama's kind, which " + std::string(class_name(job.model.config)) +
+                         " has not: another cache belongs here");
+  } else if (language->qkv_bias && language->names == &kLlamaClassNames) {
+    cache.fail_found("implementation", "inconsistent",
+                     "HeadInfer cuts a Llama's weights by heads and leaves its biases whole: it cannot run a model "
+                     "with attention_bias");
+  }
+}
+
 }  // namespace
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   InferenceConfig inference;
   if (!model_traits(job.model.config).generates) {  // a forward alone
-    for (const char* key : {"new_tokens", "turns", "turn_tokens", "logits", "cache"})
+    for (const char* key : {"new_tokens", "turns", "turn_tokens", "prefill_chunk_size", "logits", "cache"})
       if (reader.has(key))
         reader.fail_found(key, "inconsistent",
                           std::string(class_name(job.model.config)) + " does not generate: leave it out");
@@ -25,6 +39,9 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
   inference.turns = reader.integer("turns", 1, kTurns);
   inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
+  inference.prefill_chunk_size = reader.optional_integer("prefill_chunk_size", kLength).value_or(0);
+  if (inference.prefill_chunk_size != 0 && job.data.images() > 0)
+    reader.fail_found("prefill_chunk_size", "not-modelled", "a prompt with images is run at once: leave it out");
   inference.logits = reader.choice("logits", inference.logits, kLogits);
   ConfigReader cache = reader.object("cache");
   inference.cache.implementation = cache.choice("implementation", inference.cache.implementation, kCaches);
@@ -52,6 +69,12 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
     cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
   if (is_paged && inference.logits == Logits::all)
     reader.fail_found("logits", "inconsistent", "vLLM computes the last token's: \"last\" belongs here");
+  if (config.implementation == CacheImplementation::static_ && inference.prefill_chunk_size != 0)
+    reader.fail_found("prefill_chunk_size", "not-modelled", "a static cache's prompt is run at once: leave it out");
+  if (is_paged && inference.prefill_chunk_size != 0)
+    reader.fail_found("prefill_chunk_size", "inconsistent",
+                      "vLLM's is max_num_batched_tokens of the cache: leave it out");
+  if (config.implementation == CacheImplementation::headinfer) check_headinfer(cache, job);
   cache.finish();
   reader.finish();
   return inference;
@@ -66,6 +89,12 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
   if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
+  if (job.inference.cache.implementation == CacheImplementation::headinfer) {
+    if (training.attention != AttentionKind::sdpa && training.attention != AttentionKind::sdpa_flash)
+      reader.fail_found("attention", "inconsistent",
+                        "HeadInfer runs flash attention: \"sdpa\" or \"sdpa-flash\" belongs here");
+    check_attention(reader, AttentionKind::sdpa_flash, training.precision, job.gpu, job.runtime);
+  }
   for (const char* key :
        {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing", "max_grad_norm",
         "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3", "liger", "save_on_cpu", "quantization"})

@@ -154,6 +154,7 @@ json write_inference(const InferenceConfig& inference) {
   put(out, "new_tokens", inference.new_tokens, defaults.new_tokens);
   put(out, "turns", inference.turns, defaults.turns);
   put(out, "turn_tokens", inference.turn_tokens, defaults.turn_tokens);
+  put(out, "prefill_chunk_size", inference.prefill_chunk_size, 0);
   put_name(out, "logits", inference.logits, defaults.logits, kLogits);
   put_name(cache, "implementation", inference.cache.implementation, defaults.cache.implementation, kCaches);
   put(cache, "max_cache_len", inference.cache.max_cache_len, 0);

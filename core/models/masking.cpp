@@ -161,7 +161,7 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
   if (const KvCache* cache = context.past_key_values) {
-    if (cache->mask) return cache->mask;
+    if (cache->mask || cache->is_by_head()) return cache->mask;
     const std::int64_t keys = cache->mask_length(length);
     // _ignore_causal_mask_sdpa
     if (!eager && (length == 1 || keys == length || cache->length() == 0)) return {};

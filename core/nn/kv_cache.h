@@ -25,6 +25,10 @@ class KvCache {
   /// is_compileable: of one size for good, so that generate() makes the masks itself.
   virtual bool is_compileable() const { return false; }
 
+  /// Each key head of a layer has an entry of its own, `layer * kv_heads + head`, and is attended to by itself; masks
+  /// are the kernel's (models/llama/headinfer.h).
+  virtual bool is_by_head() const { return false; }
+
   Tensor mask;  ///< the 4-D mask that generate() made for this forward, if it did
 };
 

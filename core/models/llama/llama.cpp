@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "models/llama/headinfer.h"
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
@@ -222,6 +223,8 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
                                             const Tensor& attention_mask) const {
   const Behaviours& behaviours = hidden_states.context().behaviours;
   ModuleCall self(hidden_states.context(), module);
+  KvCache* const cache = hidden_states.context().past_key_values;
+  if (cache && cache->is_by_head()) return {attend_by_head(*this, hidden_states, shared, *cache), {}};
   auto [query_states, key_states, value_states] =
       project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
   PositionEmbeddings own;  // up to 4.42: names of forward's own
@@ -246,7 +249,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
     key_states = repeat_kv(key_states, query_states.size(1));
     value_states = repeat_kv(value_states, query_states.size(1));
   }
-  if (KvCache* cache = hidden_states.context().past_key_values) {
+  if (cache) {
     KvCache::States states = cache->update(layer_idx, key_states, value_states);
     key_states = std::move(states.keys);
     value_states = std::move(states.values);

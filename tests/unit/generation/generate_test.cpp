@@ -62,6 +62,34 @@ TEST_CASE("An offloaded cache has two layers on the GPU at most, and all of it o
   CHECK(most_alive(simulation.log, Role::kv_cache) > 2 * 1000 * layer);
 }
 
+// Its source on the ghost, with PyTorch's flash attention in flash-attn's place, gave the same log event by event.
+TEST_CASE("HeadInfer has three key heads on the GPU at most, and the others on the host", "[inference]") {
+  const auto run = [](const char* preset, const std::string& more) {
+    const Job job = job_of(R"({"model": {"preset": ")" + std::string(preset) + R"(", "config": {)" + more +
+                           R"("num_hidden_layers": 4}}, "task": "inference",
+                           "data": {"sequence_length": 1000},
+                           "inference": {"new_tokens": 5, "cache": {"implementation": "headinfer"}}})");
+    return simulate(job, resolve_behaviours(job.runtime));
+  };
+  const Simulation simulation = run("llama-3-8b", "");
+  const std::int64_t head = 2 * 128 * 2;  // bytes of a token
+  // At the end the last head's are there, and the first one's, which were prefetched.
+  CHECK(simulation.generated.host_bytes == (4 * 8 - 2) * 1004 * head);
+  CHECK(alive_at(simulation.log, Role::kv_cache, PhaseName::decode, 1) == 2 * 1000 * head);
+  CHECK(most_alive(simulation.log, Role::kv_cache) == 3 * 1004 * head - 2 * head / 2);
+  CHECK(run("llama-3-8b", R"("num_key_value_heads": 32, )").generated.host_bytes == (4 * 32 - 2) * 1004 * head);
+  CHECK(run("qwen2.5-7b", "").generated.host_bytes == (4 * 4 - 2) * 1004 * head);
+}
+
+TEST_CASE("A prompt in parts needs less than at once, and leaves the same cache", "[inference]") {
+  const auto run = [](const std::string& more) {
+    return run_log(tiny_llama(R"("precision": "bf16")", inference(more)));
+  };
+  const Log whole = run(""), parts = run(R"(, "prefill_chunk_size": 20)");
+  CHECK(most_alive(parts, {}) < most_alive(whole, {}));
+  CHECK(alive_at(parts, Role::kv_cache, PhaseName::decode, 1) == alive_at(whole, Role::kv_cache, PhaseName::decode, 1));
+}
+
 TEST_CASE("A paged cache needs whole blocks for each conversation, and a shared prefix once", "[inference]") {
   const auto blocks = [](const std::string& cache) {
     const Job job = job_of(R"({"model": {"preset": "llama-3-8b"}, "task": "inference",

@@ -35,6 +35,7 @@ const MORE: FieldKey[] = [
   'tiles',
   'cache',
   'pool',
+  'chunk',
   'logits',
   'checkpointing',
   'ckptevery',

@@ -25,10 +25,12 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       dynamic: 'transformers’ default: it grows with each token, a layer’s keys at a time copied.',
       static: 'There in full from the first token on; without torch.compile here.',
       offloaded: 'transformers’ offloaded: the layer that runs and the next one on the GPU.',
+      headinfer: 'HeadInfer’s: one key head at a time on the GPU; for models of Llama’s kind, from its source.',
       paged: 'vLLM’s pool in blocks of 16 tokens; from its source.',
     },
   },
   pool: { hint: 'gpu_memory_utilization: the limit that weights, activations and blocks have together.' },
+  chunk: { hint: 'Tokens of a prompt that the model runs at once: generate()’s prefill_chunk_size.' },
   logits: {
     hint: 'What the prefill computes over the vocabulary.',
     choices: { last: 'As generate() asks for.', all: 'Of each prompt token: large where prompts are long.' },

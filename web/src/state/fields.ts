@@ -13,6 +13,7 @@ export type FieldKey =
   | 'turns'
   | 'turntokens'
   | 'cache'
+  | 'chunk'
   | 'pool'
   | 'logits'
   | 'model'
@@ -88,7 +89,7 @@ export interface Field {
 }
 
 /** The settings of a job that infers; its own mean nothing in training. */
-const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'logits'];
+const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'chunk', 'logits'];
 const SHARED = [
   'task',
   'model',
@@ -224,6 +225,7 @@ export const FIELDS: readonly Field[] = [
       ['dynamic', 'Dynamic'],
       ['static', 'Static'],
       ['offloaded', 'On the host'],
+      ['headinfer', 'HeadInfer’s, on the host'],
       ['paged', 'vLLM’s blocks'],
     ),
     pointers: ['/inference/cache'],
@@ -236,6 +238,19 @@ export const FIELDS: readonly Field[] = [
     choices: choices(['90', '90 %'], ['95', '95 %'], ['80', '80 %'], ['70', '70 %'], ['50', '50 %']),
     pointers: ['/inference/cache/gpu_memory_utilization'],
     applies: (model, { cache }) => model.text && cache === 'paged',
+  },
+  {
+    key: 'chunk',
+    label: 'Prefill',
+    kind: 'choice',
+    choices: choices(
+      ['all', 'The whole prompt at once'],
+      ['16384', '16,384 tokens at once'],
+      ['4096', '4,096 tokens at once'],
+      ['1024', '1,024 tokens at once'],
+    ),
+    pointers: ['/inference/prefill_chunk_size'],
+    applies: (model, { cache }) => model.text && !model.images && cache !== 'paged',
   },
   {
     key: 'logits',
@@ -600,6 +615,7 @@ export const START: Readonly<Setup> = {
   turns: '1',
   turntokens: '128',
   cache: 'dynamic',
+  chunk: 'all',
   pool: '90',
   logits: 'last',
   model: 'llava-1.5-7b',
@@ -848,6 +864,7 @@ function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
     ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
     ...(differs('turns') ? { turns: number(setup.turns) } : {}),
     ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
+    ...(differs('chunk') ? { prefill_chunk_size: number(setup.chunk) } : {}),
     ...(differs('logits') ? { logits: setup.logits } : {}),
     ...(differs('cache') ? { cache: { implementation: setup.cache, ...pool } } : {}),
   };
