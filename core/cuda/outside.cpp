@@ -12,7 +12,7 @@ constexpr std::int64_t mib(double count) { return static_cast<std::int64_t>(coun
 /// 1,343 MiB (Hugging Face's performance guide, of 2022). nvidia-smi's memory.used also counts what the driver keeps
 /// for itself, which cudaMemGetInfo's total, and so `usable_bytes`, leaves out: with it a process with nothing but tiny
 /// matrices shows 1,443 MiB on an A100 40 GB (GPUMemNet's MLPs, the least of 3,000 runs).
-struct Context {
+struct CudaContext {
   int major;
   int minor;
   double expected;  // MiB
@@ -20,7 +20,7 @@ struct Context {
   double high;
   const char* evidence;
 };
-constexpr Context kContexts[] = {
+constexpr CudaContext kContexts[] = {
     {6, 0, 200, 100, 400, "no process was found; that of the next generations with room"},
     {7, 0, 300, 150, 500, "no process was found; between the T4 and the A100"},
     // fitcheck's three sessions: torch 2.10 with CUDA 12.8 and torch 2.14 with CUDA 13.0 had the same to the byte
@@ -61,8 +61,8 @@ const Nccl& nccl_of(const Gpu& gpu, std::int64_t world) {
 }  // namespace
 
 Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world, bool convolutions) {
-  const Context* context = &kContexts[0];
-  for (const Context& candidate : kContexts) {
+  const CudaContext* context = &kContexts[0];
+  for (const CudaContext& candidate : kContexts) {
     if (candidate.major < gpu.major || (candidate.major == gpu.major && candidate.minor <= gpu.minor)) {
       context = &candidate;
     }

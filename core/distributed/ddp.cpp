@@ -11,9 +11,8 @@ namespace oometer {
 
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
 /// kDefaultFirstBucketBytes, reducer.hpp; and the cap where none is given (_DEFAULT_BUCKET_CAP_MB).
-constexpr std::int64_t kFirstBucket = kMiB, kDefaultCap = 25 * kMiB;
+constexpr std::int64_t kFirstBucket = 1 << 20, kDefaultCap = 25 << 20;
 
 /// _DDPSink.backward hands its gradients on.
 void hand_on(Backward& b) {
@@ -62,7 +61,7 @@ void DistributedDataParallel::initialize() {
 /// `first_bucket_bytes_cap`, then `bucket_bytes_cap`.
 std::vector<std::int64_t> DistributedDataParallel::bucket_limits() const {
   if (!config_.bucket_cap_mb) return {kFirstBucket, kDefaultCap};
-  return {*config_.bucket_cap_mb * kMiB};
+  return {*config_.bucket_cap_mb * 1024 * 1024};
 }
 
 void DistributedDataParallel::initialize_buckets(const std::vector<Indices>& assignment) {

@@ -9,7 +9,7 @@ namespace oometer {
 
 namespace {
 
-constexpr std::uint8_t kAllGatherStream = 1, kReductionStream = 2;
+constexpr std::uint8_t kAllGatherStream = 1, kReduceAndPartitionStream = 2;
 
 }  // namespace
 
@@ -226,7 +226,8 @@ void DeepSpeedZeroOptimizerStage3::gradient_ready(const Tensor& tensor) {
 /// __reduce_and_partition_ipg_grads
 void DeepSpeedZeroOptimizerStage3::reduce_bucket() {
   if (in_bucket_.empty()) return;
-  const Scoped<std::uint8_t> stream(context_.stream, config_.overlap_comm ? kReductionStream : context_.stream);
+  const Scoped<std::uint8_t> stream(context_.stream,
+                                    config_.overlap_comm ? kReduceAndPartitionStream : context_.stream);
   const auto gradient_buffer = [&](Op op, std::int64_t numel) {
     return empty(context_, op, {numel}, dtype_, Role::gradient);
   };
@@ -313,7 +314,8 @@ void DeepSpeedZeroOptimizerStage3::backward_epilogue(bool) {
 
 /// has_overflow
 void DeepSpeedZeroOptimizerStage3::check_overflow() {
-  const Scoped<std::uint8_t> stream(context_.stream, config_.overlap_comm ? kReductionStream : context_.stream);
+  const Scoped<std::uint8_t> stream(context_.stream,
+                                    config_.overlap_comm ? kReduceAndPartitionStream : context_.stream);
   {
     const Tensor infinite = is_infinite(gradients_);
     const Tensor any = scalar(context_, Op::all, DType::boolean);

@@ -12,7 +12,7 @@ namespace {
 
 /// What can be built: a config's model_type and the class that `architectures` may name with it. The first line of a
 /// model_type is the one taken where a config names no class.
-struct Entry {
+struct Architecture {
   std::string_view model_type;
   std::string_view class_name;
   ModelConfig (*read)(ConfigReader& reader, Framework framework);
@@ -27,7 +27,7 @@ ModelConfig read_clip_vision_of_clip(ConfigReader& reader, Framework) {
   return c;
 }
 
-constexpr Entry kRegistry[] = {
+constexpr Architecture kRegistry[] = {
     {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
     {"mistral", "MistralForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_mistral_config(r); }},
     {"qwen2", "Qwen2ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen2_config(r); }},
@@ -58,7 +58,7 @@ constexpr Entry kRegistry[] = {
 
 std::string supported() {
   std::string out;
-  for (const Entry& entry : kRegistry) {
+  for (const Architecture& entry : kRegistry) {
     out += (out.empty() ? "" : ", ") + std::string(entry.model_type) + " (" + std::string(entry.class_name) + ")";
   }
   return out;
@@ -91,7 +91,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
   const std::string model_type = reader.has("model_type") ? reader.text("model_type", "") : "";
   const std::vector<std::string> architectures = reader.texts("architectures");
   const std::string name = architectures.empty() ? "" : architectures[0];
-  const auto matches = [&](const Entry& entry) {
+  const auto matches = [&](const Architecture& entry) {
     return (model_type.empty() || model_type == entry.model_type) && (name.empty() || name == entry.class_name);
   };
   const auto* entry = std::find_if(std::begin(kRegistry), std::end(kRegistry), matches);
@@ -106,7 +106,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
     reader.fail("model_type", "missing", "found nothing; the model_type of a config.json belongs here: " + supported());
   } else if (entry == std::end(kRegistry)) {
     const bool type_known = std::any_of(std::begin(kRegistry), std::end(kRegistry),
-                                        [&](const Entry& e) { return model_type == e.model_type; });
+                                        [&](const Architecture& e) { return model_type == e.model_type; });
     const char* key = model_type.empty() || type_known ? "architectures" : "model_type";
     reader.fail_found(key, "unsupported-model", "what is modelled: " + supported());
   }

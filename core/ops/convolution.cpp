@@ -1,5 +1,6 @@
+#include "ops/convolution.h"
+
 #include "autograd/node.h"
-#include "ops/ops.h"
 
 /// Patch embedding. Without cuDNN PyTorch unfolds one image at a time into a matrix and multiplies
 /// (ATen/native/cuda/ConvolutionMM2d.cu, slow_conv2d); with cuDNN nothing is unfolded, and what cuDNN takes for itself
@@ -10,10 +11,6 @@ namespace {
 
 Tensor columns_of(const Tensor& x, std::int64_t patches, const Shape& kernel) {
   return empty(x.context(), Op::convolution, {numel(kernel) / kernel[0], patches}, x.dtype());
-}
-
-void multiply_each(Context& context, std::int64_t images) {
-  for (std::int64_t i = 0; i < images; ++i) const GemmWorkspace workspace(context);
 }
 
 void convolution_backward(Backward& b) {

@@ -1,5 +1,5 @@
 #include "autograd/node.h"
-#include "ops/ops.h"
+#include "ops/convolution.h"
 #include "ops/vision.h"
 
 /// Any convolution: ATen/native/Convolution.cpp (2.15). A patch embedding's, which is all that models have, is in
@@ -21,10 +21,6 @@ std::int64_t product(const Shape& sizes, int from) {
 /// is_depthwise: a kernel of PyTorch's own, with cuDNN too.
 bool is_depthwise(const Shape& x, const Shape& weight, std::int64_t groups, std::int64_t flags) {
   return (flags & kTransposed) == 0 && x.ndim() == 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
-}
-
-void multiply_each(Context& context, std::int64_t samples) {
-  for (std::int64_t i = 0; i < samples; ++i) const GemmWorkspace workspace(context);
 }
 
 /// One sample of a group, unfolded: a row for each value that a kernel sees, a column for each place where it stands.
@@ -102,7 +98,7 @@ Gradients slow_backward(Backward& b, const Tensor& x, const Tensor& grad, const 
   return g;
 }
 
-void convolution_backward(Backward& b) {
+void convolution_nd_backward(Backward& b) {
   constexpr Op op = Op::convolution_backward;
   const Tensor x = b.saved(0), weight = b.saved(1);
   const std::int64_t flags = b.node.integers[0], groups = b.node.integers[1];
@@ -176,7 +172,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
     if (weight.size(i + 2) != 1 || o.stride[i] != 1 || o.padding[i] != 0) flags |= kUnfolds;
   }
   if ((flags & (kTransposed | kDilated)) != 0 || x.ndim() == 5) flags |= kUnfolds;
-  Record record(op, convolution_backward, {&x, &weight, &bias});
+  Record record(op, convolution_nd_backward, {&x, &weight, &bias});
   record.save(x);
   record.save(weight);
   if (record) {

@@ -5,13 +5,12 @@
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "nn/block.h"
-#include "ops/ops.h"
+#include "ops/integers.h"
 
 namespace oometer {
 
 namespace {
 
-Tensor integers(Context& context, Op op, const Shape& sizes) { return empty(context, op, sizes, DType::int64); }
 Tensor floats(Context& context, Op op, const Shape& sizes) { return empty(context, op, sizes, DType::float32); }
 
 struct Idefics3VisionEmbeddings {

@@ -7,7 +7,7 @@
 #include "models/llama/llama.h"
 #include "nn/activation.h"
 #include "nn/block.h"
-#include "ops/ops.h"
+#include "ops/integers.h"
 
 /// Names and order of steps are the modeling files'. The batch has its position_ids, as get_rope_index makes them in a
 /// data collator, and image_grid_thw on the device, as whoever moves a batch there leaves it.
@@ -17,8 +17,6 @@ namespace {
 
 /// CUB's scratch memory for a scan or a selection of int32: descriptors of 8 bytes, of 32 tiles for the first tile.
 constexpr std::int64_t kSmallScan = 1023;
-
-Tensor integers(Context& context, Op op, const Shape& sizes) { return empty(context, op, sizes, DType::int64); }
 
 /// RMSNorm (Qwen2.5-VL) or LayerNorm (Qwen2-VL).
 struct VisionNorm {
