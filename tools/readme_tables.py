@@ -97,6 +97,8 @@ def option_of(training: Json) -> str:
         return "with QLoRA"
     if training["optimizer"].get("implementation", "").startswith("bnb-"):
         return "with bitsandbytes' AdamW"
+    if training.get("chunked_cross_entropy"):
+        return "with the loss by chunks"
     checkpointing = training["activation_checkpointing"]
     if training.get("save_on_cpu") or (isinstance(checkpointing, dict) and checkpointing.get("offload")):
         return "with saved tensors in host memory"

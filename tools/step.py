@@ -204,7 +204,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["lora"] |= {k: lora[k] for k in more if k in lora}
     if training.get("ia3"):
         train["ia3"] = dict(training["ia3"])
-    for key in ("liger", "save_on_cpu", "quantization", "keep_outputs"):
+    for key in ("liger", "chunked_cross_entropy", "save_on_cpu", "quantization", "keep_outputs"):
         if training.get(key):
             train[key] = training[key]
     spec: Spec = {
@@ -485,6 +485,8 @@ def prepare(model: Any, train: dict[str, Any]) -> Any:
         enable_checkpointing(model, reentrant, train.get("ckpt_options", {}))
     if train.get("liger"):
         apply_liger(model, train["liger"])
+    if train.get("chunked_cross_entropy"):
+        chunk_cross_entropy(train["chunked_cross_entropy"])
     for path in train.get("eval_modules", []):
         model.get_submodule(path).eval()
     return model
@@ -535,6 +537,30 @@ def apply_liger(model: Any, options: Any) -> None:
 
     inner = unwrap_peft_model(model)
     MODEL_TYPE_TO_APPLY_LIGER_FN[inner.config.model_type](model=inner, **(options if isinstance(options, dict) else {}))
+
+
+def chunk_cross_entropy(chunks: int) -> None:
+    """The loss of torchtune 0.6's CEWithChunkedOutputLoss where Axolotl puts it: pieces of the sequence, float32 one at a time."""
+    import torch.nn.functional as F
+    from transformers.loss import loss_utils
+
+    def loss_of(logits: Any, labels: Any, *_: Any, ignore_index: int = -100, **__: Any) -> Any:
+        labels = F.pad(labels, (0, 1), value=ignore_index)
+        shift_labels = labels[..., 1:].contiguous()
+        logit_chunks = list(logits.chunk(chunks, dim=1))
+        return summed(logit_chunks, shift_labels, ignore_index)
+
+    def summed(logits: Any, labels: Any, ignore_index: int) -> Any:
+        total_elements = (labels != ignore_index).sum()
+        labels = [piece.reshape(-1) for piece in labels.chunk(chunks, dim=1)]
+        logits = [piece.reshape(-1, piece.size(-1)) for piece in logits]
+        total_loss = 0.0
+        for logits_chunk, labels_chunk in zip(logits, labels, strict=False):
+            total_loss += F.cross_entropy(logits_chunk.float(), labels_chunk, ignore_index=ignore_index, reduction="sum")
+        return total_loss / total_elements
+
+    for kind in ("ForCausalLM", "ForConditionalGeneration"):
+        loss_utils.LOSS_MAPPING[kind] = loss_of
 
 
 def choose_trainable(model: Any, train: dict[str, Any]) -> None:

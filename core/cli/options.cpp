@@ -89,6 +89,8 @@ constexpr Key kKeys[] = {
     {"--save-on-cpu", "/training/save_on_cpu", Kind::text,
      "none, pageable or pinned: what is saved for backward, in host memory"},
     {"--liger", "/training/liger", Kind::flag, "liger-kernel's kernels, or which, as JSON: {\"swiglu\": false}"},
+    {"--chunked-cross-entropy", "/training/chunked_cross_entropy", Kind::value,
+     "into how many chunks of the sequence the loss is cut, of which one at a time is fp32"},
     {"--loss", "/training/loss", Kind::value, "the output whose mean is the loss, if not the model's own"},
     {"--strategy", "/parallel/strategy", Kind::text, "none, ddp, deepspeed, fsdp1 or fsdp2"},
     {"--data-parallel", "/parallel/data", Kind::value, "replicas"},

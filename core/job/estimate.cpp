@@ -76,6 +76,9 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
         "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
+  if (job.training.cross_entropy_chunks > 0)
+    input.assumptions.emplace_back(
+        "the loss by chunks is not compiled: where torch.compile fuses its conversion to float32, it needs less");
   if (const int ahead = resolve_memory_behaviours(job.runtime).weights_loaded_ahead;
       job.training.quantization && ahead > 0)
     input.assumptions.push_back(

@@ -95,9 +95,9 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
                         "HeadInfer runs flash attention: \"sdpa\" or \"sdpa-flash\" belongs here");
     check_attention(reader, AttentionKind::sdpa_flash, training.precision, job.gpu, job.runtime);
   }
-  for (const char* key :
-       {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing", "max_grad_norm",
-        "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3", "liger", "save_on_cpu", "quantization"})
+  for (const char* key : {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing",
+                          "max_grad_norm", "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3",
+                          "liger", "chunked_cross_entropy", "save_on_cpu", "quantization"})
     if (reader.has(key))
       reader.fail_found(key, "inconsistent", "inference reads precision and attention only: leave it out");
   reader.finish();

@@ -315,6 +315,24 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   return liger;
 }
 
+/// Into how many chunks of the sequence the loss is cut: Axolotl's chunked_cross_entropy_num_chunks, torchtune's
+/// num_output_chunks.
+std::int64_t read_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
+                                       const Runtime& runtime) {
+  constexpr const char* kKey = "chunked_cross_entropy";
+  const std::int64_t chunks = training.optional_integer(kKey, {1, 1024}).value_or(0);
+  if (chunks == 0) return 0;
+  if (language_of(model) == nullptr || std::holds_alternative<NanoVlmConfig>(model))
+    training.fail_found(kKey, "inconsistent", std::string(class_name(model)) + " has no such loss: leave it out");
+  else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy)
+    training.fail_found(kKey, "inconsistent",
+                        "Liger's loss takes its place: leave it out, or set Liger's two cross entropies to false");
+  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(kKey, "not-modelled",
+                        "it is modelled with transformers 5: leave it out, or set runtime.transformers");
+  return chunks;
+}
+
 /// transformers' BitsAndBytesConfig, by its own names.
 std::optional<QuantizationConfig> read_quantization(ConfigReader& training, const TrainingConfig& so_far,
                                                     const ModelConfig& model, const Runtime& runtime) {
@@ -370,6 +388,7 @@ void check_plain_training(ConfigReader& reader, const TrainingConfig& training, 
   refuse(training.lora.has_value(), "lora");
   refuse(training.ia3.has_value(), "ia3");
   refuse(training.liger != LigerConfig{}, "liger");
+  refuse(training.cross_entropy_chunks > 0, "chunked_cross_entropy");
   refuse(training.quantization.has_value(), "quantization");
   refuse(training.attention == AttentionKind::eager, "attention");
 }
@@ -411,6 +430,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   training.liger = read_liger(reader, model, runtime);
+  training.cross_entropy_chunks = read_cross_entropy_chunks(reader, training, model, runtime);
   training.save_on_cpu = reader.choice("save_on_cpu", SavesOn::device, kSavesOn);
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =

@@ -28,6 +28,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                              job.training.attention,
                              job.training.checkpointing,
                              job.training.liger,
+                             job.training.cross_entropy_chunks,
                              job.training.components,
                              job.training.loss.empty() && job.task == Task::train,
                              tuner.get(),

@@ -143,6 +143,7 @@ json write_training(const TrainingConfig& training) {
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
   put_name(out, "save_on_cpu", training.save_on_cpu, SavesOn::device, kSavesOn);
+  put(out, "chunked_cross_entropy", training.cross_entropy_chunks, std::int64_t{0});
   if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
   put(out, "loss", training.loss, "");
   return out;

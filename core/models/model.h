@@ -36,6 +36,7 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
+  std::int64_t cross_entropy_chunks = 0;
   Components components;           ///< `no_grad` is the model's to heed
   bool return_loss = true;         ///< labels are passed
   Wrapping* wrapping = nullptr;    ///< who wraps modules of the model, if anyone

@@ -116,6 +116,7 @@ struct TrainingConfig {
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
   LigerConfig liger;
+  std::int64_t cross_entropy_chunks = 0;           ///< into which the loss cuts the sequence; 0: it is taken whole
   SavesOn save_on_cpu = SavesOn::device;           ///< around forward and loss
   std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss

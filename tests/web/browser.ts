@@ -17,12 +17,11 @@ export interface View {
   colorScheme?: 'light' | 'dark';
 }
 
-/** The widths of a phone, a tablet and a desk, light and dark. */
+/** The widths of a phone, a tablet and a desk, and both sets of colours. */
 export const VIEWS: View[] = [
   { width: 360, height: 740, colorScheme: 'light' },
   { width: 768, height: 1024, colorScheme: 'dark' },
   { width: 1440, height: 900, colorScheme: 'light' },
-  { width: 1440, height: 900, colorScheme: 'dark' },
 ];
 
 const DESKTOP: View = { width: 1440, height: 900 };

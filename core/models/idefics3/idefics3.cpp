@@ -135,7 +135,7 @@ struct Idefics3Connector {
 class Idefics3 : public Model {
  public:
   Idefics3(Context& context, const Idefics3Config& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), config_(config), data_(data), dtype_(options.dtype), liger_(options.liger) {
+      : context_(context), config_(config), data_(data), dtype_(options.dtype), options_(options) {
     const Builder root{
         &context,         &parameters,
         &buffers,         context.add_module(0, "", -1, config.family->conditional_generation, Modality::none),
@@ -177,7 +177,7 @@ class Idefics3 : public Model {
     ModelOutputs outputs;
     TensorList image_hidden_states;
     const Tensor hidden_states = model_forward(image_hidden_states);
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     outputs.loss = std::move(causal_lm.loss);
     if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     for (const Tensor& tensor : image_hidden_states) outputs.others.push_back(tensor);
@@ -267,7 +267,7 @@ class Idefics3 : public Model {
   Idefics3Config config_;
   DataConfig data_;
   DType dtype_;
-  LigerConfig liger_;
+  ModelOptions options_;
   Idefics3VisionTransformer vision_model_;
   Idefics3Connector connector_;
   LlamaModel text_model_;

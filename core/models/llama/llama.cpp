@@ -11,6 +11,7 @@
 #include "nn/kv_cache.h"
 #include "ops/liger.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 namespace oometer {
 
@@ -369,6 +370,32 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool lig
   return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
 }
 
+Tensor chunked_causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, std::int64_t chunks) {
+  const std::int64_t length = labels_in.size(-1);
+  const Tensor labels = pad_last(labels_in);
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, length));
+  std::vector<std::int64_t> sizes;  // torch.chunk's
+  const std::int64_t size = divide_up(length, chunks);
+  for (std::int64_t left = length; left > 0; left -= size) sizes.push_back(std::min(size, left));
+  const TensorList logit_chunks = split(logits_in, sizes, 1);
+  const Tensor total_elements = sum_all(pointwise(Op::ne, {&shift_labels}, DType::boolean));
+  const auto flat = [](const TensorList& pieces, int dims) {
+    TensorList rows;
+    for (const Tensor& piece : pieces)
+      rows.push_back(
+          reshape(piece, dims == 1 ? Shape{piece.numel()} : Shape{piece.size(0) * piece.size(1), piece.size(2)}));
+    return rows;
+  };
+  const TensorList targets = flat(split(shift_labels, sizes, 1), 1);
+  const TensorList logits = flat(logit_chunks, 2);
+  Tensor total_loss;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Tensor loss = cross_entropy(to(logits[i], DType::float32), targets[i]);
+    total_loss = total_loss ? add_bias_(std::move(total_loss), loss) : add_scalar(loss);
+  }
+  return div(total_loss, total_elements);
+}
+
 Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in,
                             const LigerConfig& liger) {
   const Tensor labels = pad_last(labels_in);
@@ -386,10 +413,13 @@ Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_
 }
 
 CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                                  const LigerConfig& liger) {
+                                  const ModelOptions& options) {
+  const LigerConfig& liger = options.liger;
   if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}};
   Tensor logits = lm_head(hidden_states);
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
+  if (options.cross_entropy_chunks > 0)
+    return {chunked_causal_lm_loss(logits, labels, options.cross_entropy_chunks), logits};
   return {causal_lm_loss(logits, labels, liger.cross_entropy), logits};
 }
 
@@ -399,7 +429,7 @@ namespace {
 class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), data_(data), liger_(options.liger) {
+      : context_(context), data_(data), options_(options) {
     const Builder builder{
         &context,           &parameters,
         &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
@@ -438,7 +468,7 @@ class LlamaForCausalLM : public Model {
         position_ids = model_.positions(context_, input_ids_.size(1));
       hidden_states = call.result(model_(model_.embed(input_ids_), position_ids));
     }
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     outputs.loss = std::move(causal_lm.loss);
     if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     return outputs;
@@ -447,7 +477,7 @@ class LlamaForCausalLM : public Model {
  private:
   Context& context_;
   DataConfig data_;
-  LigerConfig liger_;
+  ModelOptions options_;
   LlamaModel model_;
   Linear lm_head_;
   Tensor input_ids_, labels_;

@@ -51,7 +51,7 @@ class Llava : public Model {
         config_(config),
         data_(data),
         dtype_(options.dtype),
-        liger_(options.liger) {
+        options_(options) {
     const Builder root{&context,         &parameters,
                        &buffers,         context.add_module(0, "", -1, class_name(config), Modality::none),
                        Modality::none,   options.dtype,
@@ -149,7 +149,7 @@ class Llava : public Model {
     ModelOutputs outputs;
     Tensor image_hidden_states;
     const Tensor hidden_states = model_forward(image_hidden_states);
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     outputs.loss = std::move(causal_lm.loss);
     if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     if (image_hidden_states) outputs.others.push_back(image_hidden_states);
@@ -424,7 +424,7 @@ class Llava : public Model {
   LlavaConfig config_;
   DataConfig data_;
   DType dtype_;
-  LigerConfig liger_;
+  ModelOptions options_;
   std::variant<ClipVisionModel, SiglipVisionModel> vision_tower_;
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;

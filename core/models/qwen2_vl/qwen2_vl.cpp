@@ -402,7 +402,7 @@ struct VisionTransformer {
 class QwenVL : public Model {
  public:
   QwenVL(Context& context, const QwenVLConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), vision_(config.vision), data_(data), dtype_(options.dtype), liger_(options.liger) {
+      : context_(context), vision_(config.vision), data_(data), dtype_(options.dtype), options_(options) {
     const QwenVLClassNames& names = *config.names;
     const Builder root{&context,         &parameters,
                        &buffers,         context.add_module(0, "", -1, names.text.causal_lm, Modality::none),
@@ -440,7 +440,7 @@ class QwenVL : public Model {
   ModelOutputs forward() override {
     ModelOutputs outputs;
     const Tensor hidden_states = model_forward();
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, liger_);
+    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     outputs.loss = std::move(causal_lm.loss);
     if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
     return outputs;
@@ -507,7 +507,7 @@ class QwenVL : public Model {
   QwenVisionConfig vision_;
   DataConfig data_;
   DType dtype_;
-  LigerConfig liger_;
+  ModelOptions options_;
   VisionTransformer visual_;
   LlamaModel language_model_;
   Linear lm_head_;

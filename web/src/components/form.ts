@@ -46,6 +46,7 @@ const MORE: FieldKey[] = [
   'ligerrope',
   'ligermlp',
   'ligerloss',
+  'losschunks',
   'adapters',
   'rank',
   'targets',

@@ -29,6 +29,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/quantization', '--quantization'],
   ['/training/save_on_cpu', '--save-on-cpu'],
   ['/training/liger', '--liger'],
+  ['/training/chunked_cross_entropy', '--chunked-cross-entropy'],
   ['/training/gradient_accumulation_steps', '--gradient-accumulation-steps'],
   ['/training/max_grad_norm', '--max-grad-norm'],
   ['/training/keep_outputs', '--keep-outputs'],

@@ -129,6 +129,17 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       off: 'transformers’ loss: every logit in fp32.',
     },
   },
+  losschunks: {
+    hint: 'Cross-entropy of one piece of the sequence after another, as torchtune and Axolotl have it.',
+    choices: {
+      off: 'transformers’ loss: every logit in fp32 at once, and its logarithm.',
+      '2': 'All logits as the model gives them; in fp32 a half at a time.',
+      '4': 'A quarter at a time.',
+      '8': 'An eighth at a time: the two libraries’ default.',
+      '16': 'A sixteenth at a time.',
+      '32': 'A thirty-second at a time.',
+    },
+  },
   adapters: {
     hint: 'Freeze the weights of the language model, and train small matrices beside them (peft).',
     choices: {

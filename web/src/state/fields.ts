@@ -41,6 +41,7 @@ export type FieldKey =
   | 'ligerrope'
   | 'ligermlp'
   | 'ligerloss'
+  | 'losschunks'
   | 'adapters'
   | 'rank'
   | 'targets'
@@ -351,6 +352,14 @@ export const FIELDS: readonly Field[] = [
     applies: withLiger,
   },
   {
+    key: 'losschunks',
+    label: 'Loss in chunks',
+    kind: 'choice',
+    choices: choices(['off', 'Off'], ['2', '2'], ['4', '4'], ['8', '8'], ['16', '16'], ['32', '32']),
+    pointers: ['/training/chunked_cross_entropy'],
+    applies: (model) => model.text,
+  },
+  {
     key: 'adapters',
     label: 'Adapters',
     kind: 'choice',
@@ -639,6 +648,7 @@ export const START: Readonly<Setup> = {
   ligerrope: 'on',
   ligermlp: 'on',
   ligerloss: 'fused',
+  losschunks: 'off',
   adapters: 'none',
   rank: '128',
   targets: 'linear',
@@ -921,6 +931,9 @@ export function toJob(setup: Setup, model: Model): Job {
       ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
+      ...(setup.losschunks === 'off' || !means('losschunks')
+        ? {}
+        : { chunked_cross_entropy: number(setup.losschunks) }),
       ...adapters(setup, model),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),
