@@ -295,8 +295,8 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
     reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
   reader.finish();
   const LlamaConfig* language = language_of(model);
-  if (language && ((!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model)) ||
-                   language->names == &kMistralClassNames)) {
+  const bool is_modelled = std::holds_alternative<LlamaConfig>(model) || is_llava_1_5(model);
+  if (model_traits(model).generates && (!is_modelled || language->names == &kMistralClassNames)) {
     training.fail_found(kKey, "not-modelled",
                         std::string("Liger's kernels for ") + class_name(model) + " are not modelled: leave it out");
   } else if (!language) {
@@ -322,7 +322,7 @@ std::int64_t read_cross_entropy_chunks(ConfigReader& training, const TrainingCon
   constexpr const char* kKey = "chunked_cross_entropy";
   const std::int64_t chunks = training.optional_integer(kKey, {1, 1024}).value_or(0);
   if (chunks == 0) return 0;
-  if (language_of(model) == nullptr || std::holds_alternative<NanoVlmConfig>(model))
+  if (!model_traits(model).generates || std::holds_alternative<NanoVlmConfig>(model))
     training.fail_found(kKey, "inconsistent", std::string(class_name(model)) + " has no such loss: leave it out");
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy)
     training.fail_found(kKey, "inconsistent",
