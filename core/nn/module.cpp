@@ -42,7 +42,8 @@ Tensor Builder::parameter(const char* name, const Shape& sizes) const {
   const ModuleScope scope(*context, module);
   Tensor tensor = empty(*context, Op::parameter, sizes, dtype, Role::parameter);
   tensor->leaf_requires_grad = true;
-  parameters->push_back({tensor, module, name, !in_norm && std::string_view(name) != "bias"});
+  parameters->push_back(
+      {tensor, module, name, !in_norm && std::string_view(name).find("bias") == std::string_view::npos});
   if (context->construction) context->construction->parameter_made(tensor, module);
   return tensor;
 }

@@ -108,7 +108,11 @@ Tensor ClipEncoderLayer::operator()(const Tensor& hidden_in, const Tensor& atten
   const ModuleScope scope(hidden_in.context(), module);
   Tensor residual = hidden_in;
   Tensor hidden_states = layer_norm1(hidden_in);
+  // Idefics3's and SmolVLM's attention is what FSDP1 wraps (_no_split_modules).
+  BlockListener* const listener = hidden_in.context().blocks;
+  if (listener) hidden_states = listener->before_block(self_attn.module, std::move(hidden_states));
   AttentionOutputs attention = self_attn(hidden_states, attention_mask);
+  if (listener) attention.output = listener->after_block(self_attn.module, std::move(attention.output));
   hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
   hidden_states = add(residual, hidden_states);
   residual = hidden_states;

@@ -1,6 +1,7 @@
 #include "models/llama/llama.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 
 #include "models/llama/headinfer.h"
@@ -15,10 +16,21 @@
 
 namespace oometer {
 
+namespace {
+
+/// Trainer.get_decay_parameter_names (transformers 5.23, trainer.py): what is not nn.LayerNorm is a norm by its name,
+/// which Qwen2.5-VL's norm1, norm2 and ln_q are not.
+bool is_named_norm(std::string_view name) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
+  return name == "norm" || name.ends_with("_norm") || has("layernorm") || has("rmsnorm");
+}
+
+}  // namespace
+
 LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size, bool with_liger)
     : liger(with_liger), module(builder_in.module) {
   Builder builder = builder_in;
-  builder.in_norm = true;
+  builder.in_norm = is_named_norm(builder.context->log.modules[module].name);
   weight = builder.parameter("weight", {hidden_size});
 }
 
