@@ -33,6 +33,8 @@ CLASSES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 # The dotted names of a model's tower and projector.
 PARTS = {"smolvlm": ("vision_model", "connector"), "idefics3": ("vision_model", "connector")}

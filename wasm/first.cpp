@@ -6,6 +6,7 @@
 #include "generation/generate.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
+#include "models/deepseek/mtla.h"
 #include "models/idefics3/idefics3.h"
 #include "models/llama/headinfer.h"
 #include "models/llava/llava.h"
@@ -41,6 +42,9 @@ Config read_elsewhere(ConfigReader& reader) {
   return {};
 }
 LlavaConfig read_llava_next_config(ConfigReader& reader) { return read_elsewhere<LlavaConfig>(reader); }
+DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames&) {
+  return read_elsewhere<DeepseekConfig>(reader);
+}
 NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }
 
@@ -52,6 +56,9 @@ std::unique_ptr<Model> build_qwen_vl(Context&, const QwenVLConfig&, const DataCo
   return {};
 }
 std::unique_ptr<Model> build_idefics3(Context&, const Idefics3Config&, const DataConfig&, const ModelOptions&) {
+  return {};
+}
+std::unique_ptr<Model> build_deepseek(Context&, const DeepseekConfig&, const DataConfig&, const ModelOptions&) {
   return {};
 }
 std::unique_ptr<Model> build_original_llava(Context&, const LlavaConfig&, const DataConfig&, const ModelOptions&) {
@@ -80,6 +87,9 @@ Result<Generated> run_paged(Context&, Model&, const DataConfig&, const Inference
   return Generated{};
 }
 void run_forward(Context&, Model&) {}
+AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) {
+  return {};
+}
 Tensor attend_by_head(const LlamaAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) { return {}; }
 std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,
                                                std::vector<ZeroParameter>) {

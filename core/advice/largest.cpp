@@ -57,6 +57,7 @@ json at(const char* section, const char* key, std::int64_t value) {
 struct Positions {
   std::int64_t operator()(const GraphConfig&) const { return 0; }
   std::int64_t operator()(const LlamaConfig& c) const { return kMostLength * c.max_position_embeddings; }
+  std::int64_t operator()(const DeepseekConfig& c) const { return kMostLength * c.max_position_embeddings; }
   std::int64_t operator()(const VisionLanguageConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
   std::int64_t operator()(const QwenVLConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
   std::int64_t operator()(const ClipConfig& c) const { return c.text.max_position_embeddings; }  // learned: no more

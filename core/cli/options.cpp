@@ -38,7 +38,7 @@ constexpr Key kKeys[] = {
      "of inference: tokens of a prompt that are run at once"},
     {"--logits", "/inference/logits", Kind::text, "of inference: last or all"},
     {"--cache", "/inference/cache/implementation", Kind::text,
-     "of inference: dynamic, static, offloaded, headinfer or paged (vLLM)"},
+     "of inference: dynamic, static, offloaded, headinfer, mtla or paged (vLLM)"},
     {"--gpu-memory-utilization", "/inference/cache/gpu_memory_utilization", Kind::value,
      "of a paged cache: vLLM's share of the GPU, 0.9"},
     {"--micro-batch-size", "/data/micro_batch_size", Kind::value, "samples per forward, per replica"},

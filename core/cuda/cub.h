@@ -33,4 +33,10 @@ constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
   return 2 * round_up(8 * count, 256) + 4607 + 1024 * ((count + 3583) / 3584);
 }
 
+/// DeviceRadixSort of `count` pairs as above by `bits` of their keys, eight a pass, whatever their number.
+constexpr std::int64_t cub_radix_sort_bytes(std::int64_t count, int bits, int compute_capability_major) {
+  const std::int64_t tile = compute_capability_major >= 9 ? 4608 : 3840;
+  return 2 * round_up(8 * count, 256) + 2048 * ((bits + 7) / 8) + 1024 * ((count + tile - 1) / tile) + 511;
+}
+
 }  // namespace oometer

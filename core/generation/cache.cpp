@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "generation/headinfer.h"
+#include "generation/mtla.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -175,6 +176,8 @@ std::unique_ptr<GrowingCache> make_cache(Context& context, const CacheConfig& co
                                          std::size_t layers) {
   if (config.implementation == CacheImplementation::offloaded) return std::make_unique<OffloadedCache>(context, layers);
   if (config.implementation == CacheImplementation::headinfer) return std::make_unique<HeadCache>(context);
+  if (config.implementation == CacheImplementation::mtla)
+    return std::make_unique<TemporalCache>(context, config.stride);
   if (config.implementation == CacheImplementation::static_)
     return std::make_unique<StaticCache>(context, std::max(tokens, config.max_cache_len));
   return std::make_unique<DynamicCache>(context);

@@ -10,12 +10,14 @@ enum class CacheImplementation : std::uint8_t {
   static_,    ///< StaticCache: there in full from the first token on
   offloaded,  ///< DynamicCache(offloading=True): in host memory, but for the layer that runs and the next one
   headinfer,  ///< HeadInfer's OffloadedCache: in host memory, but for the key head that runs and its neighbours
+  mtla,       ///< MTLA's TemporalLatentCache: one latent for `stride` tokens
   paged,      ///< vLLM's pool of blocks
 };
 
 struct CacheConfig {
   CacheImplementation implementation = CacheImplementation::dynamic_;
   std::int64_t max_cache_len = 0;  ///< of a static cache, at least; 0: what the tokens need
+  std::int64_t stride = 2;         ///< of MTLA's, tokens: its down_rate
   // vLLM's, by its names
   std::int64_t block_size = 16;             ///< tokens
   double gpu_memory_utilization = 0.9;      ///< of the GPU, for all that vLLM does

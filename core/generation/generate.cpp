@@ -181,6 +181,7 @@ void Generation::choose() {
 
 bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
   const std::int64_t batch = input_ids_.size(0);
+  const Scoped<bool> decodes(cache_.decodes, true);
   const std::int64_t from = std::min(tokens, (executed + 1) / 2), until = std::max(from, tokens - executed / 2);
   for (std::int64_t i = 0;;) {
     choose();

@@ -778,7 +778,7 @@ void k_attention(GraphCall& c) {
       !(key.sizes() == value.sizes()) || query.size(0) != key.size(0))
     return c.fail("queries of " + text_of(query.sizes()) + ", keys of " + text_of(key.sizes()));
   const AttentionCall call{c.attention, c.boolean(5, false), c.number(4, 0), true};
-  c.give(scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask,
+  c.give(scaled_dot_product_attention(choose_kernel(call, query, key, value, mask), query, key, value, mask,
                                       {call.causal, query.size(1) != key.size(1), call.dropout}));
 }
 

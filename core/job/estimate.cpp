@@ -69,10 +69,23 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
           "the next head's on its way; PyTorch's flash attention stands for the flash-attn package");
       input.evidence = Evidence::source_only;
     }
+    if (job.inference.cache.implementation == CacheImplementation::mtla) {
+      input.assumptions.emplace_back(
+          "MTLA (arXiv 2505.13544) from its source (github.com/D-Keqi/mtla at 498b1d3, its Hugging Face attention), "
+          "never "
+          "measured: with this model's projections, norms and rotary embedding, a hyper-network of its own, scores in "
+          "full as the source computes them; such a model has to be trained so");
+      input.evidence = Evidence::source_only;
+    }
     if (simulation.generated.skipped)
       input.assumptions.emplace_back(
           "the first and the last tokens of an answer are decoded in full, those between as far as the cache grows");
   }
+  if (std::holds_alternative<DeepseekConfig>(job.model.config))
+    input.assumptions.emplace_back(
+        "experts run by grouped_mm, and while generate() decodes by batched_mm: what they take depends on how many "
+        "tokens "
+        "there are, not on which expert gets them (at least one token is routed, none is dropped)");
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
         "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");

@@ -9,11 +9,10 @@
 namespace oometer {
 
 inline constexpr Name<Task> kTasks[] = {{"train", Task::train}, {"inference", Task::inference}};
-inline constexpr Name<CacheImplementation> kCaches[] = {{"dynamic", CacheImplementation::dynamic_},
-                                                        {"static", CacheImplementation::static_},
-                                                        {"offloaded", CacheImplementation::offloaded},
-                                                        {"headinfer", CacheImplementation::headinfer},
-                                                        {"paged", CacheImplementation::paged}};
+inline constexpr Name<CacheImplementation> kCaches[] = {
+    {"dynamic", CacheImplementation::dynamic_},    {"static", CacheImplementation::static_},
+    {"offloaded", CacheImplementation::offloaded}, {"headinfer", CacheImplementation::headinfer},
+    {"mtla", CacheImplementation::mtla},           {"paged", CacheImplementation::paged}};
 inline constexpr Name<Logits> kLogits[] = {{"last", Logits::last}, {"all", Logits::all}};
 inline constexpr Name<Stage> kStages[] = {
     {"pretrain", Stage::pretrain}, {"finetune", Stage::finetune}, {"full", Stage::full}, {"custom", Stage::custom}};

@@ -76,6 +76,9 @@ Result<Job> read_job(const json& document) {
   }
   if (infers) {
     job.inference = read_inference(reader.object("inference"), job);
+    auto* const latent = std::get_if<DeepseekConfig>(&job.model.config);
+    if (latent && job.inference.cache.implementation == CacheImplementation::mtla)
+      latent->temporal_stride = job.inference.cache.stride;
     job.training = read_training_of_inference(reader.object("training"), job);
   } else {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
@@ -88,10 +91,19 @@ Result<Job> read_job(const json& document) {
     return Error{"not-modelled", "/data/sequence_length",
                  "found " + std::to_string(job.data.sequence_length) + "; less than the model's sliding_window (" +
                      std::to_string(language->sliding_window) + ") belongs here, or eager attention"};
+  const bool is_deepseek = std::holds_alternative<DeepseekConfig>(job.model.config);
+  if (is_deepseek && job.runtime.experts != ExpertsImplementation::grouped_mm)
+    return Error{"not-modelled", "/runtime/experts",
+                 "found " + name_of(job.runtime.experts, kExperts) +
+                     "; experts are modelled as grouped_mm runs them, which belongs here"};
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
     reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");
   job.parallel = parallel.config;
+  if (is_deepseek && job.parallel.shards_parameters())
+    reader.object("parallel")
+        .fail_found("strategy", "not-modelled",
+                    "experts on shards are not modelled yet: another strategy belongs here");
   if (llava && llava->vision.has_head && job.parallel.shards_parameters())
     reader.object("parallel")
         .fail_found("strategy", "not-modelled",

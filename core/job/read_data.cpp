@@ -125,6 +125,18 @@ struct LargestTensor {
                      product({batch, length, c.vocab_size}), product({c.vocab_size, c.hidden_size}),
                      product({c.max_position_embeddings})});
   }
+  double operator()(const DeepseekConfig& c) const {
+    const std::int64_t batch = data.micro_batch_size, length = data.sequence_length;
+    const std::int64_t heads = c.num_attention_heads * (c.qk_head_dim() + c.v_head_dim);
+    return std::max(
+        {block(batch, length, std::max({c.hidden_size, c.kv_lora_rank, c.q_lora_rank}),
+               std::max({c.intermediate_size, c.moe_intermediate_size * c.n_shared_experts, heads}),
+               c.num_attention_heads),
+         product({batch, length, c.num_experts_per_tok, std::max(c.hidden_size, 2 * c.moe_intermediate_size)}),
+         product({c.n_routed_experts, 2 * c.moe_intermediate_size, c.hidden_size}),
+         product({batch, length, c.n_routed_experts}), product({batch, length, c.vocab_size}),
+         product({c.vocab_size, c.hidden_size})});
+  }
   double operator()(const ClipVisionConfig& c) const {
     const std::int64_t images = data.all_tiles();
     return std::max({block(images, c.num_positions(), c.hidden_size, c.intermediate_size, c.num_attention_heads),

@@ -75,6 +75,18 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
     reader.fail_found("prefill_chunk_size", "inconsistent",
                       "vLLM's is max_num_batched_tokens of the cache: leave it out");
   if (config.implementation == CacheImplementation::headinfer) check_headinfer(cache, job);
+  const bool is_mtla = config.implementation == CacheImplementation::mtla;
+  config.stride = cache.integer("stride", config.stride, {2, 1024});
+  if (config.stride != defaults.stride && !is_mtla)
+    cache.fail_found("stride", "inconsistent", "only MTLA's cache reads it: leave it out");
+  if (is_mtla && !std::holds_alternative<DeepseekConfig>(job.model.config))
+    cache.fail_found("implementation", "inconsistent",
+                     "MTLA merges the latents of latent attention, which " + std::string(class_name(job.model.config)) +
+                         " has not: another cache belongs here");
+  if (is_mtla && inference.turns > 1)
+    reader.fail_found("turns", "inconsistent", "MTLA's cache takes one prompt, then single tokens: 1 belongs here");
+  if (is_mtla && inference.prefill_chunk_size != 0)
+    reader.fail_found("prefill_chunk_size", "inconsistent", "MTLA's cache takes one prompt at once: leave it out");
   cache.finish();
   reader.finish();
   return inference;

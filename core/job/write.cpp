@@ -159,6 +159,7 @@ json write_inference(const InferenceConfig& inference) {
   put_name(out, "logits", inference.logits, defaults.logits, kLogits);
   put_name(cache, "implementation", inference.cache.implementation, defaults.cache.implementation, kCaches);
   put(cache, "max_cache_len", inference.cache.max_cache_len, 0);
+  put(cache, "stride", inference.cache.stride, defaults.cache.stride);
   put(cache, "block_size", inference.cache.block_size, defaults.cache.block_size);
   put(cache, "gpu_memory_utilization", inference.cache.gpu_memory_utilization, defaults.cache.gpu_memory_utilization);
   put(cache, "max_num_batched_tokens", inference.cache.max_num_batched_tokens, 0);

@@ -2,6 +2,7 @@
 
 #include "graph/model.h"
 #include "models/clip/clip.h"
+#include "models/deepseek/deepseek.h"
 #include "models/idefics3/idefics3.h"
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
@@ -23,6 +24,9 @@ std::unique_ptr<Model> build_model(Context& context, const ModelConfig& config, 
     }
     std::unique_ptr<Model> operator()(const Idefics3Config& c) const {
       return build_idefics3(context, c, data, options);
+    }
+    std::unique_ptr<Model> operator()(const DeepseekConfig& c) const {
+      return build_deepseek(context, c, data, options);
     }
     std::unique_ptr<Model> operator()(const GraphConfig& c) const { return build_graph(context, c, data, options); }
     std::unique_ptr<Model> operator()(const LlavaConfig& c) const { return build_llava(context, c, data, options); }

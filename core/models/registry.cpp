@@ -31,6 +31,10 @@ constexpr Architecture kRegistry[] = {
     {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
     {"mistral", "MistralForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_mistral_config(r); }},
     {"qwen2", "Qwen2ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen2_config(r); }},
+    {"deepseek_v2", "DeepseekV2ForCausalLM",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_deepseek_config(r, kDeepseekV2); }},
+    {"deepseek_v3", "DeepseekV3ForCausalLM",
+     [](ConfigReader& r, Framework) -> ModelConfig { return read_deepseek_config(r, kDeepseekV3); }},
     {"clip", "CLIPModel", [](ConfigReader& r, Framework) -> ModelConfig { return read_clip_config(r); }},
     {"clip", "CLIPVisionModel", read_clip_vision_of_clip},
     {"clip_vision_model", "CLIPVisionModel",
@@ -122,6 +126,7 @@ const char* class_name(const ModelConfig& config) {
   if (const auto* idefics3 = std::get_if<Idefics3Config>(&config)) return idefics3->family->conditional_generation;
   if (const auto* llava = std::get_if<LlavaConfig>(&config); llava && llava->is_next())
     return "LlavaNextForConditionalGeneration";
+  if (const auto* deepseek = std::get_if<DeepseekConfig>(&config)) return deepseek->names->causal_lm;
   if (std::holds_alternative<NanoVlmConfig>(config)) return "VisionLanguageModel";
   constexpr const char* kNames[] = {"", "CLIPModel", "CLIPVisionModel", "LlavaForConditionalGeneration"};
   if (const auto* graph = std::get_if<GraphConfig>(&config)) return graph->graph->modules[0].type.c_str();
@@ -160,6 +165,15 @@ struct TraitsOf {
     t.takes_text = true;
     t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
     t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
+    return t;
+  }
+  ModelTraits operator()(const DeepseekConfig& c) const {
+    ModelTraits t;
+    t.takes_text = t.generates = t.infers = true;
+    t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
+    t.hidden_size = c.hidden_size;
+    t.oldest_transformers = {5, 23, 0};
+    t.ties_embeddings = c.tie_word_embeddings;
     return t;
   }
   ModelTraits operator()(const GraphConfig&) const { return {}; }

@@ -7,6 +7,7 @@
 
 #include "graph/graph.h"
 #include "models/clip/config.h"
+#include "models/deepseek/config.h"
 #include "models/idefics3/config.h"
 #include "models/llama/config.h"
 #include "models/llava/config.h"
@@ -19,7 +20,7 @@ namespace oometer {
 /// One alternative for each class that can be built; `architectures[0]` decides where a model_type has several.
 /// Or no class at all: a graph of operators.
 using ModelConfig = std::variant<LlamaConfig, ClipConfig, ClipVisionConfig, LlavaConfig, QwenVLConfig, Idefics3Config,
-                                 NanoVlmConfig, GraphConfig>;
+                                 NanoVlmConfig, DeepseekConfig, GraphConfig>;
 
 /// Reads a whole config.json. An unknown model_type or class is an error that lists those supported.
 ModelConfig read_model_config(ConfigReader& reader, Framework framework);

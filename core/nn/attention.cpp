@@ -49,7 +49,8 @@ AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Ten
 
 }  // namespace
 
-AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& mask) {
+AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                              const Tensor& mask) {
   switch (call.kind) {
     case AttentionKind::sdpa_flash:
       return AttentionKernel::flash;
@@ -68,11 +69,12 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
   const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
   const std::int64_t head_dim = query.size(3);
   const bool gqa = query.size(1) != key.size(1);
+  const bool same_dim = value.size(3) == head_dim;  // check_head_dim_size_flash; cuDNN's was not looked at
   if (context.behaviours.cudnn && context.behaviours.sdpa_prefers_cudnn && device.major >= 9 && device.major <= 10 &&
-      is_half(dtype) && head_dim <= 128 && head_dim % 8 == 0 && !mask)
+      is_half(dtype) && head_dim <= 128 && head_dim % 8 == 0 && same_dim && !mask)
     return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
-  if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && !mask) return AttentionKernel::flash;
+  if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && same_dim && !mask) return AttentionKernel::flash;
   // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions.
   if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8))
     return AttentionKernel::efficient;
@@ -105,7 +107,8 @@ AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& quer
   }
   const bool gqa = query.size(1) != key.size(1);
   const AttentionOptions options{causal, gqa, query.context().training ? call.dropout : 0};
-  Tensor output = scaled_dot_product_attention(choose_kernel(call, query, key, mask), query, key, value, mask, options);
+  Tensor output =
+      scaled_dot_product_attention(choose_kernel(call, query, key, value, mask), query, key, value, mask, options);
   if (packs) output = reshape(output, {output.size(0), query_in.size(1), 1, output.size(3)});
   return {contiguous(transpose(output, 1, 2)), {}};
 }

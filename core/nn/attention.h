@@ -38,7 +38,8 @@ Tensor repeat_kv(const Tensor& x, std::int64_t heads);
 
 /// What sdp::select_backend chooses (sdp_utils.cpp, 2.15; default order flash, efficient, math, cuDNN last unless
 /// preferred).
-AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& mask);
+AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                              const Tensor& mask);
 
 /// query [b, heads, s, d], key and value [b, kv_heads, s, d]; mask [.., s, s] or null.
 AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key,

@@ -20,6 +20,8 @@ class KvCache {
 
   /// get_seq_length: tokens that were seen before this forward.
   virtual std::int64_t length() const = 0;
+  /// The same of one layer, where a forward is under way.
+  virtual std::int64_t length([[maybe_unused]] std::size_t layer) const { return length(); }
   /// get_mask_sizes: keys that `queries` new tokens will meet.
   virtual std::int64_t mask_length(std::int64_t queries) const { return length() + queries; }
   /// is_compileable: of one size for good, so that generate() makes the masks itself.
@@ -29,6 +31,8 @@ class KvCache {
   /// are the kernel's (models/llama/headinfer.h).
   virtual bool is_by_head() const { return false; }
 
+  /// generate() is past its prefill: experts run as batched_mm (GenerationMixin._optimize_model_for_decode).
+  bool decodes = false;
   Tensor mask;  ///< the 4-D mask that generate() made for this forward, if it did
 };
 

@@ -124,15 +124,20 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
 /// Scratch memory of the kernel in bytes (mem_eff_attention/kernel_backward.h, workspace_size): where dQ is summed up
 /// over key blocks, in float32, with a lock a block; heads too wide for registers also sum dK and dV there, in half
 /// precision. Sizes confirmed for heads of 32 to 256 in bfloat16 and float32.
-std::int64_t efficient_backward_workspace(const Tensor& query, const Tensor& key) {
-  const std::int64_t head_dim = query.size(3);
+std::int64_t efficient_backward_workspace(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const std::int64_t head_dim = std::max(query.size(3), value.size(3)), heads = query.size(0) * query.size(1);
   const bool half = is_half(query.dtype());
   const std::int64_t block_rows = head_dim <= 64 ? 64 : 128;
   const std::int64_t block_columns = half && head_dim > 64 && head_dim <= 128 ? 128 : 64;
-  const std::int64_t rows = round_up(query.size(2), block_rows), columns = round_up(head_dim, block_columns);
+  const std::int64_t rows = round_up(query.size(2), block_rows), columns = round_up(query.size(3), block_columns);
   std::int64_t bytes = 4 * rows * columns + 16 * (rows / block_rows) * (columns / block_columns);
-  if (half && head_dim > 128) bytes += 2 * 4 * round_up(key.size(2), 64) * round_up(head_dim, 128);
-  return checked_product(query.size(0) * query.size(1), bytes);
+  if (half && head_dim > 128) {
+    // num_splits_key (cuda/attention_backward.cu): a block of keys each, 200 over all heads at most.
+    const std::int64_t splits =
+        std::max<std::int64_t>(1, std::min(divide_up(key.size(2), 64), 200 / std::max<std::int64_t>(1, heads)));
+    bytes += 4 * 64 * splits * (round_up(query.size(3), 128) + round_up(value.size(3), 128));
+  }
+  return checked_product(heads, bytes);
 }
 
 // _efficient_attention_backward: attention_backward.cu
@@ -149,17 +154,17 @@ void efficient_backward(Backward& b) {
     Tensor dk_expanded, dv_expanded, delta;
     if (heads != key.size(1)) {
       dk_expanded = empty(context, op, {batch, key.size(2), heads, head_dim}, key.dtype());
-      dv_expanded = empty(context, op, {batch, key.size(2), heads, head_dim}, key.dtype());
+      dv_expanded = empty(context, op, {batch, key.size(2), heads, value.size(3)}, key.dtype());
     }
     if (is_half(query.dtype())) {
       delta = empty(context, op, rows, DType::float32);
     } else {
       // delta = (grad_out * out).sum(-1).transpose(-2, -1).contiguous()
-      const Tensor product = empty(context, op, query.sizes(), DType::float32);
+      const Tensor product = empty_like(op, b.grad());
       const Tensor sums = empty(context, op, rows, DType::float32);
       delta = empty(context, op, rows, DType::float32);
     }
-    const Workspace workspace(context, op, efficient_backward_workspace(query, key));
+    const Workspace workspace(context, op, efficient_backward_workspace(query, key, value));
   }
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
@@ -175,12 +180,14 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   Context& context = query.context();
   const Tensor seed = empty(context, op, {}, DType::int64);
   const Tensor offset = empty(context, op, {}, DType::int64);
-  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  Shape sizes = query.sizes();
+  sizes[3] = value.size(3);
+  Tensor output = empty_bshd(context, op, sizes, query.dtype());
   const std::int64_t rows = record ? round_up(query.size(2), 32) : 0;
   const Tensor logsumexp = empty(context, op, {query.size(0), query.size(1), rows}, DType::float32);
   // Heads too wide for registers: the output is summed up in float32.
-  if (is_half(query.dtype()) && query.size(3) > 128)
-    const Tensor sums = empty(context, op, query.sizes(), DType::float32);
+  if (is_half(query.dtype()) && std::max(query.size(3), value.size(3)) > 128)
+    const Tensor sums = empty(context, op, sizes, DType::float32);
   record.save_output(output);
   record.save_output(logsumexp);
   record.save_output(seed);

@@ -15,9 +15,13 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
       tensors);
   Shape sizes = tensors.front().sizes();
   sizes[dim] = 0;
-  for (const Tensor& tensor : tensors) sizes[dim] += tensor.size(dim);
+  DType dtype = tensors.front().dtype();
+  for (const Tensor& tensor : tensors) {
+    sizes[dim] += tensor.size(dim);
+    if (tensor.dtype() == DType::float32 && is_half(dtype)) dtype = DType::float32;  // result_type
+  }
   if (record) record->integers[0] = dim;
-  return record.output(empty(tensors.front().context(), Op::cat, sizes, tensors.front().dtype()));
+  return record.output(empty(tensors.front().context(), Op::cat, sizes, dtype));
 }
 
 Tensor stack(const TensorList& tensors) {

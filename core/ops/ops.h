@@ -12,6 +12,8 @@
 /// functions with grad mode off, as PyTorch's do.
 namespace oometer {
 
+class Backward;
+
 // views.cpp: no memory, but a view keeps its base's storage alive.
 /// A view without history of its own: it holds its base (VariableTypeUtils.h, as_view).
 Tensor make_view(const Tensor& x, const Shape& sizes, const Shape& strides);
@@ -41,6 +43,7 @@ Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor mul_scalar(const Tensor& x);
 Tensor div(const Tensor& a, const Tensor& b);
+void div_backward(Backward& call);  ///< saved: the dividend where the divisor wants a gradient, the divisor
 Tensor div_scalar(const Tensor& x);
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);

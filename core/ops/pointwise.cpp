@@ -178,20 +178,20 @@ Tensor mul_scalar(const Tensor& x) { return scaled(Op::mul, x); }
 Tensor div_scalar(const Tensor& x) { return scaled(Op::div, x); }
 Tensor neg(const Tensor& x) { return scaled(Op::neg, x); }
 
-Tensor div(const Tensor& a, const Tensor& b) {
+void div_backward(Backward& call) {
   // div_tensor_self_backward: grad / other; div_tensor_other_backward: -grad * ((self / other) / other).
-  Record record(Op::div,
-                [](Backward& call) {
-                  const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.saved(1);
-                  if (call.wants(1)) {
-                    const Tensor ratio = div(self, other);
-                    const Tensor inner = div(ratio, other);
-                    const Tensor negative = neg(call.grad());
-                    call.give(1, mul(negative, inner));
-                  }
-                  if (call.wants(0)) call.give(0, div(call.grad(), other));
-                },
-                {&a, &b});
+  const Tensor self = call.wants(1) ? call.saved(0) : Tensor(), other = call.saved(1);
+  if (call.wants(1)) {
+    const Tensor ratio = div(self, other);
+    const Tensor inner = div(ratio, other);
+    const Tensor negative = neg(call.grad());
+    call.give(1, mul(negative, inner));
+  }
+  if (call.wants(0)) call.give(0, div(call.grad(), other));
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  Record record(Op::div, div_backward, {&a, &b});
   record.wants(1) ? record.save(a) : record.skip();
   record.save(b);
   return record.output(result_of(Op::div, a, b));

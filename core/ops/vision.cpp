@@ -182,7 +182,8 @@ Tensor index(const Tensor& x, int dim, const Tensor& index) {
     }
     const Tensor sorted = indices(Op::index_put), original = indices(Op::index_put), range = indices(Op::arange);
     // Keys of one byte are sorted in one pass, which needs no second buffers.
-    const std::int64_t sort = cub_sort_pairs_bytes(count);
+    std::int64_t sort = cub_sort_pairs_bytes(count);
+    if (rows > 65536 && sort > 1) sort += 2048;  // a third pass
     const bool one_pass = rows <= 256 && sort > 1;
     { const Workspace scratch(context, Op::index_put, one_pass ? sort - 2 * round_up(8 * count, 256) - 2048 : sort); }
     b.give(0, std::move(zeros));

@@ -26,7 +26,8 @@ namespace oometer {
   X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward) X(adaptive_avg_pool2d) X(adaptive_avg_pool2d_backward)   \
   X(hardtanh) X(hardtanh_backward) X(hardswish) X(hardswish_backward) X(hardsigmoid) X(hardsigmoid_backward)           \
   X(leaky_relu) X(leaky_relu_backward) X(elu) X(elu_backward) X(softplus) X(softplus_backward) X(log)                  \
-  X(roll) X(flip) X(repeat) X(upsample) X(upsample_backward)
+  X(roll) X(flip) X(repeat) X(upsample) X(upsample_backward) X(topk) X(gather) X(sort) X(histc) X(floor_divide)         \
+  X(grouped_mm) X(polar)
 // clang-format on
 
 enum class Op : std::uint16_t {

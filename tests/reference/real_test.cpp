@@ -81,6 +81,12 @@ TEST_CASE("Every phase of a tiny vision-language model is real PyTorch's to the 
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
+TEST_CASE("Every phase of a model with latent attention and experts is the real one's to the byte", "[reference]") {
+  const std::vector<ReferenceCase> cases = read_cases("deepseek.jsonl", Groups::one);
+  CHECK(cases.size() == 55);
+  for (const ReferenceCase& c : cases) check_case(c);
+}
+
 TEST_CASE("Every phase of a tiny model with more libraries and options is the real one's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("options.jsonl", Groups::one);
   CHECK(cases.size() == 134);

@@ -15,7 +15,7 @@ namespace {
 Tensor joined_heads(const Tensor& y, const Shape& sizes) { return view(contiguous(transpose(y, 1, 2)), sizes); }
 
 Tensor attend(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v) {
-  return scaled_dot_product_attention(choose_kernel(call, q, k, {}), q, k, v, {}, {call.causal, false, 0});
+  return scaled_dot_product_attention(choose_kernel(call, q, k, v, {}), q, k, v, {}, {call.causal, false, 0});
 }
 
 struct ViTBlock {

@@ -173,6 +173,8 @@ Bad config(const std::string& fields, const std::string& code, const std::string
   return {R"({"model": {"preset": ")" + preset + R"(", "config": )" + fields + "}}", code, "/model/config" + pointer};
 }
 
+const std::string kDeepseek = R"({"model_type": "deepseek_v2", "num_experts_per_tok": 6)";
+
 /// A config of LLaVA with SigLIP's tower, or of nanoVLM.
 Bad own(const std::string& config, const std::string& members, const std::string& code, const std::string& pointer) {
   return {R"({"model": {"config": )" + config + "}" + members + "}", code, pointer};
@@ -252,6 +254,30 @@ std::vector<Bad> bad_jobs() {
              "not-modelled", "/inference/prefill_chunk_size"),
       member(R"("task": "inference", "inference": {"prefill_chunk_size": 9})", "not-modelled",
              "/inference/prefill_chunk_size", "llava-1.5-7b"),
+      own(kDeepseek + "}", R"(, "runtime": {"experts": "eager"})", "not-modelled", "/runtime/experts"),
+      own(kDeepseek + "}", R"(, "parallel": {"strategy": "fsdp2", "data": 2})", "not-modelled", "/parallel/strategy"),
+      own(kDeepseek + "}", R"(, "runtime": {"transformers": "5.0"})", "not-modelled", "/runtime/transformers"),
+      own(kDeepseek + "}", R"(, "task": "inference", "inference": {"cache": {"implementation": "headinfer"}})",
+          "inconsistent", "/inference/cache/implementation"),
+      own(kDeepseek + "}", R"(, "task": "inference", "inference": {"turns": 2, "cache": {"implementation": "mtla"}})",
+          "inconsistent", "/inference/turns"),
+      own(kDeepseek + "}",
+          R"(, "task": "inference", "inference": {"prefill_chunk_size": 8, "cache": {"implementation": "mtla"}})",
+          "inconsistent", "/inference/prefill_chunk_size"),
+      own(kDeepseek + "}", R"(, "task": "inference", "inference": {"cache": {"implementation": "mtla", "stride": 1}})",
+          "out-of-range", "/inference/cache/stride"),
+      own(kDeepseek + "}", R"(, "task": "inference", "inference": {"cache": {"stride": 4}})", "inconsistent",
+          "/inference/cache/stride"),
+      member(R"("task": "inference", "inference": {"cache": {"implementation": "mtla"}})", "inconsistent",
+             "/inference/cache/implementation"),
+      own(kDeepseek + R"(, "topk_method": "noaux_tc"})", "", "unknown-value", "/model/config/topk_method"),
+      own(kDeepseek + R"(, "num_key_value_heads": 2})", "", "inconsistent", "/model/config/num_key_value_heads"),
+      own(R"({"model_type": "deepseek_v2", "num_experts_per_tok": 65})", "", "inconsistent",
+          "/model/config/num_experts_per_tok"),
+      own(R"({"model_type": "deepseek_v2"})", "", "inconsistent", "/model/config/num_experts_per_tok"),
+      own(kDeepseek + R"(, "qk_rope_head_dim": 7})", "", "inconsistent", "/model/config/qk_rope_head_dim"),
+      own(R"({"model_type": "deepseek_v3", "n_group": 7})", "", "inconsistent", "/model/config/n_group"),
+      own(R"({"model_type": "deepseek_v3", "topk_group": 9})", "", "inconsistent", "/model/config/topk_group"),
       member(R"("task": "inference", "inference": {"turns": 2})", "inconsistent", "/inference/turns", "clip-vit-l-14"),
       member(R"("task": "inference", "training": {"optimizer": {"name": "sgd"}})", "inconsistent",
              "/training/optimizer"),

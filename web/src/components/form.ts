@@ -35,6 +35,7 @@ const MORE: FieldKey[] = [
   'tiles',
   'cache',
   'pool',
+  'stride',
   'chunk',
   'logits',
   'checkpointing',

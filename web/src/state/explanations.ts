@@ -26,6 +26,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       static: 'There in full from the first token on; without torch.compile here.',
       offloaded: 'transformers’ offloaded: the layer that runs and the next one on the GPU.',
       headinfer: 'HeadInfer’s: one key head at a time on the GPU; for models of Llama’s kind, from its source.',
+      mtla: 'Multi-head Temporal Latent Attention’s, of DeepSeek’s models: one latent for several tokens; from its source.',
       paged: 'vLLM’s pool in blocks of 16 tokens; from its source.',
     },
   },

@@ -80,6 +80,7 @@ describe('toJob', () => {
       toJob({ ...START, task: 'inference', ...setup }, llava).inference?.cache;
     expect(cache({ cache: 'paged', pool: '50' })).toEqual({ implementation: 'paged', gpu_memory_utilization: 0.5 });
     expect(cache({ cache: 'paged' })).toEqual({ implementation: 'paged' });
+    expect(cache({ cache: 'mtla', stride: '4' })).toEqual({ implementation: 'mtla', stride: 4 });
     expect(cache({ cache: 'static', pool: '50' })).toEqual({ implementation: 'static' });
   });
 

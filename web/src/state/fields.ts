@@ -14,6 +14,7 @@ export type FieldKey =
   | 'turntokens'
   | 'cache'
   | 'chunk'
+  | 'stride'
   | 'pool'
   | 'logits'
   | 'model'
@@ -90,7 +91,7 @@ export interface Field {
 }
 
 /** The settings of a job that infers; its own mean nothing in training. */
-const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'chunk', 'logits'];
+const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'stride', 'chunk', 'logits'];
 const SHARED = [
   'task',
   'model',
@@ -146,7 +147,8 @@ const readsText = (model: Traits): boolean => model.text;
 const withLiger = (model: Traits, setup: Setup): boolean => model.text && setup.liger === 'some';
 const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
 const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
-const hasTurns = (model: Traits, setup: Setup): boolean => model.text && setup.cache !== 'static';
+const hasTurns = (model: Traits, setup: Setup): boolean =>
+  model.text && setup.cache !== 'static' && setup.cache !== 'mtla';
 
 export const FIELDS: readonly Field[] = [
   {
@@ -227,6 +229,7 @@ export const FIELDS: readonly Field[] = [
       ['static', 'Static'],
       ['offloaded', 'On the host'],
       ['headinfer', 'HeadInfer’s, on the host'],
+      ['mtla', 'MTLA’s, merged tokens'],
       ['paged', 'vLLM’s blocks'],
     ),
     pointers: ['/inference/cache'],
@@ -241,6 +244,14 @@ export const FIELDS: readonly Field[] = [
     applies: (model, { cache }) => model.text && cache === 'paged',
   },
   {
+    key: 'stride',
+    label: 'Tokens that are merged',
+    kind: 'choice',
+    choices: choices(['2', '2'], ['3', '3'], ['4', '4'], ['8', '8']),
+    pointers: ['/inference/cache/stride'],
+    applies: (model, { cache }) => model.text && cache === 'mtla',
+  },
+  {
     key: 'chunk',
     label: 'Prefill',
     kind: 'choice',
@@ -251,7 +262,7 @@ export const FIELDS: readonly Field[] = [
       ['1024', '1,024 tokens at once'],
     ),
     pointers: ['/inference/prefill_chunk_size'],
-    applies: (model, { cache }) => model.text && !model.images && cache !== 'paged',
+    applies: (model, { cache }) => model.text && !model.images && cache !== 'paged' && cache !== 'mtla',
   },
   {
     key: 'logits',
@@ -625,6 +636,7 @@ export const START: Readonly<Setup> = {
   turntokens: '128',
   cache: 'dynamic',
   chunk: 'all',
+  stride: '2',
   pool: '90',
   logits: 'last',
   model: 'llava-1.5-7b',
@@ -869,14 +881,17 @@ function zeroOptions(setup: Setup, stage: number): object {
 /** What differs from a greedy answer of 256 tokens. */
 function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
   const differs = (key: FieldKey): boolean => setup[key] !== START[key] && means(key);
-  const pool = differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {};
+  const own = {
+    ...(differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {}),
+    ...(differs('stride') ? { stride: number(setup.stride) } : {}),
+  };
   return {
     ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
     ...(differs('turns') ? { turns: number(setup.turns) } : {}),
     ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
     ...(differs('chunk') ? { prefill_chunk_size: number(setup.chunk) } : {}),
     ...(differs('logits') ? { logits: setup.logits } : {}),
-    ...(differs('cache') ? { cache: { implementation: setup.cache, ...pool } } : {}),
+    ...(differs('cache') ? { cache: { implementation: setup.cache, ...own } } : {}),
   };
 }
 

@@ -1,0 +1,110 @@
+#include "models/deepseek/config.h"
+
+#include <string>
+
+#include "config/reader.h"
+
+namespace oometer {
+
+LlamaConfig DeepseekConfig::mlp(std::int64_t intermediate) const {
+  LlamaConfig c;
+  c.hidden_size = hidden_size;
+  c.intermediate_size = intermediate;
+  c.hidden_act = hidden_act;
+  c.mlp_bias = mlp_bias;
+  return c;
+}
+
+DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames& names) {
+  DeepseekConfig c;
+  c.names = &names;
+  if (names.is_v3) {
+    c.vocab_size = 129280;
+    c.hidden_size = 7168;
+    c.intermediate_size = 18432;
+    c.moe_intermediate_size = 2048;
+    c.num_hidden_layers = 61;
+    c.num_attention_heads = 128;
+    c.n_routed_experts = 256;
+    c.n_shared_experts = 1;
+    c.num_experts_per_tok = 8;
+    c.first_k_dense_replace = 3;
+    c.n_group = 8;
+    c.topk_group = 4;
+    c.max_position_embeddings = 4096;
+  }
+  struct Field {
+    const char* key;
+    std::int64_t& value;
+  };
+  for (const Field& field :
+       {Field{"vocab_size", c.vocab_size}, Field{"hidden_size", c.hidden_size},
+        Field{"intermediate_size", c.intermediate_size}, Field{"moe_intermediate_size", c.moe_intermediate_size},
+        Field{"num_attention_heads", c.num_attention_heads}, Field{"kv_lora_rank", c.kv_lora_rank},
+        Field{"qk_nope_head_dim", c.qk_nope_head_dim}, Field{"qk_rope_head_dim", c.qk_rope_head_dim},
+        Field{"v_head_dim", c.v_head_dim}, Field{"n_routed_experts", c.n_routed_experts},
+        Field{"n_shared_experts", c.n_shared_experts}, Field{"max_position_embeddings", c.max_position_embeddings}})
+    field.value = reader.integer(field.key, field.value);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
+  c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
+  if (reader.is_null("q_lora_rank"))
+    c.q_lora_rank = 0;
+  else
+    c.q_lora_rank = reader.integer("q_lora_rank", c.q_lora_rank);
+  c.n_group = reader.optional_integer("n_group").value_or(c.n_group);
+  c.topk_group = reader.optional_integer("topk_group").value_or(c.topk_group);
+  const bool has_experts = c.first_k_dense_replace < c.num_hidden_layers;
+  c.num_experts_per_tok = reader.optional_integer("num_experts_per_tok").value_or(c.num_experts_per_tok);
+  if (has_experts && (c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.n_routed_experts))
+    reader.fail("num_experts_per_tok", "inconsistent",
+                "found " + std::to_string(c.num_experts_per_tok) + "; 1 to n_routed_experts (" +
+                    std::to_string(c.n_routed_experts) + ") belongs here");
+  if (names.is_v3) {
+    c.chooses_groups = true;
+    c.norm_topk_prob = reader.boolean("norm_topk_prob", true);
+    c.rope_interleave = reader.boolean("rope_interleave", true);
+  } else {
+    // DeepseekV2TopkRouter knows two; with another its forward has no weights to give.
+    const std::string method = reader.is_null("topk_method") ? "greedy" : reader.text("topk_method", "greedy");
+    c.chooses_groups = method == "group_limited_greedy";
+    if (!c.chooses_groups && method != "greedy")
+      reader.fail_found("topk_method", "unknown-value", "\"greedy\" or \"group_limited_greedy\" belongs here");
+    reader.ignore({"norm_topk_prob"});
+    c.mlp_bias = reader.boolean("mlp_bias", false);
+  }
+  if (has_experts && c.chooses_groups && c.n_routed_experts % c.n_group != 0)
+    reader.fail_found("n_group", "inconsistent",
+                      "a divisor of n_routed_experts (" + std::to_string(c.n_routed_experts) + ") belongs here");
+  else if (has_experts && c.chooses_groups &&
+           (c.topk_group > c.n_group || (names.is_v3 && c.n_routed_experts / c.n_group < 2)))
+    reader.fail_found(
+        "topk_group", "inconsistent",
+        "at most n_group (" + std::to_string(c.n_group) + ") belongs here, and groups of two experts at least");
+  c.hidden_act = reader.activation("hidden_act", c.hidden_act);
+  c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
+  c.attention_bias = reader.boolean("attention_bias", false);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+  reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1});
+  if (!reader.is_null("num_key_value_heads") &&
+      reader.integer("num_key_value_heads", c.num_attention_heads) != c.num_attention_heads)
+    reader.fail_found("num_key_value_heads", "inconsistent",
+                      "keys are expanded to every head: num_attention_heads (" + std::to_string(c.num_attention_heads) +
+                          ") belongs here");
+  if (c.qk_rope_head_dim % 2 != 0)
+    reader.fail_found("qk_rope_head_dim", "inconsistent", "rotary embeddings need an even size");
+  // Complex numbers are made of pairs: view_as_complex wants even strides.
+  else if (!names.is_v3 && (c.kv_lora_rank % 2 != 0 || c.qk_nope_head_dim % 2 != 0))
+    reader.fail_found(c.kv_lora_rank % 2 != 0 ? "kv_lora_rank" : "qk_nope_head_dim", "inconsistent",
+                      "view_as_complex needs an even size before the rotated part");
+  if (!names.is_v3 && c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found("hidden_size", "inconsistent",
+                      "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ") belongs here");
+  // The modelling code of 5.x never reads these: losses of balance, prediction of several tokens, what the original
+  // code does otherwise.
+  reader.ignore({"head_dim", "qk_head_dim", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method",
+                 "moe_layer_freq", "ep_size", "pretraining_tp", "routed_scaling_factor", "num_nextn_predict_layers",
+                 "num_mtp_layers", "output_router_logits"});
+  return c;
+}
+
+}  // namespace oometer

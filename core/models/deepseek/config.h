@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/activation.h"
+#include "models/llama/config.h"
+
+namespace oometer {
+
+class ConfigReader;
+
+/// What DeepSeek-V2's classes and DeepSeek-V3's are called, and do otherwise.
+struct DeepseekClassNames {
+  const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding, *moe, *experts,
+      *router;
+  bool is_v3;  ///< sigmoid scores with a bias, chosen by groups; cosines and sines in place of complex numbers
+
+  bool operator==(const DeepseekClassNames&) const = default;
+};
+inline constexpr DeepseekClassNames kDeepseekV2{"DeepseekV2ForCausalLM",
+                                                "DeepseekV2Model",
+                                                "DeepseekV2DecoderLayer",
+                                                "DeepseekV2Attention",
+                                                "DeepseekV2MLP",
+                                                "DeepseekV2RMSNorm",
+                                                "DeepseekV2RotaryEmbedding",
+                                                "DeepseekV2Moe",
+                                                "DeepseekV2Experts",
+                                                "DeepseekV2TopkRouter",
+                                                false};
+inline constexpr DeepseekClassNames kDeepseekV3{"DeepseekV3ForCausalLM",
+                                                "DeepseekV3Model",
+                                                "DeepseekV3DecoderLayer",
+                                                "DeepseekV3Attention",
+                                                "DeepseekV3MLP",
+                                                "DeepseekV3RMSNorm",
+                                                "DeepseekV3RotaryEmbedding",
+                                                "DeepseekV3MoE",
+                                                "DeepseekV3Experts",
+                                                "DeepseekV3TopkRouter",
+                                                true};
+
+/// transformers 5.23, models/deepseek_v2/configuration_deepseek_v2.py, models/deepseek_v3/configuration_deepseek_v3.py:
+/// the fields that decide memory. Sizes are elements.
+struct DeepseekConfig {
+  const DeepseekClassNames* names = &kDeepseekV2;
+  std::int64_t vocab_size = 102400;
+  std::int64_t hidden_size = 4096;
+  std::int64_t intermediate_size = 11008;
+  std::int64_t moe_intermediate_size = 1407;
+  std::int64_t num_hidden_layers = 32;
+  std::int64_t num_attention_heads = 32;
+  std::int64_t kv_lora_rank = 512;
+  std::int64_t q_lora_rank = 1536;  ///< 0 (null in a config): queries are not compressed
+  std::int64_t qk_nope_head_dim = 128;
+  std::int64_t qk_rope_head_dim = 64;
+  std::int64_t v_head_dim = 128;
+  std::int64_t n_routed_experts = 64;
+  std::int64_t n_shared_experts = 2;
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t first_k_dense_replace = 0;  ///< layers with an MLP in place of experts
+  std::int64_t n_group = 1, topk_group = 1;
+  std::int64_t max_position_embeddings = 2048;
+  Activation hidden_act = Activation::silu;
+  double attention_dropout = 0.0;
+  bool chooses_groups = false;  ///< V2: topk_method "group_limited_greedy"; V3: always
+  bool norm_topk_prob = false;  ///< V3
+  bool rope_interleave = true;  ///< V3
+  bool attention_bias = false;  ///< of what compresses, and of o_proj
+  bool mlp_bias = false;        ///< V2
+  bool tie_word_embeddings = false;
+  /// MTLA's down_rate, which the job's cache sets: tokens that share an entry of the cache; 0: latent attention as it
+  /// is
+  std::int64_t temporal_stride = 0;
+
+  std::int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  /// Of a token in one layer's cache: the latent, and the key that all heads share.
+  std::int64_t latent_size() const { return kv_lora_rank + qk_rope_head_dim; }
+  /// An MLP of that width, as Llama's.
+  LlamaConfig mlp(std::int64_t intermediate) const;
+
+  bool operator==(const DeepseekConfig&) const = default;
+};
+
+/// Reads and validates as the class's own config and the modelling code would; what is wrong is noted in the reader.
+DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames& names);
+
+}  // namespace oometer

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <vector>
+
+#include "models/deepseek/config.h"
+#include "models/llama/llama.h"
+#include "models/model.h"
+#include "nn/block_stack.h"
+#include "nn/module.h"
+
+/// transformers 5.23, models/deepseek_v2/modeling_deepseek_v2.py, models/deepseek_v3/modeling_deepseek_v3.py,
+/// integrations/moe.py. Names and order of steps are those files'.
+namespace oometer {
+
+/// How tokens are spread over experts.
+struct Routing {
+  Tensor router_logits, topk_weights, topk_indices;
+};
+
+struct DeepseekRouter {
+  DeepseekRouter() = default;
+  DeepseekRouter(const Builder& builder, const DeepseekConfig& config);
+  Routing operator()(const Tensor& hidden_states) const;
+
+  const DeepseekConfig* config = nullptr;
+  Tensor weight, e_score_correction_bias;
+  ModuleId module = 0;
+};
+
+/// grouped_mm_experts_forward, and while generate() decodes batched_mm_experts_forward: what they allocate depends on
+/// the tokens' number alone.
+struct DeepseekExperts {
+  DeepseekExperts() = default;
+  DeepseekExperts(const Builder& builder, const DeepseekConfig& config);
+  Tensor operator()(const Tensor& hidden_states, const Tensor& top_k_index, const Tensor& top_k_weights) const;
+
+  Tensor apply_gate(const Tensor& gate_up_out) const;
+  Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
+
+  Tensor gate_up_proj, down_proj;
+  Activation act_fn = Activation::silu;
+  ModuleId module = 0;
+};
+
+struct DeepseekMoe {
+  DeepseekMoe() = default;
+  DeepseekMoe(const Builder& builder, const DeepseekConfig& config);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  DeepseekExperts experts;
+  DeepseekRouter gate;
+  LlamaMLP shared_experts;
+  ModuleId module = 0;
+};
+
+/// MTLA's (models/deepseek/mtla.h): how tokens' latents are weighted where they are merged; low_rank is 4.
+struct HyperNetwork {
+  HyperNetwork() = default;
+  HyperNetwork(const Builder& builder, std::int64_t width);
+
+  Linear fc_c, fc_p;
+  ModuleId module = 0;
+};
+
+struct DeepseekAttention {
+  struct Rotated {
+    Tensor q, k;
+  };
+
+  DeepseekAttention() = default;
+  DeepseekAttention(const Builder& builder, const DeepseekConfig& config, const ModelOptions& options);
+  /// V2: `positions.cos` holds freqs_cis, pairs of float32.
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const;
+  /// Queries [b, heads, s, qk_head_dim].
+  Tensor project_queries(const Tensor& hidden_states) const;
+  /// The rotary embedding of q and k [b, heads, s, qk_rope_head_dim].
+  Rotated turn(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions) const;
+  /// Keys and values [b, heads, s, d] of latents [b, 1, s, kv_lora_rank] and the keys [b, 1, s, rope] that all share.
+  AttentionInputs expand_kv(const Tensor& kv_nope, const Tensor& k_rot) const;
+
+  const DeepseekConfig* config = nullptr;
+  Linear q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj;
+  LlamaRMSNorm q_a_layernorm, kv_a_layernorm;
+  HyperNetwork hypernet_down;
+  AttentionCall call;
+  std::size_t layer_idx = 0;
+  ModuleId module = 0;
+};
+
+struct DeepseekDecoderLayer {
+  DeepseekDecoderLayer() = default;
+  DeepseekDecoderLayer(const Builder& builder, const DeepseekConfig& config, const ModelOptions& options,
+                       bool with_experts);
+  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const;
+
+  DeepseekAttention self_attn;
+  bool has_experts = false;
+  LlamaMLP mlp;
+  DeepseekMoe moe;
+  LlamaRMSNorm input_layernorm, post_attention_layernorm;
+  ModuleId module = 0;
+};
+
+std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,
+                                      const ModelOptions& options);
+
+}  // namespace oometer

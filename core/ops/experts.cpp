@@ -1,0 +1,144 @@
+#include "ops/experts.h"
+
+#include <algorithm>
+
+#include "autograd/node.h"
+#include "cuda/cub.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+/// value_selecting_reduction_backward, gather_backward: zeros, into which the gradient is scattered.
+void scatter_backward(Backward& b) { b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype())); }
+
+}  // namespace
+
+TopK topk(const Tensor& x, std::int64_t k) {
+  Record record(Op::topk, scatter_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  Shape sizes = x.sizes();
+  sizes[-1] = k;
+  TopK result;
+  result.values = empty(x.context(), Op::topk, sizes, x.dtype());
+  result.indices = empty(x.context(), Op::topk, sizes, DType::int64);
+  record.save_output(result.indices);
+  result.values = record.output(std::move(result.values));
+  return result;
+}
+
+Tensor gather(const Tensor& x, const Tensor& indices) {
+  Record record(Op::gather, scatter_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  record.save(indices);
+  return record.output(empty(x.context(), Op::gather, indices.sizes(), x.dtype()));
+}
+
+Tensor div_in_place(Tensor x, const Tensor& other) {
+  Record record(Op::div, div_backward, {&x, &other});
+  record.wants(1) ? record.save(empty_like(Op::clone, x)) : record.skip();
+  record.save(other);
+  if (!record) return x;
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
+/// sort_stable (ATen/native/cuda/Sort.cpp): up to 4096 values in one block; more by a radix sort of all bits.
+TopK sort(const Tensor& x) {
+  constexpr std::int64_t kSmall = 4096;  // should_use_small_sort
+  Context& context = x.context();
+  TopK sorted;
+  sorted.values = empty(context, Op::sort, x.sizes(), DType::int64);
+  sorted.indices = empty(context, Op::sort, x.sizes(), DType::int64);
+  const Tensor range = empty(context, Op::arange, x.sizes(), DType::int64);
+  if (x.numel() > kSmall)
+    const Workspace scratch(context, Op::sort, cub_radix_sort_bytes(x.numel(), 64, context.device.major));
+  return sorted;
+}
+
+namespace {
+
+/// What one grouped product takes beside its result.
+void grouped_workspace(Context& context, DType dtype, std::int64_t groups, std::int64_t tokens) {
+  const int major = context.device.major;
+  if (dtype == DType::bfloat16 && (major == 9 || major == 10)) {
+    // bf16bf16_grouped_mm (GroupMM.cu): six arrays of pointers, sizes and strides, 60 bytes a group in all; CUTLASS's
+    // workspace: four descriptors of 128 bytes a multiprocessor. Found by what 2.15 asks for.
+    const Workspace arguments(context, Op::grouped_mm, 60 * groups);
+    const Workspace descriptors(context, Op::grouped_mm, 512LL * context.device.sm_count);
+  } else if (tokens > 0) {
+    const GemmWorkspace workspace(context);  // _grouped_mm_fallback: a product a group that has tokens, all alike
+  }
+}
+
+/// create_grouped_gemm_output_tensor: rows of 16 bytes.
+Tensor grouped_output(Context& context, const Shape& sizes, DType dtype) {
+  const std::int64_t columns = round_up(sizes[-1], 16 / element_size(dtype));
+  Shape padded = sizes;
+  padded[-1] = columns;
+  const Tensor output = empty(context, Op::grouped_mm, padded, dtype);
+  return columns == sizes[-1] ? output : alias(output, sizes, output.strides());
+}
+
+void grouped_mm_backward(Backward& b) {
+  const Tensor x = b.wants(1) ? b.saved(0) : Tensor();
+  const Tensor weight = b.wants(0) ? b.saved(1) : Tensor();
+  const std::int64_t tokens = b.grad().size(0);
+  const Shape sizes = b.node.sizes;  // the weight's
+  if (b.wants(1)) {
+    Tensor grad_weight = grouped_output(b.context, sizes, b.grad().dtype());
+    grouped_workspace(b.context, b.grad().dtype(), sizes[0], tokens);
+    b.give(1, std::move(grad_weight));
+  }
+  if (b.wants(0)) {
+    Tensor grad_x = grouped_output(b.context, {tokens, sizes[2]}, b.grad().dtype());
+    grouped_workspace(b.context, b.grad().dtype(), sizes[0], tokens);
+    b.give(0, std::move(grad_x));
+  }
+}
+
+}  // namespace
+
+Tensor grouped_mm(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
+  Record record(Op::grouped_mm, grouped_mm_backward, {&x, &weight});
+  record.wants(1) ? record.save(x) : record.skip();
+  record.wants(0) ? record.save(weight) : record.skip();
+  record.save(offsets);
+  if (record) record->sizes = weight.sizes();
+  Tensor output = grouped_output(x.context(), {x.size(0), weight.size(1)}, x.dtype());
+  grouped_workspace(x.context(), x.dtype(), weight.size(0), x.size(0));
+  return record.output(std::move(output));
+}
+
+Tensor copy_into(Tensor base, const Tensor& source) {
+  Record record(Op::copy,
+                [](Backward& b) {
+                  Tensor result = empty_strided(b.context, Op::copy, b.grad().sizes(),
+                                                contiguous_strides(b.grad().sizes()), b.grad().dtype());
+                  Tensor of_slice = empty(b.context, Op::clone, b.node.sizes, b.grad().dtype());
+                  if (b.wants(0)) {
+                    const Tensor of_base = empty_like(Op::zeros_like, of_slice);
+                    b.give(0, result);
+                  }
+                  b.give(1, std::move(of_slice));
+                },
+                {&base, &source});
+  if (!record) return base;
+  record->sizes = source.sizes();
+  return record.output(alias(base, base.sizes(), base.strides()));
+}
+
+Tensor mul_complex(const Tensor& x, const Tensor& y) {
+  Record record(Op::mul,
+                [](Backward& b) {
+                  // ViewAsRealBackward0: contiguous; MulBackward0: mul(grad, other.conj()), which is made for it.
+                  b.grads[0] = contiguous(b.grads[0]);
+                  const Tensor conjugate = empty_like(Op::clone, b.saved(0));
+                  b.give(0, mul(b.grads[0], conjugate));
+                },
+                {&x});
+  record.save(y);
+  return record.output(pointwise(Op::mul, {&x, &y}, DType::float32));
+}
+
+}  // namespace oometer
