@@ -15,6 +15,7 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kMostOperators = 100'000, kMostTensors = 400'000;
+constexpr std::size_t kMostNamed = 20;  // operators that are not known: a file of others is another kind of file
 constexpr std::int64_t kLargest = std::int64_t{1} << 40;  // of a size, and of what grows with a batch
 
 using Kind = GraphArgument::Kind;
@@ -47,6 +48,7 @@ class GraphReader {
         fail("/operators", "out-of-range",
              "found " + std::to_string(list->size()) + " operators; at most 100,000 belong here");
       for (std::size_t i = 0; i < list->size() && ok(); ++i) read_operator((*list)[i], at("/operators", i));
+      refuse_unknown();
     }
     if (const json* list = section(document, "outputs")) {
       for (std::size_t i = 0; i < list->size() && ok(); ++i) read_output((*list)[i], at("/outputs", i));
@@ -59,6 +61,13 @@ class GraphReader {
 
  private:
   enum class State : std::uint8_t { unknown, made, gone };
+
+  struct Unknown {
+    std::string name, where;  ///< where it is first
+    std::uint32_t module = 0;
+    int count = 0;
+    std::int64_t bytes = 0;  ///< of the weights that it is given
+  };
 
   bool ok() const { return !error_; }
   static std::string at(std::string where, std::size_t i) {
@@ -287,30 +296,55 @@ class GraphReader {
     op.grad_mode = !name.ends_with(kNoGrad);
     if (!op.grad_mode) name.remove_suffix(kNoGrad.size());
     const int kernel = find_operator(name);
-    if (kernel < 0) return unknown_operator(name, row[2], op.module, where);
-    op.kernel = static_cast<std::uint16_t>(kernel);
-    graph_.convolutions += is_convolution(kernel);
     if (!row[2].is_array()) return fail_found(at(where, 2), row[2], "the list of arguments belongs here");
-    op.arguments = read_list(row[2], at(where, 2));
-    if (ok()) check_kinds(op, name, at(where, 2));
+    if (kernel >= 0) {
+      op.kernel = static_cast<std::uint16_t>(kernel);
+      graph_.convolutions += is_convolution(kernel);
+      op.arguments = read_list(row[2], at(where, 2));
+      if (ok()) check_kinds(op, name, at(where, 2));
+    } else {
+      note_unknown(name, row[2], op.module, at(where, 1));
+    }
     read_results(op, row[3], at(where, 3));
     if (row.size() == 5) read_dead(op, row[4], at(where, 4));
     if (ok()) graph_.operators.push_back(op);
   }
 
-  /// What is at stake: its inputs' weights, whose sizes are known here, and where it is.
-  void unknown_operator(std::string_view name, const json& arguments, std::uint32_t module, const std::string& where) {
-    std::int64_t bytes = 0;
-    if (arguments.is_array())
-      for (const json& argument : arguments)
-        if (const auto number = reference(argument))
-          for (const GraphTensor& parameter : graph_.parameters)
-            if (parameter.number == *number && !parameter.tied) bytes += bytes_of(parameter);
-    const std::string& path = paths_[module];
-    fail(at(where, 1), "unsupported-operator",
-         "found " + quote(name) + " in " + (path.empty() ? "the model itself" : path) +
-             ", whose memory is not modelled; its weights hold " + std::to_string(bytes) +
-             " bytes, and what it keeps for backward would be missing");
+  /// What is at stake: its inputs' weights, whose sizes are known here, and where it is first.
+  void note_unknown(std::string_view name, const json& arguments, std::uint32_t module, const std::string& where) {
+    auto found = std::find_if(unknown_.begin(), unknown_.end(), [&](const Unknown& u) { return u.name == name; });
+    if (found == unknown_.end()) {
+      if (unknown_.size() == kMostNamed) return;
+      found = unknown_.insert(found, Unknown{std::string(name), where, module});
+    }
+    ++found->count;
+    for (const json& argument : arguments)
+      if (const auto number = reference(argument))
+        for (const GraphTensor& parameter : graph_.parameters)
+          if (parameter.number == *number && !parameter.tied) found->bytes += bytes_of(parameter);
+  }
+
+  /// All of them at once, so that a person knows how far the model is from being answered.
+  void refuse_unknown() {
+    if (!ok() || unknown_.empty()) return;
+    std::string list;
+    for (const Unknown& unknown : unknown_) {
+      const std::string& path = paths_[unknown.module];
+      if (!list.empty()) list += ", ";
+      list += quote(unknown.name);
+      if (unknown.count > 1) {
+        list += ' ';
+        list += std::to_string(unknown.count);
+        list += " times, first";
+      }
+      list += " in ";
+      list += path.empty() ? "the model itself" : path;
+      list += " (weights of ";
+      list += std::to_string(unknown.bytes);
+      list += " bytes)";
+    }
+    fail(unknown_.front().where, "unsupported-operator",
+         "found " + list + ", whose memory is not modelled; what it keeps for backward would be missing");
   }
 
   static std::int64_t bytes_of(const GraphTensor& tensor) {
@@ -474,7 +508,8 @@ class GraphReader {
   std::optional<Error> error_;
   std::vector<std::string> paths_;
   std::vector<std::uint32_t> open_;
-  std::vector<State> state_;  ///< of each tensor's number
+  std::vector<State> state_;      ///< of each tensor's number
+  std::vector<Unknown> unknown_;  ///< operators, each name once
 };
 
 }  // namespace

@@ -80,6 +80,17 @@ TEST_CASE("What a graph file may not be is said, with where it stands", "[graph]
   CHECK(unknown.error().message.find("864 bytes") != std::string::npos);
 }
 
+TEST_CASE("Every operator that is not known is named, with its weights' bytes", "[graph]") {
+  json graph = small_graph();
+  for (json& op : graph["operators"]) op[1] = op[1] == "conv2d" ? "mine::conv" : "mine::rest";
+  const Result<Estimate> unknown = estimate(job_of_graph(graph), ReportOptions{});
+  REQUIRE(!unknown);
+  CHECK(unknown.error().pointer == "/model/graph/operators/0/1");
+  CHECK(unknown.error().message.find("\"mine::conv\" in conv (weights of 864 bytes)") != std::string::npos);
+  CHECK(unknown.error().message.find("\"mine::rest\" " + std::to_string(graph["operators"].size() - 1) +
+                                     " times, first in ") != std::string::npos);
+}
+
 TEST_CASE("What acts on classes that a graph does not have is refused", "[graph]") {
   json job = json::parse(job_of_graph(small_graph()));
   const auto pointer_with = [&](const char* key, const json& value) {
