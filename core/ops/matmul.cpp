@@ -76,7 +76,7 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
   Context& context = mat1.context();
   Tensor result = empty(context, Op::addmm, {mat1.size(0), mat2.size(1)}, mat1.dtype());
   // A 1-D bias rides in cuBLASLt's epilogue, which has a workspace of its own (Blas.cpp, isInputCompliesAddmmCudaLt).
-  const bool lt = mat1.size(0) > 1 && mat1.size(1) > 1 && mat2.size(1) > 1;
+  const bool lt = mat2.size(0) > 1 && mat2.size(1) > 1;
   if (lt && !context.behaviours.cublaslt_workspace_unified) {
     const GemmWorkspace workspace(context, Op::addmm, kCublasLtWorkspace,
                                   context.behaviours.cublaslt_workspace_per_call, context.cublaslt_workspaces);

@@ -221,6 +221,18 @@ TEST_CASE("A linear layer with bias: cuBLASLt's workspace; the input's gradient 
   CHECK(backward_of(p, y) == Bytes{2 * 64 * 128 * 2, kWorkspace, 256 * 128 * 2, kWorkspace, 256 * 2});
 }
 
+TEST_CASE("A linear layer with bias is cuBLASLt's of one row too, not of one feature", "[ops]") {
+  Process p;
+  const Tensor x = p.input({1, 1, 128}), one = p.input({1, 4, 1}), weight = p.parameter({256, 128}),
+               narrow = p.parameter({256, 1}), bias = p.parameter({256});
+  p.mark();
+  { const Tensor y = linear(x, weight, bias); }
+  CHECK(p.allocations() == Bytes{256 * 2, kLtWorkspace});
+  p.mark();
+  { const Tensor y = linear(one, narrow, bias); }
+  CHECK(p.allocations() == Bytes{4 * 256 * 2, kWorkspace});
+}
+
 TEST_CASE("A linear layer with bias copies an input that is not contiguous, and adds the bias in place", "[ops]") {
   Process p;
   const Tensor features = p.input({2, 65, 128}, kBf16, true), weight = p.parameter({256, 128}),
