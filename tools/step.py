@@ -111,12 +111,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if tiles:
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
-    elif kind == "llava_next" and images:
-        side = [vision.get("image_size", 336)] * 2
-        size = data.get("image_size") or side
-        tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
-        out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
-        out["image_sizes"] = {"cpu_values": [size] * images}
+    elif kind == "llava_next":
+        if images:
+            side = [vision.get("image_size", 336)] * 2
+            size = data.get("image_size") or side
+            tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
+            out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
+            out["image_sizes"] = {"cpu_values": [size] * images}
     elif kind in ("llava", "clip", "clip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:
@@ -223,6 +224,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["inference"] = inference_of(job.get("inference", {}))
         spec["inputs"].pop("labels", None)
         spec["inputs"].pop("return_loss", None)
+        processors_own(model["config"].get("model_type"), spec["inputs"])
         if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
@@ -231,6 +233,26 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
     return spec
+
+
+def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
+    """What else the processors of these models give to generate()."""
+    if kind in ("smolvlm", "idefics3") and "pixel_values" in inputs:
+        batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
+        inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
+    if kind in QWEN_VL:
+        inputs.pop("position_ids")
+        pixel_values, grid = inputs.pop("pixel_values", None), inputs.pop("image_grid_thw", None)
+        if not grid:
+            return
+        grids = grid["values"]
+        inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])
+        if grids[0][0] == 1:
+            inputs |= {"pixel_values": pixel_values, "image_grid_thw": grid}
+        else:
+            inputs |= {"pixel_values_videos": pixel_values, "video_grid_thw": grid}
+            if kind == "qwen2_5_vl":
+                inputs["second_per_grid_ts"] = {"values": [1.0] * len(grids)}
 
 
 def inference_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -291,7 +313,9 @@ class DeviceValues:
     way is theirs: nonzero() reads its count from its first scratch block, so the count is put where that block will be.
     """
 
-    def __init__(self, integer: int | Callable[[], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, integer: int | Callable[[Any], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True
+    ) -> None:
         import torch
 
         self.torch, self.integer, self.active = torch, integer, active
@@ -301,7 +325,8 @@ class DeviceValues:
         self.library.impl("nonzero", self.nonzero, device_type)
         self.library.impl("masked_scatter_backward", self.masked_scatter_backward, device_type)
         self.tolist = torch.Tensor.tolist
-        torch.Tensor.tolist = lambda tensor: self.list(tensor)  # noqa: PLW0108  # a bound method would not get the tensor
+        if isinstance(integer, int):  # else whoever knows the integers answers for lists of them too
+            torch.Tensor.tolist = lambda tensor: self.list(tensor)  # noqa: PLW0108  # a bound method would not get the tensor
 
     def scalar(self, tensor: Any) -> Any:
         torch = self.torch
@@ -311,7 +336,7 @@ class DeviceValues:
             return True
         if tensor.dtype.is_floating_point:
             return 1.0
-        return self.integer if isinstance(self.integer, int) else self.integer()
+        return self.integer if isinstance(self.integer, int) else self.integer(tensor)
 
     def list(self, tensor: Any) -> Any:
         if not tensor.is_cuda or tensor.dtype.is_floating_point or not self.integer or not self.active():
@@ -339,13 +364,13 @@ class DeviceValues:
             self.selected = None
 
 
-def read_grids(spec: Spec) -> int | Callable[[], int]:
+def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     """Qwen-VL's tower reads, on the device, how long its attention's sequences are: they are told it here.
 
-    Returns the integer that an operator reads on the way: how many sequences there are (repeat_interleave), and how many
-    bounds windows have (unique_consecutive).
+    So is get_rope_index, which tokens are an image's. Returns the integer that an operator reads on the way: how many
+    sequences there are (repeat_interleave), how many bounds windows have (unique_consecutive), a grid's own numbers.
     """
-    given = spec["inputs"].get("image_grid_thw")
+    given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
     if not given or "values" not in given:
         return spec.get("item_int", 0)
     import torch
@@ -365,6 +390,8 @@ def read_grids(spec: Spec) -> int | Callable[[], int]:
         "forward": lambda sequences: lengths[sequences],
         "<listcomp>": lambda sequences: lengths[sequences],
         "get_image_features": lambda images: features,
+        "get_video_features": lambda images: features,
+        "get_rope_index": lambda tokens: modalities(spec, tokens, features),
     }
 
     def answer(self: Any) -> Any:
@@ -376,13 +403,23 @@ def read_grids(spec: Spec) -> int | Callable[[], int]:
     torch.Tensor.tolist = answer
     torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
 
-    def count() -> int:
+    def count(tensor: Any) -> int:
+        if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and sys._getframe(2).f_code.co_name == "get_vision_position_ids":
+            return int(grid.flatten()[tensor.storage_offset()])
         frame: Any = sys._getframe(2)
         while frame and frame.f_code.co_name != "get_vision_window_index":
             frame = frame.f_back
         return len(bounds[1]) if frame else len(bounds[0]) - 1
 
     return count
+
+
+def modalities(spec: Spec, tokens: int, features: list[int]) -> list[int]:
+    """A prompt's mm_token_type_ids: a token of text before each image or video, the rest of the text after the last."""
+    own = features[: len(features) // spec["batch"]["mbs"]]
+    vision = 2 if "video_grid_thw" in spec["inputs"] else 1
+    kinds = [kind for length in own for kind in (0, *[vision] * length)]
+    return kinds + [0] * (tokens - len(kinds))
 
 
 def ctypes_value(torch: Any, tensor: Any) -> Any:
