@@ -79,13 +79,10 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, st
 }
 void Ia3Model::make_parameters(std::vector<Parameter>&) {}
 void Ia3Model::cast_parameters() {}
-Result<Generated> run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
-                                 bool) {
-  return Generated{};
+Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&, bool) {
+  return {};
 }
-Result<Generated> run_paged(Context&, Model&, const DataConfig&, const InferenceConfig&, std::int64_t) {
-  return Generated{};
-}
+Generated run_paged(Context&, Model&, const DataConfig&, const InferenceConfig&, std::int64_t) { return {}; }
 void run_forward(Context&, Model&) {}
 AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) {
   return {};

@@ -28,9 +28,9 @@ class Generation {
 
   /// What comes before the prefill: special tokens, checks, position ids.
   void prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images);
-  /// _prefill. False: the model does not generate.
-  bool prefill();
-  bool prefill_in_chunks(std::int64_t past);
+  /// _prefill.
+  void prefill();
+  void prefill_in_chunks(std::int64_t past);
   /// _sample's loop: `tokens` are chosen, all but the last are run.
   bool sample(std::int64_t tokens, std::int64_t executed);
 
@@ -47,7 +47,13 @@ class Generation {
     const Tensor whole = booleans(reduction, {});
   }
   Tensor attention_mask(std::int64_t queries) const;
-  bool forward(const GenerationInputs& inputs);
+  /// Of so many tokens.
+  Shape position_sizes(std::int64_t tokens) const {
+    Shape sizes = first_position_ids_.sizes();
+    sizes[-1] = tokens;
+    return sizes;
+  }
+  void forward(const GenerationInputs& inputs);
   void choose();
 
   Context& context_;
@@ -55,9 +61,9 @@ class Generation {
   const ModelOptions& options_;
   const InferenceConfig& inference_;
   GrowingCache& cache_;
-  Tensor bos_token_, eos_token_;
+  Tensor bos_token_, eos_token_, pad_token_;
   Tensor first_position_ids_, position_ids_;  ///< generate()'s own; the loop's, which grow
-  Tensor input_ids_, unfinished_sequences_, next_token_logits_, next_tokens_;
+  Tensor input_ids_, mm_token_type_ids_, unfinished_sequences_, next_token_logits_, next_tokens_;
   TensorList mm_encoder_outputs_;
   GenerationInputs inputs_;  ///< model_inputs, bound until the next step's are there
   ModelOutputs outputs_;
@@ -69,22 +75,26 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   const Shape tokens = attention_mask.sizes();
   input_ids_ = input_ids;
   length_ = input_ids.size(1);
-  // _prepare_special_tokens: pad_token_id is a view of eos_token_id
+  // _prepare_special_tokens: without a pad_token_id it is a view of eos_token_id
   bos_token_ = integers(Op::to_copy, {});
   eos_token_ = integers(Op::to_copy, {});
+  if (model_.has_pad_token) pad_token_ = integers(Op::to_copy, {});
   {
     const Tensor same = isin({1});
     const Tensor any = booleans(Op::any, {});
   }
   check(Op::lt, {1}, Op::any);
   if (batch > 1) check(Op::eq, {batch}, Op::any);  // has_right_padding
-  {                                                // _prepare_position_ids_for_generation
+  Tensor text_positions;
+  {  // _prepare_position_ids_for_generation
     Tensor positions = integers(Op::cumsum, tokens);
     if (batch == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
     positions = integers(Op::sub, tokens);
     const Tensor masked = booleans(Op::eq, tokens);
-    first_position_ids_ = integers(Op::masked_fill, tokens);
+    text_positions = integers(Op::masked_fill, tokens);
   }
+  if (with_images) mm_token_type_ids_ = model_.mm_token_type_ids();
+  first_position_ids_ = model_.prepare_position_ids(std::move(text_positions), cache_.length() > 0);
   position_ids_ = first_position_ids_;
   check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
   if (with_images) mm_encoder_outputs_ = model_.encoded_images();
@@ -100,28 +110,28 @@ Tensor Generation::attention_mask(std::int64_t queries) const {
   return contiguous(cached_mask(context_, sizes, eager ? options_.dtype : DType::boolean));
 }
 
-bool Generation::forward(const GenerationInputs& inputs) {
+void Generation::forward(const GenerationInputs& inputs) {
   cache_.mask = inputs.attention_mask;
   outputs_ = model_.forward(inputs);
   cache_.mask.reset();
-  return !outputs_.others.empty();
 }
 
-bool Generation::prefill() {
+void Generation::prefill() {
   const std::int64_t past = cache_.length();
   if (inference_.prefill_chunk_size != 0) return prefill_in_chunks(past);
   const Shape tokens{input_ids_.size(0), length_ - past};
   GenerationInputs inputs;
   inputs.input_ids = integers(Op::clone, tokens);
-  inputs.position_ids = past > 0 ? integers(Op::clone, tokens) : position_ids_;
+  inputs.position_ids = past > 0 ? integers(Op::clone, position_sizes(tokens[1])) : position_ids_;
+  inputs.mm_token_type_ids = mm_token_type_ids_;
   inputs.attention_mask = attention_mask(tokens[1]);
-  if (!mm_encoder_outputs_.empty()) inputs.image_features = mm_encoder_outputs_[0];
+  if (!mm_encoder_outputs_.empty()) inputs.images = &mm_encoder_outputs_;
   inputs.logits_to_keep = inference_.logits == Logits::last;
-  return forward(inputs);
+  forward(inputs);
 }
 
 /// The names of one chunk are bound until the next one's are there.
-bool Generation::prefill_in_chunks(std::int64_t past) {
+void Generation::prefill_in_chunks(std::int64_t past) {
   const std::int64_t batch = input_ids_.size(0);
   const Tensor token_positions = position_ids_;
   GenerationInputs model_inputs;
@@ -129,14 +139,13 @@ bool Generation::prefill_in_chunks(std::int64_t past) {
     const std::int64_t tokens = std::min(inference_.prefill_chunk_size, length_ - past);
     GenerationInputs inputs;
     inputs.input_ids = integers(Op::clone, {batch, tokens});
-    inputs.position_ids = slice(token_positions, 1, past, tokens);
+    inputs.position_ids = slice(token_positions, -1, past, tokens);
     inputs.attention_mask = attention_mask(tokens);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     model_inputs = std::move(inputs);
-    if (!forward(model_inputs)) return false;
+    forward(model_inputs);
     past += tokens;
   }
-  return true;
 }
 
 /// From the logits to the next token, and whether all are done.
@@ -144,10 +153,15 @@ void Generation::choose() {
   Tensor& logits = outputs_.others[0];
   const std::int64_t batch = logits.size(0);
   {  // _update_model_kwargs_for_generation
+    const Tensor shorter = mm_token_type_ids_;
+    if (shorter) {
+      const Tensor text = integers(Op::zeros, {batch, 1});
+      mm_token_type_ids_ = integers(Op::cat, {batch, length_ + 1});
+    }
     Tensor next = integers(Op::arange, {1});
-    next = integers(Op::add, {batch, 1});
-    next = integers(Op::add, {batch, 1});
-    position_ids_ = integers(Op::cat, {batch, length_ + 1});
+    next = integers(Op::add, position_sizes(1));
+    next = integers(Op::add, position_sizes(1));
+    position_ids_ = integers(Op::cat, position_sizes(length_ + 1));
   }
   next_token_logits_ = empty(context_, Op::to_copy, {batch, logits.size(-1)}, DType::float32);
   next_tokens_ = reduce(Op::argmax, next_token_logits_, {1}, false, DType::int64);
@@ -200,11 +214,12 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
     }
     GenerationInputs inputs;
     inputs.input_ids = integers(Op::clone, {batch, 1});
-    inputs.position_ids = integers(Op::clone, {batch, 1});
+    inputs.position_ids = integers(Op::clone, position_sizes(1));
+    if (mm_token_type_ids_) inputs.mm_token_type_ids = integers(Op::clone, {batch, 1});
     inputs.attention_mask = attention_mask(1);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     inputs_ = std::move(inputs);
-    if (!forward(inputs_)) return false;
+    forward(inputs_);
   }
   return until > from;
 }
@@ -225,10 +240,16 @@ std::int64_t batched_tokens(const Context& context, std::int64_t capacity) {
 
 }  // namespace
 
-Result<Generated> run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
-                                 const InferenceConfig& inference, bool every_step) {
+Generated run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
+                         const InferenceConfig& inference, bool every_step) {
   const NoGrad no_grad(context);
   context.training = false;
+  Generated generated;
+  const std::int64_t executed = every_step ? inference.new_tokens : std::min(inference.new_tokens, kExecuted);
+  if (model.generate(inference.new_tokens, executed)) {
+    generated.skipped = executed < inference.new_tokens;
+    return generated;
+  }
   const std::int64_t batch = data.micro_batch_size;
   std::int64_t length = data.sequence_length;
   const auto tokens = [&] { return empty(context, Op::input, {batch, length}, DType::int64, Role::input); };
@@ -238,7 +259,6 @@ Result<Generated> run_generation(Context& context, Model& model, const ModelOpti
   std::unique_ptr<GrowingCache> cache =
       make_cache(context, inference.cache, inference.cached_tokens(length), decoder_layers(context.log));
   const Scoped<KvCache*> passed(context.past_key_values, cache.get());
-  Generated generated;
   for (int turn = 1; turn <= inference.turns; ++turn) {
     context.begin_phase(PhaseName::prefill, turn);
     if (turn > 1) {  // all that was said, and more
@@ -249,10 +269,9 @@ Result<Generated> run_generation(Context& context, Model& model, const ModelOpti
     }
     Generation generation(context, model, options, inference, *cache);
     generation.prepare(input_ids, attention_mask, turn == 1);
-    if (!generation.prefill())
-      return Error{"not-modelled", "/task", "this model's generation is not modelled yet: \"train\" belongs here"};
+    generation.prefill();
     context.begin_phase(PhaseName::decode, turn);
-    generated.skipped |= generation.sample(inference.new_tokens, every_step ? inference.new_tokens : kExecuted);
+    generated.skipped |= generation.sample(inference.new_tokens, executed);
     length += inference.new_tokens;
     generated.host_bytes = cache->host_bytes();
     if (inference.turns == 1) cache.reset();  // generate()'s own
@@ -261,8 +280,8 @@ Result<Generated> run_generation(Context& context, Model& model, const ModelOpti
   return generated;
 }
 
-Result<Generated> run_paged(Context& context, Model& model, const DataConfig& data, const InferenceConfig& inference,
-                            std::int64_t capacity) {
+Generated run_paged(Context& context, Model& model, const DataConfig& data, const InferenceConfig& inference,
+                    std::int64_t capacity) {
   const NoGrad no_grad(context);
   context.training = false;
   const CacheConfig& config = inference.cache;
@@ -278,13 +297,10 @@ Result<Generated> run_paged(Context& context, Model& model, const DataConfig& da
     inputs.position_ids = empty(context, Op::input, tokens, DType::int64, Role::input);
     inputs.logits_to_keep = std::min(users, tokens[1]);
     ModelOutputs outputs = model.forward(inputs);
-    if (outputs.others.empty()) return false;
     const Tensor logits = to(outputs.others[0], DType::float32);
-    return true;
   };
   context.begin_phase(PhaseName::prefill, 1);
-  if (!forward())
-    return Error{"not-modelled", "/task", "this model's generation is not modelled yet: \"train\" belongs here"};
+  forward();
   const auto blocks_of = [&](std::int64_t held) { return divide_up(held, config.block_size); };
   const std::int64_t shared = config.shared_prefix / config.block_size;  // whole blocks only
   const std::int64_t own = blocks_of(inference.cached_tokens(data.sequence_length)) - shared;

@@ -1,24 +1,21 @@
 #pragma once
 
-#include <optional>
-
 #include "generation/config.h"
 #include "models/data.h"
 #include "models/model.h"
-#include "result.h"
 
 namespace oometer {
 
 /// Runs a conversation by `GenerationMixin.generate` (transformers 5.23, generation/utils.py), greedy and eager, into
 /// the context's log: a prefill and a decode phase a turn. `every_step` false: where an answer is long, most of its
 /// tokens are decoded as far as the cache is concerned only.
-Result<Generated> run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
-                                 const InferenceConfig& inference, bool every_step);
+Generated run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
+                         const InferenceConfig& inference, bool every_step);
 
 /// vLLM's forward of as many tokens as it batches, its pool with the blocks that the conversations need, and the same
 /// forward beside it. `capacity`: of the GPU, by which vLLM's server chooses how many tokens.
-Result<Generated> run_paged(Context& context, Model& model, const DataConfig& data, const InferenceConfig& inference,
-                            std::int64_t capacity);
+Generated run_paged(Context& context, Model& model, const DataConfig& data, const InferenceConfig& inference,
+                    std::int64_t capacity);
 
 /// model(**batch) under no_grad, of a class that does not generate: one prefill.
 void run_forward(Context& context, Model& model);

@@ -30,12 +30,15 @@ void check_headinfer(ConfigReader& cache, const Job& job) {
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   InferenceConfig inference;
-  if (!model_traits(job.model.config).generates) {  // a forward alone
-    for (const char* key : {"new_tokens", "turns", "turn_tokens", "prefill_chunk_size", "logits", "cache"})
-      if (reader.has(key))
-        reader.fail_found(key, "inconsistent",
-                          std::string(class_name(job.model.config)) + " does not generate: leave it out");
-  }
+  const auto refuse = [&](const char* key, const char* why) {
+    if (reader.has(key))
+      reader.fail_found(key, "inconsistent", class_name(job.model.config) + std::string(why) + ": leave it out");
+  };
+  const bool generates = model_traits(job.model.config).generates;  // else a forward alone
+  if (!generates) refuse("new_tokens", " does not generate");
+  if (!generates || std::holds_alternative<NanoVlmConfig>(job.model.config))
+    for (const char* key : {"turns", "turn_tokens", "prefill_chunk_size", "logits", "cache"})
+      refuse(key, generates ? "'s own generate() has no choice of it" : " does not generate");
   inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
   inference.turns = reader.integer("turns", 1, kTurns);
   inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
@@ -94,11 +97,18 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
 
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   TrainingConfig training;
+  const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(job.model.config);
+  if (is_nanovlm) training.precision = Precision::fp32;
   training.precision = reader.choice("precision", training.precision, kPrecisions);
+  if (is_nanovlm && training.precision != Precision::fp32)
+    reader.fail_found("precision", "inconsistent",
+                      "fp32 belongs here: nanoVLM's rotary embeddings stay in float32, and attention takes one type");
   if (uses_autocast(training.precision))
     reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
+  if (is_nanovlm && training.attention == AttentionKind::eager)
+    reader.fail_found("attention", "not-modelled", "nanoVLM's own code does not have it: leave it out");
   if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
   if (job.inference.cache.implementation == CacheImplementation::headinfer) {

@@ -67,15 +67,12 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     if (job.task == Task::inference) {
       simulation.trainable = 0;
-      if (model_traits(job.model.config).generates) {
-        const Result<Generated> generated =
-            job.inference.cache.implementation == CacheImplementation::paged
-                ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
-                : run_generation(context, *model, options, job.data, job.inference, !repeats);
-        if (generated)
-          simulation.generated = *generated;
-        else
-          simulation.refusal = generated.error();
+      const ModelTraits traits = model_traits(job.model.config);
+      model->has_pad_token = traits.has_pad_token;
+      if (traits.generates) {
+        simulation.generated = job.inference.cache.implementation == CacheImplementation::paged
+                                   ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
+                                   : run_generation(context, *model, options, job.data, job.inference, !repeats);
         simulation.host_bytes = simulation.generated.host_bytes;
       } else {
         run_forward(context, *model);

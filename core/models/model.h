@@ -45,10 +45,11 @@ struct ModelOptions {
 
 /// What generate() passes to forward, beside the cache (Context::past_key_values).
 struct GenerationInputs {
-  Tensor input_ids, position_ids;   ///< [b, s], new tokens only
-  Tensor attention_mask{};          ///< 4-D, of a cache that has one size; as a model meets it: KvCache::mask
-  Tensor image_features{};          ///< the first of Model::encoded_images; null where no image comes
-  std::int64_t logits_to_keep = 0;  ///< 0: all
+  Tensor input_ids, position_ids;      ///< [b, s], new tokens only; positions as Model::prepare_position_ids has them
+  Tensor mm_token_type_ids{};          ///< [b, s], where the class has them
+  Tensor attention_mask{};             ///< 4-D, of a cache that has one size; as a model meets it: KvCache::mask
+  const TensorList* images = nullptr;  ///< Model::encoded_images; null where no image comes
+  std::int64_t logits_to_keep = 0;     ///< 0: all
 };
 
 /// A model that can be trained: built once, run in every iteration.
@@ -61,14 +62,25 @@ class Model {
   /// The images of the batch alone.
   virtual void make_images() {}
   /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
-  /// returns; the features are the first.
+  /// returns; the features come first.
   virtual TensorList encoded_images() { return {}; }
+  /// _prepare_position_ids_for_generation, of the text's own [b, s]: what forward gets, of which the last dimension is
+  /// the tokens'. `continues`: the cache holds an earlier turn.
+  virtual Tensor prepare_position_ids(Tensor text_positions, [[maybe_unused]] bool continues) { return text_positions; }
+  /// The batch's mm_token_type_ids, which grow with the answer.
+  virtual Tensor mm_token_type_ids() { return {}; }
   /// forward() as generate() calls it, without labels: the logits are the first of `others`. Nothing: the class does
   /// not generate, or that is not modelled.
   virtual ModelOutputs forward([[maybe_unused]] const GenerationInputs& inputs) { return {}; }
+  /// A class's own generate(), greedy, with its batch and its phases: of `new_tokens`, `executed` are run in full.
+  /// False: it has none, and transformers' is run.
+  virtual bool generate([[maybe_unused]] std::int64_t new_tokens, [[maybe_unused]] std::int64_t executed) {
+    return false;
+  }
   /// The batch's floating-point tensors: what a wrapper that casts its inputs replaces while forward runs.
   virtual std::vector<Tensor*> floating_inputs() { return {}; }
 
+  bool has_pad_token = false;  ///< its config's pad_token_id, which generate() takes to the device
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction

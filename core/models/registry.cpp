@@ -147,6 +147,7 @@ struct TraitsOf {
     t.hidden_size = c.hidden_size;
     if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};
     t.ties_embeddings = c.tie_word_embeddings;
+    t.has_pad_token = c.has_pad_token;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
     t.ia3_targets = {c.names == &kQwen2ClassNames ? "q_proj" : "k_proj", "v_proj", "down_proj"};
@@ -180,10 +181,7 @@ struct TraitsOf {
   ModelTraits operator()(const LlavaConfig& c) const {
     ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
     t.image_size = c.vision.image_size;
-    if (c.is_next()) {
-      t.cuts_images = true;
-      t.infers = false;
-    }
+    t.cuts_images = c.is_next();
     if (c.is_next() || c.has_siglip()) t.oldest_transformers = {5, 0, 0};
     const std::int64_t tokens =
         c.is_next() ? c.anyres(c.vision.image_size, c.vision.image_size).tokens : c.tokens_per_image();
@@ -193,7 +191,6 @@ struct TraitsOf {
   ModelTraits operator()(const Idefics3Config& c) const {
     ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
     t.cuts_images = true;
-    t.infers = false;
     t.oldest_transformers = {5, 0, 0};
     t.image_size = c.vision.image_size;
     t.tower = "vision_model";
@@ -204,7 +201,7 @@ struct TraitsOf {
   }
   ModelTraits operator()(const NanoVlmConfig& c) const {
     ModelTraits t;
-    t.takes_text = t.takes_images = t.has_projector = true;
+    t.takes_text = t.takes_images = t.has_projector = t.generates = t.infers = true;
     t.ties_embeddings = c.tie_word_embeddings;
     t.image_size = c.vision.image_size;
     t.tower = "vision_encoder";
@@ -214,7 +211,6 @@ struct TraitsOf {
   }
   ModelTraits operator()(const QwenVLConfig& c) const {
     ModelTraits t = vision_language(c.text, c.tie_word_embeddings);
-    t.infers = false;
     t.oldest_transformers = {5, 23, 0};
     t.tower = "visual";
     t.projector = "visual.merger";

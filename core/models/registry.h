@@ -43,6 +43,7 @@ struct ModelTraits {
   bool generates = false;                    ///< it has generate(), a cache and logits
   bool infers = false;                       ///< its inference is modelled, not its training alone
   Version oldest_transformers{};             ///< what `Behaviours` says of earlier ones was not found in its code
+  bool has_pad_token = false;                ///< pad_token_id
   bool cuts_images = false;                  ///< images of any size, which the processor cuts into tiles
   std::int64_t max_sequence_length = 0;      ///< 0: no limit, else longer sequences are refused (CLIP's text model)
   std::int64_t default_sequence_length = 0;  ///< where the job gives none

@@ -45,6 +45,12 @@ describe('every choice is answered', () => {
     { ...eight, parallel: 'fsdp1', precision: 'fp32' },
   ];
 
+  it('every model, training and inference', () => {
+    for (const { id } of core.catalogue.models)
+      for (const task of ['train', 'inference'])
+        expect(`${id} ${task} ${answer({ ...alone, stage: 'full', model: id, task })}`).toBe(`${id} ${task} answered`);
+  });
+
   for (const field of FIELDS) {
     if (!field.choices) continue;
     it(`${field.label}, wherever it applies`, () => {

@@ -161,11 +161,33 @@ class Idefics3 : public Model {
     const Shape tokens{data_.micro_batch_size, data_.sequence_length};
     input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (data_.images() > 0)
-      pixel_values_ = empty(context_, Op::input,
-                            {data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
-                             config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                            dtype_, Role::input);
+    make_pixel_values();
+  }
+
+  /// The processor's batch: with pixel_attention_mask.
+  void make_images() override {
+    make_pixel_values();
+    if (!pixel_values_) return;
+    const Shape& sizes = pixel_values_.sizes();
+    pixel_attention_mask_ =
+        empty(context_, Op::input, {sizes[0], sizes[1], sizes[3], sizes[4]}, DType::int64, Role::input);
+  }
+
+  TensorList encoded_images() override {
+    if (!pixel_values_) return {};
+    ImageOutputs image = image_features();
+    return {std::move(image.features), std::move(image.last_hidden_state)};
+  }
+
+  ModelOutputs forward(const GenerationInputs& inputs) override {
+    input_ids_ = inputs.input_ids;
+    ModelOutputs outputs;
+    TensorList image_hidden_states;
+    const Tensor hidden_states = model_forward(image_hidden_states, &inputs);
+    input_ids_.reset();
+    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
+    for (const Tensor& tensor : image_hidden_states) outputs.others.push_back(tensor);
+    return outputs;
   }
 
   std::vector<Tensor*> floating_inputs() override {
@@ -189,6 +211,14 @@ class Idefics3 : public Model {
     Tensor last_hidden_state, features;
   };
 
+  void make_pixel_values() {
+    if (data_.images() > 0)
+      pixel_values_ = empty(context_, Op::input,
+                            {data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
+                             config_.vision.num_channels, config_.tile_size, config_.tile_size},
+                            dtype_, Role::input);
+  }
+
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }
 
   // get_image_features: no tile is padding, which it finds out by counting zeros
@@ -211,11 +241,14 @@ class Idefics3 : public Model {
     }
     num_real_images_per_batch = sum(view(real_images, {batch, tiles}), {1}, false);
     pixel_values = index_mask(pixel_values, real_images, images);
-    pixel_attention_mask = empty(context_, Op::ones_like, {images, height, width}, DType::boolean);
+    pixel_attention_mask = pixel_attention_mask_
+                               ? index_mask(view(pixel_attention_mask_, {images, height, width}), real_images, images)
+                               : empty(context_, Op::ones_like, {images, height, width}, DType::boolean);
     {
       // unfold: a view of [images, rows, columns, patch, patch]
       const Tensor count = integers(context_, Op::sum, {images, rows, columns});
-      { const Tensor as_integers = integers(context_, Op::to_copy, {images, rows, columns, patch, patch}); }
+      if (!pixel_attention_mask_)
+        const Tensor as_integers = integers(context_, Op::to_copy, {images, rows, columns, patch, patch});
       patch_attention_mask = pointwise(Op::gt, {&count}, DType::boolean);
     }
     ImageOutputs outputs;
@@ -242,13 +275,14 @@ class Idefics3 : public Model {
   }
 
   // Idefics3Model.forward
-  Tensor model_forward(TensorList& returned) const {
+  Tensor model_forward(TensorList& returned, const GenerationInputs* generation = nullptr) const {
     ModuleCall call(context_, model_);
     Tensor inputs_embeds = text_model_.embed(input_ids_);
     ImageOutputs image;
     Tensor image_hidden_states, special_image_mask;
-    if (pixel_values_) {
-      image = image_features();  // in a dictionary that lives until forward returns
+    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
+      // in a dictionary that lives until forward returns
+      image = generation ? ImageOutputs{(*generation->images)[1], (*generation->images)[0]} : image_features();
       const Tensor& features = image.features;
       const Tensor flat = view(features, {checked_product(features.size(0), features.size(1)), features.size(2)});
       image_hidden_states = cat({split(flat)}, 0);
@@ -260,7 +294,7 @@ class Idefics3 : public Model {
       returned = is_smolvlm() ? TensorList{image.last_hidden_state, image.features} : TensorList{image_hidden_states};
     }
     ModuleCall text(context_, text_model_.module);
-    return call.result(text.result(text_model_(inputs_embeds)));
+    return call.result(text.result(text_model_(inputs_embeds, generation ? generation->position_ids : Tensor())));
   }
 
   Context& context_;
@@ -274,7 +308,7 @@ class Idefics3 : public Model {
   Linear lm_head_;
   bool tower_without_grad_ = false;
   ModuleId model_ = 0;
-  Tensor input_ids_, labels_, pixel_values_;
+  Tensor input_ids_, labels_, pixel_values_, pixel_attention_mask_;
 };
 
 }  // namespace

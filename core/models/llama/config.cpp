@@ -20,7 +20,7 @@ LlamaConfig read_llama_sizes(ConfigReader& reader, const LlamaConfig& defaults) 
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   c.head_dim = reader.optional_integer("head_dim").value_or(c.hidden_size / c.num_attention_heads);
   // nn.Embedding(padding_idx=pad_token_id) refuses an index outside the vocabulary.
-  reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1});
+  c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();
   return c;
 }
 

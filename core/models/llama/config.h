@@ -36,6 +36,7 @@ struct LlamaConfig {
   bool output_bias = false;  ///< the same, of o_proj
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
+  bool has_pad_token = false;       ///< pad_token_id
   std::int64_t sliding_window = 0;  ///< tokens that each one sees; 0: all
 
   bool operator==(const LlamaConfig&) const = default;

@@ -134,6 +134,7 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
                                      {{"default", FeatureSelect::without_class_token}, {"full", FeatureSelect::full}});
     // LlavaConfig.__post_init__: the text config's flag counts where its own is not set.
     c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false) || c.text.tie_word_embeddings;
+    c.text.has_pad_token = c.text.has_pad_token || reader.has("pad_token_id");  // GenerationConfig.from_model_config
     // The processor's count; the model goes by the features that come out of the tower. vocab_size and its like at the
     // top are left from older versions of the class.
     reader.ignore({"image_seq_length", "image_token_index", "image_token_id", "vocab_size", "hidden_size"});

@@ -121,8 +121,9 @@ class Llava : public Model {
 
   TensorList encoded_images() override {
     if (!pixel_values_) return {};
-    ClipVisionOutput image = image_features();
-    TensorList outputs{std::move(image.pooler_output)};
+    TensorList outputs;  // of LLaVA-NeXT: a tensor an image
+    ClipVisionOutput image = config_.is_next() ? next_image_features(outputs) : image_features();
+    if (!config_.is_next()) outputs.push_back(std::move(image.pooler_output));
     for (Tensor& hidden_states : image.hidden_states) outputs.push_back(std::move(hidden_states));
     outputs.push_back(std::move(image.last_hidden_state));
     return outputs;
@@ -248,9 +249,11 @@ class Llava : public Model {
     ClipVisionOutput image;
     TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
     Tensor special_image_mask;  // bound until forward returns
-    if (generation ? static_cast<bool>(generation->image_features) : static_cast<bool>(pixel_values_)) {
-      if (generation)
-        image.pooler_output = generation->image_features;
+    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
+      if (generation && config_.is_next())
+        for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*generation->images)[i]);
+      else if (generation)
+        image.pooler_output = generation->images->front();
       else
         image = config_.is_next() ? next_image_features(packed) : image_features();
       Tensor features = config_.is_next() ? cat(packed, 0) : cat_unbound(image.pooler_output);

@@ -1,8 +1,12 @@
 #include "models/nanovlm/nanovlm.h"
 
+#include <algorithm>
+
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
+#include "nn/activation.h"
 #include "ops/ops.h"
+#include "rounding.h"
 
 /// Names and order of steps are those of nanoVLM's models/vision_transformer.py, modality_projector.py,
 /// language_model.py and vision_language_model.py. The model is made on the host and brought to the device, a module's
@@ -143,32 +147,72 @@ struct LanguageModelBlock {
                 {x.size(0), checked_product(x.size(1), groups), x.size(2), x.size(3)});
   }
 
-  Tensor attention(const Tensor& x, const PositionEmbeddings& positions, TensorList& kv_cache) const {
-    const ModuleScope scope(x.context(), attn);
+  /// Keys and values of a layer, of so many tokens more. The old ones go when both new ones are there.
+  static void append(Tensor* cached, const Tensor& key, const Tensor& value, std::int64_t tokens) {
+    Tensor longer[2];
+    for (int i : {0, 1}) {
+      Context& context = key.context();
+      Shape sizes = cached[i].sizes();
+      sizes[2] += tokens;
+      longer[i] = empty(context, Op::cat, sizes, (i == 0 ? key : value).dtype(), Role::kv_cache);
+    }
+    for (int i : {0, 1}) cached[i] = std::move(longer[i]);
+  }
+
+  /// As `attention` leaves them, whatever else it does.
+  void grow(Tensor* cached, std::int64_t tokens) const {
+    Context& context = cached[0].context();
+    const ModuleScope scope(context, attn);
+    { const GemmWorkspace workspace(context); }
+    append(cached, cached[0], cached[1], tokens);
+    const Tensor k_exp = repeat_interleave(cached[0]), v_exp = repeat_interleave(cached[1]);
+  }
+
+  Tensor attention(const Tensor& x, const PositionEmbeddings& positions, TensorList& kv_cache,
+                   std::size_t layer) const {
+    Context& context = x.context();
+    const ModuleScope scope(context, attn);
+    const bool is_prefill = kv_cache.size() <= 2 * layer;
     // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
     Tensor v_exp, k_exp, k, q;
     AttentionInputs current = project(x, q_proj, k_proj, v_proj, head_dim, false);
     const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
     q = rotate(current.query, cos, sin);
     k = rotate(current.key, cos, sin);
-    kv_cache.push_back(k);
-    kv_cache.push_back(current.value);
-    k_exp = repeat_interleave(k);
-    v_exp = repeat_interleave(current.value);
-    Tensor y = out_proj(joined_heads(attend(call, q, k_exp, v_exp), x.sizes()));
+    if (is_prefill) {
+      for (const Tensor* states : {&k, &current.value}) {
+        if (!context.training) context.set_role(*states, Role::kv_cache, attn);
+        kv_cache.push_back(*states);
+      }
+    } else {
+      append(&kv_cache[2 * layer], k, current.value, x.size(1));
+    }
+    k_exp = repeat_interleave(kv_cache[2 * layer]);
+    v_exp = repeat_interleave(kv_cache[2 * layer + 1]);
+    const AttentionCall own{call.kind, is_prefill, 0};
+    Tensor y = out_proj(joined_heads(attend(own, q, k_exp, v_exp), x.sizes()));
     current.query.reset();
     current.key.reset();
     return y;
   }
 
-  Tensor operator()(const Tensor& x_in, const PositionEmbeddings& positions, TensorList& kv_cache) const {
+  // LanguageModelMLP.forward: all three are there while down_proj runs
+  Tensor feed_forward(const Tensor& x) const {
+    const ModuleScope scope(x.context(), mlp.module);
+    const Tensor gate = activate(mlp.act_fn, mlp.gate_proj(x));
+    const Tensor up = mlp.up_proj(x), product = mul(gate, up);
+    return mlp.down_proj(product);
+  }
+
+  Tensor operator()(const Tensor& x_in, const PositionEmbeddings& positions, TensorList& kv_cache,
+                    std::size_t layer) const {
     const ModuleScope scope(x_in.context(), module);
     Tensor x = norm1(x_in);
-    x = attention(x, positions, kv_cache);
+    x = attention(x, positions, kv_cache, layer);
     x = add(x_in, x);
     const Tensor res = x;
     x = norm2(x);
-    x = mlp(x);
+    x = feed_forward(x);
     return add(res, x);
   }
 
@@ -235,7 +279,7 @@ struct LanguageModel {
         expand(unsqueeze(empty(context, Op::arange, {length}, DType::int64), 0), {batch, length});
     const PositionEmbeddings positions = rotary(current_position_ids);
     Tensor x = x_in;
-    for (const LanguageModelBlock& block : blocks) x = block(x, positions, kv_cache);
+    for (std::size_t i = 0; i < blocks.size(); ++i) x = blocks[i](x, positions, kv_cache, i);
     return norm(x);
   }
 
@@ -288,11 +332,35 @@ class NanoVlm : public Model {
 
   void make_inputs() override {
     const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    image_ = empty(context_, Op::input,
-                   {data_.micro_batch_size, config_.vision.num_channels, data_.image_height, data_.image_width}, dtype_,
-                   Role::input);
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    make_prompt();
     targets_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+  }
+
+  // VisionLanguageModel.generate, without a mask, as its generate.py calls it
+  bool generate(std::int64_t new_tokens, std::int64_t executed) override {
+    make_prompt();
+    context_.begin_phase(PhaseName::prefill, 1);
+    const std::int64_t batch = data_.micro_batch_size;
+    TensorList kv_cache_list, newly_generated_ids_list;
+    const Tensor image_embd = mp_(vision_encoder_(image_));
+    const Tensor prompt_token_embeds = decoder_.token_embedding(input_ids_);
+    const Tensor initial_combined_embeds = replace_img_tokens(prompt_token_embeds, image_embd);
+    const Tensor prefill_output = decoder_(initial_combined_embeds, kv_cache_list);
+    Tensor current_logits = decoder_.head(select(prefill_output, 1, data_.sequence_length - 1));
+    context_.begin_phase(PhaseName::decode, 1);
+    Tensor next_token_embed, decode_step_output, last_token_output;
+    const std::int64_t from = (executed + 1) / 2, until = std::max(from, new_tokens - executed / 2);
+    for (std::int64_t i = 0; i < new_tokens; ++i) {
+      if (i == from) i = grow(kv_cache_list, newly_generated_ids_list, from, until);
+      newly_generated_ids_list.push_back(reduce(Op::argmax, current_logits, {1}, true, DType::int64));
+      next_token_embed = decoder_.token_embedding(newly_generated_ids_list.back());
+      decode_step_output = decoder_(next_token_embed, kv_cache_list);
+      last_token_output = select(decode_step_output, 1, 0);
+      current_logits = decoder_.head(last_token_output);
+    }
+    replace_after_eos(batch, new_tokens);
+    context_.finish();
+    return true;
   }
 
   std::vector<Tensor*> floating_inputs() override { return {&image_}; }
@@ -316,6 +384,36 @@ class NanoVlm : public Model {
   }
 
  private:
+  void make_prompt() {
+    const std::int64_t batch = data_.micro_batch_size;
+    image_ = empty(context_, Op::input, {batch, config_.vision.num_channels, data_.image_height, data_.image_width},
+                   dtype_, Role::input);
+    input_ids_ = empty(context_, Op::input, {batch, data_.sequence_length}, DType::int64, Role::input);
+  }
+
+  /// Decodes the tokens [from, until) as far as the cache, and what else grows with them, is concerned. Returns
+  /// `until`.
+  std::int64_t grow(TensorList& kv_cache, TensorList& ids, std::int64_t from, std::int64_t until) const {
+    constexpr std::int64_t kMostGrowths = 128;
+    const std::int64_t stride = std::max<std::int64_t>(1, divide_up(until - from, kMostGrowths));
+    for (std::int64_t grown = 0; from < until; from += grown) {
+      grown = std::min(stride, until - from);
+      // An allocation a token, of whole blocks of 512 bytes.
+      ids.push_back(empty(context_, Op::argmax, {grown, round_up(data_.micro_batch_size, 64)}, DType::int64));
+      for (std::size_t i = 0; i < decoder_.blocks.size(); ++i) decoder_.blocks[i].grow(&kv_cache[2 * i], grown);
+    }
+    return until;
+  }
+
+  // generate's last lines, where the tokenizer has an eos_token_id
+  void replace_after_eos(std::int64_t batch, std::int64_t new_tokens) const {
+    const std::int64_t ids = checked_product(batch, new_tokens);
+    const Workspace generated_ids(context_, Op::cat, 8 * ids), eos_mask(context_, Op::eq, ids),
+        col_indices(context_, Op::arange, 8 * new_tokens), masked_col_indices(context_, Op::where, 8 * ids),
+        first_eos_indices(context_, Op::clamp, 8 * batch), actual_first_eos_indices(context_, Op::clamp, 8 * batch),
+        for_comparison(context_, Op::arange, 8 * new_tokens), replace_mask(context_, Op::gt, ids);
+  }
+
   // _replace_img_tokens_with_embd
   Tensor replace_img_tokens(const Tensor& token_embd, const Tensor& image_embd) const {
     const std::int64_t batch = token_embd.size(0), tokens = image_embd.size(1);

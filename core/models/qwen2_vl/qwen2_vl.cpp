@@ -402,7 +402,12 @@ struct VisionTransformer {
 class QwenVL : public Model {
  public:
   QwenVL(Context& context, const QwenVLConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), vision_(config.vision), data_(data), dtype_(options.dtype), options_(options) {
+      : context_(context),
+        vision_(config.vision),
+        has_windows_(config.names->has_windows),
+        data_(data),
+        dtype_(options.dtype),
+        options_(options) {
     const QwenVLClassNames& names = *config.names;
     const Builder root{&context,         &parameters,
                        &buffers,         context.add_module(0, "", -1, names.text.causal_lm, Modality::none),
@@ -420,16 +425,50 @@ class QwenVL : public Model {
   }
 
   void make_inputs() override {
-    const std::int64_t batch = data_.micro_batch_size, length = data_.sequence_length, images = data_.images();
-    const auto input = [&](const Shape& sizes, DType dtype = DType::int64) {
-      return empty(context_, Op::input, sizes, dtype, Role::input);
-    };
+    const std::int64_t batch = data_.micro_batch_size, length = data_.sequence_length;
     input_ids_ = input({batch, length});
     labels_ = input({batch, length});
     position_ids_ = input({3, batch, length});
-    if (images == 0) return;
-    pixel_values_ = input({checked_product(images, data_.patches()), vision_.patch_elements()}, dtype_);
-    image_grid_thw_ = input({images, 3});
+    make_pixel_values();
+  }
+
+  /// The processor's batch: no position ids, but which tokens are an image's.
+  void make_images() override {
+    if (data_.images() == 0) return;
+    mm_token_type_ids_ = input({data_.micro_batch_size, data_.sequence_length});
+    make_pixel_values();
+    if (is_video() && has_windows_) second_per_grid_ts_ = input({data_.images()}, DType::float32);
+  }
+
+  TensorList encoded_images() override {
+    if (!pixel_values_) return {};
+    VisionOutputs outputs = image_features();
+    return {std::move(outputs.pooler_output), std::move(outputs.last_hidden_state)};
+  }
+
+  Tensor mm_token_type_ids() override { return mm_token_type_ids_; }
+
+  Tensor prepare_position_ids(Tensor text_positions, bool continues) override {
+    if (continues) return integers(context_, Op::add, {1, text_positions.size(0), text_positions.size(1)});
+    Tensor vision_positions;
+    const Shape sizes{4, text_positions.size(0), text_positions.size(1)};
+    if (mm_token_type_ids_) {
+      { const Workspace has_new_vision_tokens(context_, Op::any, 1); }
+      vision_positions = rope_index(text_positions);
+    } else
+      rope_deltas_ = integers(context_, Op::zeros, {sizes[1], 1});
+    Tensor position_ids = integers(context_, Op::cat, sizes);
+    text_positions.reset();
+    return position_ids;
+  }
+
+  ModelOutputs forward(const GenerationInputs& inputs) override {
+    input_ids_ = inputs.input_ids;
+    ModelOutputs outputs;
+    const Tensor hidden_states = model_forward(&inputs);
+    input_ids_.reset();
+    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
+    return outputs;
   }
 
   std::vector<Tensor*> floating_inputs() override {
@@ -447,21 +486,70 @@ class QwenVL : public Model {
   }
 
  private:
+  Tensor input(const Shape& sizes, DType dtype = DType::int64) const {
+    return empty(context_, Op::input, sizes, dtype, Role::input);
+  }
+
+  void make_pixel_values() {
+    const std::int64_t images = data_.images();
+    if (images == 0) return;
+    pixel_values_ = input({checked_product(images, data_.patches()), vision_.patch_elements()}, dtype_);
+    image_grid_thw_ = input({images, 3});
+  }
+
+  /// generate() is given pixel_values_videos; training, pixel_values.
+  bool is_video() const { return data_.grid_t > 1; }
+
+  // get_rope_index. A token of text comes before each image, the rest of the text after the last. Left out: scalars,
+  // and what is as long as an image's side and goes at once.
+  Tensor rope_index(const Tensor& text_positions) {
+    const std::int64_t batch = text_positions.size(0), length = text_positions.size(1);
+    // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+    Tensor llm_positions;
+    TensorList llm_pos_ids_list;
+    Tensor input_token_type, current_input_ids;
+    Tensor position_ids = integers(context_, Op::zeros, {3, batch, length});
+    for (std::int64_t row = 0; row < batch; ++row) {
+      const auto attended = [&] { return empty(context_, Op::to_copy, {length}, DType::boolean); };
+      const auto unpadded = [&] { return index_mask(select(text_positions, 0, row), attended(), length); };
+      current_input_ids.reset();
+      input_token_type.reset();
+      current_input_ids = unpadded();
+      input_token_type = unpadded();
+      llm_pos_ids_list.clear();
+      const auto group = [&](std::int64_t tokens) {
+        if (tokens > 0) llm_pos_ids_list.push_back(integers(context_, Op::add, {3, tokens}));
+        return tokens;
+      };
+      std::int64_t text = length - checked_product(data_.images_per_sample, data_.tokens_per_image);
+      for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
+        text -= group(std::min<std::int64_t>(text, 1));
+        group(data_.tokens_per_image);
+      }
+      group(text);
+      llm_positions = integers(context_, Op::cat, {3, length});
+      const Tensor mask = attended(), where = nonzero(mask, length);
+    }
+    rope_deltas_ = integers(context_, Op::to_copy, {batch});
+    return position_ids;
+  }
+
   // Qwen2_5_VLModel.forward
-  Tensor model_forward() const {
+  Tensor model_forward(const GenerationInputs* generation = nullptr) const {
     ModuleCall call(context_, model_);
-    Tensor special_video_mask, image_mask, image_embeds;
+    Tensor other_mask, image_mask, image_embeds;
     VisionOutputs image_outputs;
     Tensor inputs_embeds = language_model_.embed(input_ids_);
-    if (pixel_values_) {
-      image_outputs = image_features();
+    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
+      image_outputs =
+          generation ? VisionOutputs{(*generation->images)[1], generation->images->front()} : image_features();
       // The tuple of each image's features becomes one tensor again.
       image_embeds = cat(split(image_outputs.pooler_output, features_of_images(), 0), 0);
       image_embeds = to(image_embeds, inputs_embeds.dtype());
-      image_mask = placeholder_mask(special_video_mask);
+      image_mask = placeholder_mask(other_mask, generation && is_video());
       inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     }
-    Tensor hidden_states = run_language_model(inputs_embeds);
+    Tensor hidden_states = run_language_model(inputs_embeds, generation);
     inputs_embeds.reset();
     image_outputs.last_hidden_state.reset();
     image_outputs.pooler_output.reset();
@@ -484,27 +572,38 @@ class QwenVL : public Model {
     return outputs;
   }
 
-  // get_placeholder_mask
-  Tensor placeholder_mask(Tensor& special_video_mask) const {
+  // get_placeholder_mask, of images or videos; `other`: that of the others
+  Tensor placeholder_mask(Tensor& other, bool of_videos) const {
     const Tensor special_image_mask = pointwise(Op::eq, {&input_ids_}, DType::boolean);
-    special_video_mask = pointwise(Op::eq, {&input_ids_}, DType::boolean);
-    Tensor n_video_tokens, n_image_tokens = sum_all(special_image_mask);
-    {
-      Tensor elements = mul_scalar(n_image_tokens);
+    other = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+    const auto check = [](const Tensor& tokens) {
+      Tensor elements = mul_scalar(tokens);
       const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
       elements.reset();
-    }
-    n_video_tokens = sum_all(special_video_mask);
+    };
+    Tensor n_video_tokens, n_image_tokens = sum_all(special_image_mask);
+    if (!of_videos) check(n_image_tokens);
+    n_video_tokens = sum_all(other);
+    if (of_videos) check(n_video_tokens);
     return unsqueeze(special_image_mask, -1);
   }
 
-  Tensor run_language_model(const Tensor& inputs_embeds) const {
+  Tensor run_language_model(const Tensor& inputs_embeds, const GenerationInputs* generation) const {
     ModuleCall call(context_, language_model_.module);
-    return call.result(language_model_(inputs_embeds, position_ids_));
+    return call.result(language_model_(inputs_embeds, generation ? positions_of(*generation) : position_ids_));
+  }
+
+  /// Qwen2_5_VLTextModel.forward: of frame, row and column, without the text's own.
+  static Tensor positions_of(const GenerationInputs& inputs) {
+    const Tensor& given = inputs.position_ids;
+    if (given.ndim() == 3 && given.size(0) == 4) return slice(given, 0, 1, 3);
+    const Tensor one = given.ndim() == 3 ? given : unsqueeze(given, 0);
+    return expand(one, {3, one.size(1), one.size(2)});
   }
 
   Context& context_;
   QwenVisionConfig vision_;
+  bool has_windows_ = false;
   DataConfig data_;
   DType dtype_;
   ModelOptions options_;
@@ -513,6 +612,7 @@ class QwenVL : public Model {
   Linear lm_head_;
   ModuleId model_ = 0;
   Tensor input_ids_, labels_, position_ids_, pixel_values_, image_grid_thw_;
+  Tensor mm_token_type_ids_, second_per_grid_ts_, rope_deltas_;  ///< of generation
 };
 
 }  // namespace

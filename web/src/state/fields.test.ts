@@ -84,6 +84,11 @@ describe('toJob', () => {
     expect(cache({ cache: 'static', pool: '50' })).toEqual({ implementation: 'static' });
   });
 
+  it('gives images of any size to a model that infers', () => {
+    const data = toJob({ ...START, task: 'inference', height: '300', width: '412', frames: '8' }, qwen).data;
+    expect(data).toMatchObject({ image_size: [300, 412], frames: 8 });
+  });
+
   it('reads grouped numbers, and sends odd ones to the core as they are', () => {
     expect(toJob({ ...START, seq: '4,096', mbs: '-1.5' }, llava).data).toMatchObject({
       sequence_length: 4096,
