@@ -2,13 +2,12 @@
 #include "graph/model.h"
 #include "graph/read.h"
 
-/// In place of core/graph and its operators: the page has no room for them in the weight that it promises.
+/// In place of core/graph and its operators, which graph.wasm alone carries: few jobs have a graph.
 namespace oometer {
 
 Result<Graph> read_graph(const nlohmann::json&, const std::string& pointer) {
-  return Error{
-      "not-modelled", pointer,
-      "found a graph of operators, which the page does not carry; the command `oometer estimate --graph` answers it"};
+  return Error{"elsewhere", pointer,
+               "found a graph of operators; oometer's page answers it, and the command `oometer estimate --graph`"};
 }
 
 // What follows is reached with a graph only, and there is none.

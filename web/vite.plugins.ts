@@ -67,6 +67,17 @@ export function preloadCore(): Plugin {
   };
 }
 
+/** What the page offers to whoever has another model: the tool that writes its graph, beside the page. */
+export function offerTool(): Plugin {
+  return {
+    name: 'offer-tool',
+    generateBundle() {
+      const source = readFileSync(resolve(here, '../tools/export_graph.py'), 'utf8');
+      this.emitFile({ type: 'asset', fileName: 'export_graph.py', source });
+    },
+  };
+}
+
 function early(file: string): HtmlTagDescriptor {
   if (file.endsWith('.wasm')) return link(file, { rel: 'preload', as: 'fetch', type: 'application/wasm' });
   const attrs = { type: 'module', async: true, fetchpriority: 'high', src: `./${file}` };

@@ -91,6 +91,15 @@ export async function pick(list: string, entry: string): Promise<void> {
   await page.keyboard.press('Enter');
 }
 
+/** Drops files anywhere on the page. */
+export async function drop(...files: [name: string, text: string][]): Promise<void> {
+  await page.evaluate((list) => {
+    const data = new DataTransfer();
+    for (const [name, text] of list) data.items.add(new File([text], name, { type: 'application/json' }));
+    window.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+  }, files);
+}
+
 /** The page's own element: the job it shows and the core's answer to it. */
 export async function shown(): Promise<{ job: string; report: string }> {
   return page.evaluate(() => {

@@ -2,8 +2,9 @@
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Oometer } from '../../wasm/oometer.mjs';
-import { applies, change, FIELDS, START, toJob, type Setup } from '../../web/src/state/fields';
+import { applies, change, choicesOf, FIELDS, OWN_GPU, START, toJob, type Setup } from '../../web/src/state/fields';
 import { Library } from '../../web/src/state/library';
+import { ownModel, readConfig, type Model } from '../../web/src/state/model';
 import { read } from '../../web/src/state/permalink';
 import { ask, isTrouble } from '../../web/src/wasm/ask';
 import { wrap, type Core } from '../../web/src/wasm/wrap';
@@ -11,20 +12,28 @@ import { wrap, type Core } from '../../web/src/wasm/wrap';
 const built = new URL('../../build/wasm/', import.meta.url);
 const links = new URL('../permalinks/v1.txt', import.meta.url);
 
+const graphs = readFileSync(new URL('../reference/graphs.jsonl', import.meta.url), 'utf8').split('\n');
+const { graph } = JSON.parse(graphs.find((line) => line.startsWith('{"name":"resnet18"')) ?? '') as { graph: object };
+/** Models of one's own, by the name that a setup below has for them. */
+const OWN: Readonly<Record<string, Model>> = {
+  graph: ownModel('graph', readConfig(JSON.stringify(graph), 'resnet18.json')),
+  tower: ownModel('tower', readConfig('{"model_type": "clip_vision_model"}')),
+};
+
 let core: Core;
 
 beforeAll(async () => {
-  const { default: create } = (await import(/* @vite-ignore */ new URL('oometer.mjs', built).href)) as {
+  const { default: create } = (await import(/* @vite-ignore */ new URL('graph.mjs', built).href)) as {
     default: (options: { wasmBinary: Uint8Array }) => Promise<Oometer>;
   };
-  const module = await create({ wasmBinary: readFileSync(new URL('oometer.wasm', built)) });
+  const module = await create({ wasmBinary: readFileSync(new URL('graph.wasm', built)) });
   core = wrap(module, () => Promise.resolve(module));
 });
 
-function answer(setup: Setup): string {
-  const preset = core.catalogue.models.find(({ id }) => id === setup.model);
-  if (!preset) return `no such model: ${setup.model}`;
-  const result = core.estimate(toJob(setup, preset));
+function answer(setup: Setup, own?: Model): string {
+  const model = own ?? core.catalogue.models.find(({ id }) => id === setup.model);
+  if (!model) return `no such model: ${setup.model}`;
+  const result = core.estimate(toJob(setup, model));
   return result.ok ? 'answered' : `${result.error.pointer}: ${result.error.message}`;
 }
 
@@ -43,6 +52,9 @@ describe('every choice is answered', () => {
     { ...eight, parallel: 'zero3' },
     { ...eight, parallel: 'fsdp2', precision: 'fp32' },
     { ...eight, parallel: 'fsdp1', precision: 'fp32' },
+    { ...alone, gpu: OWN_GPU },
+    { ...alone, config: 'graph', stage: 'full' },
+    { ...alone, config: 'tower', stage: 'full' },
   ];
 
   it('every model, training and inference', () => {
@@ -54,14 +66,16 @@ describe('every choice is answered', () => {
   for (const field of FIELDS) {
     if (!field.choices) continue;
     it(`${field.label}, wherever it applies`, () => {
-      const setup = [alone, ...others].find(({ model, ...rest }) => {
-        const preset = core.catalogue.models.find(({ id }) => id === model);
-        return preset && applies(field, preset, { model, ...rest });
+      const places = [alone, ...others].flatMap((setup): [Setup, Model][] => {
+        const model = OWN[setup.config] ?? core.catalogue.models.find(({ id }) => id === setup.model);
+        return model && applies(field, model, setup) ? [[setup, model]] : [];
       });
-      if (!setup) throw new Error('it applies nowhere');
-      for (const { value } of field.choices ?? []) {
-        expect(`${value} ${answer({ ...setup, [field.key]: value })}`).toBe(`${value} answered`);
-      }
+      expect(places).not.toHaveLength(0);
+      // A graph offers other choices than a preset does, and a vision encoder alone another loss.
+      const asked = places.filter(([{ config }], i) => i === 0 || config === 'graph' || field.key === 'loss');
+      for (const [setup, model] of asked)
+        for (const value of choicesOf(field, model))
+          expect(`${value} ${answer({ ...setup, [field.key]: value }, model)}`).toBe(`${value} answered`);
     });
   }
 

@@ -1,6 +1,6 @@
 // One's own model: pasted, dropped, linked; and several beside each other.
 import { describe, expect, it } from 'vitest';
-import { detail, drawn, headline, number, open, page, shown, site, useBrowser, visit } from './browser';
+import { detail, drawn, drop, headline, number, open, page, shown, site, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -14,14 +14,6 @@ const llama = (layers: number): string =>
     num_attention_heads: 16,
     num_hidden_layers: layers,
   });
-
-async function drop(...files: [name: string, text: string][]): Promise<void> {
-  await page.evaluate((list) => {
-    const data = new DataTransfer();
-    for (const [name, text] of list) data.items.add(new File([text], name, { type: 'application/json' }));
-    window.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
-  }, files);
-}
 
 const modelField = (): Promise<string> => page.getByRole('combobox', { name: 'Model' }).inputValue();
 

@@ -7,12 +7,16 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { dist, filesOf } from './site.js';
 
 const CORE = /first-[^/]*\.(js|wasm)$/;
-const WHOLE = readdirSync(join(dist, 'assets'))
-  .filter((file) => /^(whole-.*\.js|oometer-.*\.wasm)$/.test(file))
-  .map((file) => `assets/${file}`);
+const named = (pattern) =>
+  readdirSync(join(dist, 'assets'))
+    .filter((file) => pattern.test(file))
+    .map((file) => `assets/${file}`);
+const WHOLE = named(/^(whole-(?!widget-).*\.js|oometer-.*\.wasm)$/);
+const GRAPH = named(/^graph-.*\.(js|wasm)$/);
+const LATER = [...WHOLE, ...GRAPH, ...named(/^whole-widget-.*\.js$/)];
 
-/** Without the whole core. */
-const firstFilesOf = (entry) => [...filesOf(entry, new Set(WHOLE))].filter((file) => !WHOLE.includes(file));
+/** Without the larger cores. */
+const firstFilesOf = (entry) => [...filesOf(entry, new Set(LATER))].filter((file) => !LATER.includes(file));
 const weight = (files, compress) =>
   files.reduce((sum, file) => sum + compress(readFileSync(join(dist, file))).length, 0);
 
@@ -23,6 +27,7 @@ const parts = [
   ['page: everything', page, 250_000],
   ['widget: everything', firstFilesOf('widget.js'), 200_000],
   ['whole core', WHOLE, 230_000],
+  ['core with graphs', GRAPH, 280_000],
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {

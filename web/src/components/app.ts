@@ -161,7 +161,11 @@ export class OometerApp extends LitElement {
 
   private setting({ key, value }: Setting): void {
     // A new model is a step that the browser's back button should undo; a typed digit is not.
-    this.show(change(this.setup, key, value, this.library.presets), this.pins, key === 'model');
+    this.show(
+      change(this.setup, key, value, this.library.presets, this.library.find(this.setup)),
+      this.pins,
+      key === 'model',
+    );
   }
 
   /** Another setup, or other pins, in the page and in its address. */
@@ -196,13 +200,13 @@ export class OometerApp extends LitElement {
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.advisor.advise(answer);
     }
-    if (this.trouble?.elsewhere) void this.takeWhole(core);
+    if (this.trouble?.elsewhere) void this.takeWhole(core, this.trouble.elsewhere);
     this.announce();
   }
 
-  private async takeWhole(core: PageCore): Promise<void> {
+  private async takeWhole(core: PageCore, job: Job): Promise<void> {
     try {
-      await core.loadWhole();
+      await core.loadWhole(job);
       this.pinned.clear();
       this.compute();
     } catch (error) {
@@ -308,7 +312,7 @@ export class OometerApp extends LitElement {
         ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
       <oometer-own-model
-        .judge=${(own: OwnModel) => (this.core ? refusal(this.core, own) : '')}
+        .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : '')}
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}
@@ -374,7 +378,7 @@ export class OometerApp extends LitElement {
     if (known) return known;
     if (!this.core) return { key: null, message: '' };
     const answer = ask(this.core, setup, this.library.find);
-    if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core);
+    if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core, answer.elsewhere);
     this.pinned.set(key, answer);
     return answer;
   }
@@ -385,6 +389,7 @@ export class OometerApp extends LitElement {
     if (first === undefined) return;
     const before = this.library.find(this.setup);
     const withModel = (config: string): Setup => {
+      if (config === this.setup.config) return this.setup; // the file that its link left out
       const setup = { ...this.setup, config };
       return adopt(setup, before, this.library.find(setup));
     };

@@ -3,6 +3,7 @@ import { exact, gibNumber } from '../format/bytes';
 import { FACTORS } from '../format/factors';
 import { change, verdict } from '../format/words';
 import { FIELDS, type Field, type Setup } from '../state/fields';
+import { choiceLabel } from '../state/labels';
 import { MOST_PINS } from '../state/permalink';
 import { shared, verdicts } from '../styles/shared';
 import { isTrouble, type Result, type Trouble } from '../wasm/ask';
@@ -155,14 +156,14 @@ export class OometerCompare extends LitElement {
     </th>`;
   }
 
-  private setting({ key, kind, label, choices }: Field): TemplateResult {
+  private setting({ key, kind, label }: Field): TemplateResult {
     const now = this.columns[0]?.setup[key];
     return html`<tr>
       <th scope="row">${label}</th>
       ${this.columns.map(({ setup, model }) => {
         const value = setup[key];
         const named = key === 'model' ? model : kind === 'config' ? (value === '' ? 'none' : 'own') : null;
-        const shown = named ?? choices?.find((choice) => choice.value === value)?.label ?? value;
+        const shown = named ?? choiceLabel({ key }, value);
         return html`<td class=${value === now ? '' : 'differs'}>${shown}</td>`;
       })}
     </tr>`;

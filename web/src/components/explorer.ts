@@ -30,7 +30,7 @@ export class Explorer implements ReactiveController {
   async explore(core: Core, base: Result, find: FindModel): Promise<void> {
     this.idle.stop();
     // The first core does not carry every choice; where the whole one cannot be had, what that would say stays unknown.
-    await core.loadWhole().catch(() => undefined);
+    await core.loadWhole(base.job).catch(() => undefined);
     const { models, gpus } = core.catalogue;
     const lists: Partial<Record<FieldKey, readonly { id: string }[]>> = { model: models, gpu: gpus };
     const listed = [...this.opened].flatMap((key) =>
@@ -38,7 +38,7 @@ export class Explorer implements ReactiveController {
     );
     const found = new Map<string, Effect | null>();
     const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
-      const answer = ask(core, change(base.setup, key, value, models), find);
+      const answer = ask(core, change(base.setup, key, value, models, base.model), find);
       if (isTrouble(answer) && answer.elsewhere) return;
       const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
       found.set(effectKey(key, value), effect);

@@ -74,6 +74,7 @@ export const formStyles = css`
     color: var(--accent);
     font-size: 0.75rem;
     text-decoration: underline;
+    text-align: left;
     text-underline-offset: 2px;
   }
   .below {
@@ -139,6 +140,20 @@ export const formStyles = css`
   }
   .more > .count {
     padding: 0.45rem 0;
+    border-top: 1px solid var(--line);
+  }
+  .typed {
+    padding: 0.35rem 0;
+  }
+  .rare > .typed {
+    border-top: 1px solid var(--line);
+  }
+  .typed .number {
+    width: 7rem;
+  }
+  .rare {
+    margin-top: 0.6rem;
+    padding-top: 0.6rem;
     border-top: 1px solid var(--line);
   }
   .setting {

@@ -5,12 +5,25 @@ import { gib, grouped } from '../format/bytes';
 import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
-import { aboutOf, hintOf } from '../state/explanations';
-import { applies, field, infers, labelOf, START, type Field, type FieldKey, type Setup } from '../state/fields';
+import { choiceLabel } from '../state/labels';
+import { aboutOf, hintOf, placeholderOf } from '../state/explanations';
+import {
+  applies,
+  choicesOf,
+  field,
+  infers,
+  labelOf,
+  OWN_GPU,
+  RARE,
+  START,
+  type Field,
+  type FieldKey,
+  type Setup,
+} from '../state/fields';
 import type { Model } from '../state/model';
 import { unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
-import type { Catalogue } from '../wasm/catalogue';
+import type { Catalogue, Gpu } from '../wasm/catalogue';
 import type { Report } from '../wasm/report';
 import { formStyles } from './form-styles';
 import { gpuItems, modelItems } from './items';
@@ -81,6 +94,10 @@ const MORE: FieldKey[] = [
   'deepspeed',
 ];
 
+/** What a custom stage is made of stands below it, one's own GPU below the GPU. */
+const OF_STAGE: FieldKey[] = ['freeze', 'trainonly', 'nograd'];
+const RARELY = RARE.map(({ key }) => key).filter((key) => !OF_STAGE.includes(key));
+
 /** More choices than this are a list to pick from. */
 const MOST_ROWS = 7;
 
@@ -146,16 +163,16 @@ export class OometerForm extends LitElement {
               this.set('model', event.detail);
             }}
           ></oometer-picker>
-          ${this.own('Paste or drop a config.json')}
+          ${this.own('Paste or drop a config.json, or any PyTorch model')}
         </div>
-        ${this.segments('stage')}
+        ${this.segments('stage')} ${OF_STAGE.map((key) => this.typed(key))}
         <div class="pair device">
           <oometer-picker
             data-key="gpu"
             label="GPU"
             .value=${this.setup.gpu}
             .shown=${gpu?.name ?? '…'}
-            .hint=${gpu ? `${gib(gpu.usable_bytes, 2)} usable${gpu.calibrated ? '' : '; what its libraries take is a guess'}` : ''}
+            .hint=${gpu ? gpuHint(gpu) : ''}
             .error=${this.errors.gpu ?? ''}
             .items=${gpuItems(this.catalogue?.gpus ?? [], this.effects)}
             @open=${this.listed('gpu')}
@@ -171,10 +188,11 @@ export class OometerForm extends LitElement {
                   ${this.error('gpus')}`
           }
         </div>
-        ${this.count('mbs')} ${this.count('seq')} ${this.count('images')} ${this.count('height')} ${this.count('width')}
-        ${this.count('frames')} ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')}
-        <details class="more" ?open=${this.roomy || MORE.some((key) => this.errors[key] !== undefined)}>
-          <summary>More <span class="gist">${this.gist()}</span></summary>
+        ${this.typed('gpugib')} ${this.choice('capability')} ${this.count('mbs')} ${this.count('seq')}
+        ${this.count('images')} ${this.count('height')} ${this.count('width')} ${this.count('frames')}
+        ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')}
+        <details class="more" ?open=${this.roomy || this.isWrong([...MORE, ...RARELY])}>
+          <summary>More <span class="gist">${this.gist([...MORE, ...RARELY])}</span></summary>
           ${MORE.filter((key) => this.applies(key)).map((key) =>
             key === 'runfile'
               ? this.runFile()
@@ -184,6 +202,7 @@ export class OometerForm extends LitElement {
                   ? this.count(key)
                   : this.choice(key),
           )}
+          ${this.rarely()}
         </details>
         <p class="hint">
           Beside each choice: what it alone would do to the peak.
@@ -204,9 +223,53 @@ export class OometerForm extends LitElement {
     return this.model === null || applies(field(key), this.model, this.setup);
   }
 
+  private isWrong(keys: readonly FieldKey[]): boolean {
+    return keys.some((key) => this.errors[key] !== undefined);
+  }
+
+  /** What few people set, of what means something here. */
+  private rarely(): TemplateResult | typeof nothing {
+    const keys = this.model ? RARELY.filter((key) => this.applies(key)) : [];
+    if (keys.length === 0) return nothing;
+    return html`<details class="rare" ?open=${this.isWrong(keys)}>
+      <summary>Rarely changed <span class="gist">${this.gist(keys)}</span></summary>
+      ${keys.map((key) => (field(key).kind === 'choice' ? this.choice(key) : this.typed(key)))}
+    </details>`;
+  }
+
+  /** A number or a list as it is typed; a list counts when it is complete. */
+  private typed(key: FieldKey): TemplateResult | typeof nothing {
+    if (!this.model || !this.applies(key)) return nothing;
+    const isNumber = field(key).kind === 'count';
+    const set = (event: Event): void => {
+      this.set(key, (event.target as HTMLInputElement).value);
+    };
+    return html`<div class="field typed">
+      ${this.label(field(key))}
+      <input
+        id=${key}
+        data-key=${key}
+        class=${isNumber ? 'number' : ''}
+        type=${isNumber ? 'number' : 'text'}
+        min="0"
+        step="any"
+        spellcheck="false"
+        placeholder=${placeholderOf(key)}
+        .value=${live(this.setup[key])}
+        aria-invalid=${this.errors[key] === undefined ? 'false' : 'true'}
+        aria-describedby=${this.described(key)}
+        @input=${isNumber ? set : nothing}
+        @change=${isNumber ? nothing : set}
+      />
+      <p class="hint" id="${key}-hint">${hintOf(key)}</p>
+      ${this.error(key)}
+    </div>`;
+  }
+
   /** What is set in the closed group, in a line. */
-  private gist(): string {
-    return MORE.filter((key) => !['framework', 'impl', 'runfile', 'ckptplan'].includes(key) && this.applies(key))
+  private gist(keys: readonly FieldKey[]): string {
+    return keys
+      .filter((key) => !['framework', 'impl', 'runfile', 'ckptplan'].includes(key) && this.applies(key))
       .map((key) => (key === 'checkpointing' || this.setup[key] !== START[key] ? this.short(key) : ''))
       .filter(Boolean)
       .join(', ');
@@ -217,26 +280,31 @@ export class OometerForm extends LitElement {
   }
 
   private chosen(key: FieldKey): string {
-    const value = this.setup[key];
-    return field(key).choices?.find((choice) => choice.value === value)?.label ?? value;
+    return choiceLabel(field(key), this.setup[key]);
   }
 
   private segments(key: 'task' | 'stage'): TemplateResult | typeof nothing {
     if (!this.applies(key)) return nothing;
-    const { label, choices = [] } = field(key);
+    const { label } = field(key);
+    const choices = choicesOf(field(key), this.model);
+    if (choices.length < 2) return nothing;
     return html`
       <fieldset data-key=${key} tabindex="-1" aria-describedby=${this.described(key)}>
         <legend>${label}</legend>
         ${segmented({
           name: key,
           value: this.setup[key],
-          choices: choices.map((choice) => ({ ...choice, about: aboutOf(key, choice.value) })),
+          choices: choices.map((value) => ({
+            value,
+            label: choiceLabel(field(key), value),
+            about: aboutOf(key, value),
+          })),
           onChange: (value) => {
             this.set(key, value);
           },
         })}
         <div class="below" aria-hidden="true">
-          ${choices.map(({ value }) => html`<span>${this.effect(key, value)}</span>`)}
+          ${choices.map((value) => html`<span>${this.effect(key, value)}</span>`)}
         </div>
         <p class="hint" id="${key}-hint">${aboutOf(key, this.setup[key])}</p>
         ${this.error(key)}
@@ -283,7 +351,8 @@ export class OometerForm extends LitElement {
   /** A setting with a few choices: one line, which opens to what each choice means and does. */
   private choice(key: FieldKey): TemplateResult | typeof nothing {
     if (!this.applies(key)) return nothing;
-    const { label, choices = [] } = field(key);
+    const { label } = field(key);
+    const choices = choicesOf(field(key), this.model);
     const hint = hintOf(key);
     return html`
       <details class="setting" ?open=${this.errors[key] !== undefined}>
@@ -291,7 +360,7 @@ export class OometerForm extends LitElement {
         <fieldset aria-describedby=${this.described(key)}>
           <legend class="hidden">${label}</legend>
           ${hint ? html`<p class="hint" id="${key}-hint">${hint}</p>` : nothing}
-          ${choices.length > MOST_ROWS ? this.select(key) : choices.map(({ value, label }) => this.option(key, value, label))}
+          ${choices.length > MOST_ROWS ? this.select(key) : choices.map((value) => this.option(key, value, choiceLabel(field(key), value)))}
         </fieldset>
         ${this.error(key)}
       </details>
@@ -316,7 +385,8 @@ export class OometerForm extends LitElement {
   }
 
   private select(key: FieldKey): TemplateResult {
-    const { label, choices = [] } = field(key);
+    const { label } = field(key);
+    const choices = choicesOf(field(key), this.model);
     return html`<select
       name=${key}
       aria-label=${label}
@@ -325,10 +395,12 @@ export class OometerForm extends LitElement {
         this.set(key, (event.target as HTMLSelectElement).value);
       }}
     >
-      ${choices.map(({ value, label }) => {
+      ${choices.map((value) => {
         const effect = this.effect(key, value);
         const note = effect === '' || effect === 'same' ? '' : ` (${effect})`;
-        return html`<option value=${value} ?selected=${this.setup[key] === value}>${label}${note}</option>`;
+        return html`<option value=${value} ?selected=${this.setup[key] === value}>
+          ${choiceLabel(field(key), value)}${note}
+        </option>`;
       })}
     </select>`;
   }
@@ -422,5 +494,10 @@ export class OometerForm extends LitElement {
     this.dispatchEvent(new CustomEvent<Setting>('setting', { detail: { key, value } }));
   }
 }
+
+const gpuHint = ({ id, usable_bytes, calibrated }: Gpu): string =>
+  [id === OWN_GPU ? '' : `${gib(usable_bytes, 2)} usable`, calibrated ? '' : 'what its libraries take is a guess']
+    .filter(Boolean)
+    .join('; ');
 
 customElements.define('oometer-form', OometerForm);

@@ -15,6 +15,7 @@ const ARCHITECTURES: Record<string, string> = {
   turing: 'Turing',
   volta: 'Volta',
   pascal: 'Pascal',
+  own: 'Not in this list',
 };
 const OTHERS = 'AMD and others';
 

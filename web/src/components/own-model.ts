@@ -1,21 +1,24 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { readConfig, textOf, type OwnModel } from '../state/model';
 import { readRun, type RunFile } from '../state/runfile';
+import './copy';
 import { fields, shared } from '../styles/shared';
 
+const COMMAND = 'python export_graph.py torchvision.models:resnet50 --input 3x224x224 -o model.json';
+
 /**
- * Asks for a config.json, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped. Several models stand side
+ * Asks for a config.json, a graph of operators, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped. Several models stand side
  * by side.
  */
 export class OometerOwnModel extends LitElement {
   static override properties = { judge: { attribute: false }, problem: { state: true } };
   /** What is wrong with a model; "" where nothing is. */
-  declare judge: (own: OwnModel) => string;
+  declare judge: (own: OwnModel) => Promise<string>;
   declare private problem: string;
 
   constructor() {
     super();
-    this.judge = () => '';
+    this.judge = () => Promise.resolve('');
     this.problem = '';
   }
 
@@ -37,6 +40,25 @@ export class OometerOwnModel extends LitElement {
       label {
         font-size: 0.8125rem;
         font-weight: 600;
+      }
+      .graph {
+        margin-bottom: 0.75rem;
+        font-size: 0.875rem;
+      }
+      .graph ol {
+        margin: 0.25rem 0 0;
+        padding-left: 1.25rem;
+      }
+      .graph li {
+        margin-bottom: 0.5rem;
+      }
+      .graph pre {
+        margin: 0.35rem 0;
+        padding: 0.5rem 0.6rem;
+        white-space: pre-wrap;
+        border-radius: var(--radius);
+        background: var(--surface-raised);
+        font-size: 0.8125rem;
       }
       textarea {
         display: block;
@@ -70,13 +92,29 @@ export class OometerOwnModel extends LitElement {
   override render(): TemplateResult {
     return html`
       <dialog aria-labelledby="title" @close=${this.clear}>
-        <h2 id="title">Your own configuration</h2>
+        <h2 id="title">Your own model or configuration</h2>
         <p class="small soft">
-          A Hugging Face <code>config.json</code> of a supported architecture, a DeepSpeed <code>ds_config.json</code>,
-          or what <code>accelerate config</code> wrote. It stays in this tab. Several models are compared side by side.
-          Files may also be dropped anywhere on the page, and a text be pasted.
+          A Hugging Face <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file
+          (below), a DeepSpeed <code>ds_config.json</code>, or what <code>accelerate config</code> wrote. It stays in
+          this tab. Several models are compared side by side. Files may also be dropped anywhere on the page, and a text
+          be pasted.
         </p>
-        <label for="text">config.json</label>
+        <details class="graph">
+          <summary>Any other PyTorch model: how to write its graph file</summary>
+          <ol class="small">
+            <li>
+              <a href="./export_graph.py" download>Download export_graph.py</a>, one file that needs PyTorch 2.2 or
+              later and no GPU.
+            </li>
+            <li>
+              Run it with what makes your model, and the shape of one sample:
+              <pre tabindex="0" role="group" aria-label="Command"><code>${COMMAND}</code></pre>
+              <oometer-copy label="Copy the command" .text=${() => COMMAND}></oometer-copy>
+            </li>
+            <li>Drop <code>model.json</code> here. It holds names and shapes, no weights.</li>
+          </ol>
+        </details>
+        <label for="text">The text of config.json, or of another of these files</label>
         <textarea
           id="text"
           spellcheck="false"
@@ -109,8 +147,7 @@ export class OometerOwnModel extends LitElement {
   /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
   async take(files: readonly File[]): Promise<void> {
     try {
-      const texts = await Promise.all(files.map(textOf));
-      this.give(texts.map((text, i) => this.read(text, files[i]?.name)));
+      this.give(await Promise.all(files.map(async (file) => this.read(await textOf(file), file.name))));
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error);
       if (this.dialog()?.open) this.problem = problem;
@@ -119,11 +156,11 @@ export class OometerOwnModel extends LitElement {
   }
 
   /** Throws what is wrong with it, for the person who gave it. */
-  private read(text: string, file?: string): OwnModel | RunFile {
+  private async read(text: string, file?: string): Promise<OwnModel | RunFile> {
     const run = readRun(text);
     if (run) return run;
     const model = readConfig(text, file);
-    const wrong = this.judge(model);
+    const wrong = await this.judge(model);
     if (wrong) throw new Error(wrong);
     return model;
   }
@@ -137,10 +174,10 @@ export class OometerOwnModel extends LitElement {
     this.close();
   }
 
-  private readonly usePasted = (): void => {
+  private readonly usePasted = async (): Promise<void> => {
     try {
       const text = this.textarea()?.value ?? '';
-      this.give([this.read(text)]);
+      this.give([await this.read(text)]);
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
     }

@@ -1,5 +1,5 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
-import { field, type FieldKey, type Setup } from '../state/fields';
+import { field, OWN_GPU, type FieldKey, type Setup } from '../state/fields';
 import { known, setupAt, upTo, type Axis, type Cells, type Grid } from '../state/sweep';
 import { fields, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
@@ -182,7 +182,10 @@ export class OometerSweep extends LitElement {
     const counts = (key: Count): Axis => ({ key, values: upTo(Number(this.limit(key, result)), Number(this.steps)) });
     return this.acrossIn(result) === 'seq'
       ? { rows: counts('mbs'), columns: counts('seq') }
-      : { rows: { key: 'gpu', values: this.gpus.map(({ id }) => id) }, columns: counts('mbs') };
+      : {
+          rows: { key: 'gpu', values: this.gpus.map(({ id }) => id).filter((id) => id !== OWN_GPU) },
+          columns: counts('mbs'),
+        };
   }
 
   private async sweep(): Promise<void> {

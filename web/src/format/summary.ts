@@ -1,6 +1,7 @@
 // A result as tables for a document or a spreadsheet.
 import { layers, moduleTotal, totalSegments } from '../charts/stack';
-import { applies, FIELDS } from '../state/fields';
+import { applies, FIELDS, RARE, START, type Field } from '../state/fields';
+import { choiceLabel } from '../state/labels';
 import type { Result } from '../wasm/ask';
 import { gibNumber } from './bytes';
 import { FACTORS } from './factors';
@@ -13,11 +14,12 @@ export function settings({
   model,
   gpu,
 }: Pick<Result, 'setup' | 'model' | 'gpu'>): [label: string, value: string][] {
-  return FIELDS.filter((field) => field.kind !== 'config' && applies(field, model, setup)).map(
-    ({ key, label, choices }) => {
+  const says = (field: Field): boolean => !RARE.includes(field) || setup[field.key] !== START[field.key];
+  return FIELDS.filter((field) => field.kind !== 'config' && applies(field, model, setup) && says(field)).map(
+    ({ key, label }) => {
       if (key === 'model') return [label, model.title];
       if (key === 'gpu') return [label, gpu.name];
-      return [label, choices?.find(({ value }) => value === setup[key])?.label ?? setup[key]];
+      return [label, choiceLabel({ key }, setup[key])];
     },
   );
 }

@@ -24,11 +24,11 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const link = await library.open(read(hash, known));
   const setup = { ...link.setup, measured: '' };
   const model = library.find(setup);
-  if (!model) return { problem: 'The link’s model is not known here.' };
+  if (!model?.job) return { problem: 'The link’s model is not known here.' };
   const job = toJob(setup, model);
   let answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere') {
-    await core.loadWhole();
+    await core.loadWhole(job);
     answer = core.estimate(job);
   }
   if (!answer.ok) return { problem: answer.error.message };

@@ -19,6 +19,8 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/data/image_size', '--image-size'],
   ['/data/frames', '--frames'],
   ['/training/stage', '--stage'],
+  ['/training/freeze', '--freeze'],
+  ['/training/train_only', '--train-only'],
   ['/training/precision', '--precision'],
   ['/training/optimizer/name', '--optimizer'],
   ['/training/optimizer/implementation', '--optimizer-implementation'],
@@ -40,6 +42,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/training/lora/target_modules', '--lora-target-modules'],
   ['/training/lora/also_train', '--lora-also-train'],
   ['/training/lora/use_dora', '--lora-use-dora'],
+  ['/training/lora/modules_to_save', '--lora-modules-to-save'],
   ['/training/ia3/target_modules', '--ia3-target-modules'],
   ['/training/ia3/feedforward_modules', '--ia3-feedforward-modules'],
   ['/training/ia3/also_train', '--ia3-also-train'],
@@ -51,11 +54,16 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/parallel/fsdp', '--fsdp'],
   ['/parallel/data', '--data-parallel'],
   ['/parallel/rank', '--rank'],
+  ['/training/loss', '--loss'],
   ['/gpu/name', '--gpu'],
+  ['/gpu/usable_bytes', '--usable-bytes'],
+  ['/gpu/compute_capability', '--compute-capability'],
   ['/runtime/framework', '--framework'],
   ['/runtime/torch', '--torch'],
   ['/runtime/transformers', '--transformers'],
   ['/runtime/deepspeed', '--deepspeed'],
+  ['/runtime/peft', '--peft'],
+  ['/runtime/cudnn', '--cudnn'],
   ['/runtime/expandable_segments', '--expandable-segments'],
 ];
 
@@ -91,6 +99,7 @@ function at(job: Job, pointer: string): unknown {
 export function command(job: Job): string {
   const words = ['oometer estimate'];
   if (at(job, '/model/config') !== undefined) words.push('--config config.json');
+  if (at(job, '/model/graph') !== undefined) words.push('--graph model.json');
   if (at(job, '/parallel/ds_config') !== undefined) words.push('--ds-config ds_config.json');
   if (at(job, '/parallel/accelerate_config') !== undefined) words.push('--accelerate-config accelerate.json');
   for (const [pointer, option] of OPTIONS) {

@@ -1,6 +1,6 @@
 // What each other choice of a setting would do to the peak, with everything else left as it is.
 import type { Verdict } from '../wasm/report';
-import { applies, FIELDS, type Field, type FieldKey, type Setup } from './fields';
+import { applies, choicesOf, FIELDS, type Field, type FieldKey, type Setup } from './fields';
 import type { Traits } from './model';
 
 export interface Effect {
@@ -25,8 +25,9 @@ export function neighbours(value: string): { half: string | null; double: string
   return { half: number > 1 ? String(Math.floor(number / 2)) : null, double: String(number * 2) };
 }
 
-function valuesOf({ key, kind, choices }: Field, setup: Setup): string[] {
-  if (kind === 'choice') return (choices ?? []).map(({ value }) => value);
+function valuesOf(field: Field, model: Traits, setup: Setup): string[] {
+  const { key, kind } = field;
+  if (kind === 'choice') return [...choicesOf(field, model)];
   if (kind !== 'count') return [];
   const { half, double } = neighbours(setup[key]);
   return [half, double].filter((value) => value !== null);
@@ -35,7 +36,7 @@ function valuesOf({ key, kind, choices }: Field, setup: Setup): string[] {
 /** Every single change that the form offers, those of the settings in sight first. */
 export function alternatives(setup: Setup, model: Traits): Alternative[] {
   return FIELDS.filter((field) => applies(field, model, setup)).flatMap((field) =>
-    valuesOf(field, setup)
+    valuesOf(field, model, setup)
       .filter((value) => value !== setup[field.key])
       .map((value) => ({ key: field.key, value })),
   );

@@ -3,6 +3,8 @@
 import type { FieldKey } from './fields';
 
 export interface Explanation {
+  /** What an empty field means, or what to type. */
+  placeholder?: string;
   /** One sentence: what the setting is, or what it does to memory. */
   hint?: string;
   /** By value, one sentence: what one gets by choosing it. */
@@ -41,6 +43,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       pretrain: 'Only the projector between image and text learns.',
       finetune: 'Projector and language model learn; the vision encoder is frozen.',
       full: 'Every weight learns.',
+      custom: 'Which weights learn, by the names of modules.',
     },
   },
   gpus: {
@@ -359,7 +362,97 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   deepspeed: {
     hint: 'The version, where DeepSpeed spreads the job.',
   },
+  freeze: {
+    hint: 'These do not learn. Names at any depth, with commas between.',
+    placeholder: 'vision_tower, lm_head',
+  },
+  trainonly: { hint: 'If there are any, nothing else learns.', placeholder: 'everything' },
+  nograd: { hint: 'Their forward runs under torch.no_grad: nothing is kept for backward.', placeholder: 'none' },
+  gpugib: { hint: 'GiB that programs can use: torch.cuda.mem_get_info()[1] / 2**30.' },
+  capability: {
+    hint: 'The GPU’s generation, as torch.cuda.get_device_capability() says it: it decides which kernels run.',
+  },
+  grid: {
+    hint: 'grid_thw: frames, rows and columns of patches, in place of a size in pixels.',
+    placeholder: '1, 48, 32',
+  },
+  minpixels: { hint: 'Pixels: smaller images are made larger.', placeholder: '3136' },
+  maxpixels: { hint: 'Pixels: larger images are made smaller.', placeholder: '12845056' },
+  cacheroom: {
+    hint: 'max_cache_len: tokens that the static cache has room for, at least.',
+    placeholder: 'as needed',
+  },
+  block: { hint: 'block_size: vLLM gives memory to a sequence by blocks of so many tokens.' },
+  batched: {
+    hint: 'max_num_batched_tokens: vLLM’s largest forward, in tokens.',
+    placeholder: 'by the GPU',
+  },
+  prefix: { hint: 'Tokens with which every prompt begins: vLLM keeps them once.' },
+  loss: {
+    hint: 'What the backward pass begins with.',
+    choices: {
+      usual: 'The cross-entropy of classes; of a vision encoder, the mean of its pooled output.',
+      mean: 'The mean of the first output: no labels, no softmax.',
+      last_hidden_state: 'Of all patches, not of the pooled one.',
+    },
+  },
+  groups: {
+    hint: 'How the optimizer is given the weights.',
+    choices: {
+      '2': 'With and without weight decay, as HF Trainer does.',
+      '1': 'All together, as torch.optim.AdamW(model.parameters()) does.',
+    },
+  },
+  loratrain: { hint: 'modules_to_save: trained in full, as a copy beside the frozen one.', placeholder: 'lm_head' },
+  lorascale: {
+    hint: 'use_rslora: scales adapters by alpha / √rank.',
+    choices: { on: 'The same memory.', off: 'By alpha / rank.' },
+  },
+  lorab: {
+    hint: 'lora_bias: a bias beside each adapter’s second matrix.',
+    choices: { on: 'One number an output more; PEFT 0.14 or later.', off: 'peft’s default.' },
+  },
+  ligersum: {
+    hint: 'accum_dtype: in what Liger’s fused loss sums the head’s gradient.',
+    choices: { weight: 'Liger’s default.', fp32: 'More exact: four bytes for each weight of the head.' },
+  },
+  ddpbuffers: {
+    hint: 'broadcast_buffers: batch norm’s statistics and other buffers, before each forward.',
+    choices: { on: 'PyTorch’s default.', off: 'Each GPU keeps its own.' },
+  },
+  ddpcopy: {
+    hint: 'batched_grad_copy: gradients go into buckets many at a time.',
+    choices: { on: 'The same memory.', off: 'PyTorch’s default.' },
+  },
+  ddpskip: {
+    hint: 'skip_all_reduce_unused_params',
+    choices: { on: 'The same memory.', off: 'PyTorch’s default.' },
+  },
+  fsdpparam: {
+    hint: 'param_dtype: in what gathered weights compute. Others than their own want fp32 weights.',
+  },
+  fsdpreduce: { hint: 'reduce_dtype: in what gradients are summed over GPUs.' },
+  fsdpbuffer: { hint: 'buffer_dtype: of what is no weight, such as rotary tables.' },
+  fsdpwrap: {
+    hint: 'Classes whose modules are gathered one by one.',
+    placeholder: 'each block',
+  },
+  fsdplimit: {
+    hint: 'limit_all_gathers: waits before a third block is gathered.',
+    choices: { on: 'PyTorch’s default.', off: 'Asks for the same memory.' },
+  },
+  fsdpsync: {
+    hint: 'sync_module_states: the first GPU’s weights are sent to all at the start.',
+    choices: { on: 'A moment’s memory while the model is wrapped.', off: 'PyTorch’s default.' },
+  },
+  peft: { hint: 'The version, where there are adapters.' },
+  cudnn: {
+    hint: 'NVIDIA’s library of convolutions; it has a workspace of its own.',
+    choices: { on: 'As PyTorch’s own builds have it.', off: 'torch.backends.cudnn.enabled = False.' },
+  },
 };
+
+export const placeholderOf = (key: FieldKey): string => EXPLANATIONS[key]?.placeholder ?? '';
 
 export const hintOf = (key: FieldKey): string | undefined => EXPLANATIONS[key]?.hint;
 export const aboutOf = (key: FieldKey, value: string): string => EXPLANATIONS[key]?.choices?.[value] ?? '';

@@ -70,20 +70,47 @@ export type FieldKey =
   | 'transformers'
   | 'deepspeed'
   | 'segments'
-  | 'measured';
+  | 'measured'
+  | 'freeze'
+  | 'trainonly'
+  | 'nograd'
+  | 'loss'
+  | 'groups'
+  | 'gpugib'
+  | 'capability'
+  | 'grid'
+  | 'minpixels'
+  | 'maxpixels'
+  | 'loratrain'
+  | 'lorascale'
+  | 'lorab'
+  | 'ligersum'
+  | 'cacheroom'
+  | 'block'
+  | 'batched'
+  | 'prefix'
+  | 'fsdpparam'
+  | 'fsdpreduce'
+  | 'fsdpbuffer'
+  | 'fsdpwrap'
+  | 'fsdplimit'
+  | 'fsdpsync'
+  | 'ddpbuffers'
+  | 'ddpcopy'
+  | 'ddpskip'
+  | 'peft'
+  | 'cudnn';
 
 export type Setup = Record<FieldKey, string>;
-
-export interface Choice {
-  value: string;
-  label: string;
-}
 
 export interface Field {
   key: FieldKey;
   label: string;
-  kind: 'catalogue' | 'config' | 'choice' | 'count';
-  choices?: readonly Choice[];
+  /** `names` and `numbers` are lists in a text, with commas or blanks between. */
+  kind: 'catalogue' | 'config' | 'choice' | 'count' | 'names' | 'numbers';
+  choices?: readonly string[];
+  /** Whether a choice can mean anything for this model; absent: each may. */
+  offers?: (model: Traits, value: string) => boolean;
   /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
   pointers: readonly string[];
   /** Whether the field means anything for this model and the other settings. */
@@ -91,7 +118,20 @@ export interface Field {
 }
 
 /** The settings of a job that infers; its own mean nothing in training. */
-const OF_INFERENCE = ['newtokens', 'turns', 'turntokens', 'cache', 'pool', 'stride', 'chunk', 'logits'];
+const OF_INFERENCE = [
+  'newtokens',
+  'turns',
+  'turntokens',
+  'cache',
+  'pool',
+  'stride',
+  'chunk',
+  'logits',
+  'cacheroom',
+  'block',
+  'batched',
+  'prefix',
+];
 const SHARED = [
   'task',
   'model',
@@ -108,6 +148,9 @@ const SHARED = [
   'attention',
   'torch',
   'segments',
+  'gpugib',
+  'capability',
+  'cudnn',
 ];
 
 export const infers = (setup: Setup): boolean => setup.task === 'inference';
@@ -119,6 +162,10 @@ export function applies({ key, applies: asks }: Field, model: Traits, setup: Set
   return asks?.(model, setup) !== false;
 }
 
+/** The choices of a setting that can mean something for this model. */
+export const choicesOf = ({ choices = [], offers }: Field, model: Traits | null): readonly string[] =>
+  model && offers ? choices.filter((value) => offers(model, value)) : choices;
+
 /** What a setting is called where the model infers, if it is called otherwise. */
 const OTHERWISE: Partial<Record<FieldKey, string>> = {
   mbs: 'Users at once',
@@ -128,13 +175,18 @@ const OTHERWISE: Partial<Record<FieldKey, string>> = {
 export const labelOf = ({ key, label }: Field, setup: Setup): string =>
   (infers(setup) ? OTHERWISE[key] : undefined) ?? label;
 
-const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
-const withLora = (_: Traits, setup: Setup): boolean => setup.adapters === 'lora' || setup.adapters === 'dora';
+/** Not where a model is code of its own, which no setting of transformers' classes reaches. */
+const isClass = ({ plain }: Traits): boolean => plain !== true;
+const isGraph = ({ plain, images }: Traits): boolean => plain === true && !images;
+/** A vision encoder alone: its class has no loss. */
+const isTower = (model: Traits): boolean => !model.text && isClass(model);
+const unlessPlain =
+  (...values: string[]) =>
+  (model: Traits, value: string): boolean =>
+    isClass(model) || !values.includes(value);
 
-const choices = (...rows: [value: string, label: string][]): Choice[] =>
-  rows.map(([value, label]) => ({ value, label }));
-
-const versions = (...names: string[]): Choice[] => choices(...names.map((name): [string, string] => [name, name]));
+const withAdapters = (model: Traits, setup: Setup): boolean => isClass(model) && setup.adapters !== 'none';
+const withLora = (model: Traits, setup: Setup): boolean => withAdapters(model, setup) && setup.adapters !== 'ia3';
 
 /** Whether a file of one's own leaves the strategy to the settings, and it is one of these. */
 const uses =
@@ -147,19 +199,114 @@ const usesFsdp1 = uses('fsdp1');
 const usesDdp = uses('ddp');
 
 const readsText = (model: Traits): boolean => model.text;
-const withLiger = (model: Traits, setup: Setup): boolean => model.text && setup.liger === 'some';
+const mayLiger = (model: Traits): boolean => model.text && isClass(model);
+const withLiger = (model: Traits, setup: Setup): boolean => mayLiger(model) && setup.liger === 'some';
+const checkpoints = (model: Traits, { checkpointing }: Setup): boolean => isClass(model) && checkpointing !== 'none';
 const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
 const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
 const hasTurns = (model: Traits, setup: Setup): boolean =>
   model.text && setup.cache !== 'static' && setup.cache !== 'mtla';
+
+const row = (
+  key: FieldKey,
+  label: string,
+  pointer: string,
+  kind: Field['kind'] | readonly string[],
+  applies: NonNullable<Field['applies']>,
+): Field => ({
+  key,
+  label,
+  pointers: [pointer],
+  applies,
+  ...(typeof kind === 'string' ? { kind } : { kind: 'choice', choices: kind }),
+});
+
+/** What the list of GPUs calls one that it does not have. */
+export const OWN_GPU = 'own';
+const isOwnGpu = (_: Traits, { gpu }: Setup): boolean => gpu === OWN_GPU;
+
+const ON_OFF = ['on', 'off'];
+const FLOATS = ['own', 'bf16', 'fp16', 'fp32'];
+const isCustom = (_: Traits, { stage }: Setup): boolean => stage === 'custom';
+const hasSize = ({ sizes }: Traits, { grid }: Setup): boolean => sizes === true && grid === '';
+const resizes = (model: Traits): boolean => model.resizes === true;
+const byPixels = (model: Traits, { grid }: Setup): boolean => resizes(model) && grid === '';
+const caches =
+  (cache: string) =>
+  (model: Traits, setup: Setup): boolean =>
+    model.text && setup.cache === cache;
+const isPaged = caches('paged');
+const plainFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && setup.fsdpmp === 'off';
+
+/**
+ * What few people set. Each stands at one place of the job, with the value that `literal` makes of it, and is left out where
+ * it is as at the start.
+ */
+export const RARE: readonly Field[] = [
+  row('freeze', 'Frozen modules', '/training/freeze', 'names', isCustom),
+  row('trainonly', 'Trained modules', '/training/train_only', 'names', isCustom),
+  row('nograd', 'Modules without gradient', '/training/no_grad', 'names', (m, s) => isCustom(m, s) && !isGraph(m)),
+  row('grid', 'Patch grid', '/data/grid_thw', 'numbers', resizes),
+  row('minpixels', 'Fewest pixels', '/data/min_pixels', 'count', byPixels),
+  row('maxpixels', 'Most pixels', '/data/max_pixels', 'count', byPixels),
+  row('cacheroom', 'Room of the cache', '/inference/cache/max_cache_len', 'count', caches('static')),
+  row('block', 'Tokens of a block', '/inference/cache/block_size', 'count', isPaged),
+  row('batched', 'Tokens of a forward', '/inference/cache/max_num_batched_tokens', 'count', isPaged),
+  row('prefix', 'Shared prefix', '/inference/cache/shared_prefix', 'count', isPaged),
+  {
+    ...row(
+      'loss',
+      'Loss',
+      '/training/loss',
+      ['usual', 'mean', 'last_hidden_state'],
+      (model) => isTower(model) || model.classes === true,
+    ),
+    offers: (model, value) => value === 'usual' || (value === 'mean') === isGraph(model),
+  },
+  row('groups', 'Parameter groups', '/training/optimizer/param_groups', ['2', '1'], () => true),
+  row('loratrain', 'Modules saved whole', '/training/lora/modules_to_save', 'names', withLora),
+  row('lorascale', 'LoRA scale by √rank', '/training/lora/use_rslora', ON_OFF, withLora),
+  row(
+    'lorab',
+    'Bias of LoRA’s B',
+    '/training/lora/lora_bias',
+    ON_OFF,
+    (m, s) => withLora(m, s) && s.adapters === 'lora',
+  ),
+  row(
+    'ligersum',
+    'Liger’s sums',
+    '/training/liger/accum_dtype',
+    ['weight', 'fp32'],
+    (m, s) => withLiger(m, s) && s.ligerloss === 'fused',
+  ),
+  row('ddpbuffers', 'DDP sends buffers', '/parallel/ddp/broadcast_buffers', ON_OFF, usesDdp),
+  row('ddpcopy', 'DDP copies by bucket', '/parallel/ddp/batched_grad_copy', ON_OFF, usesDdp),
+  row('ddpskip', 'DDP skips unused', '/parallel/ddp/skip_all_reduce_unused_params', ON_OFF, usesDdp),
+  row('fsdpparam', 'FSDP gathered type', '/parallel/fsdp/param_dtype', FLOATS, plainFsdp),
+  row('fsdpreduce', 'FSDP reduced type', '/parallel/fsdp/reduce_dtype', FLOATS, plainFsdp),
+  row(
+    'fsdpbuffer',
+    'FSDP1 buffer type',
+    '/parallel/fsdp/buffer_dtype',
+    FLOATS,
+    (m, s) => plainFsdp(m, s) && usesFsdp1(m, s),
+  ),
+  row('fsdpwrap', 'FSDP units', '/parallel/fsdp/wrap', 'names', usesFsdp),
+  row('fsdplimit', 'FSDP1 limits gathers', '/parallel/fsdp/limit_all_gathers', ON_OFF, usesFsdp1),
+  row('fsdpsync', 'FSDP1 sends weights', '/parallel/fsdp/sync_module_states', ON_OFF, usesFsdp1),
+  row('peft', 'PEFT', '/runtime/peft', ['0.21.2', '0.19.1', '0.17.1', '0.14.0', '0.12.0', '0.10.0'], withAdapters),
+  row('cudnn', 'cuDNN', '/runtime/cudnn', ON_OFF, () => true),
+];
 
 export const FIELDS: readonly Field[] = [
   {
     key: 'task',
     label: 'Task',
     kind: 'choice',
-    choices: choices(['train', 'Training'], ['inference', 'Inference']),
+    choices: ['train', 'inference'],
     pointers: ['/task'],
+    offers: unlessPlain('inference'),
   },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.
@@ -168,8 +315,9 @@ export const FIELDS: readonly Field[] = [
     key: 'stage',
     label: 'Stage',
     kind: 'choice',
-    choices: choices(['pretrain', 'Pre-train'], ['finetune', 'Fine-tune'], ['full', 'Full']),
+    choices: ['pretrain', 'finetune', 'full', 'custom'],
     pointers: ['/training/stage'],
+    offers: (model, value) => !isGraph(model) || value === 'full' || value === 'custom',
   },
   { key: 'gpu', label: 'GPU', kind: 'catalogue', pointers: ['/gpu'] },
   { key: 'gpus', label: 'Count', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
@@ -191,20 +339,13 @@ export const FIELDS: readonly Field[] = [
     label: 'Images per sample',
     kind: 'count',
     pointers: ['/data/images_per_sample'],
-    applies: (model) => model.images && model.text,
+    applies: (model) => model.images && model.text && isClass(model),
   },
   {
     key: 'tiles',
     label: 'Image splitting',
     kind: 'choice',
-    choices: choices(
-      ['usual', 'As the processor does'],
-      ['1', 'Off'],
-      ['5', '2 × 2 tiles'],
-      ['10', '3 × 3 tiles'],
-      ['13', '3 × 4 tiles'],
-      ['17', '4 × 4 tiles'],
-    ),
+    choices: ['usual', '1', '5', '10', '13', '17'],
     pointers: ['/data/tiles'],
     applies: ({ splits }) => splits === true,
   },
@@ -227,14 +368,7 @@ export const FIELDS: readonly Field[] = [
     key: 'cache',
     label: 'KV cache',
     kind: 'choice',
-    choices: choices(
-      ['dynamic', 'Dynamic'],
-      ['static', 'Static'],
-      ['offloaded', 'On the host'],
-      ['headinfer', 'HeadInfer’s, on the host'],
-      ['mtla', 'MTLA’s, merged tokens'],
-      ['paged', 'vLLM’s blocks'],
-    ),
+    choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'paged'],
     pointers: ['/inference/cache'],
     applies: readsText,
   },
@@ -242,7 +376,7 @@ export const FIELDS: readonly Field[] = [
     key: 'pool',
     label: 'vLLM’s share of the GPU',
     kind: 'choice',
-    choices: choices(['90', '90 %'], ['95', '95 %'], ['80', '80 %'], ['70', '70 %'], ['50', '50 %']),
+    choices: ['90', '95', '80', '70', '50'],
     pointers: ['/inference/cache/gpu_memory_utilization'],
     applies: (model, { cache }) => model.text && cache === 'paged',
   },
@@ -250,7 +384,7 @@ export const FIELDS: readonly Field[] = [
     key: 'stride',
     label: 'Tokens that are merged',
     kind: 'choice',
-    choices: choices(['2', '2'], ['3', '3'], ['4', '4'], ['8', '8']),
+    choices: ['2', '3', '4', '8'],
     pointers: ['/inference/cache/stride'],
     applies: (model, { cache }) => model.text && cache === 'mtla',
   },
@@ -258,12 +392,7 @@ export const FIELDS: readonly Field[] = [
     key: 'chunk',
     label: 'Prefill',
     kind: 'choice',
-    choices: choices(
-      ['all', 'The whole prompt at once'],
-      ['16384', '16,384 tokens at once'],
-      ['4096', '4,096 tokens at once'],
-      ['1024', '1,024 tokens at once'],
-    ),
+    choices: ['all', '16384', '4096', '1024'],
     pointers: ['/inference/prefill_chunk_size'],
     applies: (model, { cache }) => model.text && !model.images && cache !== 'paged' && cache !== 'mtla',
   },
@@ -271,7 +400,7 @@ export const FIELDS: readonly Field[] = [
     key: 'logits',
     label: 'Logits',
     kind: 'choice',
-    choices: choices(['last', 'Of the last token'], ['all', 'Of all tokens']),
+    choices: ['last', 'all'],
     pointers: ['/inference/logits'],
     applies: readsText,
   },
@@ -280,30 +409,31 @@ export const FIELDS: readonly Field[] = [
     label: 'Image height',
     kind: 'count',
     pointers: ['/data/image_size'],
-    applies: ({ sizes }) => sizes === true,
+    applies: hasSize,
   },
-  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: ({ sizes }) => sizes === true },
+  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: hasSize },
   {
     key: 'frames',
     label: 'Frames',
     kind: 'count',
     pointers: ['/data/frames'],
-    applies: ({ resizes }) => resizes === true,
+    applies: byPixels,
   },
   {
     key: 'checkpointing',
     label: 'Activation checkpointing',
     kind: 'choice',
-    choices: choices(['none', 'Off'], ['non-reentrant', 'On'], ['reentrant', 'On, reentrant']),
+    choices: ['none', 'non-reentrant', 'reentrant'],
     pointers: ['/training/activation_checkpointing'],
+    applies: isClass,
   },
   {
     key: 'ckptevery',
     label: 'Checkpointed blocks',
     kind: 'choice',
-    choices: choices(['1', 'All'], ['2', 'Every 2nd'], ['3', 'Every 3rd'], ['4', 'Every 4th']),
+    choices: ['1', '2', '3', '4'],
     pointers: ['/training/activation_checkpointing/every'],
-    applies: (_, { checkpointing, ckptplan }) => checkpointing !== 'none' && ckptplan === '',
+    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan === '',
   },
   // Blocks that the page's own panel chose, packed.
   {
@@ -311,33 +441,29 @@ export const FIELDS: readonly Field[] = [
     label: 'Chosen blocks',
     kind: 'config',
     pointers: ['/training/activation_checkpointing/segments'],
-    applies: (_, { checkpointing, ckptplan }) => checkpointing !== 'none' && ckptplan !== '',
+    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan !== '',
   },
   {
     key: 'saved',
     label: 'Saved for backward',
     kind: 'choice',
-    choices: choices(
-      ['gpu', 'On the GPU'],
-      ['checkpoints', 'Checkpoints on the host'],
-      ['pinned', 'All on the host'],
-      ['pageable', 'All, pageable'],
-    ),
+    choices: ['gpu', 'checkpoints', 'pinned', 'pageable'],
     pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
+    offers: unlessPlain('checkpoints'),
   },
   {
     key: 'liger',
     label: 'Liger kernels',
     kind: 'choice',
-    choices: choices(['off', 'Off'], ['on', 'All'], ['loss', 'The loss alone'], ['some', 'One by one']),
+    choices: ['off', 'on', 'loss', 'some'],
     pointers: ['/training/liger'],
-    applies: (model) => model.text,
+    applies: mayLiger,
   },
   {
     key: 'ligernorm',
     label: 'Liger RMSNorm',
     kind: 'choice',
-    choices: choices(['on', 'On'], ['off', 'Off']),
+    choices: ['on', 'off'],
     pointers: ['/training/liger/rms_norm'],
     applies: withLiger,
   },
@@ -345,7 +471,7 @@ export const FIELDS: readonly Field[] = [
     key: 'ligerrope',
     label: 'Liger rotary embedding',
     kind: 'choice',
-    choices: choices(['on', 'On'], ['off', 'Off']),
+    choices: ['on', 'off'],
     pointers: ['/training/liger/rope'],
     applies: withLiger,
   },
@@ -353,7 +479,7 @@ export const FIELDS: readonly Field[] = [
     key: 'ligermlp',
     label: 'Liger SwiGLU',
     kind: 'choice',
-    choices: choices(['on', 'On'], ['off', 'Off']),
+    choices: ['on', 'off'],
     pointers: ['/training/liger/swiglu'],
     applies: withLiger,
   },
@@ -361,7 +487,7 @@ export const FIELDS: readonly Field[] = [
     key: 'ligerloss',
     label: 'Liger loss',
     kind: 'choice',
-    choices: choices(['fused', 'With the head'], ['plain', 'Cross-entropy'], ['off', 'Off']),
+    choices: ['fused', 'plain', 'off'],
     pointers: ['/training/liger/fused_linear_cross_entropy', '/training/liger/cross_entropy'],
     applies: withLiger,
   },
@@ -369,16 +495,17 @@ export const FIELDS: readonly Field[] = [
     key: 'losschunks',
     label: 'Loss in chunks',
     kind: 'choice',
-    choices: choices(['off', 'Off'], ['2', '2'], ['4', '4'], ['8', '8'], ['16', '16'], ['32', '32']),
+    choices: ['off', '2', '4', '8', '16', '32'],
     pointers: ['/training/chunked_cross_entropy'],
-    applies: (model) => model.text,
+    applies: mayLiger,
   },
   {
     key: 'adapters',
     label: 'Adapters',
     kind: 'choice',
-    choices: choices(['none', 'None'], ['lora', 'LoRA'], ['dora', 'DoRA'], ['ia3', 'IA³']),
+    choices: ['none', 'lora', 'dora', 'ia3'],
     pointers: ['/training/lora', '/training/ia3'],
+    applies: isClass,
   },
   {
     key: 'rank',
@@ -391,7 +518,7 @@ export const FIELDS: readonly Field[] = [
     key: 'targets',
     label: 'LoRA layers',
     kind: 'choice',
-    choices: choices(['qv', 'Queries, values'], ['attention', 'Attention'], ['linear', 'Every linear layer']),
+    choices: ['qv', 'attention', 'linear'],
     pointers: ['/training/lora/target_modules'],
     applies: withLora,
   },
@@ -399,7 +526,7 @@ export const FIELDS: readonly Field[] = [
     key: 'dropout',
     label: 'LoRA dropout',
     kind: 'choice',
-    choices: choices(['0', 'None'], ['0.05', '5 %'], ['0.1', '10 %']),
+    choices: ['0', '0.05', '0.1'],
     pointers: ['/training/lora/dropout'],
     applies: withLora,
   },
@@ -407,7 +534,7 @@ export const FIELDS: readonly Field[] = [
     key: 'lorabias',
     label: 'LoRA biases',
     kind: 'choice',
-    choices: choices(['none', 'None'], ['lora_only', 'Of layers with adapters'], ['all', 'All']),
+    choices: ['none', 'lora_only', 'all'],
     pointers: ['/training/lora/bias'],
     applies: withLora,
   },
@@ -415,7 +542,7 @@ export const FIELDS: readonly Field[] = [
     key: 'adapterdtype',
     label: 'Adapter precision',
     kind: 'choice',
-    choices: choices(['fp32', 'fp32'], ['weights', 'As the weights']),
+    choices: ['fp32', 'weights'],
     pointers: ['/training/lora/autocast_adapter_dtype'],
     applies: withAdapters,
   },
@@ -423,33 +550,32 @@ export const FIELDS: readonly Field[] = [
     key: 'quantization',
     label: 'Frozen weights',
     kind: 'choice',
-    choices: choices(['none', 'As the precision says'], ['nf4', 'NF4'], ['nf4-double', 'NF4, double'], ['fp4', 'FP4']),
+    choices: ['none', 'nf4', 'nf4-double', 'fp4'],
     pointers: ['/training/quantization'],
-    applies: (_, { adapters }) => adapters === 'lora',
+    applies: (model, { adapters }) => isClass(model) && adapters === 'lora',
   },
   {
     key: 'parallel',
     label: 'Parallelism',
     kind: 'choice',
-    choices: choices(
-      ['none', 'None'],
-      ['ddp', 'DDP'],
-      ['zero1', 'DeepSpeed ZeRO-1'],
-      ['zero2', 'DeepSpeed ZeRO-2'],
-      ['zero3', 'DeepSpeed ZeRO-3'],
-      ['fsdp1', 'FSDP1'],
-      ['fsdp2', 'FSDP2'],
-    ),
+    choices: ['none', 'ddp', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'],
     pointers: ['/parallel'],
     applies: uses(),
+    offers: unlessPlain('zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'),
   },
   // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
-  { key: 'runfile', label: 'Own configuration', kind: 'config', pointers: ['/parallel/accelerate_config'] },
+  {
+    key: 'runfile',
+    label: 'Own configuration',
+    kind: 'config',
+    pointers: ['/parallel/accelerate_config'],
+    applies: isClass,
+  },
   {
     key: 'ddpviews',
     label: 'DDP gradients',
     kind: 'choice',
-    choices: choices(['copied', 'Copied'], ['views', 'Views'], ['lazy', 'Lazy'], ['lazy-views', 'Lazy views']),
+    choices: ['copied', 'views', 'lazy', 'lazy-views'],
     pointers: ['/parallel/ddp/gradient_as_bucket_view', '/parallel/ddp/lazy_bucket_allocation'],
     applies: usesDdp,
   },
@@ -457,7 +583,7 @@ export const FIELDS: readonly Field[] = [
     key: 'ddpgraph',
     label: 'DDP graph',
     kind: 'choice',
-    choices: choices(['all', 'All used'], ['unused', 'Some unused'], ['static', 'Static']),
+    choices: ['all', 'unused', 'static'],
     pointers: ['/parallel/ddp'],
     applies: usesDdp,
   },
@@ -472,7 +598,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpshard',
     label: 'FSDP1 sharding',
     kind: 'choice',
-    choices: choices(['full', 'Over all GPUs'], ['none', 'None']),
+    choices: ['full', 'none'],
     pointers: ['/parallel/fsdp/sharding'],
     applies: usesFsdp1,
   },
@@ -480,7 +606,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpmp',
     label: 'FSDP precision',
     kind: 'choice',
-    choices: choices(['off', 'The weights’ own'], ['on', 'Mixed, bf16']),
+    choices: ['off', 'on'],
     pointers: ['/parallel/fsdp/mp'],
     applies: usesFsdp,
   },
@@ -488,7 +614,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpreshard',
     label: 'FSDP after forward',
     kind: 'choice',
-    choices: choices(['on', 'Shard again'], ['off', 'Keep gathered']),
+    choices: ['on', 'off'],
     pointers: ['/parallel/fsdp'],
     applies: shardsByFsdp,
   },
@@ -496,7 +622,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpparams',
     label: 'FSDP1 parameters',
     kind: 'choice',
-    choices: choices(['original', 'Original'], ['flat', 'Flat']),
+    choices: ['original', 'flat'],
     pointers: ['/parallel/fsdp/use_orig_params'],
     applies: usesFsdp1,
   },
@@ -504,7 +630,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpprefetch',
     label: 'FSDP1 prefetch',
     kind: 'choice',
-    choices: choices(['pre', 'Before backward'], ['post', 'After backward'], ['none', 'None'], ['both', 'Forward too']),
+    choices: ['pre', 'post', 'none', 'both'],
     pointers: ['/parallel/fsdp/backward_prefetch', '/parallel/fsdp/forward_prefetch'],
     applies: usesFsdp1,
   },
@@ -512,7 +638,7 @@ export const FIELDS: readonly Field[] = [
     key: 'fsdpoffload',
     label: 'FSDP offload',
     kind: 'choice',
-    choices: choices(['off', 'On the GPU'], ['cpu', 'In host memory']),
+    choices: ['off', 'cpu'],
     pointers: ['/parallel/fsdp/cpu_offload'],
     applies: shardsByFsdp,
   },
@@ -520,7 +646,7 @@ export const FIELDS: readonly Field[] = [
     key: 'zerooffload',
     label: 'ZeRO offload',
     kind: 'choice',
-    choices: choices(['off', 'Nothing'], ['optimizer', 'The optimizer'], ['both', 'Optimizer and weights']),
+    choices: ['off', 'optimizer', 'both'],
     pointers: ['/parallel/ds_config'],
     applies: usesZero,
   },
@@ -528,49 +654,31 @@ export const FIELDS: readonly Field[] = [
     key: 'precision',
     label: 'Precision',
     kind: 'choice',
-    choices: choices(
-      ['bf16', 'bf16'],
-      ['fp16', 'fp16'],
-      ['fp32', 'fp32'],
-      ['amp-bf16', 'Mixed, bf16'],
-      ['amp-fp16', 'Mixed, fp16'],
-    ),
+    choices: ['bf16', 'fp16', 'fp32', 'amp-bf16', 'amp-fp16'],
     pointers: ['/training/precision'],
+    offers: ({ precisions }, value) => precisions?.includes(value) !== false,
   },
   {
     key: 'optimizer',
     label: 'Optimizer',
     kind: 'choice',
-    choices: choices(['adamw', 'AdamW'], ['adam', 'Adam'], ['sgd', 'SGD'], ['sgd-momentum', 'SGD, momentum']),
+    choices: ['adamw', 'adam', 'sgd', 'sgd-momentum'],
     pointers: ['/training/optimizer'],
   },
   {
     key: 'impl',
     label: 'Optimizer kernels',
     kind: 'choice',
-    choices: choices(
-      ['fused', 'fused'],
-      ['foreach', 'foreach'],
-      ['for-loop', 'for-loop'],
-      ['bnb-8bit', '8-bit'],
-      ['bnb-8bit-paged', '8-bit, paged'],
-      ['bnb-32bit-paged', '32-bit, paged'],
-    ),
+    choices: ['fused', 'foreach', 'for-loop', 'bnb-8bit', 'bnb-8bit-paged', 'bnb-32bit-paged'],
     pointers: ['/training/optimizer/implementation'],
   },
   {
     key: 'attention',
     label: 'Attention',
     kind: 'choice',
-    choices: choices(
-      ['sdpa', 'SDPA'],
-      ['sdpa-flash', 'SDPA, flash'],
-      ['sdpa-efficient', 'SDPA, efficient'],
-      ['sdpa-cudnn', 'SDPA, cuDNN'],
-      ['sdpa-math', 'SDPA, math'],
-      ['eager', 'eager'],
-    ),
+    choices: ['sdpa', 'sdpa-flash', 'sdpa-efficient', 'sdpa-cudnn', 'sdpa-math', 'eager'],
     pointers: ['/training/attention'],
+    offers: unlessPlain('eager'),
   },
   {
     key: 'accumulate',
@@ -582,53 +690,72 @@ export const FIELDS: readonly Field[] = [
     key: 'outputs',
     label: 'Model outputs',
     kind: 'choice',
-    choices: choices(['dropped', 'Dropped'], ['kept', 'Kept']),
+    choices: ['dropped', 'kept'],
     pointers: ['/training/keep_outputs'],
   },
   {
     key: 'clip',
     label: 'Gradient clipping',
     kind: 'choice',
-    choices: choices(['off', 'Off'], ['1', 'To 1']),
+    choices: ['off', '1'],
     pointers: ['/training/max_grad_norm'],
   },
   {
     key: 'framework',
     label: 'Framework',
     kind: 'choice',
-    choices: choices(['transformers', 'transformers'], ['llava', 'LLaVA’s code']),
+    choices: ['transformers', 'llava'],
     pointers: ['/runtime/framework'],
+    applies: isClass,
   },
   {
     key: 'segments',
     label: 'Expandable segments',
     kind: 'choice',
-    choices: choices(['off', 'Off'], ['on', 'On']),
+    choices: ['off', 'on'],
     pointers: ['/runtime/expandable_segments'],
   },
   {
     key: 'torch',
     label: 'PyTorch',
     kind: 'choice',
-    choices: versions(...Array.from({ length: 16 }, (_, i) => `2.${15 - i}`)),
+    choices: Array.from({ length: 16 }, (_, i) => `2.${15 - i}`),
     pointers: ['/runtime/torch'],
   },
   {
     key: 'transformers',
     label: 'transformers',
     kind: 'choice',
-    choices: versions('5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'),
+    choices: ['5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'],
     pointers: ['/runtime/transformers'],
+    applies: isClass,
   },
   {
     key: 'deepspeed',
     label: 'DeepSpeed',
     kind: 'choice',
-    choices: versions('0.19.8', '0.14.4', '0.12.6'),
+    choices: ['0.19.8', '0.14.4', '0.12.6'],
     pointers: ['/runtime/deepspeed'],
+    applies: isClass,
   },
   // What the comparing page found: thousandths of the simulated reserved bytes, and MiB outside of the allocator.
   { key: 'measured', label: 'Measured', kind: 'config', pointers: ['/calibration'] },
+  {
+    key: 'gpugib',
+    label: 'Usable memory',
+    kind: 'count',
+    pointers: ['/gpu/usable_bytes'],
+    applies: isOwnGpu,
+  },
+  {
+    key: 'capability',
+    label: 'Compute capability',
+    kind: 'choice',
+    choices: ['12.0', '10.0', '9.0', '8.9', '8.6', '8.0', '7.5', '7.0', '6.0'],
+    pointers: ['/gpu/compute_capability'],
+    applies: isOwnGpu,
+  },
+  ...RARE,
 ];
 
 /** What the page shows first. Permalinks of version 1 hold what differs from it, so it is frozen with that version. */
@@ -696,6 +823,35 @@ export const START: Readonly<Setup> = {
   deepspeed: '0.19.8',
   segments: 'off',
   measured: '',
+  gpugib: '24',
+  capability: '8.9',
+  freeze: '',
+  trainonly: '',
+  nograd: '',
+  grid: '',
+  minpixels: '',
+  maxpixels: '',
+  cacheroom: '',
+  block: '16',
+  batched: '',
+  prefix: '0',
+  loss: 'usual',
+  groups: '2',
+  loratrain: '',
+  lorascale: 'off',
+  lorab: 'off',
+  ligersum: 'weight',
+  ddpbuffers: 'on',
+  ddpcopy: 'off',
+  ddpskip: 'off',
+  fsdpparam: 'own',
+  fsdpreduce: 'own',
+  fsdpbuffer: 'own',
+  fsdpwrap: '',
+  fsdplimit: 'on',
+  fsdpsync: 'off',
+  peft: '0.21.2',
+  cudnn: 'on',
 };
 
 const BY_KEY = new Map(FIELDS.map((field) => [field.key, field]));
@@ -730,10 +886,11 @@ function number(text: string): number {
 /** A count that cannot be sent to the core: empty, or not a number at all. */
 export function unreadable(setup: Setup, model: Traits): { field: Field; message: string } | null {
   for (const candidate of FIELDS) {
-    if (candidate.kind !== 'count' || !applies(candidate, model, setup)) continue;
-    if (!Number.isFinite(number(setup[candidate.key]))) {
-      return { field: candidate, message: `Type a whole number, such as ${START[candidate.key]}.` };
-    }
+    const { key, kind } = candidate;
+    const value = setup[key];
+    if (kind !== 'count' || (value === '' && START[key] === '') || !applies(candidate, model, setup)) continue;
+    if (!Number.isFinite(number(value)))
+      return { field: candidate, message: `Type a whole number, such as ${START[key] || 4096}.` };
   }
   return null;
 }
@@ -906,9 +1063,42 @@ function calibration({ measured }: Setup): object {
   return { calibration: { reserved: Number(thousandths) / 1000, ...outside } };
 }
 
+const words = (text: string): string[] => text.split(/[\s,]+/).filter((word) => word !== '');
+
+/** What a rare setting is in a job. */
+function literal({ kind }: Field, value: string): unknown {
+  if (kind === 'names') return words(value);
+  if (kind === 'numbers') return words(value).map(number);
+  if (kind === 'count' || /^\d$/.test(value)) return number(value);
+  return value === 'on' || (value === 'off' ? false : value);
+}
+
+function put(job: Record<string, unknown>, pointer: string, value: unknown): void {
+  const [, ...path] = pointer.split('/');
+  const last = path.pop() ?? '';
+  let at = job;
+  for (const key of path) at = (at[key] ??= {}) as Record<string, unknown>;
+  at[last] = value;
+}
+
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
+  const job = usualJob(setup, model, means) as unknown as Record<string, unknown>;
+  for (const rare of RARE) {
+    const value = setup[rare.key];
+    if (value !== START[rare.key] && means(rare.key)) put(job, rare.pointers[0] ?? '', literal(rare, value));
+  }
+  if (isTower(model) && !infers(setup) && setup.loss === START.loss) put(job, '/training/loss', 'pooler_output');
+  return job as unknown as Job;
+}
+
+const gpuOf = ({ gpu, gpugib, capability }: Setup): object =>
+  gpu === OWN_GPU
+    ? { usable_bytes: Math.round(number(gpugib) * 2 ** 30), compute_capability: capability }
+    : { name: gpu };
+
+function usualJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean): Job {
   const data = {
     micro_batch_size: number(setup.mbs),
     ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
@@ -925,10 +1115,10 @@ export function toJob(setup: Setup, model: Model): Job {
       data,
       training: { precision: setup.precision, attention: setup.attention },
       inference: inference(setup, means),
-      gpu: { name: setup.gpu },
+      gpu: gpuOf(setup),
       runtime: { torch: setup.torch, expandable_segments: setup.segments === 'on' },
     } as Job;
-  const run = setup.runfile === '' ? null : unpackRun(setup.runfile);
+  const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
   const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
   const job = {
     version: 1,
@@ -945,25 +1135,25 @@ export function toJob(setup: Setup, model: Model): Job {
         ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
       },
       attention: setup.attention,
-      activation_checkpointing: checkpointing(setup),
+      ...(means('checkpointing') ? { activation_checkpointing: checkpointing(setup) } : {}),
       ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
       ...(setup.losschunks === 'off' || !means('losschunks')
         ? {}
         : { chunked_cross_entropy: number(setup.losschunks) }),
-      ...adapters(setup, model),
+      ...(means('adapters') ? adapters(setup, model) : {}),
       gradient_accumulation_steps: number(setup.accumulate),
       ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),
       ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
     },
     parallel: { ...(run ? runOptions(run) : strategyOptions(setup)), data: number(setup.gpus) },
-    gpu: { name: setup.gpu },
+    gpu: gpuOf(setup),
     runtime: {
-      framework: setup.framework,
+      ...(means('framework') ? { framework: setup.framework } : {}),
       torch: setup.torch,
       // The original code brings its own; DeepSpeed's version means something only where it runs.
-      ...(setup.framework === 'transformers' ? { transformers: setup.transformers } : {}),
+      ...(setup.framework === 'transformers' && means('transformers') ? { transformers: setup.transformers } : {}),
       ...(deepspeed ? { deepspeed: setup.deepspeed } : {}),
       expandable_segments: setup.segments === 'on',
     },
@@ -973,12 +1163,12 @@ export function toJob(setup: Setup, model: Model): Job {
   return job as Job;
 }
 
-/** The setup after one field has changed. */
-export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[]): Setup {
+/** The setup after one field has changed; `own` is its model where that is no preset. */
+export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[], own?: Model): Setup {
   const next = { ...setup, [key]: value };
   if (key !== 'model') return next;
   const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
-  return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : undefined, preset(value));
+  return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : own, preset(value));
 }
 
 /**
@@ -991,6 +1181,14 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   const untouched = setup.seq === START.seq || setup.seq === usual(before);
   if (untouched && usual(after) !== '') next.seq = usual(after);
   if (after?.images === false) next.stage = 'full';
-  else if (before?.images === false && setup.stage === 'full') next.stage = START.stage;
+  else if ((before?.images === false || before?.plain) && setup.stage === 'full') next.stage = START.stage;
+  const [own] = after?.precisions ?? [];
+  if (own !== undefined) next.precision = own;
+  else if (setup.precision === before?.precisions?.[0]) next.precision = START.precision;
+  if (after?.plain) {
+    if (next.parallel !== 'none') next.parallel = 'ddp';
+    Object.assign(next, { task: START.task, stage: 'full', runfile: '', groups: '1' });
+  } else if (before?.plain) next.groups = START.groups;
+  if (after?.batch !== undefined) next.mbs = String(after.batch);
   return next;
 }

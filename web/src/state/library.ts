@@ -1,6 +1,6 @@
 // The models that a setup can name: the core's presets, and one's own, which links carry with them.
 import type { Setup } from './fields';
-import { ownModel, pack, unpack, type Model, type OwnModel } from './model';
+import { absentModel, idOf, isAside, ownModel, unpack, type Model, type OwnModel } from './model';
 import type { View } from './permalink';
 
 export class Library {
@@ -13,9 +13,9 @@ export class Library {
 
   /** The value of the field `config` by which setups name it from now on. */
   async add(own: OwnModel): Promise<string> {
-    const packed = await pack(own);
-    this.own.set(packed, ownModel(packed, own));
-    return packed;
+    const id = await idOf(own);
+    this.own.set(id, ownModel(id, own));
+    return id;
   }
 
   /** Unpacks the models that a link brought. Where one cannot be read, the setup keeps its preset, and a problem says so. */
@@ -23,6 +23,10 @@ export class Library {
     const problems = [...link.problems];
     const settle = async (setup: Setup): Promise<Setup> => {
       if (setup.config === '' || this.own.has(setup.config)) return setup;
+      if (isAside(setup.config)) {
+        this.own.set(setup.config, absentModel(setup.config));
+        return setup;
+      }
       try {
         this.own.set(setup.config, ownModel(setup.config, await unpack(setup.config)));
         return setup;

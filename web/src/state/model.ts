@@ -1,4 +1,5 @@
-// What the page knows of a model, and one's own models: a Hugging Face config.json, pasted or dropped.
+// What the page knows of a model, and one's own models: a Hugging Face config.json, or a graph of operators as
+// tools/export_graph.py writes it; pasted or dropped.
 import { isObject } from './json';
 
 /** What the form needs to know of a model to show the fields that mean something for it. */
@@ -13,6 +14,14 @@ export interface Traits {
   resizes?: boolean;
   /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
   splits?: boolean;
+  /** Whether it is code of its own, of no class of transformers: settings that act on those mean nothing. */
+  plain?: boolean;
+  /** The precisions that it runs in, its own first, where not in all. */
+  precisions?: readonly string[];
+  /** Whether its loss may be the cross-entropy of classes (a graph with such an output). */
+  classes?: boolean;
+  /** The only micro-batch that it was recorded with. */
+  batch?: number;
 }
 
 export interface Model extends Traits {
@@ -22,23 +31,23 @@ export interface Model extends Traits {
   description: string;
   /** The length that people train it with, where it reads text and that is known. */
   sequence_length: number | null;
-  /** How a job names it. */
-  job: { preset: string } | OwnModel;
+  /** How a job names it; null where only its name is known: a link's file that is not here. */
+  job: { preset: string } | OwnModel | null;
 }
 
-export interface OwnModel {
-  name: string;
-  config: Readonly<Record<string, unknown>>;
-}
+type Json = Readonly<Record<string, unknown>>;
+export type OwnModel = { name: string } & ({ config: Json } | { graph: Json });
 
-/** Longer than any config.json; a link's few bytes must not unpack to gigabytes. */
+/** Longer than any config.json. */
 const LONGEST = 1 << 18;
+/** Longer than graphs of thousands of operators; a link's few bytes must not unpack to gigabytes. */
+const LONGEST_GRAPH = 1 << 24;
 const LONGEST_NAME = 80;
 const TOO_LONG = 'That is too long to be a config.json: it is the small file beside the weights.';
 
 /** A file's text, unless it is larger than what is taken: weights are not read. */
 export async function textOf(file: File): Promise<string> {
-  if (file.size > LONGEST) throw new Error(TOO_LONG);
+  if (file.size > LONGEST_GRAPH) throw new Error(TOO_LONG);
   return file.text();
 }
 
@@ -50,6 +59,28 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
     ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
     ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
+    ...(config.model_type === 'nanovlm'
+      ? { text: true, images: true, plain: true, precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
+      : {}),
+  };
+}
+
+const isList = Array.isArray as (value: unknown) => value is readonly unknown[];
+const PRECISIONS: Readonly<Record<string, string>> = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16' };
+
+/** Reads a graph, which may be anything: whether it is sound, the core says. */
+function graphTraits({ batch, parameters, outputs }: Json): Traits {
+  const types = isList(parameters) ? parameters.map((row) => (isList(row) ? String(row[2]) : '')) : [];
+  const own = types.map((type) => PRECISIONS[type]).find((precision) => precision !== undefined) ?? 'fp32';
+  const [output] = isList(outputs) ? outputs : [];
+  const [, type, sizes] = isList(output) ? output : [];
+  return {
+    text: false,
+    images: false,
+    plain: true,
+    precisions: [own, ...Object.values(PRECISIONS).filter((precision) => precision !== own)],
+    classes: String(type) in PRECISIONS && isList(sizes) && sizes.length === 2,
+    ...(isList(batch) && batch.length === 1 ? { batch: Number(batch[0]) } : {}),
   };
 }
 
@@ -58,14 +89,24 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
  * config, and one that is known, the core says.
  */
 export function readConfig(text: string, file = ''): OwnModel {
-  if (text.length > LONGEST) throw new Error(TOO_LONG);
+  const isGraph = /^\s*\{\s*"format"\s*:\s*"oometer-graph"/.test(text);
+  if (text.length > (isGraph ? LONGEST_GRAPH : LONGEST)) throw new Error(TOO_LONG);
   let config: unknown;
   try {
     config = JSON.parse(text);
   } catch {
-    throw new Error('That is not JSON: a config.json begins with { and ends with }.');
+    throw new Error(
+      isGraph
+        ? 'That is a graph file that is cut off or changed: it is no longer JSON. Take the whole file, or write it again.'
+        : 'That is not JSON: a config.json begins with { and ends with }.',
+    );
   }
   if (!isObject(config)) throw new Error('That is JSON, but no object: a config.json begins with { and ends with }.');
+  if (config.format === 'oometer-graph') {
+    const [root] = isList(config.modules) ? config.modules : [];
+    const type = isList(root) && typeof root[1] === 'string' ? root[1] : 'graph';
+    return { name: (file.replace(/\.json$/i, '') || type).slice(0, LONGEST_NAME), graph: config };
+  }
   const kind = typeof config.model_type === 'string' ? config.model_type : 'config.json';
   const path = typeof config._name_or_path === 'string' ? config._name_or_path : '';
   // "config.json" is everybody's name; a folder's or the hub's says more.
@@ -74,14 +115,55 @@ export function readConfig(text: string, file = ''): OwnModel {
 }
 
 export function ownModel(id: string, own: OwnModel): Model {
-  const kind = typeof own.config.model_type === 'string' ? own.config.model_type : 'model';
+  const isGraph = 'graph' in own;
+  const kind = isGraph
+    ? 'graph of operators'
+    : typeof own.config.model_type === 'string'
+      ? own.config.model_type
+      : 'model';
   return {
     id,
     title: own.name,
-    description: `Your own ${kind}`,
+    description: `Your own ${kind}${isAside(id) ? ': too large for a link, which holds everything but the file' : ''}`,
     sequence_length: null,
     job: own,
-    ...traits(own.config),
+    ...(isGraph ? graphTraits(own.graph) : traits(own.config)),
+  };
+}
+
+/** As much as a link has room for. */
+export const LONGEST_PACKED = 40_000;
+
+/** What links hold instead of a larger model: `file-1x2y3z-NAME`. */
+const ASIDE = /^file-[0-9a-z]+-/;
+export const isAside = (id: string): boolean => ASIDE.test(id);
+
+/** A number of the text that another text hardly has (FNV-1a), in base 36. */
+function digest(text: string): string {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; ++i) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return (hash >>> 0).toString(36);
+}
+
+/** The value by which links name a model: all of it, packed, or its name where that is too long. */
+export async function idOf(own: OwnModel): Promise<string> {
+  const packed = await pack(own);
+  if (packed.length <= LONGEST_PACKED) return packed;
+  return `file-${digest(JSON.stringify(own))}-${own.name.replaceAll(/[^\w-]+/g, '_')}`;
+}
+
+/** A large model of which a link brought the name alone. */
+export function absentModel(id: string): Model {
+  const title = id.replace(ASIDE, '');
+  return {
+    id,
+    title,
+    description: 'Its file is not here',
+    sequence_length: null,
+    job: null,
+    text: false,
+    images: false,
+    plain: true,
   };
 }
 
@@ -104,12 +186,15 @@ export async function unpack(packed: string): Promise<OwnModel> {
     const { done, value } = await reader.read();
     if (done) break;
     text += decoder.decode(value, { stream: true });
-    if (text.length > LONGEST) {
+    if (text.length > LONGEST_GRAPH) {
       await reader.cancel();
       throw new Error('too long');
     }
   }
   const own: unknown = JSON.parse(text);
-  if (!isObject(own) || !isObject(own.config) || typeof own.name !== 'string') throw new Error('no model');
-  return { name: own.name.slice(0, LONGEST_NAME), config: own.config };
+  if (!isObject(own) || typeof own.name !== 'string') throw new Error('no model');
+  const name = own.name.slice(0, LONGEST_NAME);
+  if (isObject(own.graph)) return { name, graph: own.graph };
+  if (!isObject(own.config) || text.length > LONGEST) throw new Error('no model');
+  return { name, config: own.config };
 }

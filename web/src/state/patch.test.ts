@@ -19,12 +19,12 @@ it('merges as RFC 7386 says', () => {
   expect(merge('x', { a: { b: null } })).toEqual({ a: {} });
 });
 
-it('finds every choice and count in the job that it makes', () => {
+it('finds every choice and count in the job that it makes', { timeout: 60_000 }, () => {
   for (const parallel of ['zero2', 'ddp']) {
     const before: Setup = { ...START, parallel };
     for (const { key, kind, choices, applies } of FIELDS) {
       if (applies?.(model, before) === false || key === 'parallel') continue;
-      const values = kind === 'count' ? ['3'] : (choices ?? []).map(({ value }) => value);
+      const values = kind === 'count' ? ['3'] : [...(choices ?? [])];
       for (const value of values) {
         const wanted: Setup = { ...before, [key]: value };
         const job = { ...toJob(wanted, model) };

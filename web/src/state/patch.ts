@@ -39,7 +39,7 @@ function differences(a: unknown, b: unknown): number {
 function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] {
   const named = pointers.map((pointer) => at(patch, pointer)).filter((value) => value !== undefined);
   if (named.length === 0) return [];
-  if (kind === 'choice') return (choices ?? []).map(({ value }) => value);
+  if (kind === 'choice') return [...(choices ?? [])];
   return named
     .map((value) => (isObject(value) ? value.name : value))
     .filter((value) => typeof value === 'number' || typeof value === 'string')

@@ -4,6 +4,7 @@
 // It stands in the fragment, which a browser never sends. Old links keep opening: a new version adds a reader here and
 // samples to tests/permalinks, and the readers of the old ones stay.
 import { FIELDS, START, type Field, type FieldKey, type Setup } from './fields';
+import { LONGEST_PACKED } from './model';
 import { unpackRun } from './runfile';
 
 export const VERSION = 'v1';
@@ -13,9 +14,9 @@ const PREFIX = `#${VERSION}?`;
 export const MOST_PINS = 4;
 
 /** Longer links than these are nobody's: settings take a few hundred characters, a packed config a few thousand. */
-const LONGEST = 200_000;
+const LONGEST = 250_000;
 const LONGEST_VALUE = 64;
-const LONGEST_CONFIG = 40_000;
+const LONGEST_LIST = 1000;
 
 /** What a link shows. */
 export interface View {
@@ -90,10 +91,11 @@ function apply(setup: Setup, part: string, known: Known): string | null {
 
 function accepts(target: Field, value: string, known: Known): boolean {
   if (target.key === 'runfile' && value !== '' && unpackRun(value) === null) return false;
-  if (target.kind === 'config') return value.length <= LONGEST_CONFIG && /^[\w-]*$/.test(value);
-  const allowed = target.choices?.map((choice) => choice.value) ?? known[target.key];
+  if (target.kind === 'config') return value.length <= LONGEST_PACKED && /^[\w-]*$/.test(value);
+  const allowed = target.choices ?? known[target.key];
   // A number that is wrong stays in its field, where the core says what is wrong with it.
-  return allowed ? allowed.includes(value) : value.length <= LONGEST_VALUE && /^[\w.,+\- ]*$/.test(value);
+  const longest = target.kind === 'names' ? LONGEST_LIST : LONGEST_VALUE;
+  return allowed ? allowed.includes(value) : value.length <= longest && /^[\w.,+\- ]*$/.test(value);
 }
 
 function brief(text: string): string {

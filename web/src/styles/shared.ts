@@ -181,7 +181,7 @@ export const verdicts = css`
 
 /** What one types and chooses in. */
 export const fields = css`
-  input:is([type='number'], [role='combobox']),
+  input:is([type='number'], [type='text'], [role='combobox']),
   select,
   textarea {
     width: 100%;

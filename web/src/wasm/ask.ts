@@ -1,5 +1,5 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
-import { fieldAt, infers, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { fieldAt, infers, OWN_GPU, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import type { Model, OwnModel } from '../state/model';
 import type { Gpu } from './catalogue';
@@ -21,8 +21,8 @@ export interface Trouble {
   /** The field it belongs to, or null where no field shows it. */
   key: FieldKey | null;
   message: string;
-  /** The whole core has to be loaded, and asked again. */
-  elsewhere?: true;
+  /** More of the core has to be loaded for this job, and asked again. */
+  elsewhere?: Job;
 }
 
 /** Finds a setup's model: a preset's, or an own one that was given or linked. */
@@ -31,22 +31,32 @@ export type FindModel = (setup: Setup) => Model | undefined;
 export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble {
   const model = find(setup);
   if (!model) return { key: 'model', message: 'This model is not known here.' };
-  const gpu = core.catalogue.gpus.find(({ id }) => id === setup.gpu);
+  if (!model.job) {
+    const message = `The link holds everything but the file of ${model.title}, which is too large for one: drop it on the page.`;
+    return { key: 'model', message };
+  }
+  const known = core.catalogue.gpus.find(({ id }) => id === setup.gpu);
+  const gpu = known && setup.gpu === OWN_GPU ? { ...known, name: `${setup.gpugib} GiB GPU` } : known;
   if (!gpu) return { key: 'gpu', message: 'This GPU is not known here.' };
   const illegible = unreadable(setup, model);
   if (illegible) return { key: illegible.field.key, message: illegible.message };
   const job = toJob(setup, model);
   const answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere')
-    return { key: null, message: 'Loading what this needs …', elsewhere: true };
+    return { key: null, message: 'Loading what this needs …', elsewhere: job };
   if (!answer.ok) return trouble(answer.error, setup);
   const { report, milliseconds } = answer;
   return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };
 }
 
 /** Why the core takes no job with this model; "" where it takes some. */
-export function refusal(core: Core, model: OwnModel): string {
-  const answer = core.estimate({ version: 1, model: { ...model } });
+export async function refusal(core: Core, model: OwnModel): Promise<string> {
+  const job: Job = { version: 1, model: { ...model } };
+  let answer = core.estimate(job);
+  if (!answer.ok && answer.error.code === 'elsewhere') {
+    await core.loadWhole(job);
+    answer = core.estimate(job);
+  }
   if (answer.ok || answer.error.code === 'elsewhere' || !answer.error.pointer.startsWith('/model')) return '';
   return placed(answer.error);
 }

@@ -1,5 +1,6 @@
 // The models and GPUs that the core knows, and what the form needs to know of the models.
 import presetTraits from 'virtual:preset-traits';
+import { OWN_GPU } from '../state/fields';
 import type { Model } from '../state/model';
 
 export interface Gpu {
@@ -19,6 +20,17 @@ export interface Catalogue {
   gpus: Gpu[];
 }
 
+/** Whatever the core does not know by a name: its memory is a setting. */
+const OWN: Gpu = {
+  id: OWN_GPU,
+  name: 'Another GPU, by its memory',
+  vendor: '',
+  architecture: 'own',
+  usable_bytes: 0,
+  basis: '',
+  calibrated: false,
+};
+
 interface CoreCatalogue {
   models: { id: string; title: string; description: string }[];
   gpus: Gpu[];
@@ -32,6 +44,6 @@ export function readCatalogue(json: string): Catalogue {
       job: { preset: model.id },
       ...(presetTraits[model.id] ?? { text: true, images: true, sequence_length: null }),
     })),
-    gpus,
+    gpus: [...gpus, OWN],
   };
 }

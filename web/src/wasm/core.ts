@@ -2,6 +2,7 @@
 import type { Page } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
 import type { JobError, LargeTensor, Module, Report } from './report';
+import { importLarger } from './larger';
 import { wrap, type Core } from './wrap';
 
 /** What only the page asks. */
@@ -16,7 +17,7 @@ export interface PageCore extends Core {
 
 export async function loadCore(): Promise<PageCore> {
   const { load } = await import('./first');
-  const core = wrap<Page>(await load(), async () => (await import('./whole')).load());
+  const core = wrap<Page>(await load(), async (larger) => (await importLarger(larger)).load());
   const text = JSON.stringify;
   return Object.assign(core, {
     tree: (job: Job) => (JSON.parse(core.module().tree(text(job))) as Report).modules,

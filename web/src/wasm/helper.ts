@@ -1,8 +1,11 @@
-// A worker with a core of its own, the whole one, for what would hold an edit up.
+// A worker with a core of its own, the whole one or a graph's, for what would hold an edit up.
+import { importLarger } from './larger';
 import type { Question } from './serve';
+import { coreFor, type Larger } from './wrap';
 
 export class Helper {
   private worker: Promise<Worker> | null = null;
+  private carries: Larger = 'whole';
   /** The question before, which the worker answers first. */
   private last: Promise<unknown> = Promise.resolve();
 
@@ -24,7 +27,10 @@ export class Helper {
   }
 
   private async send(question: Question): Promise<string[]> {
-    const worker = await (this.worker ??= start());
+    const needs = coreFor(question.job);
+    if (needs === 'graph' && this.carries !== needs) this.stop();
+    if (!this.worker) this.carries = needs;
+    const worker = await (this.worker ??= start(needs));
     return new Promise((done, fail) => {
       worker.onmessage = ({ data }: MessageEvent<string[]>) => {
         done(data);
@@ -39,8 +45,8 @@ export class Helper {
   }
 }
 
-async function start(): Promise<Worker> {
-  const { compiled, script } = await import('./whole');
+async function start(larger: Larger): Promise<Worker> {
+  const { compiled, script } = await importLarger(larger);
   const module = await compiled();
   const worker = new Worker(script, { type: 'module', name: 'oometer' });
   worker.postMessage(module);

@@ -6,3 +6,11 @@ declare module 'virtual:preset-traits' {
 declare module '*/load?whole' {
   export const loader: (typeof import('./load'))['loader'];
 }
+
+declare module '*/load?graph' {
+  export const loader: (typeof import('./load'))['loader'];
+}
+
+declare module '*/serve?graph' {
+  export const serve: (typeof import('./serve'))['serve'];
+}

@@ -3,7 +3,7 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 
 export interface Question {
   ask: 'advise' | 'checkpoints' | 'estimate' | 'summary';
-  job: object;
+  job: { model?: object };
   /** Members that replace the job's own, for one answer each. */
   variants: readonly object[];
 }

@@ -12,16 +12,24 @@ export interface Core {
   version: string;
   /** The report as the core wrote it. */
   raw(job: Job): string;
-  /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
+  /** An error of code "elsewhere" says that more of the core has to be loaded, and asked again. */
   estimate(job: Job): Answer;
-  /** From then on the whole core answers. */
-  loadWhole(): Promise<void>;
+  /** From then on the whole core answers; where the job has a graph, the one that carries its operators. */
+  loadWhole(job?: Job): Promise<void>;
 }
 
-/** `first` answers until `loadWhole` is called, which calls `whole` once. */
-export function wrap<M extends Estimator>(first: M, whole: () => Promise<M>): Core & { module(): M } {
+/** Cores that answer more than the first one; each answers what those before it do. */
+export const LARGER = ['whole', 'graph'] as const;
+export type Larger = (typeof LARGER)[number];
+
+export const coreFor = (job: { model?: object } | undefined): Larger =>
+  job?.model !== undefined && 'graph' in job.model ? 'graph' : 'whole';
+
+/** `first` answers until `loadWhole` is called, which calls `load` once for each that is needed. */
+export function wrap<M extends Estimator>(first: M, load: (larger: Larger) => Promise<M>): Core & { module(): M } {
   let module = first;
-  let loading: Promise<void> | null = null;
+  let rank = -1;
+  const loading: Partial<Record<Larger, Promise<void> | undefined>> = {};
   const raw = (job: Job): string => module.estimate(JSON.stringify(job));
   return {
     catalogue: readCatalogue(module.presets()),
@@ -36,15 +44,18 @@ export function wrap<M extends Estimator>(first: M, whole: () => Promise<M>): Co
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
     },
-    loadWhole: () =>
-      (loading ??= whole().then(
+    loadWhole(job) {
+      const larger = loading.graph ? 'graph' : coreFor(job);
+      return (loading[larger] ??= load(larger).then(
         (loaded) => {
-          module = loaded;
+          const its = LARGER.indexOf(larger);
+          if (its > rank) [module, rank] = [loaded, its];
         },
         (error: unknown) => {
-          loading = null; // the next one tries again
+          loading[larger] = undefined; // the next one tries again
           throw error;
         },
-      )),
+      ));
+    },
   };
 }
