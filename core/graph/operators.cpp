@@ -446,6 +446,57 @@ void k_compare(GraphCall& c) {
   if (can_broadcast(c, x, other)) c.give(pointwise(Op::eq, {&x, &other}, DType::boolean));
 }
 void k_logical_not(GraphCall& c) { c.give(empty_like(Op::logical_not, c.tensor(0), DType::boolean)); }
+void k_addcmul(GraphCall& c) {
+  const Tensor x = c.tensor(0), a = c.tensor(1), b = c.tensor(2);
+  if (can_broadcast(c, x, a) && can_broadcast(c, x, b) && can_broadcast(c, a, b)) c.give(addcmul(x, a, b));
+}
+void k_clamp(GraphCall& c) {
+  if (c.is_tensor(1) || c.is_tensor(2)) return c.fail("a bound that is a tensor");
+  c.give(clamp(c.tensor(0), c.has(1) && c.has(2)));
+}
+void k_square(GraphCall& c) { c.give(pow(c.tensor(0), 2)); }
+/// Times as many dimensions as there are at least: repeat; tile fills them up with ones.
+void k_repeat(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  Shape times = c.integers(1);
+  while (c.ok() && times.ndim() < x.ndim()) times.insert(0, 1);
+  Shape sizes = times;
+  for (int i = 1; i <= x.ndim(); ++i) sizes[-i] = checked_product(sizes[-i], x.size(-i));
+  if (are_sizes(c, times) && are_sizes(c, sizes)) c.give(repeat(x, times));
+}
+/// repeat_interleave(self, repeats, dim): unsqueeze, expand, clone, flatten (Repeat.cpp, a number of repeats)
+void k_repeat_interleave(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (c.is_tensor(1) || !c.has(2) || !has_dims(c, x, 1, Shape::kMaxDims - 1)) return c.fail("repeats by a tensor");
+  const int dim = c.dim(2, 0, x.ndim());
+  const std::int64_t times = c.integer(1, 1);
+  Shape wide = x.sizes(), sizes = x.sizes();
+  wide.insert(dim + 1, times);
+  sizes[dim] = checked_product(sizes[dim], times);
+  if (c.ok() && are_sizes(c, wide) && are_sizes(c, sizes))
+    c.give(reshape(contiguous(clone(expand(unsqueeze(x, dim + 1), wide))), sizes));
+}
+void k_unfold(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 1, Shape::kMaxDims - 1)) return;
+  const int dim = c.dim(1, 0, x.ndim());
+  const std::int64_t size = c.integer(2, 1), step = c.integer(3, 1);
+  if (!c.ok() || size < 1 || size > x.size(dim) || step < 1) return c.fail("windows that do not fit");
+  c.give(unfold(x, dim, size, step));
+}
+void k_eye(GraphCall& c) {
+  const std::int64_t n = c.integer(0, 1);
+  give_new(c, Op::eye, {n, n}, c.dtype(1).value_or(DType::float32));
+}
+/// A channel's values all or none: input * noise (Dropout.cpp).
+void k_feature_dropout(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 2)) return;
+  if (!c.boolean(2, true) || c.number(1, 0.5) == 0) return c.give(x);
+  Shape sizes = x.sizes();
+  for (int i = 2; i < sizes.ndim(); ++i) sizes[i] = 1;
+  c.give(mul(x, empty(c.context, Op::bernoulli, sizes, x.dtype())));
+}
 void k_masked_fill(GraphCall& c) {
   if (can_broadcast(c, c.tensor(0), c.tensor(1))) c.give(masked_fill(c.tensor(0), c.tensor(1)));
 }
@@ -491,6 +542,17 @@ void k_sum(GraphCall& c) {
   const std::vector<int> dims = reduced_dims(c, 1, x);
   if (c.ok()) c.give(sum(x, dims, c.boolean(2, false)));
 }
+void k_amax(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  const std::vector<int> dims = reduced_dims(c, 1, x);
+  if (c.ok()) c.give(amax(x, dims, c.boolean(2, false)));
+}
+void k_vector_norm(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  const std::vector<int> dims = reduced_dims(c, 2, x);
+  if (c.number(1, 2) != 2) return c.fail("a norm other than the Euclidean");
+  if (c.ok()) c.give(linalg_vector_norm(x, dims, c.boolean(3, false)));
+}
 void k_softmax(GraphCall& c) {
   const Tensor x = c.tensor(0);
   c.dim(1, -1, x.ndim());
@@ -528,7 +590,7 @@ void k_addmm(GraphCall& c) {
   c.give(linear(a, transpose(b, 0, 1), bias));
 }
 
-/// Two operands that are one batched product: "bhij,bhjd->bhid" and "bhid,bhjd->bhij".
+/// Two operands, each letter once in each: one batched product of them (Linear.cpp, sumproduct_pair).
 void k_einsum(GraphCall& c) {
   const std::vector<Tensor> operands = c.tensors(1);
   std::string equation;
@@ -540,18 +602,49 @@ void k_einsum(GraphCall& c) {
   const std::string a = equation.substr(0, comma), b = equation.substr(comma + 1, arrow - comma - 1),
                     out = equation.substr(arrow + 2);
   const Tensor &x = operands[0], &y = operands[1];
-  const std::size_t n = a.size();
-  if (n < 3 || n != b.size() || n != out.size() || x.ndim() != static_cast<int>(n) || y.ndim() != x.ndim() ||
-      a.substr(0, n - 1) != out.substr(0, n - 1) || a.substr(0, n - 2) != b.substr(0, n - 2))
+  const auto once_each = [](const std::string& letters) {
+    for (std::size_t i = 0; i < letters.size(); ++i)
+      if (letters.find(letters[i]) != i || letters[i] < 'A') return false;
+    return letters.size() <= Shape::kMaxDims;
+  };
+  if (!once_each(a) || !once_each(b) || !once_each(out) || x.ndim() != static_cast<int>(a.size()) ||
+      y.ndim() != static_cast<int>(b.size()))
     return c.fail("an equation that is no batched product: " + equation.substr(0, 40));
-  const bool transposed = b[n - 1] == a[n - 1] && b[n - 2] == out[n - 1];
-  if (!transposed && !(b[n - 2] == a[n - 1] && b[n - 1] == out[n - 1]))
-    return c.fail("an equation that is no batched product: " + equation.substr(0, 40));
-  const Tensor second = transposed ? transpose(y, -2, -1) : y;
-  bool fits = x.size(-1) == second.size(-2);
-  for (int i = 0; fits && i < x.ndim() - 2; ++i) fits = x.size(i) == y.size(i);
-  if (!fits) return c.fail("factors of " + text_of(x.sizes()) + " and " + text_of(y.sizes()));
-  c.give(matmul(x, second));
+  // Letters of both and the result, of one and the result, of both alone; in the result's order.
+  std::string both, left, right, summed;
+  const auto is_in = [](const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; };
+  for (const char letter : out) (is_in(a, letter) ? is_in(b, letter) ? both : left : right) += letter;
+  for (const char letter : a)
+    if (!is_in(out, letter)) summed += letter;
+  bool fits = true;
+  for (const char letter : b) {
+    fits = fits && (is_in(a, letter) || is_in(out, letter));
+    if (is_in(a, letter))
+      fits = fits && x.size(static_cast<int>(a.find(letter))) == y.size(static_cast<int>(b.find(letter)));
+  }
+  for (const char letter : summed + right) fits = fits && is_in(b, letter);
+  if (!fits || summed.empty())
+    return c.fail("an equation that is no batched product of " + text_of(x.sizes()) + " and " + text_of(y.sizes()) +
+                  ": " + equation.substr(0, 40));
+  const auto order_of = [](const std::string& letters, const std::string& wanted) {
+    Shape order;
+    for (const char letter : wanted) order.push_back(static_cast<std::int64_t>(letters.find(letter)));
+    return order;
+  };
+  const auto product_of = [](const Tensor& tensor, const std::string& letters, const std::string& wanted) {
+    std::int64_t product = 1;
+    for (const char letter : wanted)
+      product = checked_product(product, tensor.size(static_cast<int>(letters.find(letter))));
+    return product;
+  };
+  const std::int64_t batch = product_of(x, a, both), inner = product_of(x, a, summed);
+  const Tensor first = reshape(permute(x, order_of(a, both + left + summed)), {batch, product_of(x, a, left), inner});
+  const Tensor second =
+      reshape(permute(y, order_of(b, both + summed + right)), {batch, inner, product_of(y, b, right)});
+  Shape sizes;
+  for (const char letter : both + left) sizes.push_back(x.size(static_cast<int>(a.find(letter))));
+  for (const char letter : right) sizes.push_back(y.size(static_cast<int>(b.find(letter))));
+  c.give(permute(reshape(bmm(first, second), sizes), order_of(both + left + right, out)));
 }
 
 void k_convolution(GraphCall& c, int dims, bool transposed) {
@@ -577,7 +670,7 @@ void k_convolution(GraphCall& c, int dims, bool transposed) {
   if (!c.ok()) return;
   const std::int64_t in = transposed ? weight.size(0) : checked_product(weight.size(1), o.groups);
   if (o.groups < 1 || x.size(1) != in || weight.size(0) % o.groups != 0 || x.size(1) % o.groups != 0 ||
-      o.groups > 65536)
+      (o.groups > 65536 && !c.context.behaviours.cudnn))
     return c.fail("an input of " + text_of(x.sizes()) + ", a weight of " + text_of(weight.sizes()) + " and " +
                   std::to_string(o.groups) + " groups");
   const Shape sizes = convolution_sizes(x.sizes(), weight.sizes(), o);
@@ -690,11 +783,13 @@ void k_pad(GraphCall& c) {
   const Tensor x = c.tensor(0);
   const Shape by = c.integers(1);
   if (by.ndim() % 2 != 0 || by.ndim() / 2 > x.ndim()) return c.fail("a padding of " + text_of(by));
-  if (const std::string_view mode = c.text(2); !mode.empty() && mode != "constant")
-    return c.fail("padding that is not constant");
+  const std::string_view mode = c.text(2);
+  if (mode == "circular") return c.fail("padding that is circular");
   Shape sizes = x.sizes();
   for (int i = 0; i < by.ndim() / 2; ++i) sizes[-1 - i] += by[2 * i] + by[2 * i + 1];
-  if (are_sizes(c, sizes)) c.give(pool(Op::constant_pad_nd, Op::constant_pad_nd, x, sizes, false));
+  // reflection_pad and replication_pad keep their input
+  const bool keeps_input = !mode.empty() && mode != "constant";
+  if (are_sizes(c, sizes)) c.give(pool(Op::constant_pad_nd, Op::constant_pad_nd, x, sizes, keeps_input));
 }
 
 void k_upsample(GraphCall& c) {
@@ -744,8 +839,8 @@ void k_stack(GraphCall& c) {
   if (tensors.empty() || !has_dims(c, tensors[0], 0, Shape::kMaxDims - 1)) return c.fail("nothing to join");
   for (const Tensor& tensor : tensors)
     if (!(tensor.sizes() == tensors[0].sizes())) return c.fail("tensors of unlike sizes");
-  if (c.dim(1, 0, tensors[0].ndim() + 1) != 0) return c.fail("a stack along another dimension than the first");
-  c.give(stack({tensors.begin(), tensors.end()}));
+  const int dim = c.dim(1, 0, tensors[0].ndim() + 1);
+  if (c.ok()) c.give(stack({tensors.begin(), tensors.end()}, dim));
 }
 
 void k_index(GraphCall& c) {
@@ -770,10 +865,24 @@ void k_embedding(GraphCall& c) {
   c.give(embedding(weight, indices));
 }
 
+/// Kernels want four dimensions (sdp_utils_cpp.h, check_tensor_shapes); math takes any: there, two are as good as one.
+void five_dims(GraphCall& c, const Tensor& query, const Tensor& key, const Tensor& value) {
+  bool fits = key.ndim() == 5 && key.sizes() == value.sizes() && query.size(4) == key.size(4) && !c.tensor(3);
+  for (int i = 0; fits && i < 3; ++i) fits = query.size(i) == key.size(i);
+  if (!fits) return c.fail("queries of " + text_of(query.sizes()) + ", keys of " + text_of(key.sizes()));
+  const auto merged = [](const Tensor& x) {
+    return reshape(x, {x.size(0), checked_product(x.size(1), x.size(2)), x.size(3), x.size(4)});
+  };
+  c.give(reshape(scaled_dot_product_attention(AttentionKernel::math, merged(query), merged(key), merged(value), {},
+                                              {c.boolean(5, false), false, c.number(4, 0)}),
+                 {query.size(0), query.size(1), query.size(2), query.size(3), value.size(4)}));
+}
+
 void k_attention(GraphCall& c) {
   const Tensor query = c.tensor(0), key = c.tensor(1), value = c.tensor(2), mask = c.tensor(3);
   for (const Tensor& x : {query, key, value})
-    if (!has_dims(c, x, 4, 4)) return;
+    if (!has_dims(c, x, 4, 5)) return;
+  if (query.ndim() == 5) return five_dims(c, query, key, value);
   if (key.size(1) < 1 || query.size(1) % key.size(1) != 0 || query.size(3) != key.size(3) || query.size(3) < 1 ||
       !(key.sizes() == value.sizes()) || query.size(0) != key.size(0))
     return c.fail("queries of " + text_of(query.sizes()) + ", keys of " + text_of(key.sizes()));
@@ -816,12 +925,16 @@ constexpr Entry of_one(const char* name, Unary unary) { return {name, "t!", null
 constexpr Entry kOperators[] = {
     {"_to_copy", "t!d", k_to},
     {"_unsafe_view", "tI!", k_view},
+    {"_upsample_bicubic2d_aa", "t!____", k_upsample},
+    {"_upsample_bilinear2d_aa", "t!____", k_upsample},
     {"adaptive_avg_pool2d", "tI!", k_adaptive_avg_pool2d},
     {"adaptive_max_pool2d", "tI!", k_adaptive_max_pool2d},
     {"add", "ta!n", k_add},
     {"add_", "ta!n", k_add_},
+    {"addcmul", "ttt!n", k_addcmul},
     {"addmm", "ttt!", k_addmm},
     {"alias", "t!", k_alias},
+    {"amax", "t!Ib", k_amax},
     {"arange", "n!____", k_arange},
     {"avg_pool2d", "tI!IIbb_", k_avg_pool2d},
     {"batch_norm", "toooob!nnb", k_batch_norm},
@@ -830,6 +943,9 @@ constexpr Entry kOperators[] = {
     {"bmm", "tt!", k_matmul},
     {"cat", "L!i", k_cat},
     {"chunk", "ti!i", k_chunk},
+    {"clamp", "t!__", k_clamp},
+    {"clamp_max", "t!_", k_clamp},
+    {"clamp_min", "t!_", k_clamp},
     {"clone", "t!_", nullptr, clone},
     {"constant", "Id!", k_factory},
     {"contiguous", "t!_", k_contiguous},
@@ -856,6 +972,8 @@ constexpr Entry kOperators[] = {
     of_one("exp", exp),
     {"expand", "tI!b", k_expand},
     {"expand_as", "tt!", k_expand},
+    {"eye", "i!d____", k_eye},
+    {"feature_dropout", "tnb!", k_feature_dropout},
     {"fill_", "ta!", k_change},
     {"flatten", "t!ii", k_flatten},
     {"flip", "t!I", k_flip},
@@ -880,6 +998,7 @@ constexpr Entry kOperators[] = {
     of_input("leaky_relu", Op::leaky_relu, Op::leaky_relu_backward),
     of_result("leaky_relu_", Op::leaky_relu, Op::leaky_relu_backward, true),
     {"lift_fresh", "t!", k_same},
+    {"linalg_vector_norm", "tn!Ib_", k_vector_norm},
     {"linear", "tt!o", k_linear},
     of_input("log", Op::log, Op::div),
     {"log_softmax", "ti!d", k_log_softmax},
@@ -915,6 +1034,8 @@ constexpr Entry kOperators[] = {
     of_input("relu6", Op::hardtanh, Op::hardtanh_backward),
     of_input("relu6_", Op::hardtanh, Op::hardtanh_backward, true),
     of_result("relu_", Op::relu, Op::threshold_backward, true),
+    {"repeat", "tI!", k_repeat},
+    {"repeat_interleave", "t_!i_", k_repeat_interleave},
     {"reshape", "tI!", k_view},
     {"reshape_as", "tt!", k_view},
     {"roll", "tI!I", k_roll},
@@ -932,6 +1053,8 @@ constexpr Entry kOperators[] = {
     of_input("softplus", Op::softplus, Op::softplus_backward),
     {"split", "tI!i", k_split},
     {"split_with_sizes", "tI!i", k_split},
+    of_one("sqrt", sqrt),
+    {"square", "t!", k_square},
     {"squeeze", "t!I", k_squeeze},
     {"stack", "L!i", k_stack},
     {"sub", "ta!n", k_sub},
@@ -941,11 +1064,13 @@ constexpr Entry kOperators[] = {
     {"t", "t!", k_t},
     of_result("tanh", Op::tanh, Op::tanh_backward),
     of_result("tanh_", Op::tanh, Op::tanh_backward, true),
+    {"tile", "tI!", k_repeat},
     {"to", "t!_____", k_to},
     {"transpose", "tii!", k_transpose},
     {"type_as", "tt!", k_to},
     {"unbind", "t!i", k_unbind},
     {"unflatten", "tiI!", k_unflatten},
+    {"unfold", "tiii!", k_unfold},
     {"uniform_", "t!___", k_change},
     {"unsqueeze", "ti!", k_unsqueeze},
     {"upsample_bicubic2d", "t!____", k_upsample},

@@ -5,7 +5,7 @@
 /// Any convolution: ATen/native/Convolution.cpp (2.15). A patch embedding's, which is all that models have, is in
 /// convolution.cpp. Without cuDNN PyTorch unfolds one sample at a time into a matrix and multiplies
 /// (ConvolutionMM2d.cu, slow_conv2d; NaiveDilatedConvolution.cu; NaiveConvolutionTranspose2d.cu), a group at a time;
-/// with cuDNN nothing is unfolded, and what cuDNN takes for itself is not known (the report says so).
+/// with cuDNN nothing is unfolded, and its plans take workspaces.
 namespace oometer {
 
 namespace {
@@ -21,6 +21,23 @@ std::int64_t product(const Shape& sizes, int from) {
 /// is_depthwise: a kernel of PyTorch's own, with cuDNN too.
 bool is_depthwise(const Shape& x, const Shape& weight, std::int64_t groups, std::int64_t flags) {
   return (flags & kTransposed) == 0 && x.ndim() == 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
+}
+
+Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last) {
+  if (!channels_last) return empty(x.context(), op, sizes, x.dtype());
+  Shape strides = contiguous_strides(sizes);
+  std::int64_t stride = sizes[1];
+  strides[1] = 1;
+  for (int i = sizes.ndim() - 1; i >= 2; --i) {
+    strides[i] = stride;
+    stride = checked_product(stride, sizes[i]);
+  }
+  return empty_strided(x.context(), op, sizes, strides, x.dtype());
+}
+
+/// x.contiguous(memory_format), for the call.
+Tensor ordered(const Tensor& x, Op op, bool channels_last) {
+  return (channels_last ? is_channels_last(x) : x.is_contiguous()) ? x : in_order_of(x, op, x.sizes(), channels_last);
 }
 
 /// One sample of a group, unfolded: a row for each value that a kernel sees, a column for each place where it stands.
@@ -103,10 +120,11 @@ void convolution_nd_backward(Backward& b) {
   const Tensor x = b.saved(0), weight = b.saved(1);
   const std::int64_t flags = b.node.integers[0], groups = b.node.integers[1];
   Context& context = b.context;
-  const auto dense = [&](const Tensor& t) { return t.is_contiguous() ? t : empty(context, op, t.sizes(), t.dtype()); };
+  const bool channels_last = context.behaviours.cudnn && x.ndim() > 3 && is_channels_last(x);
+  const auto dense = [&](const Tensor& t) { return ordered(t, op, channels_last); };
   const Tensor grad = dense(b.grad());
   Gradients g;
-  const bool depthwise = is_depthwise(x.sizes(), weight.sizes(), groups, flags);
+  const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
   const auto sum_bias = [&] {
     std::vector<int> dims{0};
     for (int i = 2; i < grad.ndim(); ++i) dims.push_back(i);
@@ -120,9 +138,20 @@ void convolution_nd_backward(Backward& b) {
     if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
     sum_bias();
   } else if (context.behaviours.cudnn) {
+    // cudnn_convolution_backward (ConvShared.cpp): the gradients one after the other.
     const Tensor input = dense(x);
-    if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
-    if (b.wants(1)) g.weight = empty(context, op, weight.sizes(), grad.dtype());
+    const std::int64_t workspace =
+        channels_last ? 0
+                      : cudnn_workspace(context.device, grad.dtype(), x.sizes(), weight.sizes(), grad.sizes(), true);
+    if (b.wants(0)) {
+      const Tensor kernel = dense(weight);
+      g.input = in_order_of(grad, op, x.sizes(), channels_last);
+      const Workspace of_plan(context, op, workspace);
+    }
+    if (b.wants(1)) {
+      g.weight = in_order_of(grad, op, weight.sizes(), channels_last);
+      const Workspace of_plan(context, op, workspace);
+    }
     sum_bias();
   } else if (groups == 1) {
     const Tensor input = dense(x);
@@ -146,6 +175,16 @@ void convolution_nd_backward(Backward& b) {
 }
 
 }  // namespace
+
+std::int64_t cudnn_workspace(const Device& device, DType dtype, const Shape& x, const Shape& weight, const Shape& y,
+                             bool backward) {
+  const bool is_half = dtype == DType::float16 || dtype == DType::bfloat16;
+  const bool has_tensor_cores = is_half ? device.major >= 7 : dtype == DType::float32 && device.major >= 8;
+  if (!has_tensor_cores || (!is_half && weight[1] < 8 && product(weight, 2) <= 16)) return 0;
+  std::int64_t elements = product(x, 0) + product(weight, 0);
+  if (backward || is_half) elements += product(y, 0);
+  return checked_product(elements, element_size(dtype));
+}
 
 Shape convolution_sizes(const Shape& x, const Shape& weight, const ConvolutionOptions& o) {
   Shape sizes = x;
@@ -179,10 +218,17 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
     record->integers[0] = flags;
     record->integers[1] = o.groups;
   }
-  if (context.behaviours.cudnn || o.groups == 1 || is_depthwise(x.sizes(), weight.sizes(), o.groups, flags)) {
-    const Tensor input = x.is_contiguous() ? x : empty(context, op, x.sizes(), x.dtype());
-    Tensor result = empty(context, op, sizes, x.dtype());
-    if (!context.behaviours.cudnn && o.groups == 1) {
+  const bool depthwise = is_depthwise(x.sizes(), weight.sizes(), o.groups, flags);
+  if (context.behaviours.cudnn || o.groups == 1 || depthwise) {
+    // cudnn_conv_suggest_memory_format (ConvUtils.h): the input's order is the result's.
+    const bool channels_last = context.behaviours.cudnn && x.ndim() > 3 && is_channels_last(x);
+    const Tensor input = ordered(x, op, channels_last);
+    Tensor kernel = channels_last ? ordered(weight, op, true) : Tensor();
+    Tensor result = in_order_of(x, op, sizes, channels_last);
+    if (context.behaviours.cudnn && !channels_last && !depthwise) {
+      const Workspace of_plan(context, op,
+                              cudnn_workspace(context.device, x.dtype(), x.sizes(), weight.sizes(), sizes, false));
+    } else if (!context.behaviours.cudnn && o.groups == 1) {
       Tensor columns, ones;
       if ((flags & kUnfolds) != 0) columns = columns_of(x, weight.sizes(), sizes, flags);
       if (o.transposed && bias) ones = empty(context, op, {product(sizes, 2)}, x.dtype());

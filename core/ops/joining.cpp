@@ -24,16 +24,17 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   return record.output(empty(tensors.front().context(), Op::cat, sizes, dtype));
 }
 
-Tensor stack(const TensorList& tensors) {
+Tensor stack(const TensorList& tensors, int dim) {
   Record record(
       Op::stack,
       [](Backward& b) {
         for (unsigned i = 0; i < b.node.edges.size(); ++i)
-          if (b.wants(i)) b.give(i, select(b.grad(), 0, i));
+          if (b.wants(i)) b.give(i, select(b.grad(), static_cast<int>(b.node.integers[0]), i));
       },
       tensors);
+  if (record) record->integers[0] = dim;
   Shape sizes = tensors.front().sizes();
-  sizes.insert(0, static_cast<std::int64_t>(tensors.size()));
+  sizes.insert(dim, static_cast<std::int64_t>(tensors.size()));
   return record.output(empty(tensors.front().context(), Op::stack, sizes, tensors.front().dtype()));
 }
 

@@ -67,11 +67,6 @@ Staging channels_last_staging(std::int64_t rows, std::int64_t channels, std::int
   return {checked_product(4 * values * grid_y, channels), 4 * divide_up(channels, block_x)};
 }
 
-/// Memory in which the channel is the fastest dimension: [n, c], and images laid out so.
-bool is_channels_last(const Tensor& x) {
-  return x.strides()[1] == 1 && x.size(1) > 1 && x.is_non_overlapping_and_dense();
-}
-
 void batch_norm_backward(Backward& b) {
   constexpr Op op = Op::batch_norm_backward;
   const Tensor& x = b.saved(0);

@@ -63,6 +63,8 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim);
 Tensor sum_all(const Tensor& x);  ///< to a scalar; integers and booleans sum to int64
 /// x.norm(p=2, dim=-1, keepdim=...).
 Tensor linalg_vector_norm(const Tensor& x, bool keepdim = true);
+Tensor linalg_vector_norm(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+Tensor amax(const Tensor& x, const std::vector<int>& dims, bool keepdim);
 Tensor mean(const Tensor& x, int dim, bool keepdim);
 Tensor mean_all(const Tensor& x);
 /// Sums a broadcast operand's gradient back to its shape (at::sum_to).
@@ -94,8 +96,8 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias);
 
 // joining.cpp
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
-/// torch.stack(tensors): backward gives each a view of the gradient.
-Tensor stack(const TensorList& tensors);
+/// torch.stack(tensors, dim): backward gives each a view of the gradient.
+Tensor stack(const TensorList& tensors, int dim = 0);
 /// torch.split(x, sizes): the pieces, which one tensor stands for, since what takes them (cat) needs their sum only.
 Tensor split(const Tensor& x);
 /// The pieces themselves, views; backward joins their gradients.

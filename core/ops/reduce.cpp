@@ -108,13 +108,17 @@ Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType 
   return result;
 }
 
+/// A reduction's result of x of `sizes`, with the dimensions that are gone as ones (unsqueeze_multiple).
+Tensor restored(const Tensor& x, const Shape& sizes, std::int64_t mask) {
+  Tensor kept = x;
+  for (int i = 0; x.ndim() < sizes.ndim() && i < sizes.ndim(); ++i)
+    if ((mask >> i) & 1) kept = unsqueeze(kept, i);
+  return kept;
+}
+
 /// sum's gradient: the incoming one, expanded (sum_backward).
 Tensor expand_reduced(const Tensor& grad, const Shape& sizes, std::int64_t mask, bool keepdim) {
-  if (keepdim || grad.ndim() == sizes.ndim()) return expand(grad, sizes);
-  Tensor kept = grad;
-  for (int i = 0; i < sizes.ndim(); ++i)
-    if ((mask >> i) & 1) kept = unsqueeze(kept, i);
-  return expand(kept, sizes);
+  return expand(keepdim ? grad : restored(grad, sizes, mask), sizes);
 }
 
 void remember(Record& record, const Tensor& x, unsigned mask, bool keepdim) {
@@ -143,22 +147,48 @@ Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
       reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
 }
 
-Tensor linalg_vector_norm(const Tensor& x, bool keepdim) {
+Tensor linalg_vector_norm(const Tensor& x, bool keepdim) { return linalg_vector_norm(x, {-1}, keepdim); }
+
+Tensor linalg_vector_norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   // linalg_vector_norm_backward, ord 2: (self / norm).masked_fill_(norm == 0, 0) * grad
   Record record(Op::linalg_vector_norm,
                 [](Backward& b) {
-                  const bool kept = b.saved(1).ndim() == b.saved(0).ndim();
-                  const Tensor norm = kept ? b.saved(1) : unsqueeze(b.saved(1), -1);
+                  const Shape& sizes = b.saved(0).sizes();
+                  const Tensor norm = restored(b.saved(1), sizes, b.node.integers[0]);
                   const Tensor unit = div(b.saved(0), norm);
                   const Tensor zero = pointwise(Op::eq, {&norm}, DType::boolean);
-                  b.give(0, mul(unit, kept ? b.grad() : unsqueeze(b.grad(), -1)));
+                  b.give(0, mul(unit, restored(b.grad(), sizes, b.node.integers[0])));
                 },
                 {&x});
+  const unsigned mask = mask_of(x, dims);
+  if (record) record->integers[0] = mask;
   record.save(x);
-  Tensor norm = reduce_masked(Op::linalg_vector_norm, x, mask_of(x, {-1}), keepdim,
+  Tensor norm = reduce_masked(Op::linalg_vector_norm, x, mask, keepdim,
                               x.context().autocast.enabled ? DType::float32 : x.dtype());
   record.save_output(norm);
   return record.output(std::move(norm));
+}
+
+Tensor amax(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  // scale_grad_by_count (FunctionsManual.cpp): (grad * mask) / mask.sum(dims, true), mask where x is the maximum
+  Record record(Op::max,
+                [](Backward& b) {
+                  const Tensor& self = b.saved(0);
+                  const unsigned reduced = static_cast<unsigned>(b.node.integers[0]);
+                  const Tensor grad = restored(b.grad(), self.sizes(), reduced),
+                               largest = restored(b.saved(1), self.sizes(), reduced);
+                  const Tensor mask = pointwise(Op::eq, {&largest, &self}, DType::boolean);
+                  const Tensor product = pointwise(Op::mul, {&grad, &mask}, grad.dtype());
+                  const Tensor count = reduce_masked(Op::sum, mask, reduced, true, DType::int64);
+                  b.give(0, pointwise(Op::div, {&product, &count}, grad.dtype()));
+                },
+                {&x});
+  const unsigned mask = mask_of(x, dims);
+  if (record) record->integers[0] = mask;
+  record.save(x);
+  Tensor result = reduce_masked(Op::maximum, x, mask, keepdim, x.dtype());
+  record.save_output(result);
+  return record.output(std::move(result));
 }
 
 Tensor sum_all(const Tensor& x) {

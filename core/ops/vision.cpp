@@ -201,6 +201,71 @@ Tensor index(const Tensor& x, int dim, const Tensor& index) {
   return record.output(empty(x.context(), Op::index, sizes, x.dtype()));
 }
 
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b) {
+  // grad * (other * value), for each of the two
+  Record record(Op::add,
+                [](Backward& call) {
+                  if (call.wants(0)) call.give(0, call.grad());
+                  for (unsigned i : {1U, 2U})
+                    if (call.wants(i)) call.give(i, mul(call.grad(), mul_scalar(call.saved(2 - i))));
+                },
+                {&x, &a, &b});
+  record.wants(2) ? record.save(a) : record.skip();
+  record.wants(1) ? record.save(b) : record.skip();
+  return record.output(pointwise(Op::add, {&x, &a, &b}, x.dtype()));
+}
+
+Tensor clamp(const Tensor& x, bool both) {
+  // where(self >= min [and self <= max], grad, 0)
+  Record record(Op::clamp,
+                [](Backward& b) {
+                  const Tensor &self = b.saved(0), &grad = b.grad();
+                  const auto mask_of = [&](Op op) { return empty_like(op, self, DType::boolean); };
+                  Tensor mask = mask_of(Op::ge);
+                  if (b.node.integers[0] != 0) {
+                    const Tensor below = mask_of(Op::le);
+                    mask = mask_of(Op::bitwise_and);
+                  }
+                  const Tensor zero = empty(b.context, Op::empty, {}, grad.dtype());
+                  b.give(0, pointwise(Op::where, {&mask, &grad, &zero}, grad.dtype()));
+                },
+                {&x});
+  if (record) record->integers[0] = both;
+  record.save(x);
+  return record.output(empty_like(Op::clamp, x));
+}
+
+Tensor sqrt(const Tensor& x) {
+  // grad / (2 * result)
+  Record record(Op::sqrt, [](Backward& b) { b.give(0, div(b.grad(), mul_scalar(b.saved(0)))); }, {&x});
+  Tensor result = empty_like(Op::sqrt, x);
+  record.save_output(result);
+  return record.output(std::move(result));
+}
+
+Tensor repeat(const Tensor& x, const Shape& times) {
+  // repeat_backward: a view with a dimension for the repetitions beside each, summed over those
+  Record record(Op::repeat, [](Backward& b) { b.give(0, empty(b.context, Op::sum, b.node.sizes, b.grad().dtype())); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  Shape sizes = times;
+  for (int i = 1; i <= x.ndim(); ++i) sizes[-i] = checked_product(sizes[-i], x.size(-i));
+  return record.output(empty(x.context(), Op::repeat, sizes, x.dtype()));
+}
+
+Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {
+  // unfold_backward: zeros as large as what was viewed, into which the windows are added
+  Record record(Op::none, [](Backward& b) { b.give(0, empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype())); },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  Shape sizes = x.sizes(), strides = x.strides();
+  sizes[dim] = (x.size(dim) - size) / step + 1;
+  sizes.push_back(size);
+  strides.push_back(strides[dim]);
+  strides[dim] = checked_product(strides[dim], step);
+  return record.output(make_view(x, sizes, strides));
+}
+
 Tensor masked_fill(const Tensor& x, const Tensor& mask) {
   Record record(Op::masked_fill, [](Backward& b) { b.give(0, empty_like(Op::masked_fill, b.grad())); }, {&x});
   record.save(mask);

@@ -3,10 +3,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor/context.h"
 #include "tensor/tensor.h"
 
 /// Operators of convolutional networks and their kin (PyTorch 2.15 on CUDA), as ops.h has those of transformers.
 namespace oometer {
+
+/// Memory in which the channel is the fastest dimension: [n, c], and images laid out so.
+inline bool is_channels_last(const Tensor& x) {
+  return x.strides()[1] == 1 && x.size(1) > 1 && x.is_non_overlapping_and_dense();
+}
 
 struct ConvolutionOptions {
   Shape stride, padding, dilation, output_padding;  ///< one a spatial dimension
@@ -14,8 +20,17 @@ struct ConvolutionOptions {
   bool transposed = false;
 };
 /// at::convolution: x [n, c, spatial...], weight [out, in / groups, kernel...] (transposed: [in, out / groups, ...]).
-/// What cuDNN takes for its own is not known; without it PyTorch unfolds one sample at a time into a matrix.
+/// With cuDNN its plans take workspaces; without it PyTorch unfolds one sample at a time into a matrix.
 Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionOptions& options);
+/// What a plan of cuDNN asks for, in PyTorch's order of dimensions; PyTorch allocates it around the call
+/// (cudnn/Conv_v8.cpp, run_conv_plan). Tensor cores work channels last, so a plan copies what it reads into that order,
+/// and what it writes unless it is a forward in float32. That is what the heuristics of cuDNN 9.26 choose first for
+/// most convolutions of timm's models, asked without a device (tools/cudnn_workspaces.py, tests/reference/cudnn.jsonl):
+/// a weight's gradient may take up to a sixth more, for parts that are summed, and some forwards take none. Float32
+/// runs on tensor cores, as TF32, from sm_80 on (torch.backends.cudnn.allow_tf32 is on unless turned off); few channels
+/// with a small kernel have kernels of their own.
+std::int64_t cudnn_workspace(const Device& device, DType dtype, const Shape& x, const Shape& weight, const Shape& y,
+                             bool backward);
 /// The sizes that it gives; a dimension is 0 or less where the kernel does not fit.
 Shape convolution_sizes(const Shape& x, const Shape& weight, const ConvolutionOptions& options);
 
@@ -46,6 +61,15 @@ Tensor permute(const Tensor& x, const Shape& order);
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim);
 /// x[index] along one dimension: `index` int64 of any shape.
 Tensor index(const Tensor& x, int dim, const Tensor& index);
+/// self + tensor1 * tensor2
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b);
+/// Between numbers, of which the lower may be absent, or the upper.
+Tensor clamp(const Tensor& x, bool both);
+Tensor sqrt(const Tensor& x);
+/// x.repeat: as many dimensions as `times`, each so often.
+Tensor repeat(const Tensor& x, const Shape& times);
+/// x.unfold(dim, size, step): windows that may overlap, a view with their elements as its last dimension.
+Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step);
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
 /// F.log_softmax over the last dimension.
 Tensor log_softmax(const Tensor& x);
