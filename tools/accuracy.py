@@ -15,12 +15,12 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrate import left_out
+from calibrate import GPUMEMNET, left_out, percent, spread
 from validate import HERE, MEASURED, WHAT, answers, errors_of
 
 GIB = 1 << 30
@@ -99,19 +99,6 @@ PEERS: dict[str, Callable[[Case], float | None]] = {
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
-
-
-def percent(share: float) -> str:
-    digits = 0 if abs(share) >= 0.1 else 1 if abs(share) >= 0.01 else 2
-    return f"{100 * share:.{digits}f} %"
-
-
-def spread(errors: Iterable[float]) -> list[str]:
-    """n, mean, median, 95th percentile, largest, shares within 1, 3, 5 and 10 %."""
-    away = sorted(abs(e) for e in errors)
-    p95 = away[min(len(away) - 1, math.ceil(0.95 * len(away)) - 1)]
-    within = [f"{sum(e <= limit for e in away) / len(away):.0%}".replace("%", " %") for limit in (0.01, 0.03, 0.05, 0.10)]
-    return [str(len(away)), *map(percent, (statistics.mean(away), statistics.median(away), p95, away[-1])), *within]
 
 
 HEAD = ["runs", "n", "mean", "median", "95 %", "largest", "≤ 1 %", "≤ 3 %", "≤ 5 %", "≤ 10 %"]
@@ -282,6 +269,7 @@ def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, st
             ["said", "questions", "false “fits”", "false “does not fit”"],
             verdicts(read, gpus),
         ),
+        *image_models(),
         ("The interval", inside(cases), [], []),
         (
             "PyTorch itself",
@@ -291,6 +279,44 @@ def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, st
             "steps (tools/measure.py --fake).",
             HEAD,
             recorded,
+        ),
+    ]
+
+
+def image_models() -> list[tuple[str, str, list[str], list[list[str]]]]:
+    told = json.loads(GPUMEMNET.read_text())
+    sides = told["interval"]
+    return [
+        (
+            "Image models",
+            f"{told['runs']} runs of {told['models']} of timm's models with 8 to 128 images, fp32, on an A100 40 GB by nvidia-smi "
+            f"({told['source']}). Each was exported as a graph of its operators by tools/export_graph.py, and what oometer answers is held against "
+            f"what the whole device had. Those that died or came within 6 % of the card's end are left out; {told['refused']} models have "
+            "an operator that is not modelled. What the process holds besides PyTorch's allocator is taken from one small run. The script "
+            "was not published; timm's own train.py is assumed, with torch.backends.cudnn.benchmark on. By a model's class, of which "
+            f"there are {told['families']}: what is off by more than a tenth are convolutions whose plans cuDNN tried. FakeTensor's figure "
+            "is the authors', live bytes of forward and backward.",
+            HEAD,
+            [
+                *([name, *row] for name, row in told["all"].items()),
+                *([f"oometer: {row[0]}", *row[1:]] for row in told["by_family"]),
+            ],
+        ),
+        (
+            "Image models of GPUMemNet's paper",
+            "torchvision's VGG, ResNet, MobileNet, EfficientNet and Inception and timm's Xception with 32 and 128 images, Adam, cuDNN as it "
+            "comes, beside what the paper has of other estimates (GPUMemNet answers in classes of 8,000 MiB).",
+            HEAD,
+            [[name, *row] for name, row in told["paper"].items()],
+        ),
+        (
+            "The interval of convolutions",
+            f"Which plan cuDNN chooses, and what its benchmark tries, no formula tells, so a graph with convolutions has an interval of its own: {sides['below'] / 100:.1f} % "
+            f"below to {sides['above'] / 100:.1f} % above the simulated reserved bytes, the conformal quantiles of these runs' signed errors. "
+            f"With each of the {told['families']} architectures left out in turn, {sides['held_out']:.1%} of its runs lie inside what the "
+            "others' make.".replace("%", " %").replace("  %", " %"),
+            [],
+            [],
         ),
     ]
 

@@ -21,6 +21,7 @@ MLPS = Path(__file__).resolve().parents[2] / "shared" / "gpumemnet" / "mlp_data_
 MIB = 1 << 20
 SMALLEST_MIB = 1451  # input:61_output:12_depth:5_arch:pyramid_batch:777
 SMALLEST_RESERVED = 22 * MIB  # what that run's allocator holds: a small segment, and one for cuBLAS's workspaces
+OUTSIDE = SMALLEST_MIB * MIB - SMALLEST_RESERVED  # of the process, beside its allocator
 EVERY = 12  # a sample: a run takes milliseconds, starting the command as long again
 
 
@@ -54,7 +55,6 @@ def graph_of(features: int, widths: list[int], batch: int) -> dict[str, Any]:
 
 
 def rows(table: Path) -> Iterator[dict[str, Any]]:
-    outside = SMALLEST_MIB * MIB - SMALLEST_RESERVED
     with table.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file)):
             if number % EVERY or "output:1_" in row["Filename"]:
@@ -79,5 +79,5 @@ def rows(table: Path) -> Iterator[dict[str, Any]]:
                     "runtime": {"torch": "2.4"},
                 },
                 "measured": {"device": int(row["Max GPU Memory (MiB)"]) * MIB},
-                "outside": outside,
+                "outside": OUTSIDE,
             }

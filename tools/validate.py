@@ -5,7 +5,7 @@
 Needs nothing but Python. For each source: the errors, and beside them those of the source's own predictor for the same
 runs. tests/measured/README.md says what a line holds. Where the table of published figures lies beside the checkout
 (../shared/measured.csv), its rows are read there; tests/measured/published.jsonl has those that the project keeps.
-So are GPUMemNet's runs (gpumemnet.py).
+So are GPUMemNet's runs (gpumemnet.py, gpumemnet_timm.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import gpumemnet
+import gpumemnet_timm
 import published
 
 HERE = Path(__file__).resolve().parent.parent
@@ -29,12 +30,15 @@ WHAT = {"allocated": "peak allocated", "reserved": "peak reserved", "device": "w
 NAMED_FROM = 0.10  # an error from here on is told by name
 
 
-def predict(oometer: Path, job: dict[str, Any]) -> dict[str, Any]:
-    """The report; its error where the job is refused."""
-    run = subprocess.run([oometer, "estimate", "--json", "-"], input=json.dumps(job), capture_output=True, text=True, check=False)
+def predict(oometer: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """The report, without what nobody here reads; its error where the job is refused. `graph` of a row: a file that is its model."""
+    graph = ["--graph", row["graph"]] if "graph" in row else []
+    command = [oometer, "estimate", "--json", *graph, "-"]
+    run = subprocess.run(command, input=json.dumps(row["job"]), capture_output=True, text=True, check=False)
     if run.returncode not in (0, 1):  # 1: does not fit
         return {"error": run.stderr.strip()}
-    return json.loads(run.stdout)
+    report = json.loads(run.stdout)
+    return {key: report[key] for key in ("verdict", "peak", "interval", "model")}
 
 
 def measurements(files: list[Path]) -> list[dict[str, Any]]:
@@ -46,13 +50,15 @@ def measurements(files: list[Path]) -> list[dict[str, Any]]:
             rows.extend(json.loads(line) for line in file.read_text().splitlines())
     if not files and gpumemnet.MLPS.exists():
         rows.extend(gpumemnet.rows(gpumemnet.MLPS))
+    if not files:
+        rows.extend(gpumemnet_timm.rows())
     return rows
 
 
 def answers(oometer: Path, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The report of each row, in order."""
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda row: predict(oometer, row["job"]), rows))
+        return list(pool.map(lambda row: predict(oometer, row), rows))
 
 
 def errors_of(row: dict[str, Any], report: dict[str, Any]) -> dict[str, float]:
@@ -62,6 +68,12 @@ def errors_of(row: dict[str, Any], report: dict[str, Any]) -> dict[str, float]:
     if "outside" in row:  # what the source itself tells of the process, in place of the table's figure
         ours["device"] = peak["reserved"] + row["outside"]
     return {what: ours[what] / truth - 1 for what, truth in row["measured"].items()}
+
+
+def lies_inside(row: dict[str, Any], report: dict[str, Any]) -> bool:
+    """Whether what the whole device held lies in the interval; with `outside` as known as the source tells it."""
+    shift = row["outside"] - report["peak"]["outside_allocator"] if "outside" in row else 0
+    return report["interval"]["low"] + shift <= row["measured"]["device"] <= report["interval"]["high"] + shift
 
 
 def peer_errors_of(row: dict[str, Any]) -> dict[str, float]:
@@ -82,7 +94,7 @@ def validate(oometer: Path, files: list[Path]) -> None:
     refused: dict[str, list[str]] = {}
     outliers: dict[str, list[str]] = {}  # by explanation
     told = false_fits = false_alarms = 0
-    inside = []
+    inside: dict[str, list[bool]] = {}
     for row, report in zip(rows, answers(oometer, rows), strict=True):
         if "error" in report:
             refused.setdefault(f"{row['source']}: {report['error'][:160]}", []).append(row["name"])
@@ -96,8 +108,8 @@ def validate(oometer: Path, files: list[Path]) -> None:
                 outliers.setdefault(why, []).append(f"{row['name']} {error:+.1%}")
         for peer, error in peer_errors_of(row).items():
             of_source.setdefault(f"{peer}, whole device", []).append(error)
-        if "device" in row["measured"] and "outside" not in row:
-            inside.append(report["interval"]["low"] <= row["measured"]["device"] <= report["interval"]["high"])
+        if "device" in row["measured"]:
+            inside.setdefault(row["source"], []).append(lies_inside(row, report))
         # What was measured did fit.
         false_alarms += report["verdict"] == "does-not-fit" and not row.get("out_of_memory")
         false_fits += report["verdict"] == "fits" and bool(row.get("out_of_memory"))
@@ -106,8 +118,8 @@ def validate(oometer: Path, files: list[Path]) -> None:
         for what, values in parts.items():
             print(f"{source + ': ' + what:42}{summary(values)}")
     print(f"\nfalse “fits”: {false_fits}; false “does not fit”: {false_alarms}, of {told} runs")
-    if inside:
-        print(f"whole device inside the interval: {sum(inside)} of {len(inside)}")
+    for source, held in inside.items():
+        print(f"{source}: whole device inside the interval: {sum(held)} of {len(held)} ({sum(held) / len(held):.1%})")
     for title, groups in (("Off by a tenth or more", outliers), ("Refused", refused)):
         if groups:
             print(f"\n{title}:")

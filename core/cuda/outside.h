@@ -53,8 +53,8 @@ struct Outside {
   std::int64_t total() const { return context + nccl; }
 };
 
-/// What to expect for a training process on `gpu` in a job of `world` GPUs in one node. `convolutions`: whether it has
-/// any, for which cuDNN is loaded.
-Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world, bool convolutions);
+/// What to expect for a training process on `gpu` in a job of `world` GPUs in one node. `convolutions`: how many it
+/// has, for which cuDNN is loaded: one is a patch embedding's.
+Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int64_t world, std::int64_t convolutions);
 
 }  // namespace oometer

@@ -19,7 +19,11 @@ namespace {
 Evidence evidence_of(const Job& job) {
   if (job.runtime.framework == Framework::llava) return Evidence::source_only;
   const bool near = job.runtime.torch >= Version{2, 10, 0} && job.runtime.transformers >= Version{5, 0, 0};
-  const bool is_graph = std::holds_alternative<GraphConfig>(job.model.config);
+  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
+  const bool is_graph = graph != nullptr;
+  if (is_graph && graph->graph->convolutions > 0 && job.runtime.cudnn && job.parallel.world_size() == 1 &&
+      job.task == Task::train && job.gpu.calibrated)
+    return Evidence::convolutions;
   if (!near || is_graph || job.task != Task::train || job.parallel.world_size() > 1 || !job.gpu.calibrated)
     return Evidence::none;
   return job.training.quantization ? Evidence::one_gpu_4bit : Evidence::one_gpu;
@@ -30,8 +34,8 @@ Outside outside_of(const Job& job, const Behaviours& behaviours) {
   if (const std::optional<std::int64_t> bytes = job.calibration.outside_allocator)
     return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
   const auto* graph = std::get_if<GraphConfig>(&job.model.config);
-  const bool convolutions =
-      graph ? graph->graph->convolutions > 0 : model_traits(job.model.config).takes_images && job.data.images() > 0;
+  const std::int64_t convolutions =
+      graph ? graph->graph->convolutions : model_traits(job.model.config).takes_images && job.data.images() > 0;
   return outside_allocator(job.gpu, behaviours, job.parallel.world_size(), convolutions);
 }
 
@@ -109,9 +113,11 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
     input.unmodelled.emplace_back("what vLLM needs to encode images, and its cache of them; their tokens are counted");
   if (graph && behaviours.cudnn && graph->graph->convolutions > 0)
-    input.unmodelled.emplace_back("cuDNN's own workspaces in " + std::to_string(graph->graph->convolutions) +
-                                  " convolutions: each lives for one operator, and what cuDNN asks for depends on its "
-                                  "version and on torch.backends.cudnn.benchmark");
+    input.unmodelled.emplace_back(
+        "which plans cuDNN chooses for " + std::to_string(graph->graph->convolutions) +
+        " convolutions: those are taken that copy their tensors into channels-last order, as cuDNN 9.26's heuristics "
+        "choose for most; torch.backends.cudnn.benchmark lets each convolution's first call take the largest workspace "
+        "of all plans");
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
     input.unmodelled.emplace_back(
         "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");

@@ -93,6 +93,7 @@ struct ImageSize {
 enum class Evidence : std::uint8_t {
   one_gpu,       ///< one GPU, torch and transformers near those of the measured runs
   one_gpu_4bit,  ///< the same with weights in 4 bits
+  convolutions,  ///< a graph with convolutions by cuDNN on one GPU, any version
   none,          ///< several GPUs, or versions or vendors that no measured run had: the widest of the others
   source_only,   ///< what the job runs was read, never executed
 };

@@ -176,7 +176,7 @@ TEST_CASE("The interval is as wide as like runs were off, and one's own measurem
   CHECK(moved.peak.reserved == c.report.peak.reserved);
   CHECK(moved.total == c.report.peak.reserved / 4 * 5 + moved.outside_allocator);
   const std::int64_t reserved = moved.total - moved.outside_allocator;
-  CHECK(moved.total - moved.low == reserved / 10000 * kSpreadOneGpu.either_way + 100 * kMiB);
+  CHECK(moved.total - moved.low == reserved / 10000 * kSpreadOneGpu.below + 100 * kMiB);
   CHECK(moved.basis.find("your own measurement") != std::string::npos);
   Gpu gpu;
   gpu.usable_bytes = 1000;
