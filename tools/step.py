@@ -222,6 +222,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["loss"] = training["loss"]
     if job.get("task") == "inference":
         spec["inference"] = inference_of(job.get("inference", {}))
+        if spec["inference"]["cache"]["implementation"] == "static":  # _prefill cuts its inputs by a StaticLayer's length
+            spec["item_int"] = -1 - spec["inference"]["turn_tokens"]
         spec["inputs"].pop("labels", None)
         spec["inputs"].pop("return_loss", None)
         processors_own(model["config"].get("model_type"), spec["inputs"])
@@ -772,13 +774,27 @@ def watch_generation(length_of: Callable[[], int], begin_decode: Callable[[], No
     utils.StopCheck.__call__ = stop
 
 
+def watch_static_cache(past_of: Callable[[], int]) -> None:
+    """SDPA goes without a mask where nothing is cached, which a StaticLayer keeps on the device: it is told here."""
+    from transformers import masking_utils
+
+    ignores = masking_utils._ignore_causal_mask_sdpa
+
+    def answer(padding_mask: Any, queries: int, keys: int, offset: Any, *rest: Any) -> bool:
+        found = ignores(padding_mask, queries, keys, offset, *rest)
+        return found and (isinstance(offset, int) or ignores(padding_mask, queries, keys, past_of(), *rest))
+
+    masking_utils._ignore_causal_mask_sdpa = answer
+
+
 def make_cache(model: Any, options: dict[str, Any], length: int) -> Any:
     """A cache of one's own, as a conversation keeps it from one generate() to the next."""
     import transformers
 
     config, name = model.config.get_text_config(decoder=True), options["implementation"]
     if name in ("static", "offloaded_static"):
-        return transformers.StaticCache(config=config, max_cache_len=length, offloading=name == "offloaded_static")
+        longest = max(length, options.get("max_cache_len") or 0)
+        return transformers.StaticCache(config=config, max_cache_len=longest, offloading=name == "offloaded_static")
     if name == "quantized":
         rest = {k: v for k, v in options.items() if k not in ("implementation", "backend")}
         return transformers.QuantizedCache(backend=options.get("backend", "quanto"), config=config, **rest)
@@ -812,7 +828,9 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
     elif cache_options["implementation"] != "dynamic":
         given["cache_implementation"] = cache_options["implementation"]
         config = {k: v for k, v in cache_options.items() if k != "implementation"}
-        if config:
+        if config and cache_options["implementation"] == "static":
+            given |= config
+        elif config:
             given["cache_config"] = config
     wanted = 0
     stack = contextlib.ExitStack()
@@ -823,6 +841,7 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
         stack.enter_context(phase(turn, "decode"))
 
     watch_generation(lambda: wanted, begin_decode)
+    watch_static_cache(lambda: turn - 1)
     for turn in range(1, turns + 1):  # noqa: B007
         wanted = length + new
         with stack:

@@ -79,7 +79,8 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, st
 }
 void Ia3Model::make_parameters(std::vector<Parameter>&) {}
 void Ia3Model::cast_parameters() {}
-Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&, bool) {
+Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
+                         const LlamaConfig*, bool) {
   return {};
 }
 Generated run_paged(Context&, Model&, const DataConfig&, const InferenceConfig&, std::int64_t) { return {}; }

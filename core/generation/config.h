@@ -11,13 +11,23 @@ enum class CacheImplementation : std::uint8_t {
   offloaded,  ///< DynamicCache(offloading=True): in host memory, but for the layer that runs and the next one
   headinfer,  ///< HeadInfer's OffloadedCache: in host memory, but for the key head that runs and its neighbours
   mtla,       ///< MTLA's TemporalLatentCache: one latent for `stride` tokens
+  quantized,  ///< QuantizedCache
   paged,      ///< vLLM's pool of blocks
 };
+
+/// cache_config's backend: who quantises.
+enum class CacheBackend : std::uint8_t { quanto, hqq, fp8 };
 
 struct CacheConfig {
   CacheImplementation implementation = CacheImplementation::dynamic_;
   std::int64_t max_cache_len = 0;  ///< of a static cache, at least; 0: what the tokens need
   std::int64_t stride = 2;         ///< of MTLA's, tokens: its down_rate
+  // Of a quantized cache, by QuantizedCache's names
+  CacheBackend backend = CacheBackend::quanto;
+  std::int64_t nbits = 4;
+  std::int64_t axis_key = 0, axis_value = 0;
+  std::int64_t q_group_size = 64;      ///< elements that share a scale
+  std::int64_t residual_length = 128;  ///< tokens that may wait in full precision
   // vLLM's, by its names
   std::int64_t block_size = 16;             ///< tokens
   double gpu_memory_utilization = 0.9;      ///< of the GPU, for all that vLLM does

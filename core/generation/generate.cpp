@@ -46,7 +46,7 @@ class Generation {
     const Tensor compared = booleans(op, sizes);
     const Tensor whole = booleans(reduction, {});
   }
-  Tensor attention_mask(std::int64_t queries) const;
+  CausalMasks attention_mask(std::int64_t queries) const;
   /// Of so many tokens.
   Shape position_sizes(std::int64_t tokens) const {
     Shape sizes = first_position_ids_.sizes();
@@ -102,18 +102,25 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   unfinished_sequences_ = integers(Op::fill, {batch});
 }
 
-/// What prepare_inputs_for_generation makes for a cache of one size: create_masks_for_generate, contiguous.
-Tensor Generation::attention_mask(std::int64_t queries) const {
-  const bool eager = options_.attention == AttentionKind::eager;
-  if (!cache_.is_compileable() || (!eager && queries > 1 && cache_.length() == 0)) return {};
-  const Shape sizes{input_ids_.size(0), 1, queries, cache_.mask_length(queries)};
-  return contiguous(cached_mask(context_, sizes, eager ? options_.dtype : DType::boolean));
+/// What prepare_inputs_for_generation makes for a cache of one size: create_masks_for_generate, one for each type that
+/// the layers have, contiguous.
+CausalMasks Generation::attention_mask(std::int64_t queries) const {
+  CausalMasks masks;
+  if (!cache_.is_compileable()) return masks;
+  const DType dtype = options_.attention == AttentionKind::eager ? options_.dtype : DType::boolean;
+  for (const std::int64_t window : cache_.windows) {
+    Tensor& mask = window != 0 ? masks.sliding_attention : masks.full_attention;
+    if (!mask) mask = cached_mask(context_, cache_, input_ids_.size(0), queries, dtype, window);
+  }
+  for (Tensor* mask : {&masks.full_attention, &masks.sliding_attention})
+    if (*mask) *mask = contiguous(*mask);
+  return masks;
 }
 
 void Generation::forward(const GenerationInputs& inputs) {
-  cache_.mask = inputs.attention_mask;
+  cache_.masks = inputs.attention_mask;
   outputs_ = model_.forward(inputs);
-  cache_.mask.reset();
+  cache_.masks = {};
 }
 
 void Generation::prefill() {
@@ -121,6 +128,12 @@ void Generation::prefill() {
   if (inference_.prefill_chunk_size != 0) return prefill_in_chunks(past);
   const Shape tokens{input_ids_.size(0), length_ - past};
   GenerationInputs inputs;
+  // A StaticLayer's length is on the device: input_ids.shape[1] - past_length too.
+  Tensor next_sequence_length;
+  if (past > 0 && cache_.is_compileable() && cache_.windows[0] == 0) {
+    next_sequence_length = integers(Op::sub, {});
+    const Tensor start = integers(Op::neg, {});
+  }
   inputs.input_ids = integers(Op::clone, tokens);
   inputs.position_ids = past > 0 ? integers(Op::clone, position_sizes(tokens[1])) : position_ids_;
   inputs.mm_token_type_ids = mm_token_type_ids_;
@@ -224,11 +237,14 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
   return until > from;
 }
 
-/// Those that a cache has layers for.
-std::size_t decoder_layers(const Log& log) {
-  return static_cast<std::size_t>(std::count_if(log.modules.begin(), log.modules.end(), [](const ModuleRecord& module) {
+/// get_layer_types_and_kwargs (cache_utils.py): each layer's window.
+std::vector<std::int64_t> windows_of(const LlamaConfig* language, const Log& log) {
+  const auto layers = std::count_if(log.modules.begin(), log.modules.end(), [](const ModuleRecord& module) {
     return module.index >= 0 && module.modality == Modality::language;
-  }));
+  });
+  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers));
+  for (std::size_t i = 0; language && i < windows.size(); ++i) windows[i] = language->window_of(i);
+  return windows;
 }
 
 /// EngineArgs.get_batch_defaults (vLLM 0.1x, vllm/engine/arg_utils.py), of its server: by the GPU's size, but for the
@@ -241,7 +257,7 @@ std::int64_t batched_tokens(const Context& context, std::int64_t capacity) {
 }  // namespace
 
 Generated run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
-                         const InferenceConfig& inference, bool every_step) {
+                         const InferenceConfig& inference, const LlamaConfig* language, bool every_step) {
   const NoGrad no_grad(context);
   context.training = false;
   Generated generated;
@@ -257,7 +273,7 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
   model.make_images();
   Tensor attention_mask = tokens();
   std::unique_ptr<GrowingCache> cache =
-      make_cache(context, inference.cache, inference.cached_tokens(length), decoder_layers(context.log));
+      make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(language, context.log));
   const Scoped<KvCache*> passed(context.past_key_values, cache.get());
   for (int turn = 1; turn <= inference.turns; ++turn) {
     context.begin_phase(PhaseName::prefill, turn);

@@ -11,7 +11,7 @@ namespace oometer {
 /// the next one comes, on streams of their own.
 class HeadCache : public GrowingCache {
  public:
-  explicit HeadCache(Context& context) : context_(context) {}
+  explicit HeadCache(Context& context) : GrowingCache({}), context_(context) {}
 
   States update(std::size_t entry, const Tensor& keys, const Tensor& values) override;
   std::int64_t length() const override { return heads_.empty() ? 0 : heads_[0].sizes[2]; }

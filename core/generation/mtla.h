@@ -10,7 +10,7 @@ namespace oometer {
 /// TemporalLatentCache): one entry for `stride` tokens, to whose latent each of them is added; ceil(n / stride) in all.
 class TemporalCache : public GrowingCache {
  public:
-  TemporalCache(Context& context, std::int64_t stride) : context_(context), stride_(stride) {}
+  TemporalCache(Context& context, std::int64_t stride) : GrowingCache({}), context_(context), stride_(stride) {}
 
   /// `latents` [b, tokens, kv_lora_rank] and `positions` [b, tokens, qk_rope_head_dim]: a prompt's, of which every
   /// stride-th and the last one are kept, or one token's.

@@ -66,6 +66,17 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.emplace_back(
         "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "
         "there");
+    if (const CacheConfig& cache = job.inference.cache;
+        cache.implementation == CacheImplementation::quantized && cache.backend == CacheBackend::quanto)
+      input.assumptions.emplace_back(
+          "the cache is optimum-quanto 0.2.7's; of its CUDA extension, which it builds itself, the kernel that unpacks "
+          "is known from its source: one output, no scratch memory");
+    if (const CacheConfig& cache = job.inference.cache;
+        cache.implementation == CacheImplementation::quantized && cache.backend == CacheBackend::hqq)
+      input.assumptions.emplace_back(
+          "the cache is hqq 0.2.8's, without the hqq_aten extension; its fit of the scales takes the same memory in "
+          "each "
+          "iteration, so that two stand for all");
     if (job.inference.cache.implementation == CacheImplementation::headinfer) {
       input.assumptions.emplace_back(
           "HeadInfer (arXiv 2502.12574) from its source (github.com/wdlctc/headinfer at b57e449, written for "

@@ -12,7 +12,10 @@ inline constexpr Name<Task> kTasks[] = {{"train", Task::train}, {"inference", Ta
 inline constexpr Name<CacheImplementation> kCaches[] = {
     {"dynamic", CacheImplementation::dynamic_},    {"static", CacheImplementation::static_},
     {"offloaded", CacheImplementation::offloaded}, {"headinfer", CacheImplementation::headinfer},
-    {"mtla", CacheImplementation::mtla},           {"paged", CacheImplementation::paged}};
+    {"mtla", CacheImplementation::mtla},           {"quantized", CacheImplementation::quantized},
+    {"paged", CacheImplementation::paged}};
+inline constexpr Name<CacheBackend> kCacheBackends[] = {
+    {"quanto", CacheBackend::quanto}, {"hqq", CacheBackend::hqq}, {"fp8", CacheBackend::fp8}};
 inline constexpr Name<Logits> kLogits[] = {{"last", Logits::last}, {"all", Logits::all}};
 inline constexpr Name<Stage> kStages[] = {
     {"pretrain", Stage::pretrain}, {"finetune", Stage::finetune}, {"full", Stage::full}, {"custom", Stage::custom}};

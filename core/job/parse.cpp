@@ -84,13 +84,6 @@ Result<Job> read_job(const json& document) {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
   }
   if (findings.error) return *findings.error;
-  const LlamaConfig* language = language_of(job.model.config);
-  // Eager attention has a mask of the same size with a window and without.
-  if (language && language->sliding_window != 0 && job.data.sequence_length >= language->sliding_window &&
-      job.training.attention != AttentionKind::eager)
-    return Error{"not-modelled", "/data/sequence_length",
-                 "found " + std::to_string(job.data.sequence_length) + "; less than the model's sliding_window (" +
-                     std::to_string(language->sliding_window) + ") belongs here, or eager attention"};
   const bool is_deepseek = std::holds_alternative<DeepseekConfig>(job.model.config);
   if (is_deepseek && job.runtime.experts != ExpertsImplementation::grouped_mm)
     return Error{"not-modelled", "/runtime/experts",

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "job/names.h"
 #include "job/read.h"
@@ -23,7 +25,117 @@ void check_headinfer(ConfigReader& cache, const Job& job) {
     cache.fail_found("implementation", "inconsistent",
                      "HeadInfer cuts a Llama's weights by heads and leaves its biases whole: it cannot run a model "
                      "with attention_bias");
+  } else if (language->sliding_window != 0) {
+    cache.fail_found("implementation", "not-modelled",
+                     "HeadInfer of a model with a sliding_window is not modelled: another cache belongs here");
   }
+}
+
+/// Why a step cannot quantise so many tokens; empty: it can. `axis`: axis_key or axis_value.
+/// quanto: group (optimum-quanto 0.2.7, tensor/grouped.py). HQQ: Quantizer.quantize and BitPack (hqq 0.2.8), which
+/// joins as many rows as a byte holds.
+std::string cannot_quantise(const Job& job, const CacheConfig& config, const LlamaConfig& language, std::int64_t axis,
+                            std::int64_t tokens) {
+  const std::int64_t group = config.q_group_size, batch = job.data.micro_batch_size;
+  const std::int64_t of_token = checked_product(language.num_key_value_heads, language.head_dim);
+  if (config.backend == CacheBackend::quanto) {
+    // As many as one index of the axis stands for: the first is the batch, the last the head's elements.
+    const std::int64_t elements = checked_product(tokens, axis == 0 ? of_token : batch * language.num_key_value_heads);
+    if (elements % group == 0) return {};
+    return "quanto quantises " + std::to_string(tokens) + " tokens at once, and a divisor of their " +
+           std::to_string(elements) + " elements of an axis belongs here";
+  }
+  const std::int64_t elements = checked_product(checked_product(tokens, of_token), batch);
+  if (elements % group != 0)
+    return "HQQ quantises " + std::to_string(tokens) + " tokens at once, and a divisor of their " +
+           std::to_string(elements) + " elements belongs here";
+  const std::int64_t rows = axis == 1 ? elements / group : group;
+  if (config.nbits == 3 || rows % (8 / config.nbits) == 0) return {};
+  return "HQQ packs " + std::to_string(8 / config.nbits) + " rows of integers into one and of " +
+         std::to_string(tokens) + " tokens there are " + std::to_string(rows) + ": another group belongs here";
+}
+
+/// A cache's libraries refuse what their groups do not divide, at each step that quantises.
+void check_groups(ConfigReader& cache, const Job& job, const InferenceConfig& inference, const LlamaConfig& language) {
+  const CacheConfig& config = inference.cache;
+  const std::int64_t wait = std::max<std::int64_t>(config.residual_length, 1);
+  std::int64_t total = 0, residual = -1;
+  const auto divides = [&](std::int64_t tokens) {
+    for (const std::int64_t axis : {config.axis_key, config.axis_value}) {
+      const std::string reason = cannot_quantise(job, config, language, axis, tokens);
+      if (reason.empty()) continue;
+      cache.fail_found("q_group_size", "inconsistent", reason);
+      return false;
+    }
+    return true;
+  };
+  const auto update = [&](std::int64_t tokens) {
+    total += tokens;
+    const bool quantises = residual < 0 || residual + tokens >= config.residual_length;
+    residual = quantises ? 0 : residual + tokens;
+    return !quantises || divides(total);
+  };
+  for (std::int64_t turn = 1; turn <= inference.turns; ++turn) {
+    std::int64_t prompt = turn == 1 ? job.data.sequence_length : inference.turn_tokens + 1;
+    const std::int64_t chunk = inference.prefill_chunk_size != 0 ? inference.prefill_chunk_size : prompt;
+    for (; prompt > 0; prompt -= chunk)
+      if (!update(std::min(prompt, chunk))) return;
+    // Then one by one: each time `wait` have come. What divides comes back after as many as a packed group.
+    const std::int64_t tokens = inference.new_tokens - 1, first = std::max<std::int64_t>(wait - residual, 1);
+    for (std::int64_t i = 0; i < 8 * config.q_group_size && first + i * wait <= tokens; ++i)
+      if (!divides(total + first + i * wait)) return;
+    total += tokens;
+    residual = tokens < first ? residual + tokens : (tokens - first) % wait;
+  }
+}
+
+/// cache_config of cache_implementation="quantized".
+void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& inference) {
+  CacheConfig& config = inference.cache;
+  const bool is_quantized = config.implementation == CacheImplementation::quantized;
+  config.backend = cache.choice("backend", config.backend, kCacheBackends);
+  config.nbits = cache.integer("nbits", config.nbits, {1, 8});
+  config.axis_key = cache.integer("axis_key", 0, {-1, 1});
+  config.axis_value = cache.integer("axis_value", 0, {-1, 1});
+  config.q_group_size = cache.integer("q_group_size", config.q_group_size);
+  config.residual_length = cache.integer("residual_length", config.residual_length, non_negative);
+  const CacheConfig defaults;
+  const bool is_fp8 = is_quantized && config.backend == CacheBackend::fp8;
+  const auto is_read = [&](const char* key, bool differs) {
+    if (differs && !is_quantized)
+      cache.fail_found(key, "inconsistent", "only a quantized cache reads it: leave it out");
+    else if (is_fp8 && cache.has(key) && std::string_view(key) != "backend")
+      cache.fail_found(key, "inconsistent", "the fp8 backend has one scale for all and does not take it: leave it out");
+  };
+  is_read("backend", config.backend != defaults.backend);
+  is_read("nbits", config.nbits != defaults.nbits);
+  is_read("axis_key", config.axis_key != 0);
+  is_read("axis_value", config.axis_value != 0);
+  is_read("q_group_size", config.q_group_size != defaults.q_group_size);
+  is_read("residual_length", config.residual_length != defaults.residual_length);
+  if (!is_quantized || !cache.ok()) return;
+  const LlamaConfig* const language = language_of(job.model.config);
+  if (!language || language->sliding_window != 0) {
+    cache.fail_found("implementation", "inconsistent",
+                     "QuantizedCache is for models with full attention in every layer: another cache belongs here");
+    return;
+  }
+  if (is_fp8) return;
+  // QuantoQuantizedLayer.__init__ and HQQQuantizedLayer.__init__
+  const bool is_quanto = config.backend == CacheBackend::quanto;
+  const std::int64_t last_axis = is_quanto ? -1 : 1, bits = config.nbits;
+  if (is_quanto ? bits != 2 && bits != 4 : bits > 4 && bits < 8)
+    cache.fail_found(
+        "nbits", "inconsistent",
+        is_quanto ? "2 or 4 belongs here with the quanto backend" : "1, 2, 3, 4 or 8 belongs here with HQQ");
+  if (config.axis_key == -last_axis || config.axis_value == -last_axis)
+    cache.fail_found(config.axis_key == -last_axis ? "axis_key" : "axis_value", "inconsistent",
+                     "0 or " + std::to_string(last_axis) + " belongs here with this backend");
+  if (!is_quanto && bits == 3 && (config.axis_key == 1 || config.axis_value == 1))
+    cache.fail_found("nbits", "inconsistent",
+                     "HQQ takes 3 bits of an axis 1 for a matrix when it dequantises, and a cache is none: another "
+                     "number, or axis 0, belongs here");
+  if (cache.ok()) check_groups(cache, job, inference, *language);
 }
 
 }  // namespace
@@ -51,8 +163,7 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   inference.cache.max_cache_len = cache.optional_integer("max_cache_len", kLength).value_or(0);
   if (inference.cache.max_cache_len != 0 && inference.cache.implementation != CacheImplementation::static_)
     cache.fail_found("max_cache_len", "inconsistent", "only a static cache reads it: leave it out");
-  if (inference.turns > 1 && inference.cache.implementation == CacheImplementation::static_)
-    reader.fail_found("turns", "not-modelled", "several turns are modelled with a dynamic cache: 1 belongs here");
+  read_quantized(cache, job, inference);
   CacheConfig& config = inference.cache;
   const bool is_paged = config.implementation == CacheImplementation::paged;
   config.block_size = cache.integer("block_size", config.block_size, {1, 1 << 16});
@@ -70,6 +181,16 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   is_vllms("shared_prefix", config.shared_prefix != 0);
   if (config.shared_prefix > job.data.sequence_length)
     cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
+  if (const LlamaConfig* language = language_of(job.model.config); language && language->sliding_window != 0) {
+    if (is_paged && inference.cached_tokens(job.data.sequence_length) >= language->sliding_window)
+      cache.fail("implementation", "not-modelled",
+                 "found more tokens than the model's sliding_window (" + std::to_string(language->sliding_window) +
+                     "), whose blocks vLLM lets go as it moves on; a shorter answer, or another cache, belongs here");
+    if (language->sliding_window == 1)  // keys[:, :, -sliding_window + 1 :] is all of them
+      reader.fail("cache", "inconsistent",
+                  "found a model whose sliding_window is 1: transformers' cache then keeps what its mask leaves out, "
+                  "and the model stops; a longer window belongs in model.config");
+  }
   if (is_paged && inference.logits == Logits::all)
     reader.fail_found("logits", "inconsistent", "vLLM computes the last token's: \"last\" belongs here");
   if (config.implementation == CacheImplementation::static_ && inference.prefill_chunk_size != 0)

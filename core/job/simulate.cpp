@@ -72,7 +72,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       if (traits.generates) {
         simulation.generated = job.inference.cache.implementation == CacheImplementation::paged
                                    ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
-                                   : run_generation(context, *model, options, job.data, job.inference, !repeats);
+                                   : run_generation(context, *model, options, job.data, job.inference,
+                                                    language_of(job.model.config), !repeats);
         simulation.host_bytes = simulation.generated.host_bytes;
       } else {
         run_forward(context, *model);

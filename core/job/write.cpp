@@ -160,6 +160,12 @@ json write_inference(const InferenceConfig& inference) {
   put_name(cache, "implementation", inference.cache.implementation, defaults.cache.implementation, kCaches);
   put(cache, "max_cache_len", inference.cache.max_cache_len, 0);
   put(cache, "stride", inference.cache.stride, defaults.cache.stride);
+  put_name(cache, "backend", inference.cache.backend, defaults.cache.backend, kCacheBackends);
+  put(cache, "nbits", inference.cache.nbits, defaults.cache.nbits);
+  put(cache, "axis_key", inference.cache.axis_key, 0);
+  put(cache, "axis_value", inference.cache.axis_value, 0);
+  put(cache, "q_group_size", inference.cache.q_group_size, defaults.cache.q_group_size);
+  put(cache, "residual_length", inference.cache.residual_length, defaults.cache.residual_length);
   put(cache, "block_size", inference.cache.block_size, defaults.cache.block_size);
   put(cache, "gpu_memory_utilization", inference.cache.gpu_memory_utilization, defaults.cache.gpu_memory_utilization);
   put(cache, "max_num_batched_tokens", inference.cache.max_num_batched_tokens, 0);

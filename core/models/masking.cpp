@@ -105,49 +105,49 @@ Tensor packed_mask(const Tensor& like, const Tensor& sequences) {
   return empty(context, Op::bitwise_and, {batch, 1, length, length}, DType::boolean);
 }
 
-/// eager_mask of and_masks(sliding_window_overlay, causal_mask_function)
-Tensor sliding_mask(const Tensor& inputs_embeds) {
-  Context& context = inputs_embeds.context();
-  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
-  Tensor allowed;
-  {
-    const Tensor batch_index = empty(context, Op::arange, {batch}, DType::int64);
-    const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
-    const Tensor queries = arange_with_offset(context, length);
-    const Tensor keys = arange_with_offset(context, length);
-    const Shape all{1, 1, length, length};
-    Tensor ones = empty(context, Op::ones_like, {}, DType::boolean);
-    Tensor window;
-    {
-      Tensor start = empty(context, Op::sub, {length}, DType::int64);
-      window = empty(context, Op::gt, all, DType::boolean);
-    }
-    window = empty(context, Op::bitwise_and, all, DType::boolean);
-    ones.reset();
-    const Tensor causal = empty(context, Op::le, all, DType::boolean);
-    allowed = empty(context, Op::bitwise_and, all, DType::boolean);
-    window.reset();
-  }
-  const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
-  const Tensor minimum = empty(context, Op::empty, {}, inputs_embeds.dtype());
-  return empty(context, Op::where, {batch, 1, length, length}, inputs_embeds.dtype());
-}
-
-}  // namespace
-
-Tensor cached_mask(Context& context, const Shape& sizes, DType dtype) {
+/// sdpa_mask and, of a floating-point type, eager_mask: [b, 1, queries, keys]. `slides`: of
+/// and_masks(sliding_window_overlay, causal_mask_function).
+Tensor causal_mask(Context& context, const Shape& sizes, DType dtype, bool slides) {
+  const Shape all{1, 1, sizes[2], sizes[3]};
+  const auto booleans = [&](Op op) { return empty(context, op, all, DType::boolean); };
   Tensor allowed;
   {
     const Tensor batch_index = empty(context, Op::arange, {sizes[0]}, DType::int64);
     const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
     const Tensor queries = arange_with_offset(context, sizes[2]);
     const Tensor keys = arange_with_offset(context, sizes[3]);
-    allowed = empty(context, Op::le, {1, 1, sizes[2], sizes[3]}, DType::boolean);
+    Tensor window;
+    if (slides) {
+      const Tensor ones = empty(context, Op::ones_like, {}, DType::boolean);
+      {
+        const Tensor start = empty(context, Op::sub, {sizes[2]}, DType::int64);
+        window = booleans(Op::gt);
+      }
+      window = booleans(Op::bitwise_and);
+    }
+    allowed = booleans(Op::le);
+    if (slides) allowed = booleans(Op::bitwise_and);
   }
   if (dtype == DType::boolean) return expand(allowed, sizes);
   const Tensor zero = empty(context, Op::empty, {}, dtype);
   const Tensor minimum = empty(context, Op::empty, {}, dtype);
   return empty(context, Op::where, sizes, dtype);
+}
+
+}  // namespace
+
+Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
+                   std::int64_t sliding_window) {
+  const std::int64_t keys = cache.mask_length(queries, sliding_window);
+  // _ignore_causal_mask_sdpa, which a cache of one size is not asked when it decodes
+  if (dtype == DType::boolean && !(cache.is_compileable() && queries == 1) &&
+      !(sliding_window != 0 && keys >= sliding_window)) {
+    if (queries == 1 || keys == queries) return {};
+    if (cache.length() == 0) return {};
+    // Such a cache's length is a tensor.
+    if (cache.is_compileable()) const Tensor is_empty = empty(context, Op::eq, {}, DType::boolean);
+  }
+  return causal_mask(context, {batch, 1, queries, keys}, dtype, sliding_window != 0);
 }
 
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
@@ -156,16 +156,14 @@ Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
 }
 
 Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager, bool with_padding_mask,
-                          bool slides) {
+                          std::int64_t sliding_window) {
   Context& context = inputs_embeds.context();
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
   if (const KvCache* cache = context.past_key_values) {
-    if (cache->mask || cache->is_by_head()) return cache->mask;
-    const std::int64_t keys = cache->mask_length(length);
-    // _ignore_causal_mask_sdpa
-    if (!eager && (length == 1 || keys == length || cache->length() == 0)) return {};
-    return cached_mask(context, {batch, 1, length, keys}, eager ? inputs_embeds.dtype() : DType::boolean);
+    if (cache->is_by_head()) return {};
+    if (cache->masks) return cache->masks.of(sliding_window != 0);
+    return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window);
   }
   switch (context.behaviours.causal_mask) {
     case CausalMask::converter:
@@ -184,8 +182,9 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
       if (position_ids) find_packed_sequences(context, batch, length, true);
       break;
   }
-  if (!eager) return {};
-  return slides ? sliding_mask(inputs_embeds) : cached_mask(context, {batch, 1, length, length}, inputs_embeds.dtype());
+  if (!eager && (sliding_window == 0 || length < sliding_window)) return {};
+  return causal_mask(context, {batch, 1, length, length}, eager ? inputs_embeds.dtype() : DType::boolean,
+                     sliding_window != 0);
 }
 
 }  // namespace oometer

@@ -7,6 +7,7 @@
 #include "models/data.h"
 #include "models/registry.h"
 #include "nn/attention.h"
+#include "nn/kv_cache.h"
 #include "nn/module.h"
 #include "result.h"
 #include "tensor/tensor_list.h"
@@ -47,7 +48,7 @@ struct ModelOptions {
 struct GenerationInputs {
   Tensor input_ids, position_ids;      ///< [b, s], new tokens only; positions as Model::prepare_position_ids has them
   Tensor mm_token_type_ids{};          ///< [b, s], where the class has them
-  Tensor attention_mask{};             ///< 4-D, of a cache that has one size; as a model meets it: KvCache::mask
+  CausalMasks attention_mask{};        ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
   const TensorList* images = nullptr;  ///< Model::encoded_images; null where no image comes
   std::int64_t logits_to_keep = 0;     ///< 0: all
 };

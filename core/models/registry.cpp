@@ -142,7 +142,7 @@ struct TraitsOf {
   ModelTraits operator()(const LlamaConfig& c) const {
     ModelTraits t;
     t.takes_text = t.generates = true;
-    t.infers = c.sliding_window == 0;
+    t.infers = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
     if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};

@@ -7,6 +7,14 @@
 
 namespace oometer {
 
+/// Masks by layer_type: of layers that see all that came before, and of those with a window.
+struct CausalMasks {
+  Tensor full_attention, sliding_attention;
+
+  const Tensor& of(bool slides) const { return slides ? sliding_attention : full_attention; }
+  explicit operator bool() const { return full_attention || sliding_attention; }
+};
+
 /// transformers' Cache (5.23, cache_utils.py) as the layers of a model see it: Context::past_key_values.
 class KvCache {
  public:
@@ -22,8 +30,8 @@ class KvCache {
   virtual std::int64_t length() const = 0;
   /// The same of one layer, where a forward is under way.
   virtual std::int64_t length([[maybe_unused]] std::size_t layer) const { return length(); }
-  /// get_mask_sizes: keys that `queries` new tokens will meet.
-  virtual std::int64_t mask_length(std::int64_t queries) const { return length() + queries; }
+  /// get_mask_sizes: keys that `queries` new tokens will meet in layers with that window (0: those without).
+  virtual std::int64_t mask_length(std::int64_t queries, std::int64_t sliding_window) const = 0;
   /// is_compileable: of one size for good, so that generate() makes the masks itself.
   virtual bool is_compileable() const { return false; }
 
@@ -33,7 +41,7 @@ class KvCache {
 
   /// generate() is past its prefill: experts run as batched_mm (GenerationMixin._optimize_model_for_decode).
   bool decodes = false;
-  Tensor mask;  ///< the 4-D mask that generate() made for this forward, if it did
+  CausalMasks masks;  ///< the 4-D masks that generate() made for this forward, if it did
 };
 
 }  // namespace oometer

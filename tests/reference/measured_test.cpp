@@ -100,8 +100,7 @@ TEST_CASE(
     // The committed constants are those of these runs.
     const ReservedSpread& spread = quantized ? kSpreadOneGpu4Bit : kSpreadOneGpu;
     CHECK(static_cast<std::size_t>(spread.runs) == away.size());
-    CHECK(spread.above ==
-          static_cast<std::int64_t>(std::ceil(*std::max_element(away.begin(), away.end()) * 10000)));
+    CHECK(spread.above == static_cast<std::int64_t>(std::ceil(*std::max_element(away.begin(), away.end()) * 10000)));
   }
   CHECK(static_cast<double>(inside) >= 0.95 * static_cast<double>(all));
 }

@@ -83,7 +83,7 @@ TEST_CASE("Every phase of a tiny model is real PyTorch's to the byte", "[referen
 
 TEST_CASE("Every phase of a tiny vision-language model is real PyTorch's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("vision_language.jsonl", Groups::one);
-  CHECK(cases.size() == 127);
+  CHECK(cases.size() == 158);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 

@@ -48,6 +48,7 @@ describe('every choice is answered', () => {
     { ...alone, model: 'smolvlm-500m' },
     { ...alone, task: 'inference' },
     { ...alone, task: 'inference', cache: 'paged' },
+    { ...alone, task: 'inference', cache: 'quantized' },
     { ...eight, parallel: 'ddp' },
     { ...eight, parallel: 'zero3' },
     { ...eight, parallel: 'fsdp2', precision: 'fp32' },

@@ -1,6 +1,7 @@
 #include "models/llama/llama.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <tuple>
 
@@ -302,13 +303,15 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
     : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
       checkpointing(options.checkpointing),
       eager(options.attention == AttentionKind::eager),
-      slides(config.sliding_window != 0),
+      sliding_window(config.sliding_window),
+      makes_full_mask(config.sliding_window == 0 || !config.sliding_layers.empty()),
       module(builder.module) {
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options);
     blocks.add_block(builder);
+    slides.push_back(config.window_of(static_cast<std::size_t>(i)) != 0);
   }
   norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
   const Rotary rotary = builder.context->behaviours.rotary;
@@ -343,20 +346,27 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const Tensor causal_mask = create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids,
-                                                eager, with_padding_mask, slides);
+  const auto mask = [&](std::int64_t window) {
+    return create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager,
+                              with_padding_mask, window);
+  };
+  CausalMasks causal_masks;
+  if (makes_full_mask) causal_masks.full_attention = mask(0);
+  if (sliding_window != 0) causal_masks.sliding_attention = mask(sliding_window);
   Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions;
   if (rotary_emb.inv_freq) positions = rotary_emb(hidden_states, position_ids);
   positions.position_ids = position_ids;
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
+  // Layers of two kinds are not equal blocks.
+  const bool alike = std::adjacent_find(slides.begin(), slides.end(), std::not_equal_to<>()) == slides.end();
+  const Scoped<bool> repeats(context.repeats, context.repeats && alike);
   hidden_states = blocks.run(
       0, layers.size(), std::move(hidden_states), checkpointing,
       [&](std::size_t i) -> BlockStack::Forward {
-        return [&layer = layers[i], positions, causal_mask, cache_position](const Tensor& hidden) {
-          return layer(hidden, positions, causal_mask);
-        };
+        return [&layer = layers[i], positions, causal_mask = causal_masks.of(slides[i]),
+                cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
       },
       nested);
   return norm(hidden_states);

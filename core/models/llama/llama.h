@@ -97,7 +97,9 @@ struct LlamaModel {
   LlamaRotaryEmbedding rotary_emb;
   CheckpointingConfig checkpointing;
   bool eager = false;
-  bool slides = false;  ///< sliding_window
+  std::int64_t sliding_window = 0;
+  std::vector<bool> slides;     ///< by layer
+  bool makes_full_mask = true;  ///< whether or not a layer needs it
   ModuleId module = 0;
 };
 

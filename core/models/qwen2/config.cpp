@@ -1,6 +1,8 @@
 #include "models/qwen2/config.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "config/reader.h"
 
@@ -16,22 +18,38 @@ LlamaConfig read_qwen2_config(ConfigReader& reader) {
   defaults.num_attention_heads = defaults.num_key_value_heads = 32;
   defaults.max_position_embeddings = 32768;
   defaults.qkv_bias = true;
-  const LlamaConfig c = read_llama_sizes(reader, defaults);
+  LlamaConfig c = read_llama_sizes(reader, defaults);
   check_llama_heads(reader, c);
-  check_full_attention(reader, c, 28);
+  read_layer_types(reader, c, 28);
   return c;
 }
 
-void check_full_attention(ConfigReader& reader, const LlamaConfig& c, std::int64_t max_window_layers) {
+void read_layer_types(ConfigReader& reader, LlamaConfig& c, std::int64_t max_window_layers) {
   // __post_init__: the layers from max_window_layers on slide, if any do; layer_types may name them one by one.
   const bool slides = reader.boolean("use_sliding_window", false);
-  const bool has_window = reader.optional_integer("sliding_window", non_negative) || !reader.is_null("sliding_window");
+  const bool is_null = reader.is_null("sliding_window");
+  const std::int64_t window = reader.optional_integer("sliding_window", non_negative).value_or(is_null ? 0 : 4096);
   const std::int64_t first = reader.integer("max_window_layers", max_window_layers, non_negative);
   const std::vector<std::string> types = reader.texts("layer_types");
-  const bool named = std::find(types.begin(), types.end(), "sliding_attention") != types.end();
-  if (named || (types.empty() && slides && has_window && first < c.num_hidden_layers))
-    reader.fail_found(named ? "layer_types" : "use_sliding_window", "not-modelled",
-                      "sliding-window attention is not modelled: full attention in every layer belongs here");
+  const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
+  if (!types.empty() && types.size() != layers)
+    reader.fail("layer_types", "inconsistent",
+                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
+                    " layers; num_hidden_layers of them belong here");
+  std::vector<bool> sliding_layers(layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    sliding_layers[i] = types.empty() ? slides && window != 0 && static_cast<std::int64_t>(i) >= first
+                                      : i < types.size() && types[i] == "sliding_attention";
+    if (i < types.size() && !sliding_layers[i] && types[i] != "full_attention")
+      reader.fail("layer_types", "not-modelled",
+                  "found \"" + types[i] + "\"; \"full_attention\" and \"sliding_attention\" are what this class knows");
+  }
+  if (std::find(sliding_layers.begin(), sliding_layers.end(), true) == sliding_layers.end()) return;
+  if (!slides || window == 0)
+    reader.fail_found("layer_types", "inconsistent",
+                      "layers that slide need \"use_sliding_window\": true and a sliding_window beside them");
+  c.sliding_window = window;
+  c.sliding_layers = std::move(sliding_layers);
 }
 
 }  // namespace oometer

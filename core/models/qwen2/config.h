@@ -10,11 +10,10 @@ inline constexpr LlamaClassNames kQwen2ClassNames{"Qwen2ForCausalLM",    "Qwen2M
                                                   "Qwen2Attention",      "Qwen2MLP",   "Qwen2RMSNorm",
                                                   "Qwen2RotaryEmbedding"};
 
-/// Reads and validates as Qwen2Config (models/qwen2/configuration_qwen2.py) and the modelling code would. Sliding
-/// windows are an error: they are not modelled.
+/// Reads and validates as Qwen2Config (models/qwen2/configuration_qwen2.py) and the modelling code would.
 LlamaConfig read_qwen2_config(ConfigReader& reader);
 
-/// That no layer slides. `max_window_layers`: the class's default.
-void check_full_attention(ConfigReader& reader, const LlamaConfig& config, std::int64_t max_window_layers);
+/// Which layers have a sliding window. `max_window_layers`: the class's default.
+void read_layer_types(ConfigReader& reader, LlamaConfig& config, std::int64_t max_window_layers);
 
 }  // namespace oometer

@@ -106,13 +106,16 @@ LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
   defaults.num_key_value_heads = 8;
   defaults.max_position_embeddings = 32768;
   defaults.qkv_bias = true;
-  const LlamaConfig c = read_llama_sizes(reader, defaults);
+  LlamaConfig c = read_llama_sizes(reader, defaults);
   check_llama_heads(reader, c);
   if (c.head_dim * c.num_attention_heads != c.hidden_size)  // Qwen2VLAttention.__init__
     reader.fail_found("hidden_size", "inconsistent",
                       "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) +
                           "), each head as large as its share, belongs here");
-  check_full_attention(reader, c, 80);
+  read_layer_types(reader, c, 80);
+  if (c.sliding_window != 0)
+    reader.fail("use_sliding_window", "not-modelled",
+                "found layers that slide, which are not modelled: full attention in every layer belongs here");
   ConfigReader rope = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   const std::vector<std::int64_t> sections =
       rope.has("mrope_section") ? rope.integers("mrope_section") : std::vector<std::int64_t>{16, 24, 24};

@@ -65,6 +65,17 @@ TEST_CASE("Qwen2Config has its own defaults, and biases where Qwen2's attention 
   // A window that no layer has changes nothing.
   CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "use_sliding_window": true, "max_window_layers": 32})") == c);
   CHECK(read<LlamaConfig>(R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": null})") == c);
+  CHECK(c.window_of(31) == 0);
+  const auto slides = read<LlamaConfig>(
+      R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 100, "max_window_layers": 30})");
+  CHECK(slides.window_of(29) == 0);
+  CHECK(slides.window_of(30) == 100);
+  const auto named = read<LlamaConfig>(
+      R"({"model_type": "qwen2", "num_hidden_layers": 2, "use_sliding_window": true, "max_window_layers": 0,
+          "layer_types": ["sliding_attention", "full_attention"]})");
+  CHECK(named.window_of(0) == 4096);
+  CHECK(named.window_of(1) == 0);
+  CHECK(read<LlamaConfig>(R"({"model_type": "mistral"})").window_of(31) == 4096);
 }
 
 TEST_CASE("LlavaConfig takes the language models that are modelled", "[models]") {

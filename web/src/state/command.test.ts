@@ -31,6 +31,14 @@ it('writes lists and expressions so that a shell passes them on', () => {
 it('names what else an option sets', () => {
   const inference: typeof START = { ...START, task: 'inference', cache: 'paged', pool: '80' };
   expect(command(toJob(inference, model))).toContain('--cache paged --gpu-memory-utilization 0.8 ');
+  const quantized: typeof START = {
+    ...START,
+    task: 'inference',
+    cache: 'quantized',
+    cachebits: '2',
+    cacheresidual: '64',
+  };
+  expect(command(toJob(quantized, model))).toContain('--cache quantized --cache-nbits 2 --cache-residual-length 64 ');
   expect(command(toJob({ ...START, tiles: '5' }, { ...model, splits: true }))).toContain('--tiles 5 ');
   expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
 });

@@ -29,10 +29,23 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       offloaded: 'transformers’ offloaded: the layer that runs and the next one on the GPU.',
       headinfer: 'HeadInfer’s: one key head at a time on the GPU; for models of Llama’s kind, from its source.',
       mtla: 'Multi-head Temporal Latent Attention’s, of DeepSeek’s models: one latent for several tokens; from its source.',
+      quantized:
+        'transformers’ QuantizedCache: kept in few bits, and taken back whole, a layer at a time, for each token.',
       paged: 'vLLM’s pool in blocks of 16 tokens; from its source.',
     },
   },
   pool: { hint: 'gpu_memory_utilization: the limit that weights, activations and blocks have together.' },
+  cachebackend: {
+    hint: 'cache_config’s backend.',
+    choices: {
+      quanto: 'Groups of elements with a scale each, the last tokens in full precision.',
+      hqq: 'Groups as well, whose scales are fitted each time: more memory while it quantises.',
+      fp8: '8 bits, one scale a layer; what is new is joined at once.',
+    },
+  },
+  cachebits: { hint: 'nbits of keys and values' },
+  cachegroup: { hint: 'q_group_size: elements that share a scale' },
+  cacheresidual: { hint: 'residual_length: tokens that wait in full precision' },
   chunk: { hint: 'Tokens of a prompt that the model runs at once: generate()’s prefill_chunk_size.' },
   logits: {
     hint: 'What the prefill computes over the vocabulary.',

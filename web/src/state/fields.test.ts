@@ -89,6 +89,17 @@ describe('toJob', () => {
     expect(data).toMatchObject({ image_size: [300, 412], frames: 8 });
   });
 
+  it('gives a quantized cache what its backend takes', () => {
+    const cache = (setup: Partial<typeof START>): unknown =>
+      toJob({ ...START, task: 'inference', cache: 'quantized', ...setup }, llava).inference?.cache;
+    expect(cache({})).toEqual({ implementation: 'quantized' });
+    const own = { cachebits: '2', cachegroup: '32', cacheresidual: '64' };
+    const said = { nbits: 2, q_group_size: 32, residual_length: 64 };
+    expect(cache(own)).toEqual({ implementation: 'quantized', ...said });
+    expect(cache({ ...own, cachebackend: 'fp8' })).toEqual({ implementation: 'quantized', backend: 'fp8' });
+    expect(cache({ ...own, cache: 'static' })).toEqual({ implementation: 'static' });
+  });
+
   it('reads grouped numbers, and sends odd ones to the core as they are', () => {
     expect(toJob({ ...START, seq: '4,096', mbs: '-1.5' }, llava).data).toMatchObject({
       sequence_length: 4096,

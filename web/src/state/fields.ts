@@ -16,6 +16,10 @@ export type FieldKey =
   | 'chunk'
   | 'stride'
   | 'pool'
+  | 'cachebackend'
+  | 'cachebits'
+  | 'cachegroup'
+  | 'cacheresidual'
   | 'logits'
   | 'model'
   | 'config'
@@ -118,13 +122,15 @@ export interface Field {
 }
 
 /** The settings of a job that infers; its own mean nothing in training. */
-const OF_INFERENCE = [
+const OF_QUANTIZED: readonly FieldKey[] = ['cachebackend', 'cachebits', 'cachegroup', 'cacheresidual'];
+const OF_INFERENCE: readonly FieldKey[] = [
   'newtokens',
   'turns',
   'turntokens',
   'cache',
   'pool',
   'stride',
+  ...OF_QUANTIZED,
   'chunk',
   'logits',
   'cacheroom',
@@ -204,8 +210,9 @@ const withLiger = (model: Traits, setup: Setup): boolean => mayLiger(model) && s
 const checkpoints = (model: Traits, { checkpointing }: Setup): boolean => isClass(model) && checkpointing !== 'none';
 const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
 const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
-const hasTurns = (model: Traits, setup: Setup): boolean =>
-  model.text && setup.cache !== 'static' && setup.cache !== 'mtla';
+const hasTurns = (model: Traits, { cache }: Setup): boolean => model.text && cache !== 'mtla';
+const inGroups = (model: Traits, { cache, cachebackend }: Setup): boolean =>
+  model.text && cache === 'quantized' && cachebackend !== 'fp8';
 
 const row = (
   key: FieldKey,
@@ -368,7 +375,7 @@ export const FIELDS: readonly Field[] = [
     key: 'cache',
     label: 'KV cache',
     kind: 'choice',
-    choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'paged'],
+    choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'quantized', 'paged'],
     pointers: ['/inference/cache'],
     applies: readsText,
   },
@@ -387,6 +394,37 @@ export const FIELDS: readonly Field[] = [
     choices: ['2', '3', '4', '8'],
     pointers: ['/inference/cache/stride'],
     applies: (model, { cache }) => model.text && cache === 'mtla',
+  },
+  {
+    key: 'cachebackend',
+    label: 'Quantized by',
+    kind: 'choice',
+    choices: ['quanto', 'hqq', 'fp8'],
+    pointers: ['/inference/cache/backend'],
+    applies: (model, { cache }) => model.text && cache === 'quantized',
+  },
+  {
+    key: 'cachebits',
+    label: 'Bits of the cache',
+    kind: 'choice',
+    choices: ['4', '2'],
+    pointers: ['/inference/cache/nbits'],
+    applies: inGroups,
+  },
+  {
+    key: 'cachegroup',
+    label: 'Group of the cache',
+    kind: 'choice',
+    choices: ['64', '32', '128'],
+    pointers: ['/inference/cache/q_group_size'],
+    applies: inGroups,
+  },
+  {
+    key: 'cacheresidual',
+    label: 'Residual length',
+    kind: 'count',
+    pointers: ['/inference/cache/residual_length'],
+    applies: inGroups,
   },
   {
     key: 'chunk',
@@ -768,6 +806,10 @@ export const START: Readonly<Setup> = {
   chunk: 'all',
   stride: '2',
   pool: '90',
+  cachebackend: 'quanto',
+  cachebits: '4',
+  cachegroup: '64',
+  cacheresidual: '128',
   logits: 'last',
   model: 'llava-1.5-7b',
   config: '',
@@ -1044,6 +1086,10 @@ function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
   const own = {
     ...(differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {}),
     ...(differs('stride') ? { stride: number(setup.stride) } : {}),
+    ...(differs('cachebackend') ? { backend: setup.cachebackend } : {}),
+    ...(differs('cachebits') ? { nbits: number(setup.cachebits) } : {}),
+    ...(differs('cachegroup') ? { q_group_size: number(setup.cachegroup) } : {}),
+    ...(differs('cacheresidual') ? { residual_length: number(setup.cacheresidual) } : {}),
   };
   return {
     ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),

@@ -24,8 +24,10 @@ const LABELS: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>
     offloaded: 'On the host',
     headinfer: 'HeadInfer’s, on the host',
     mtla: 'MTLA’s, merged tokens',
+    quantized: 'Quantized',
     paged: 'vLLM’s blocks',
   },
+  cachebackend: { quanto: 'optimum-quanto', hqq: 'HQQ', fp8: 'fp8' },
   pool: { '90': '90 %', '95': '95 %', '80': '80 %', '70': '70 %', '50': '50 %' },
   chunk: {
     all: 'The whole prompt at once',
