@@ -6,9 +6,11 @@
 #include "generation/generate.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
+#include "job/read.h"
 #include "models/deepseek/mtla.h"
 #include "models/idefics3/idefics3.h"
 #include "models/llama/headinfer.h"
+#include "models/llama/llama.h"
 #include "models/llava/llava.h"
 #include "models/llava/next.h"
 #include "models/nanovlm/nanovlm.h"
@@ -29,7 +31,7 @@ Error elsewhere() { return {"elsewhere", "", "the whole module, oometer.wasm, an
 
 std::optional<Error> not_carried(const Job& job) {
   const bool is_carried = job.task == Task::train && !job.parallel.shards_parameters() && !job.training.ia3 &&
-                          job.runtime.framework == Framework::transformers &&
+                          job.training.cross_entropy_chunks == 0 && job.runtime.framework == Framework::transformers &&
                           !std::holds_alternative<QwenVLConfig>(job.model.config) &&
                           !std::holds_alternative<Idefics3Config>(job.model.config);
   if (is_carried) return {};
@@ -45,6 +47,11 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) { return read_elsewhere
 DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames&) {
   return read_elsewhere<DeepseekConfig>(reader);
 }
+InferenceConfig read_inference(ConfigReader reader, const Job&) { return read_elsewhere<InferenceConfig>(reader); }
+TrainingConfig read_training_of_inference(ConfigReader reader, const Job&) {
+  return read_elsewhere<TrainingConfig>(reader);
+}
+FsdpConfig read_fsdp(ConfigReader reader, const Job&, Strategy) { return read_elsewhere<FsdpConfig>(reader); }
 NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }
 
@@ -79,6 +86,7 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, st
 }
 void Ia3Model::make_parameters(std::vector<Parameter>&) {}
 void Ia3Model::cast_parameters() {}
+Tensor chunked_causal_lm_loss(const Tensor&, const Tensor&, std::int64_t) { return {}; }
 Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,
                          const LlamaConfig*, bool) {
   return {};

@@ -24,6 +24,7 @@ Tensor last_of(const Tensor& states, std::int64_t window) {
 /// the next step is a view, so all of it stays until then.
 class DynamicCache : public GrowingCache {
  public:
+  ~DynamicCache() override { let_go(layers_); }
   DynamicCache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
 
@@ -85,6 +86,7 @@ class DynamicCache : public GrowingCache {
 /// works on are gone with it.
 class OffloadedCache : public GrowingCache {
  public:
+  ~OffloadedCache() override { let_go(layers_); }
   OffloadedCache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
 
@@ -167,6 +169,7 @@ class OffloadedCache : public GrowingCache {
 /// new one rolls it on.
 class StaticCache : public GrowingCache {
  public:
+  ~StaticCache() override { let_go(layers_); }
   StaticCache(Context& context, std::vector<std::int64_t> of_layers, std::int64_t max_cache_len)
       : GrowingCache(std::move(of_layers)), context_(context), max_cache_len_(max_cache_len), layers_(windows.size()) {}
 

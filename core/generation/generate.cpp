@@ -323,7 +323,7 @@ Generated run_paged(Context& context, Model& model, const DataConfig& data, cons
   Generated generated;
   generated.blocks = shared + checked_product(users, own);
   context.begin_phase(PhaseName::decode, 1);
-  std::vector<Tensor> pool;
+  TensorList pool;
   for (const PagedCache::Layer& layer : cache.layers) {
     const ModuleScope scope(context, layer.module);
     const std::int64_t block_bytes = checked_product(config.block_size, layer.token_bytes);

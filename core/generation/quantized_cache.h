@@ -14,6 +14,7 @@ class QuantizedCache : public GrowingCache {
  public:
   QuantizedCache(Context& context, const CacheConfig& config, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), config_(config), layers_(windows.size()) {}
+  ~QuantizedCache() override { let_go(layers_); }
 
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override;
   void grow(std::int64_t tokens) override;
@@ -42,6 +43,7 @@ class Fp8Cache : public GrowingCache {
  public:
   Fp8Cache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
+  ~Fp8Cache() override { let_go(layers_); }
 
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override;
   void grow(std::int64_t tokens) override;

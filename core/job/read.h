@@ -41,6 +41,9 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job);
 /// What a training section may say of a job that infers: in which type the weights are, and how attention runs.
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);
 
+/// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy);
+
 struct Parallel {
   ParallelConfig config;
   std::string ds_config_json;

@@ -37,13 +37,13 @@ struct LlamaConfig {
   bool output_bias = false;  ///< the same, of o_proj
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
-  bool has_pad_token = false;        ///< pad_token_id
-  std::int64_t sliding_window = 0;   ///< tokens that each one sees; 0: all
-  std::vector<bool> sliding_layers;  ///< which have the window, in a class of layer_types; empty: all
+  bool has_pad_token = false;               ///< pad_token_id
+  std::int64_t sliding_window = 0;          ///< tokens that each one sees; 0: all
+  std::vector<std::int64_t> layer_windows;  ///< each layer's, 0 or that, in a class of layer_types; empty: it is all's
 
   /// What a layer sees of what came before: sliding_window, or 0.
   std::int64_t window_of(std::size_t layer) const {
-    return sliding_layers.empty() || sliding_layers[layer] ? sliding_window : 0;
+    return layer_windows.empty() ? sliding_window : layer_windows[layer];
   }
 
   bool operator==(const LlamaConfig&) const = default;

@@ -26,7 +26,7 @@ Tensor attend_by_head(const LlamaAttention& attention, const Tensor& hidden_stat
   const Tensor cos = unsqueeze(positions.cos, 1), sin = unsqueeze(positions.sin, 1);
   // Names of forward's own, bound until it returns.
   Tensor query_states, key_states, value_states, attn_output;
-  std::vector<Tensor> attn_output_list;
+  TensorList attn_output_list;
   for (std::int64_t i = 0; i < heads; ++i) {
     query_states = rows_of(attention.q_proj, i * width, width)(hidden_states);
     key_states = rows_of(attention.k_proj, i * head_dim, head_dim)(hidden_states);

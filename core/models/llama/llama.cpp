@@ -13,7 +13,6 @@
 #include "nn/kv_cache.h"
 #include "ops/liger.h"
 #include "ops/ops.h"
-#include "rounding.h"
 
 namespace oometer {
 
@@ -304,14 +303,14 @@ LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const 
       checkpointing(options.checkpointing),
       eager(options.attention == AttentionKind::eager),
       sliding_window(config.sliding_window),
-      makes_full_mask(config.sliding_window == 0 || !config.sliding_layers.empty()),
+      makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
       module(builder.module) {
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options);
     blocks.add_block(builder);
-    slides.push_back(config.window_of(static_cast<std::size_t>(i)) != 0);
+    windows.push_back(config.window_of(static_cast<std::size_t>(i)));
   }
   norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
   const Rotary rotary = builder.context->behaviours.rotary;
@@ -360,12 +359,12 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   // Layers of two kinds are not equal blocks.
-  const bool alike = std::adjacent_find(slides.begin(), slides.end(), std::not_equal_to<>()) == slides.end();
+  const bool alike = std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end();
   const Scoped<bool> repeats(context.repeats, context.repeats && alike);
   hidden_states = blocks.run(
       0, layers.size(), std::move(hidden_states), checkpointing,
       [&](std::size_t i) -> BlockStack::Forward {
-        return [&layer = layers[i], positions, causal_mask = causal_masks.of(slides[i]),
+        return [&layer = layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
                 cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
       },
       nested);
@@ -390,32 +389,6 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool lig
   logits = view(logits, {tokens, logits.size(-1)});
   const Tensor target = view(shift_labels, {tokens});
   return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
-}
-
-Tensor chunked_causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, std::int64_t chunks) {
-  const std::int64_t length = labels_in.size(-1);
-  const Tensor labels = pad_last(labels_in);
-  const Tensor shift_labels = contiguous(slice(labels, -1, 1, length));
-  std::vector<std::int64_t> sizes;  // torch.chunk's
-  const std::int64_t size = divide_up(length, chunks);
-  for (std::int64_t left = length; left > 0; left -= size) sizes.push_back(std::min(size, left));
-  const TensorList logit_chunks = split(logits_in, sizes, 1);
-  const Tensor total_elements = sum_all(pointwise(Op::ne, {&shift_labels}, DType::boolean));
-  const auto flat = [](const TensorList& pieces, int dims) {
-    TensorList rows;
-    for (const Tensor& piece : pieces)
-      rows.push_back(
-          reshape(piece, dims == 1 ? Shape{piece.numel()} : Shape{piece.size(0) * piece.size(1), piece.size(2)}));
-    return rows;
-  };
-  const TensorList targets = flat(split(shift_labels, sizes, 1), 1);
-  const TensorList logits = flat(logit_chunks, 2);
-  Tensor total_loss;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Tensor loss = cross_entropy(to(logits[i], DType::float32), targets[i]);
-    total_loss = total_loss ? add_bias_(std::move(total_loss), loss) : add_scalar(loss);
-  }
-  return div(total_loss, total_elements);
 }
 
 Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in,

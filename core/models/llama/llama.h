@@ -98,8 +98,8 @@ struct LlamaModel {
   CheckpointingConfig checkpointing;
   bool eager = false;
   std::int64_t sliding_window = 0;
-  std::vector<bool> slides;     ///< by layer
-  bool makes_full_mask = true;  ///< whether or not a layer needs it
+  std::vector<std::int64_t> windows;  ///< by layer
+  bool makes_full_mask = true;        ///< whether or not a layer needs it
   ModuleId module = 0;
 };
 

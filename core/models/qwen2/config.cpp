@@ -1,6 +1,5 @@
 #include "models/qwen2/config.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -36,20 +35,23 @@ void read_layer_types(ConfigReader& reader, LlamaConfig& c, std::int64_t max_win
     reader.fail("layer_types", "inconsistent",
                 "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
                     " layers; num_hidden_layers of them belong here");
-  std::vector<bool> sliding_layers(layers);
+  std::vector<std::int64_t> layer_windows(layers);
+  bool any = false;
   for (std::size_t i = 0; i < layers; ++i) {
-    sliding_layers[i] = types.empty() ? slides && window != 0 && static_cast<std::int64_t>(i) >= first
-                                      : i < types.size() && types[i] == "sliding_attention";
-    if (i < types.size() && !sliding_layers[i] && types[i] != "full_attention")
+    const bool has_window = types.empty() ? slides && window != 0 && static_cast<std::int64_t>(i) >= first
+                                          : i < types.size() && types[i] == "sliding_attention";
+    if (has_window) layer_windows[i] = window;
+    any |= has_window;
+    if (i < types.size() && !has_window && types[i] != "full_attention")
       reader.fail("layer_types", "not-modelled",
                   "found \"" + types[i] + "\"; \"full_attention\" and \"sliding_attention\" are what this class knows");
   }
-  if (std::find(sliding_layers.begin(), sliding_layers.end(), true) == sliding_layers.end()) return;
+  if (!any) return;
   if (!slides || window == 0)
     reader.fail_found("layer_types", "inconsistent",
                       "layers that slide need \"use_sliding_window\": true and a sliding_window beside them");
   c.sliding_window = window;
-  c.sliding_layers = std::move(sliding_layers);
+  c.layer_windows = std::move(layer_windows);
 }
 
 }  // namespace oometer

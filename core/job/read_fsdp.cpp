@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "job/names.h"
+#include "job/read.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+/// The blocks of those models whose list names a part of one.
+constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
+
+std::optional<DType> read_dtype(ConfigReader& reader, const char* key, std::optional<DType> fallback) {
+  if (!reader.has(key)) return fallback;
+  return reader.choice(key, DType::float32, kFloats);
+}
+
+}  // namespace
+
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
+  FsdpConfig config;
+  const bool first = strategy == Strategy::fsdp1;
+  const bool mixed = fsdp.boolean("mp", false);
+  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : std::nullopt; };
+  config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
+  config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
+  config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
+  config.cpu_offload = fsdp.boolean("cpu_offload", config.cpu_offload);
+  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
+  if (const json* sharding = fsdp.find("sharding");
+      sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
+    fsdp.fail_found("sharding", "not-modelled",
+                    "sharding within a node is known and not modelled yet: FULL_SHARD belongs here");
+  config.sharding = fsdp.choice("sharding", config.sharding, kShardings);
+  config.backward_prefetch = fsdp.is_null("backward_prefetch")
+                                 ? FsdpConfig::BackwardPrefetch::none
+                                 : fsdp.choice("backward_prefetch", config.backward_prefetch, kPrefetches);
+  config.use_orig_params = fsdp.boolean("use_orig_params", config.use_orig_params);
+  config.forward_prefetch = fsdp.boolean("forward_prefetch", config.forward_prefetch);
+  config.limit_all_gathers = fsdp.boolean("limit_all_gathers", config.limit_all_gathers);
+  config.sync_module_states = fsdp.boolean("sync_module_states", config.sync_module_states);
+  if (fsdp.boolean("keep_low_precision_grads", false))
+    fsdp.fail_found("keep_low_precision_grads", "inconsistent",
+                    "torch.optim stops at gradients of another dtype than their parameters': leave it out");
+  const auto of_other = [&](std::initializer_list<const char*> keys, const char* whose) {
+    for (const char* key : keys)
+      if (fsdp.has(key))
+        fsdp.fail_found(key, "inconsistent", std::string("only strategy ") + whose + " has it: leave it out");
+  };
+  if (first)
+    of_other({"reshard_after_forward"}, "\"fsdp2\"");
+  else
+    of_other({"sharding", "backward_prefetch", "buffer_dtype", "use_orig_params", "forward_prefetch",
+              "limit_all_gathers", "sync_module_states", "keep_low_precision_grads"},
+             "\"fsdp1\"");
+  config.wrap =
+      fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
+  for (const std::string& name : config.wrap) {
+    std::string known;
+    bool found = false;
+    const auto look = [&](const char* block) {
+      known += (known.empty() ? "" : ", ") + std::string(block);
+      found |= name == block;
+    };
+    std::for_each(std::begin(kBlocks), std::end(kBlocks), look);
+    std::for_each(std::begin(kOtherBlocks), std::end(kOtherBlocks), look);
+    if (!found) fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; the blocks belong here: " + known);
+  }
+  const Precision precision = job.training.precision;
+  if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
+    fsdp.fail_found(mixed ? "mp" : "param_dtype", "inconsistent",
+                    "FSDP's mixed precision keeps the weights in float32: \"fp32\" or \"amp-bf16\" belongs in "
+                    "training.precision");
+  }
+  if (precision == Precision::amp_fp16) {
+    fsdp.fail("", "not-modelled",
+              "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
+  }
+  if (config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
+    fsdp.fail_found("cpu_offload", "not-modelled",
+                    "offloading with NO_SHARD or max_grad_norm is known and not modelled yet: leave one out");
+  fsdp.finish();
+  return config;
+}
+
+}  // namespace oometer
