@@ -49,6 +49,8 @@ describe('every choice is answered', () => {
     { ...alone, task: 'inference' },
     { ...alone, task: 'inference', cache: 'paged' },
     { ...alone, task: 'inference', cache: 'quantized' },
+    { ...alone, task: 'inference', model: 'llama-3-8b', stage: 'full' },
+    { ...alone, task: 'inference', model: 'deepseek-v2-lite', stage: 'full', cache: 'mtla' },
     { ...eight, parallel: 'ddp' },
     { ...eight, parallel: 'zero3' },
     { ...eight, parallel: 'fsdp2', precision: 'fp32' },
@@ -59,9 +61,12 @@ describe('every choice is answered', () => {
   ];
 
   it('every model, training and inference', () => {
-    for (const { id } of core.catalogue.models)
-      for (const task of ['train', 'inference'])
-        expect(`${id} ${task} ${answer({ ...alone, stage: 'full', model: id, task })}`).toBe(`${id} ${task} answered`);
+    const { models } = core.catalogue;
+    for (const { id } of models)
+      for (const task of ['train', 'inference']) {
+        const setup = change({ ...alone, stage: 'full', task }, 'model', id, models);
+        expect(`${id} ${task} ${answer({ ...setup, stage: 'full' })}`).toBe(`${id} ${task} answered`);
+      }
   });
 
   for (const field of FIELDS) {

@@ -55,8 +55,8 @@ describe('a sweep', () => {
       await cells.hover({ position: { x: x * box.width, y: y * box.height } });
       const told = await sweep().locator('.readout').innerText();
       await cells.click({ position: { x: x * box.width, y: y * box.height } });
-      const gib = ((await total()) / 1024 ** 3).toFixed(1);
-      expect(told).toContain(` ${gib} of `);
+      const isShown = async (): Promise<boolean> => told.includes(` ${((await total()) / 1024 ** 3).toFixed(1)} of `);
+      await expect.poll(isShown, { message: told }).toBe(true);
       expect(told).toContain(`Micro-batch ${await number('Micro-batch').inputValue()}, `);
       const words = /: (fits|tight|does not fit),/.exec(told)?.[1] ?? '';
       expect((await headline()).toLowerCase().startsWith(words)).toBe(true);

@@ -12,6 +12,8 @@ export interface Traits {
   sizes?: boolean;
   /** Whether it takes images of any size, and videos (Qwen-VL). */
   resizes?: boolean;
+  /** Whether its attention keeps a latent in the cache (DeepSeek's). */
+  latent?: boolean;
   /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
   splits?: boolean;
   /** Whether it is code of its own, of no class of transformers: settings that act on those mean nothing. */
@@ -57,6 +59,7 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     text: 'vocab_size' in config || 'text_config' in config,
     images: 'image_token_index' in config || 'image_token_id' in config,
     ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
+    ...(String(config.model_type).startsWith('deepseek_v') ? { latent: true } : {}),
     ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
     ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
     ...(config.model_type === 'nanovlm'
