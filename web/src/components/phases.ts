@@ -83,13 +83,14 @@ export class OometerPhases extends LitElement {
   override render(): TemplateResult | typeof nothing {
     const { report } = this;
     if (!report || report.phases.length === 0) return nothing;
+    const trains = report.model.trainable > 0;
     const whole = Math.max(...report.phases.map(({ reserved }) => reserved));
     return html`
       <section aria-labelledby="when">
         <h2 id="when">When</h2>
         <p class="small soft">
-          Two steps: the first differs from later ones, because optimizer states are born in it. The line above the
-          areas is what PyTorch has reserved.
+          ${trains ? 'Two steps: the first differs from later ones, because optimizer states are born in it.' : ''} The
+          line above the areas is what PyTorch has reserved.
         </p>
         <oometer-timeline .report=${report}></oometer-timeline>
         <table>
