@@ -24,7 +24,6 @@ Tensor last_of(const Tensor& states, std::int64_t window) {
 /// the next step is a view, so all of it stays until then.
 class DynamicCache : public GrowingCache {
  public:
-  ~DynamicCache() override { let_go(layers_); }
   DynamicCache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
 
@@ -78,7 +77,7 @@ class DynamicCache : public GrowingCache {
   }
 
   Context& context_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 /// DynamicCache(offloading=True): a layer's states go to host memory when its attention has them, and come back, on a
@@ -86,7 +85,6 @@ class DynamicCache : public GrowingCache {
 /// works on are gone with it.
 class OffloadedCache : public GrowingCache {
  public:
-  ~OffloadedCache() override { let_go(layers_); }
   OffloadedCache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
 
@@ -161,7 +159,7 @@ class OffloadedCache : public GrowingCache {
   }
 
   Context& context_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 /// StaticLayer: all of it is made when the first states come; new ones are copied in (index_copy_).
@@ -169,7 +167,6 @@ class OffloadedCache : public GrowingCache {
 /// new one rolls it on.
 class StaticCache : public GrowingCache {
  public:
-  ~StaticCache() override { let_go(layers_); }
   StaticCache(Context& context, std::vector<std::int64_t> of_layers, std::int64_t max_cache_len)
       : GrowingCache(std::move(of_layers)), context_(context), max_cache_len_(max_cache_len), layers_(windows.size()) {}
 
@@ -229,7 +226,7 @@ class StaticCache : public GrowingCache {
 
   Context& context_;
   std::int64_t max_cache_len_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 }  // namespace

@@ -8,15 +8,10 @@
 #include "generation/config.h"
 #include "nn/kv_cache.h"
 #include "tensor/context.h"
+#include "tensor/tensor_list.h"
 
 /// transformers 5.23, cache_utils.py.
 namespace oometer {
-
-/// A Python list lets go of the last item first (list_dealloc); a vector's order is the standard library's choice.
-template <class Layer>
-void let_go(std::vector<Layer>& layers) {
-  while (!layers.empty()) layers.pop_back();
-}
 
 /// A cache that can also be taken further without running a model: what attention would have done to it.
 class GrowingCache : public KvCache {

@@ -6,6 +6,7 @@
 #include "cuda/cub.h"
 #include "generation/cache.h"
 #include "models/masking.h"
+#include "ops/integers.h"
 #include "ops/ops.h"
 #include "rounding.h"
 
@@ -35,7 +36,6 @@ class Generation {
   bool sample(std::int64_t tokens, std::int64_t executed);
 
  private:
-  Tensor integers(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::int64); }
   Tensor booleans(Op op, const Shape& sizes) const { return empty(context_, op, sizes, DType::boolean); }
   Tensor isin(const Shape& sizes) const {
     Tensor found = booleans(Op::isin, sizes);
@@ -76,9 +76,9 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   input_ids_ = input_ids;
   length_ = input_ids.size(1);
   // _prepare_special_tokens: without a pad_token_id it is a view of eos_token_id
-  bos_token_ = integers(Op::to_copy, {});
-  eos_token_ = integers(Op::to_copy, {});
-  if (model_.has_pad_token) pad_token_ = integers(Op::to_copy, {});
+  bos_token_ = integers(context_, Op::to_copy, {});
+  eos_token_ = integers(context_, Op::to_copy, {});
+  if (model_.has_pad_token) pad_token_ = integers(context_, Op::to_copy, {});
   {
     const Tensor same = isin({1});
     const Tensor any = booleans(Op::any, {});
@@ -87,11 +87,11 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   if (batch > 1) check(Op::eq, {batch}, Op::any);  // has_right_padding
   Tensor text_positions;
   {  // _prepare_position_ids_for_generation
-    Tensor positions = integers(Op::cumsum, tokens);
+    Tensor positions = integers(context_, Op::cumsum, tokens);
     if (batch == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
-    positions = integers(Op::sub, tokens);
+    positions = integers(context_, Op::sub, tokens);
     const Tensor masked = booleans(Op::eq, tokens);
-    text_positions = integers(Op::masked_fill, tokens);
+    text_positions = integers(context_, Op::masked_fill, tokens);
   }
   if (with_images) mm_token_type_ids_ = model_.mm_token_type_ids();
   first_position_ids_ = model_.prepare_position_ids(std::move(text_positions), cache_.length() > 0);
@@ -99,7 +99,7 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
   check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
   if (with_images) mm_encoder_outputs_ = model_.encoded_images();
   check(Op::lt, tokens, Op::any);
-  unfinished_sequences_ = integers(Op::fill, {batch});
+  unfinished_sequences_ = integers(context_, Op::fill, {batch});
 }
 
 /// What prepare_inputs_for_generation makes for a cache of one size: create_masks_for_generate, one for each type that
@@ -131,11 +131,11 @@ void Generation::prefill() {
   // A StaticLayer's length is on the device: input_ids.shape[1] - past_length too.
   Tensor next_sequence_length;
   if (past > 0 && cache_.is_compileable() && cache_.windows[0] == 0) {
-    next_sequence_length = integers(Op::sub, {});
-    const Tensor start = integers(Op::neg, {});
+    next_sequence_length = integers(context_, Op::sub, {});
+    const Tensor start = integers(context_, Op::neg, {});
   }
-  inputs.input_ids = integers(Op::clone, tokens);
-  inputs.position_ids = past > 0 ? integers(Op::clone, position_sizes(tokens[1])) : position_ids_;
+  inputs.input_ids = integers(context_, Op::clone, tokens);
+  inputs.position_ids = past > 0 ? integers(context_, Op::clone, position_sizes(tokens[1])) : position_ids_;
   inputs.mm_token_type_ids = mm_token_type_ids_;
   inputs.attention_mask = attention_mask(tokens[1]);
   if (!mm_encoder_outputs_.empty()) inputs.images = &mm_encoder_outputs_;
@@ -151,7 +151,7 @@ void Generation::prefill_in_chunks(std::int64_t past) {
   while (past < length_) {
     const std::int64_t tokens = std::min(inference_.prefill_chunk_size, length_ - past);
     GenerationInputs inputs;
-    inputs.input_ids = integers(Op::clone, {batch, tokens});
+    inputs.input_ids = integers(context_, Op::clone, {batch, tokens});
     inputs.position_ids = slice(token_positions, -1, past, tokens);
     inputs.attention_mask = attention_mask(tokens);
     inputs.logits_to_keep = inference_.logits == Logits::last;
@@ -168,26 +168,26 @@ void Generation::choose() {
   {  // _update_model_kwargs_for_generation
     const Tensor shorter = mm_token_type_ids_;
     if (shorter) {
-      const Tensor text = integers(Op::zeros, {batch, 1});
-      mm_token_type_ids_ = integers(Op::cat, {batch, length_ + 1});
+      const Tensor text = integers(context_, Op::zeros, {batch, 1});
+      mm_token_type_ids_ = integers(context_, Op::cat, {batch, length_ + 1});
     }
-    Tensor next = integers(Op::arange, {1});
-    next = integers(Op::add, position_sizes(1));
-    next = integers(Op::add, position_sizes(1));
-    position_ids_ = integers(Op::cat, position_sizes(length_ + 1));
+    Tensor next = integers(context_, Op::arange, {1});
+    next = integers(context_, Op::add, position_sizes(1));
+    next = integers(context_, Op::add, position_sizes(1));
+    position_ids_ = integers(context_, Op::cat, position_sizes(length_ + 1));
   }
   next_token_logits_ = empty(context_, Op::to_copy, {batch, logits.size(-1)}, DType::float32);
   next_tokens_ = reduce(Op::argmax, next_token_logits_, {1}, false, DType::int64);
   {
-    const Tensor going_on = integers(Op::mul, {batch});
+    const Tensor going_on = integers(context_, Op::mul, {batch});
     Tensor padding;
     {
-      const Tensor finished = integers(Op::sub, {batch});
-      padding = integers(Op::mul, {batch});
+      const Tensor finished = integers(context_, Op::sub, {batch});
+      padding = integers(context_, Op::mul, {batch});
     }
-    next_tokens_ = integers(Op::add, {batch});
+    next_tokens_ = integers(context_, Op::add, {batch});
   }
-  input_ids_ = integers(Op::cat, {batch, ++length_});
+  input_ids_ = integers(context_, Op::cat, {batch, ++length_});
   {  // MaxLengthCriteria, EosTokenCriteria
     Tensor is_done = booleans(Op::fill, {batch});
     {
@@ -200,7 +200,7 @@ void Generation::choose() {
       is_done = booleans(Op::bitwise_or, {batch});
     }
     is_done = booleans(Op::bitwise_not, {batch});
-    unfinished_sequences_ = integers(Op::bitwise_and, {batch});
+    unfinished_sequences_ = integers(context_, Op::bitwise_and, {batch});
   }
   const Tensor most = reduce(Op::max, unfinished_sequences_, {0}, false, DType::int64);
   const Tensor all_finished = booleans(Op::eq, {});
@@ -226,9 +226,9 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
       }
     }
     GenerationInputs inputs;
-    inputs.input_ids = integers(Op::clone, {batch, 1});
-    inputs.position_ids = integers(Op::clone, position_sizes(1));
-    if (mm_token_type_ids_) inputs.mm_token_type_ids = integers(Op::clone, {batch, 1});
+    inputs.input_ids = integers(context_, Op::clone, {batch, 1});
+    inputs.position_ids = integers(context_, Op::clone, position_sizes(1));
+    if (mm_token_type_ids_) inputs.mm_token_type_ids = integers(context_, Op::clone, {batch, 1});
     inputs.attention_mask = attention_mask(1);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     inputs_ = std::move(inputs);

@@ -12,7 +12,6 @@ namespace oometer {
 class HeadCache : public GrowingCache {
  public:
   explicit HeadCache(Context& context) : GrowingCache({}), context_(context) {}
-  ~HeadCache() override { let_go(heads_); }
 
   States update(std::size_t entry, const Tensor& keys, const Tensor& values) override;
   std::int64_t length() const override { return heads_.empty() ? 0 : heads_[0].sizes[2]; }
@@ -34,7 +33,7 @@ class HeadCache : public GrowingCache {
   Tensor states(const Head& head, Op op);
 
   Context& context_;
-  std::vector<Head> heads_;
+  List<Head> heads_;
 };
 
 }  // namespace oometer

@@ -11,7 +11,6 @@ namespace oometer {
 class TemporalCache : public GrowingCache {
  public:
   TemporalCache(Context& context, std::int64_t stride) : GrowingCache({}), context_(context), stride_(stride) {}
-  ~TemporalCache() override { let_go(layers_); }
 
   /// `latents` [b, tokens, kv_lora_rank] and `positions` [b, tokens, qk_rope_head_dim]: a prompt's, of which every
   /// stride-th and the last one are kept, or one token's.
@@ -32,7 +31,7 @@ class TemporalCache : public GrowingCache {
 
   Context& context_;
   std::int64_t stride_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 }  // namespace oometer

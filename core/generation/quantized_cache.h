@@ -14,7 +14,6 @@ class QuantizedCache : public GrowingCache {
  public:
   QuantizedCache(Context& context, const CacheConfig& config, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), config_(config), layers_(windows.size()) {}
-  ~QuantizedCache() override { let_go(layers_); }
 
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override;
   void grow(std::int64_t tokens) override;
@@ -35,7 +34,7 @@ class QuantizedCache : public GrowingCache {
 
   Context& context_;
   CacheConfig config_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 /// Its backend "fp8": one scale for all, new states are quantised and joined to the old ones.
@@ -43,7 +42,6 @@ class Fp8Cache : public GrowingCache {
  public:
   Fp8Cache(Context& context, std::vector<std::int64_t> of_layers)
       : GrowingCache(std::move(of_layers)), context_(context), layers_(windows.size()) {}
-  ~Fp8Cache() override { let_go(layers_); }
 
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override;
   void grow(std::int64_t tokens) override;
@@ -63,7 +61,7 @@ class Fp8Cache : public GrowingCache {
   States append(Layer& layer, std::int64_t tokens);
 
   Context& context_;
-  std::vector<Layer> layers_;
+  List<Layer> layers_;
 };
 
 }  // namespace oometer

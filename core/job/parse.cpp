@@ -61,7 +61,7 @@ Result<Job> read_job(const json& document) {
     reader.object("runtime").fail_found(
         "transformers", "not-modelled",
         "this model is modelled as transformers " + to_string(traits.oldest_transformers) + " and later run it");
-  if (infers && !traits.infers)
+  if (infers && std::holds_alternative<GraphConfig>(job.model.config))
     reader.fail_found("task", "not-modelled",
                       "inference of this model is known and not modelled yet: \"train\", or another one, belongs here");
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))

@@ -142,7 +142,6 @@ struct TraitsOf {
   ModelTraits operator()(const LlamaConfig& c) const {
     ModelTraits t;
     t.takes_text = t.generates = true;
-    t.infers = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
     if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};
@@ -156,7 +155,7 @@ struct TraitsOf {
   }
   ModelTraits operator()(const ClipVisionConfig& c) const {
     ModelTraits t;
-    t.takes_images = t.infers = true;
+    t.takes_images = true;
     t.image_size = c.image_size;
     t.hidden_size = c.hidden_size;
     return t;
@@ -170,7 +169,7 @@ struct TraitsOf {
   }
   ModelTraits operator()(const DeepseekConfig& c) const {
     ModelTraits t;
-    t.takes_text = t.generates = t.infers = true;
+    t.takes_text = t.generates = true;
     t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
     t.hidden_size = c.hidden_size;
     t.oldest_transformers = {5, 23, 0};
@@ -201,7 +200,7 @@ struct TraitsOf {
   }
   ModelTraits operator()(const NanoVlmConfig& c) const {
     ModelTraits t;
-    t.takes_text = t.takes_images = t.has_projector = t.generates = t.infers = true;
+    t.takes_text = t.takes_images = t.has_projector = t.generates = true;
     t.ties_embeddings = c.tie_word_embeddings;
     t.image_size = c.vision.image_size;
     t.tower = "vision_encoder";

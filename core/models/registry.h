@@ -41,7 +41,6 @@ struct ModelTraits {
   bool takes_images = false;
   bool has_projector = false;
   bool generates = false;                    ///< it has generate(), a cache and logits
-  bool infers = false;                       ///< its inference is modelled, not its training alone
   Version oldest_transformers{};             ///< what `Behaviours` says of earlier ones was not found in its code
   bool has_pad_token = false;                ///< pad_token_id
   bool cuts_images = false;                  ///< images of any size, which the processor cuts into tiles

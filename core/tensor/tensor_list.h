@@ -7,23 +7,26 @@
 
 namespace oometer {
 
-/// A Python list of tensors: it lets go of the last first, as list_dealloc does. A plain vector's order is the standard
-/// library's choice (libstdc++ begins at the front, libc++ at the back), and the log would follow it.
-class TensorList : public std::vector<Tensor> {
+/// A Python list of what holds tensors: it lets go of the last first, as list_dealloc does. A plain vector's order is
+/// the standard library's choice (libstdc++ begins at the front, libc++ at the back), and the log would follow it.
+template <class Item>
+class List : public std::vector<Item> {
  public:
-  using std::vector<Tensor>::vector;
-  TensorList() = default;
-  TensorList(const TensorList&) = default;
-  TensorList(TensorList&&) noexcept = default;
-  TensorList& operator=(TensorList other) noexcept {
-    swap(other);
+  using std::vector<Item>::vector;
+  List() = default;
+  List(const List&) = default;
+  List(List&&) noexcept = default;
+  List& operator=(List other) noexcept {
+    this->swap(other);
     return *this;
   }
-  ~TensorList() { clear(); }
+  ~List() { clear(); }
 
   void clear() {
-    while (!empty()) pop_back();
+    while (!this->empty()) this->pop_back();
   }
 };
+
+using TensorList = List<Tensor>;
 
 }  // namespace oometer

@@ -392,12 +392,8 @@ class DeepseekForCausalLM : public Model {
   }
 
   ModelOutputs forward() override {
-    ModelOutputs outputs;
     const Tensor hidden_states = run(input_ids_, {});
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, {});
-    outputs.loss = std::move(causal_lm.loss);
-    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
-    return outputs;
+    return causal_lm_outputs(hidden_states, lm_head_, labels_, {});
   }
 
   ModelOutputs forward(const GenerationInputs& inputs) override {

@@ -196,12 +196,9 @@ class Idefics3 : public Model {
   }
 
   ModelOutputs forward() override {
-    ModelOutputs outputs;
     TensorList image_hidden_states;
     const Tensor hidden_states = model_forward(image_hidden_states);
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
-    outputs.loss = std::move(causal_lm.loss);
-    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
+    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     for (const Tensor& tensor : image_hidden_states) outputs.others.push_back(tensor);
     return outputs;
   }

@@ -407,15 +407,15 @@ Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_
   return lm_head(slice(hidden_states, 1, length - logits_to_keep, logits_to_keep));
 }
 
-CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                                  const ModelOptions& options) {
+ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
+                               const ModelOptions& options) {
   const LigerConfig& liger = options.liger;
-  if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}};
+  if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}, {}};
   Tensor logits = lm_head(hidden_states);
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
-  if (options.cross_entropy_chunks > 0)
-    return {chunked_causal_lm_loss(logits, labels, options.cross_entropy_chunks), logits};
-  return {causal_lm_loss(logits, labels, liger.cross_entropy), logits};
+  Tensor loss = options.cross_entropy_chunks > 0 ? chunked_causal_lm_loss(logits, labels, options.cross_entropy_chunks)
+                                                 : causal_lm_loss(logits, labels, liger.cross_entropy);
+  return {std::move(loss), {}, {std::move(logits)}};
 }
 
 namespace {
@@ -454,7 +454,6 @@ class LlamaForCausalLM : public Model {
   }
 
   ModelOutputs forward() override {
-    ModelOutputs outputs;
     Tensor hidden_states;
     {
       ModuleCall call(context_, model_.module);
@@ -463,10 +462,7 @@ class LlamaForCausalLM : public Model {
         position_ids = model_.positions(context_, input_ids_.size(1));
       hidden_states = call.result(model_(model_.embed(input_ids_), position_ids));
     }
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
-    outputs.loss = std::move(causal_lm.loss);
-    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
-    return outputs;
+    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
   }
 
  private:

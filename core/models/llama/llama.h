@@ -119,15 +119,12 @@ Tensor chunked_causal_lm_loss(const Tensor& logits, const Tensor& labels, std::i
 Tensor liger_causal_lm_loss(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
                             const LigerConfig& liger);
 
-/// The loss of what comes out of the model, and the logits if there are any.
-struct CausalLmOutputs {
-  Tensor loss, logits;
-};
 /// slice_logits_to_keep (transformers 5.23, modeling_utils.py) and the head.
 Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_t logits_to_keep);
 
-CausalLmOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                                  const ModelOptions& options);
+/// The loss of what comes out of the model, and the logits if there are any.
+ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
+                               const ModelOptions& options);
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options);

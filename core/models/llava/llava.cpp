@@ -8,6 +8,7 @@
 #include "models/llava/next.h"
 #include "models/siglip/siglip.h"
 #include "nn/activation.h"
+#include "ops/integers.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -147,12 +148,9 @@ class Llava : public Model {
 
   ModelOutputs forward() override {
     if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm();
-    ModelOutputs outputs;
     Tensor image_hidden_states;
     const Tensor hidden_states = model_forward(image_hidden_states);
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
-    outputs.loss = std::move(causal_lm.loss);
-    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
+    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
     if (image_hidden_states) outputs.others.push_back(image_hidden_states);
     return outputs;
   }
@@ -343,11 +341,10 @@ class Llava : public Model {
     const std::int64_t features = checked_product(image_features.size(0), image_features.size(1));
     const std::int64_t text = checked_product(batch, input_ids_.size(1) - data_.images_per_sample);
     const Shape input = input_ids_.sizes(), merged{batch, length};
-    const auto integers = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::int64); };
     const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
     const auto sum_booleans = [&](const Shape& sizes, const Shape& result) {
-      Tensor total = integers(Op::sum, result);
-      const Tensor as_integers = integers(Op::to_copy, sizes);
+      Tensor total = integers(context_, Op::sum, result);
+      const Tensor as_integers = integers(context_, Op::to_copy, sizes);
       return total;
     };
     const auto find = [&](const Shape& sizes, std::int64_t count) {
@@ -362,34 +359,34 @@ class Llava : public Model {
     const Tensor num_special_image_tokens = sum_booleans(input, {batch});
     Tensor max_embed_dim;
     {
-      Tensor most = integers(Op::max, {});
-      most = integers(Op::mul, {});
-      max_embed_dim = integers(Op::add, {});
+      Tensor most = integers(context_, Op::max, {});
+      most = integers(context_, Op::mul, {});
+      max_embed_dim = integers(context_, Op::add, {});
     }
     const Tensor where = find(input, text);  // batch_indices and non_image_indices are views of it
     const Tensor batch_indices = select(where, 1, 0), non_image_indices = select(where, 1, 1);
-    Tensor new_token_positions = integers(Op::mul, input);
-    new_token_positions = integers(Op::add, input);
-    new_token_positions = integers(Op::cumsum, input);
-    new_token_positions = integers(Op::sub, input);
+    Tensor new_token_positions = integers(context_, Op::mul, input);
+    new_token_positions = integers(context_, Op::add, input);
+    new_token_positions = integers(context_, Op::cumsum, input);
+    new_token_positions = integers(context_, Op::sub, input);
     Tensor nb_image_pad;
     {
-      const Tensor last = integers(Op::sub, {});
-      nb_image_pad = integers(Op::sub, {batch});
+      const Tensor last = integers(context_, Op::sub, {});
+      nb_image_pad = integers(context_, Op::sub, {batch});
     }
-    const Tensor text_to_overwrite = integers(Op::index, {text});
+    const Tensor text_to_overwrite = integers(context_, Op::index, {text});
 
     Merged result;
     result.embedding = empty(context_, Op::zeros, {batch, length, width}, inputs_embeds.dtype());
-    result.attention_mask = integers(Op::zeros, merged);
-    result.labels = integers(Op::fill, merged);
+    result.attention_mask = integers(context_, Op::zeros, merged);
+    result.labels = integers(context_, Op::fill, merged);
     {
       const Tensor values = index(inputs_embeds, batch_indices, non_image_indices);
       result.embedding = index_put_(std::move(result.embedding), batch_indices, text_to_overwrite, values);
     }
     for (int copied : {0, 1}) {  // the mask, the labels
       (void)copied;
-      const Tensor values = integers(Op::index, {text});
+      const Tensor values = integers(context_, Op::index, {text});
     }
     Tensor image_to_overwrite;
     if (behaviours_.legacy_merge_looks_for_zeros) {
@@ -400,9 +397,9 @@ class Llava : public Model {
       const Tensor value = booleans(Op::to_copy, {});
     }
     {
-      Tensor order = integers(Op::cumsum, merged);
-      { const Tensor as_integers = integers(Op::cumsum, merged); }
-      order = integers(Op::sub, merged);
+      Tensor order = integers(context_, Op::cumsum, merged);
+      { const Tensor as_integers = integers(context_, Op::cumsum, merged); }
+      order = integers(context_, Op::sub, merged);
       const Tensor beyond_padding = booleans(Op::ge, merged);
     }
     {
@@ -411,8 +408,8 @@ class Llava : public Model {
     }
     result.embedding = index_put_mask_(std::move(result.embedding), image_to_overwrite,
                                        view(contiguous(image_features), {features, width}));
-    result.position_ids = integers(Op::cumsum, merged);
-    result.position_ids = integers(Op::sub, merged);
+    result.position_ids = integers(context_, Op::cumsum, merged);
+    result.position_ids = integers(context_, Op::sub, merged);
     { const Tensor masked = booleans(Op::eq, merged); }
     if (behaviours_.legacy_merge_blanks_padding) {
       const Tensor padding = find(input, 0);

@@ -4,6 +4,7 @@
 #include "models/llama/llama.h"
 #include "models/llava/llava.h"
 #include "nn/activation.h"
+#include "ops/integers.h"
 #include "ops/ops.h"
 
 /// haotian-liu/LLaVA v1.2.2 (llava/model/llava_arch.py, multimodal_encoder/clip_encoder.py,
@@ -141,10 +142,9 @@ class OriginalLlava : public Model {
   Prepared prepare_inputs_labels_for_multimodal() const {
     const std::int64_t batch = data_.micro_batch_size, images_a_sample = data_.images_per_sample,
                        length = data_.sequence_length;
-    const auto integers = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::int64); };
     const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
     const Tensor image_features = encode_images();
-    Tensor position_ids = integers(Op::arange, {text_});
+    Tensor position_ids = integers(context_, Op::arange, {text_});
 
     // Remove the padding using attention_mask.
     const auto attended = [&](const Tensor& tokens) {
@@ -163,8 +163,8 @@ class OriginalLlava : public Model {
       const Tensor& cur_input_ids = input_ids[static_cast<std::size_t>(i)];
       {
         const Tensor is_image = booleans(Op::eq, {text_});
-        Tensor count = integers(Op::sum, {});
-        { const Tensor as_integers = integers(Op::to_copy, {text_}); }
+        Tensor count = integers(context_, Op::sum, {});
+        { const Tensor as_integers = integers(context_, Op::to_copy, {text_}); }
         num_images = std::move(count);
       }
       { const Tensor none = booleans(Op::eq, {}); }
@@ -181,21 +181,22 @@ class OriginalLlava : public Model {
         const Tensor image_token_indices = nonzero(is_image, images_a_sample);
       }
       {
-        const Tensor cur_input_ids_noim = integers(Op::cat, {text_ - images_a_sample});
+        const Tensor cur_input_ids_noim = integers(context_, Op::cat, {text_ - images_a_sample});
         cur_input_embeds = model_.embed(cur_input_ids_noim);
       }
       cur_new_input_embeds = {split(cur_input_embeds)};
-      { const Tensor pieces = integers(Op::add, {}); }  // range(num_images + 1), and `i < num_images` in each turn
+      // range(num_images + 1), and `i < num_images` in each turn
+      { const Tensor pieces = integers(context_, Op::add, {}); }
       for (std::int64_t k = 0; k <= images_a_sample; ++k) {
         { const Tensor image_follows = booleans(Op::lt, {}); }
         if (k == images_a_sample) break;
         cur_image_features = select(image_features, 0, cur_image_idx++);
         cur_new_input_embeds.push_back(cur_image_features);
-        cur_new_labels.push_back(integers(Op::fill, {cur_image_features.size(0)}));
+        cur_new_labels.push_back(integers(context_, Op::fill, {cur_image_features.size(0)}));
       }
       new_input_embeds.push_back(cat(cur_new_input_embeds, 0));
       cur_new_input_embeds.clear();
-      new_labels.push_back(integers(Op::cat, {length}));
+      new_labels.push_back(integers(context_, Op::cat, {length}));
       cur_new_labels.clear();
     }
 
@@ -204,12 +205,12 @@ class OriginalLlava : public Model {
 
     // Combine them.
     TensorList new_input_embeds_padded;
-    const Tensor new_labels_padded = integers(Op::fill, {batch, length});
+    const Tensor new_labels_padded = integers(context_, Op::fill, {batch, length});
     const Tensor attention_mask = booleans(Op::zeros, {batch, length});
-    position_ids = integers(Op::zeros, {batch, length});
+    position_ids = integers(context_, Op::zeros, {batch, length});
     for (const Tensor& cur_new_embed : new_input_embeds) {
       new_input_embeds_padded.push_back(cat({cur_new_embed}, 0));  // with zeros, none of them here
-      const Tensor positions = integers(Op::arange, {length});
+      const Tensor positions = integers(context_, Op::arange, {length});
     }
     return {stack(new_input_embeds_padded), attention_mask, new_labels_padded};
   }

@@ -5,6 +5,7 @@
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
 #include "nn/activation.h"
+#include "ops/integers.h"
 #include "ops/ops.h"
 #include "rounding.h"
 
@@ -417,17 +418,16 @@ class NanoVlm : public Model {
   // _replace_img_tokens_with_embd
   Tensor replace_img_tokens(const Tensor& token_embd, const Tensor& image_embd) const {
     const std::int64_t batch = token_embd.size(0), tokens = image_embd.size(1);
-    const auto integers = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::int64); };
     Tensor sequence_idx_fill, seq_offsets, batch_idx_fill, start_indices;
     Tensor updated = clone(token_embd);
     {
       Tensor is_image = pointwise(Op::eq, {&input_ids_}, DType::boolean);
       is_image = to(is_image, DType::int32);
-      start_indices = integers(Op::argmax, {batch});
+      start_indices = integers(context_, Op::argmax, {batch});
     }
-    batch_idx_fill = expand(unsqueeze(integers(Op::arange, {batch}), 1), {batch, tokens});
-    seq_offsets = integers(Op::arange, {tokens});
-    sequence_idx_fill = integers(Op::add, {batch, tokens});
+    batch_idx_fill = expand(unsqueeze(integers(context_, Op::arange, {batch}), 1), {batch, tokens});
+    seq_offsets = integers(context_, Op::arange, {tokens});
+    sequence_idx_fill = integers(context_, Op::add, {batch, tokens});
     const Tensor values = to(image_embd, updated.dtype());
     return index_put_(std::move(updated), batch_idx_fill, sequence_idx_fill, values);
   }

@@ -477,12 +477,8 @@ class QwenVL : public Model {
   }
 
   ModelOutputs forward() override {
-    ModelOutputs outputs;
     const Tensor hidden_states = model_forward();
-    CausalLmOutputs causal_lm = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
-    outputs.loss = std::move(causal_lm.loss);
-    if (causal_lm.logits) outputs.others.push_back(std::move(causal_lm.logits));
-    return outputs;
+    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
   }
 
  private:
