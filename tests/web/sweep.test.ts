@@ -52,6 +52,7 @@ describe('a sweep', () => {
       [0.55, 0.35],
       [0.95, 0.95],
     ] as const) {
+      await settled(); // what comes into the page above the map moves it away from under the pointer
       await cells.hover({ position: { x: x * box.width, y: y * box.height } });
       const told = await sweep().locator('.readout').innerText();
       await cells.click({ position: { x: x * box.width, y: y * box.height } });
