@@ -233,6 +233,8 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
   lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
   lora.target_modules = read_target_modules(reader, "target_modules", model_traits(model).lora_targets);
+  if (const auto* deepseek = std::get_if<DeepseekConfig>(&model))
+    convert_targets(reader, lora.target_modules, *deepseek);
   lora.modules_to_save = reader.texts("modules_to_save");
   lora.also_train = reader.texts("also_train");
   lora.use_dora = reader.boolean("use_dora", false);

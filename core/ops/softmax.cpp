@@ -22,9 +22,15 @@ Tensor softmax_kernel(const Tensor& x, DType dtype) {
   return record.output(std::move(result));
 }
 
+// NLLLoss.cu: forward and backward make the target contiguous for themselves.
 Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   const Tensor x = autocast_float32(x_in);
-  Record record(Op::nll_loss_forward, [](Backward& b) { b.give(0, empty_like(Op::nll_loss_backward, b.saved(0))); },
+  Record record(Op::nll_loss_forward,
+                [](Backward& b) {
+                  Tensor grad = empty_like(Op::nll_loss_backward, b.saved(0));
+                  contiguous(b.saved(1));
+                  b.give(0, std::move(grad));
+                },
                 {&x});
   record.save(x);
   record.save(target);
@@ -32,6 +38,7 @@ Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   Tensor loss = empty(context, Op::nll_loss_forward, {}, x.dtype());
   const Tensor total_weight = empty(context, Op::nll_loss_forward, {}, x.dtype());
   record.save_output(total_weight);
+  contiguous(target);
   return record.output(std::move(loss));
 }
 

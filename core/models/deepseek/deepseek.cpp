@@ -356,11 +356,7 @@ class DeepseekForCausalLM : public Model {
  public:
   DeepseekForCausalLM(Context& context, const DeepseekConfig& config, const DataConfig& data,
                       const ModelOptions& options)
-      : context_(context),
-        config_(config),
-        data_(data),
-        checkpointing_(options.checkpointing),
-        eager_(options.attention == AttentionKind::eager) {
+      : context_(context), config_(config), data_(data), options_(options) {
     const Builder builder{
         &context,           &parameters,
         &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
@@ -393,7 +389,7 @@ class DeepseekForCausalLM : public Model {
 
   ModelOutputs forward() override {
     const Tensor hidden_states = run(input_ids_, {});
-    return causal_lm_outputs(hidden_states, lm_head_, labels_, {});
+    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
   }
 
   ModelOutputs forward(const GenerationInputs& inputs) override {
@@ -425,7 +421,7 @@ class DeepseekForCausalLM : public Model {
   Tensor run(const Tensor& input_ids, const Tensor& given_position_ids) const {
     ModuleCall call(context_, module_);
     Tensor inputs_embeds = embed_tokens_(input_ids);
-    require_input_grad(checkpointing_, inputs_embeds, embed_tokens_.module);
+    require_input_grad(options_.checkpointing, inputs_embeds, embed_tokens_.module);
     Tensor position_ids = given_position_ids;
     if (!position_ids) {
       position_ids = empty(context_, Op::arange, {inputs_embeds.size(1)}, DType::int64);
@@ -433,7 +429,8 @@ class DeepseekForCausalLM : public Model {
       position_ids = unsqueeze(position_ids, 0);
     }
     Tensor causal_mask;  // MTLA's attention has masks of its own
-    if (config_.temporal_stride == 0) causal_mask = create_causal_mask(inputs_embeds, position_ids, eager_);
+    if (config_.temporal_stride == 0)
+      causal_mask = create_causal_mask(inputs_embeds, position_ids, options_.attention == AttentionKind::eager);
     Tensor hidden_states = inputs_embeds;
     PositionEmbeddings positions =
         config_.names->is_v3 ? rotary_emb_(hidden_states, position_ids) : frequencies(position_ids);
@@ -446,17 +443,16 @@ class DeepseekForCausalLM : public Model {
     // Two stacks of equal blocks.
     const std::size_t dense =
         std::min(layers_.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, config_.first_k_dense_replace)));
-    if (dense > 0) hidden_states = blocks_.run(0, dense, std::move(hidden_states), checkpointing_, block);
+    if (dense > 0) hidden_states = blocks_.run(0, dense, std::move(hidden_states), options_.checkpointing, block);
     if (dense < layers_.size())
-      hidden_states = blocks_.run(dense, layers_.size(), std::move(hidden_states), checkpointing_, block);
+      hidden_states = blocks_.run(dense, layers_.size(), std::move(hidden_states), options_.checkpointing, block);
     return call.result(norm_(hidden_states));
   }
 
   Context& context_;
   const DeepseekConfig config_;
   DataConfig data_;
-  CheckpointingConfig checkpointing_;
-  bool eager_;
+  const ModelOptions options_;
   ModuleId module_ = 0;
   Embedding embed_tokens_;
   std::vector<DeepseekDecoderLayer> layers_;

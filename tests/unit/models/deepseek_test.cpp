@@ -36,6 +36,26 @@ TEST_CASE("A latent cache keeps the latent and the shared key of each token", "[
   }
 }
 
+TEST_CASE("LoRA's targets among experts", "[models][peft]") {
+  const auto lora = [](const std::string& targets) {
+    return parse_job(tiny("deepseek_v2", R"(, "training": {"lora": {"target_modules": )" + targets + "}}"));
+  };
+  for (const char* refused : {R"x(["q_proj", "gate_proj"])x", R"x(["mlp.down_proj"])x", R"x("all-linear")x",
+                              R"x(".*\\.(q_proj|up_proj)")x", R"x(".*experts.*")x", R"x(".*\\.2\\..*gate")x"}) {
+    INFO(refused);
+    const Result<Job> job = lora(refused);
+    REQUIRE_FALSE(job);
+    CHECK(job.error().code == "not-modelled");
+    CHECK(job.error().pointer == "/training/lora/target_modules");
+  }
+  // A text stands for its names, in every layer.
+  const Result<Job> some = lora(R"x("model\\.layers\\.[12]\\.self_attn\\.(q_proj|o_proj)")x");
+  REQUIRE(some);
+  CHECK(some->training.lora->target_modules.names == std::vector<std::string>{"o_proj", "q_proj"});
+  CHECK(some->training.lora->target_modules.pattern.empty());
+  CHECK(lora(R"x("nothing")x")->training.lora->target_modules.pattern == "nothing");
+}
+
 TEST_CASE("MTLA's cache has an entry for so many tokens", "[models][inference]") {
   constexpr std::int64_t kEntry = 7 * (32 + 8) * 2 * 2;
   for (const char* type : {"deepseek_v2", "deepseek_v3"})
