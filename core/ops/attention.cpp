@@ -196,22 +196,23 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   return record.output(std::move(output));
 }
 
-/// convert_boolean_attn_mask (ATen/native/transformers/attention.cpp): 0 where allowed, -inf elsewhere; then pad_bias,
-/// as the efficient kernel wants rows of 8.
-Tensor bias_of(const Tensor& mask, DType dtype) {
-  if (!mask) return mask;
+/// convert_boolean_attn_mask (ATen/native/transformers/attention.cpp): 0 where allowed, -inf elsewhere.
+Tensor convert_boolean_attn_mask(const Tensor& mask, DType dtype) {
+  if (!mask || mask.dtype() != DType::boolean) return mask;
   Context& context = mask.context();
-  Tensor bias = mask;
-  if (mask.dtype() == DType::boolean) {
-    const Tensor zero = empty(context, Op::empty, {}, dtype);
-    const Tensor minimum = empty(context, Op::empty, {}, dtype);
-    bias = empty(context, Op::where, mask.sizes(), dtype);
-  }
+  const Tensor zero = empty(context, Op::empty, {}, dtype);
+  const Tensor minimum = empty(context, Op::empty, {}, dtype);
+  return empty(context, Op::where, mask.sizes(), dtype);
+}
+
+/// pad_bias: the efficient kernel wants rows of 8.
+Tensor pad_bias(const Tensor& bias) {
+  if (!bias) return bias;
   const std::int64_t columns = round_up(bias.size(-1), 8);
   if (columns == bias.size(-1)) return bias;
   Shape padded = bias.sizes();
   padded[-1] = columns;
-  return slice(empty(context, Op::constant_pad_nd, padded, dtype), -1, 0, bias.size(-1));
+  return slice(empty(bias.context(), Op::constant_pad_nd, padded, bias.dtype()), -1, 0, bias.size(-1));
 }
 
 // _scaled_dot_product_cudnn_attention; the backward's workspace after cudnn-frontend, CompositeSDPABackwardNode:
@@ -268,16 +269,14 @@ Tensor safe_softmax(const Tensor& scores) {
   return result;
 }
 
-/// ones([queries, keys]).tril(), then convert_boolean_attn_mask: 0 where allowed, -inf elsewhere.
+/// ones([queries, keys]).tril(), converted.
 Tensor causal_bias(Context& context, std::int64_t queries, std::int64_t keys, DType dtype) {
   Tensor allowed;
   {
     const Tensor ones = empty(context, Op::ones_like, {queries, keys}, DType::boolean);
     allowed = empty(context, Op::triu, {queries, keys}, DType::boolean);
   }
-  const Tensor zero = empty(context, Op::empty, {}, dtype);
-  const Tensor minimum = empty(context, Op::empty, {}, dtype);
-  return empty(context, Op::where, {queries, keys}, dtype);
+  return convert_boolean_attn_mask(allowed, dtype);
 }
 
 // _scaled_dot_product_attention_math: halves are computed in float32.
@@ -307,13 +306,17 @@ Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor
 }  // namespace
 
 Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_in, const Tensor& key_in,
-                                    const Tensor& value_in, const Tensor& mask, const AttentionOptions& options) {
+                                    const Tensor& value_in, const Tensor& mask_in, const AttentionOptions& options) {
   const Tensor value = autocast_lower(value_in), key = autocast_lower(key_in), query = autocast_lower(query_in);
+  // What it is made of is not cast again: cached_cast's ExcludeDispatchKeyGuard (ATen/autocast_mode.h, WrapFunction_).
+  const Scoped<bool> autocast(query.context().autocast.enabled, false);
+  Tensor mask = convert_boolean_attn_mask(mask_in, query.dtype());
   switch (kernel) {
     case AttentionKernel::flash:
       return flash_attention(query, key, value, options);
     case AttentionKernel::efficient:
-      return efficient_attention(query, key, value, bias_of(mask, query.dtype()));
+      mask = pad_bias(mask);
+      return efficient_attention(query, key, value, mask);
     case AttentionKernel::cudnn:
       return cudnn_attention(query, key, value);
     case AttentionKernel::math:
