@@ -51,7 +51,9 @@ InferenceConfig read_inference(ConfigReader reader, const Job&) { return read_el
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job&) {
   return read_elsewhere<TrainingConfig>(reader);
 }
-FsdpConfig read_fsdp(ConfigReader reader, const Job&, Strategy) { return read_elsewhere<FsdpConfig>(reader); }
+FsdpConfig read_fsdp(ConfigReader reader, const Job&, const ParallelConfig&) {
+  return read_elsewhere<FsdpConfig>(reader);
+}
 void convert_targets(ConfigReader&, TargetModules&, const DeepseekConfig&) {}
 NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }

@@ -148,6 +148,10 @@ void FullyShard::shard(Group& group) {
 /// foreach_all_gather: shards are copied, cast where the precision is mixed, into a part of the buffer for all ranks'.
 void FullyShard::unshard(Group& group) {
   if (group.is_unsharded || group.gathered || group.shards.empty()) return;
+  if (world_ == 1) {  // waited for, although it is nothing
+    group.gathered = empty(context_, Op::empty, {0}, DType::uint8);
+    return;
+  }
   const Scoped<std::uint8_t> stream(context_.stream, kCopyInStream);
   const ModuleScope scope(context_, group.module);
   std::int64_t numel = 0, bytes = 0;
@@ -179,6 +183,12 @@ void FullyShard::wait_for_unshard(Group& group) {
   if (!group.gathered) return;
   const bool forward = group.state == State::forward;
   if (forward) all_gather_state_.reset();  // the one before it has been copied out
+  if (world_ == 1) {
+    copy_shards(group);
+    group.is_unsharded = true;
+    group.gathered.reset();
+    return;
+  }
   std::vector<std::int64_t> chunks;
   for (const Shard& shard : group.shards) {
     const DType dtype = gathered_dtype(shard);
@@ -197,6 +207,21 @@ void FullyShard::wait_for_unshard(Group& group) {
     all_gather_state_ = std::move(group.gathered);
   else
     group.gathered.reset();
+}
+
+/// wait_for_unshard on one GPU: each shard, cast where the precision is mixed, is copied into its parameter.
+void FullyShard::copy_shards(Group& group) {
+  Tensor all_gather_input;  // one parameter's, until the next one's is there
+  for (const Shard& shard : group.shards) {
+    const DType dtype = gathered_dtype(shard);
+    const ModuleScope scope(context_, shard.full.module);
+    Tensor input = shard.local;
+    if (config_.cpu_offload) input = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
+    all_gather_input = to(input, dtype);
+    input.reset();
+    const std::int64_t bytes = checked_product(shard.padded, element_size(dtype));
+    context_.allocate_storage(*shard.full.tensor->storage, Op::empty, bytes, dtype, {shard.padded}, Role::parameter);
+  }
 }
 
 void FullyShard::reshard(Group& group) {

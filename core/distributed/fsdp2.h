@@ -64,6 +64,7 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
   void post_forward(Group& group);
   void unshard(Group& group);
   void wait_for_unshard(Group& group);
+  void copy_shards(Group& group);
   void reshard(Group& group);
   void pre_backward(Group& group);
   void post_backward(Group& group);

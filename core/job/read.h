@@ -46,7 +46,7 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job);
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);
 
 /// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.
-FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy);
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so_far);
 
 struct Parallel {
   ParallelConfig config;

@@ -21,9 +21,9 @@ std::optional<DType> read_dtype(ConfigReader& reader, const char* key, std::opti
 
 }  // namespace
 
-FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
+FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so_far) {
   FsdpConfig config;
-  const bool first = strategy == Strategy::fsdp1;
+  const bool first = so_far.strategy == Strategy::fsdp1;
   const bool mixed = fsdp.boolean("mp", false);
   const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : std::nullopt; };
   config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
@@ -80,9 +80,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, Strategy strategy) {
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
   }
-  if (config.cpu_offload && (config.sharding == FsdpConfig::Sharding::no_shard || job.training.max_grad_norm))
+  // One rank has nothing to shard with (FSDP1: _init_core_state).
+  const bool shards = config.sharding != FsdpConfig::Sharding::no_shard && (!first || so_far.world_size() > 1);
+  if (config.cpu_offload && (!shards || job.training.max_grad_norm))
     fsdp.fail_found("cpu_offload", "not-modelled",
-                    "offloading with NO_SHARD or max_grad_norm is known and not modelled yet: leave one out");
+                    "offloading with NO_SHARD, as FSDP1 has it on one GPU, or with max_grad_norm is known and not "
+                    "modelled yet: leave one out");
   fsdp.finish();
   return config;
 }

@@ -260,7 +260,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   }
   const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
   if (fsdp) {
-    config.fsdp = read_fsdp(reader.object("fsdp"), job, config.strategy);
+    config.fsdp = read_fsdp(reader.object("fsdp"), job, config);
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
     if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)

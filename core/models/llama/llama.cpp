@@ -102,15 +102,21 @@ PositionEmbeddings LlamaRotaryEmbedding::cached(const Tensor& x) const {
   return {cos, to(slice(sin_cached, 0, 0, length), x.dtype())};
 }
 
+// position_ids[..., None].float() * self.inv_freq.to(dtype=torch.float): zero.Init has made these the model's type.
+Tensor rotary_angles(const Tensor& position_ids, const Tensor& inv_freq) {
+  Tensor positions = to(unsqueeze(position_ids, -1), DType::float32);
+  const Tensor inverse = to(inv_freq, DType::float32);
+  Tensor freqs = mul(positions, inverse);
+  positions.reset();
+  return freqs;
+}
+
 namespace {
 
 // Qwen2VLRotaryEmbedding.forward: angles of all three positions, of which each section takes one's.
 PositionEmbeddings multimodal_rotary(const Tensor& x, const Tensor& position_ids, const Tensor& inv_freq) {
   Tensor cos, sin;  // they go after freqs, cos first
-  Tensor freqs = [&] {
-    const Tensor positions = to(unsqueeze(position_ids, -1), DType::float32);
-    return mul(positions, inv_freq);
-  }();
+  Tensor freqs = rotary_angles(position_ids, inv_freq);
   const auto of = [&](Op op) {
     const Tensor values = pointwise(op, {&freqs}, DType::float32);
     return mul_scalar(values);

@@ -39,6 +39,9 @@ struct LlamaRotaryEmbedding {
   ModuleId module = 0;
 };
 
+/// Angles of the positions of several axes [..., d/2] (the rotary embeddings of Qwen-VL's language model and tower).
+Tensor rotary_angles(const Tensor& position_ids, const Tensor& inv_freq);
+
 /// x * cos + rotate_half(x) * sin.
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin);
 

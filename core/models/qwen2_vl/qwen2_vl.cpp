@@ -358,10 +358,7 @@ struct VisionTransformer {
     Context& context = position_ids.context();
     ModuleCall call(context, rotary_pos_emb.module);
     const NoGrad no_grad(context);
-    Tensor freqs = [&] {
-      const Tensor positions = to(unsqueeze(position_ids, -1), DType::float32);
-      return mul(positions, rotary_pos_emb.inv_freq);
-    }();
+    Tensor freqs = rotary_angles(position_ids, rotary_pos_emb.inv_freq);
     const auto of = [&](Op op) {
       const Tensor values = pointwise(op, {&freqs}, DType::float32);
       return mul_scalar(values);
