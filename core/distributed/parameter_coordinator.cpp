@@ -167,7 +167,15 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
     states_[i].gather = gather;
     available_ += parameters_[i].numel;
   }
-  if (world_ == 1) return;  // NoGatherHandle
+  if (world_ == 1) {
+    // NoGatherHandle, NoGatherCoalescedHandle: the partition is the parameter; it may come from host memory.
+    for (const Index i : wanted) {
+      const ZeroParameter& parameter = parameters_[i];
+      set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(i, parameter.numel));
+    }
+    gather->is_complete = true;
+    return;
+  }
   if (count == 1 || config_.allgather_sequential) {
     for (const Index i : wanted) {
       set_data(parameters_[i].tensor, whole(i, checked_product(parameters_[i].partition_numel, world_)));
@@ -196,13 +204,6 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
 void ParameterCoordinator::wait(Index index) {
   const Scoped<std::uint8_t> stream(context_.stream, stream_);
   const std::shared_ptr<AllGather> gather = std::move(states_[index].gather);
-  if (world_ == 1) {
-    // NoGatherHandle: the partition is the parameter; it comes from host memory.
-    ZeroParameter& parameter = parameters_[index];
-    set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(index, parameter.numel));
-    parameter.status = Status::available;
-    return;
-  }
   if (!gather->is_complete)
     for (const Index i : gather->parameters) set_data(parameters_[i].tensor, whole(i, parameters_[i].numel));
   gather->is_complete = true;
@@ -215,7 +216,7 @@ void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
   TensorList copies;
   const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
   for (const Index i : wanted)
-    if (wanted.size() > 1 && is_wanted(i) && !parameters_[i].partition)
+    if (world_ > 1 && wanted.size() > 1 && is_wanted(i) && !parameters_[i].partition)
       copies.push_back(whole(i, parameters_[i].partition_numel));
   for (const Index i : wanted) {
     ZeroParameter& parameter = parameters_[i];

@@ -115,12 +115,14 @@ Tensor copy_into(Tensor base, const Tensor& source) {
                 [](Backward& b) {
                   Tensor result = empty_strided(b.context, Op::copy, b.grad().sizes(),
                                                 contiguous_strides(b.grad().sizes()), b.grad().dtype());
-                  Tensor of_slice = empty(b.context, Op::clone, b.node.sizes, b.grad().dtype());
+                  Tensor of_base, of_slice = empty(b.context, Op::clone, b.node.sizes, b.grad().dtype());
                   if (b.wants(0)) {
-                    const Tensor of_base = empty_like(Op::zeros_like, of_slice);
+                    of_base = empty_like(Op::zeros_like, of_slice);
                     b.give(0, result);
                   }
-                  b.give(1, std::move(of_slice));
+                  // CopyBackwards casts, not the engine.
+                  if (b.wants(1)) b.give(1, to(of_slice, b.input_dtype(1)));
+                  of_slice.reset();
                 },
                 {&base, &source});
   if (!record) return base;

@@ -134,8 +134,8 @@ Tensor reduce(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim
   return reduce_masked(op, x, mask_of(x, dims), keepdim, dtype);
 }
 
-Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
-  const Tensor x = autocast_float32(x_in);
+// Under autocast it is called with dtype=float32 (fp32_set_opt_dtype), and reads halves as they are.
+Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   Record record(Op::sum,
                 [](Backward& b) {
                   b.give(0, expand_reduced(b.grad(), b.node.sizes, b.node.integers[0], b.node.integers[1] != 0));
@@ -143,8 +143,9 @@ Tensor sum(const Tensor& x_in, const std::vector<int>& dims, bool keepdim) {
                 {&x});
   const unsigned mask = mask_of(x, dims);
   remember(record, x, mask, keepdim);
-  return record.output(
-      reduce_masked(Op::sum, x, mask, keepdim, is_floating_point(x.dtype()) ? x.dtype() : DType::int64));
+  const bool to_float = is_half(x.dtype()) && x.context().autocast.enabled;
+  const DType dtype = to_float ? DType::float32 : is_floating_point(x.dtype()) ? x.dtype() : DType::int64;
+  return record.output(reduce_masked(Op::sum, x, mask, keepdim, dtype));
 }
 
 Tensor linalg_vector_norm(const Tensor& x, bool keepdim) { return linalg_vector_norm(x, {-1}, keepdim); }

@@ -35,7 +35,7 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   Tensor scores = c.names->is_v3 ? sigmoid(router_logits) : softmax(router_logits, DType::float32);
   // Which groups and experts are chosen: no gradient comes from there. All of these are names of forward's.
   const auto made = [&](Op op, const Shape& sizes, DType dtype) { return empty(context, op, sizes, dtype); };
-  Tensor scores_for_choice = scores, group_scores, group_idx, group_mask, score_mask, chosen;
+  Tensor denominator, scores_for_choice = scores, group_scores, group_idx, group_mask, score_mask, chosen;
   if (c.names->is_v3) scores_for_choice = add(scores, e_score_correction_bias);
   if (c.chooses_groups) {
     const Shape groups{tokens, c.n_group};
@@ -66,7 +66,7 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
     }
     routing.topk_weights = gather(scores, routing.topk_indices);
     if (c.norm_topk_prob) {
-      Tensor denominator = sum(routing.topk_weights, {-1}, true);
+      denominator = sum(routing.topk_weights, {-1}, true);
       denominator = add_scalar(denominator);
       routing.topk_weights = div_in_place(routing.topk_weights, denominator);
     }
