@@ -1,8 +1,11 @@
 #include "graph/operators.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 
 #include "nn/attention.h"
+#include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -23,6 +26,11 @@ bool GraphCall::has(unsigned i) const { return argument(i) != nullptr; }
 bool GraphCall::is_tensor(unsigned i) const {
   const GraphArgument* found = argument(i);
   return found && found->kind == Kind::tensor;
+}
+
+bool GraphCall::is_fractional(unsigned i) const {
+  const GraphArgument* found = argument(i);
+  return found && found->kind == Kind::number;
 }
 
 Tensor GraphCall::tensor(unsigned i) const {
@@ -394,10 +402,18 @@ void k_like(GraphCall& c) {
 void k_arange(GraphCall& c) {
   unsigned numbers = 0;
   while (numbers < 3 && c.has(numbers) && !c.dtype(numbers)) ++numbers;
-  const std::int64_t first = numbers > 1 ? c.integer(0, 0) : 0, last = c.integer(numbers > 1 ? 1 : 0, 0),
-                     step = numbers > 2 ? c.integer(2, 1) : 1;
-  if (step < 1 || last < first || last - first > (std::int64_t{1} << 40)) return c.fail("a range that is empty");
-  give_new(c, Op::arange, {(last - first + step - 1) / step}, c.dtype(numbers).value_or(DType::int64));
+  const auto whole = [&](unsigned i) {
+    const double number = c.number(i, 1);  // what has a fraction is not counted out here
+    if (number != std::floor(number) || std::abs(number) > 0x1p40) c.fail("a range of fractions");
+    return c.ok() ? static_cast<std::int64_t>(number) : 1;
+  };
+  const std::int64_t first = numbers > 1 ? whole(0) : 0, last = whole(numbers > 1 ? 1 : 0),
+                     step = numbers > 2 ? whole(2) : 1;
+  const std::int64_t length = step > 0 ? last - first : first - last, stride = step > 0 ? step : -step;
+  if (stride < 1 || length < 0 || length > (std::int64_t{1} << 40)) return c.fail("a range that is empty");
+  const bool fractional = c.is_fractional(0) || c.is_fractional(1) || c.is_fractional(2);
+  give_new(c, Op::arange, {(length + stride - 1) / stride},
+           c.dtype(numbers).value_or(fractional ? DType::float32 : DType::int64));
 }
 
 // --- element by element ----------------------------------------------------------------------------------------------
@@ -405,8 +421,12 @@ void k_arange(GraphCall& c) {
 using Binary = Tensor (*)(const Tensor&, const Tensor&);
 using Unary = Tensor (*)(const Tensor&);
 
+/// Integers beside a number with a fraction give float32 (c10::promoteTypes with the default type).
+bool turns_to_float(GraphCall& c, const Tensor& x) { return c.is_fractional(1) && !is_floating_point(x.dtype()); }
+
 void by_tensor_or_number(GraphCall& c, Binary by_tensor, Unary by_number) {
   const Tensor x = c.tensor(0);
+  if (!c.is_tensor(1) && turns_to_float(c, x)) return c.give(empty_like(Op::add, x, DType::float32));
   if (!c.is_tensor(1)) return c.give(by_number(x));
   if (can_broadcast(c, x, c.tensor(1))) c.give(by_tensor(x, c.tensor(1)));
 }
@@ -417,7 +437,8 @@ void k_mul(GraphCall& c) { by_tensor_or_number(c, mul, mul_scalar); }
 void k_div(GraphCall& c) { by_tensor_or_number(c, div, div_scalar); }
 void k_rsub(GraphCall& c) {
   if (c.is_tensor(1)) return c.fail("a tensor");
-  c.give(neg(c.tensor(0)));
+  const Tensor x = c.tensor(0);
+  c.give(turns_to_float(c, x) ? empty_like(Op::sub, x, DType::float32) : neg(x));
 }
 void k_add_(GraphCall& c) {
   if (can_change(c, c.tensor(0), c.tensor(1))) c.give(add_in_place(c.tensor(0), c.tensor(1)));
@@ -437,13 +458,28 @@ void k_change(GraphCall& c) {
     return c.fail("a change in place of what gradients go through");
   c.give(c.tensor(0));
 }
+/// Without a gradient: what autograd's formulas for it would take is not modelled.
+void k_without_gradient(GraphCall& c) {
+  const Tensor x = c.is_tensor(0) ? c.tensor(0) : c.tensor(1);
+  if (!x) return c.fail("numbers alone");
+  if (x.requires_grad()) return c.fail("a gradient that goes through it");
+  Tensor result = empty_like(Op::pow, x);
+  // pow.Scalar: the base becomes a tensor for the call
+  if (!c.is_tensor(0)) const Workspace base(c.context, Op::fill, c.is_fractional(0) ? 4 : 8);
+  c.give(std::move(result));
+}
 void k_pow(GraphCall& c) {
+  if (!c.is_tensor(0)) return k_without_gradient(c);
   if (c.is_tensor(1)) return c.fail("an exponent that is a tensor");
   c.give(pow(c.tensor(0), c.number(1, 2)));
 }
 void k_compare(GraphCall& c) {
   const Tensor x = c.tensor(0), other = c.is_tensor(1) ? c.tensor(1) : x;
   if (can_broadcast(c, x, other)) c.give(pointwise(Op::eq, {&x, &other}, DType::boolean));
+}
+template <Op op>
+void k_extremum(GraphCall& c) {
+  if (can_broadcast(c, c.tensor(0), c.tensor(1))) c.give(maximum(op, c.tensor(0), c.tensor(1)));
 }
 void k_logical_not(GraphCall& c) { c.give(empty_like(Op::logical_not, c.tensor(0), DType::boolean)); }
 void k_addcmul(GraphCall& c) {
@@ -547,6 +583,30 @@ void k_amax(GraphCall& c) {
   const std::vector<int> dims = reduced_dims(c, 1, x);
   if (c.ok()) c.give(amax(x, dims, c.boolean(2, false)));
 }
+/// (self, dim, unbiased or correction, keepdim)
+template <class Result>
+void give_variance(GraphCall& c, Result (*of)(const Tensor&, const std::vector<int>&, bool)) {
+  const Tensor x = c.tensor(0);
+  const std::vector<int> dims = reduced_dims(c, 1, x);
+  if (!is_floating_point(x.dtype())) c.fail("integers");
+  if (!c.ok()) return;
+  if constexpr (std::is_same_v<Result, Tensor>)
+    c.give(of(x, dims, c.boolean(3, false)));
+  else
+    c.results = of(x, dims, c.boolean(3, false));
+}
+void k_var(GraphCall& c) { give_variance(c, var); }
+void k_std(GraphCall& c) { give_variance(c, standard_deviation); }
+void k_var_mean(GraphCall& c) { give_variance(c, var_mean); }
+/// max(self, dim, keepdim), max(self, other), and min
+template <Op of_two>
+void k_max(GraphCall& c) {
+  if (c.is_tensor(1)) return k_extremum<of_two>(c);
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 1)) return;
+  const int dim = c.dim(1, 0, x.ndim());
+  if (c.ok()) c.results = max(x, dim, c.boolean(2, false));
+}
 void k_vector_norm(GraphCall& c) {
   const Tensor x = c.tensor(0);
   const std::vector<int> dims = reduced_dims(c, 2, x);
@@ -590,18 +650,35 @@ void k_addmm(GraphCall& c) {
   c.give(linear(a, transpose(b, 0, 1), bias));
 }
 
-/// Two operands, each letter once in each: one batched product of them (Linear.cpp, sumproduct_pair).
+/// Two operands, each letter once in each: one batched product of them (Linear.cpp, einsum and sumproduct_pair), the
+/// second one first where the result has all of its own letters before the first one's. One operand, all
+/// of whose letters stay: a view of it.
 void k_einsum(GraphCall& c) {
   const std::vector<Tensor> operands = c.tensors(1);
   std::string equation;
   for (const char letter : c.text(0))
     if (letter != ' ') equation += letter;
   const std::size_t comma = equation.find(','), arrow = equation.find("->");
+  if (operands.size() == 1 && arrow != std::string::npos) {
+    const std::string from = equation.substr(0, arrow), to = equation.substr(arrow + 2);
+    Shape order;
+    unsigned seen = 0;
+    for (std::size_t i = 0; i < to.size() && to.size() <= Shape::kMaxDims; ++i) {
+      const std::size_t at = from.find(to[i]);
+      if (at == std::string::npos) break;
+      order.push_back(static_cast<std::int64_t>(at));
+      seen |= 1U << at;
+    }
+    const int dims = operands[0].ndim();
+    if (static_cast<int>(from.size()) != dims || order.ndim() != dims || seen + 1 != 1U << static_cast<unsigned>(dims))
+      return c.fail("an equation that is no permutation: " + equation.substr(0, 40));
+    return c.give(permute(operands[0], order));
+  }
   if (operands.size() != 2 || comma == std::string::npos || arrow == std::string::npos || comma > arrow)
     return c.fail("an equation that is no product of two: " + equation.substr(0, 40));
-  const std::string a = equation.substr(0, comma), b = equation.substr(comma + 1, arrow - comma - 1),
-                    out = equation.substr(arrow + 2);
-  const Tensor &x = operands[0], &y = operands[1];
+  std::string a = equation.substr(0, comma), b = equation.substr(comma + 1, arrow - comma - 1);
+  const std::string out = equation.substr(arrow + 2);
+  Tensor x = operands[0], y = operands[1];
   const auto once_each = [](const std::string& letters) {
     for (std::size_t i = 0; i < letters.size(); ++i)
       if (letters.find(letters[i]) != i || letters[i] < 'A') return false;
@@ -626,6 +703,12 @@ void k_einsum(GraphCall& c) {
   if (!fits || summed.empty())
     return c.fail("an equation that is no batched product of " + text_of(x.sizes()) + " and " + text_of(y.sizes()) +
                   ": " + equation.substr(0, 40));
+  std::sort(summed.begin(), summed.end());
+  if (!left.empty() && !right.empty() && out.find(right.back()) < out.find(left.front())) {
+    std::swap(a, b);
+    std::swap(x, y);
+    std::swap(left, right);
+  }
   const auto order_of = [](const std::string& letters, const std::string& wanted) {
     Shape order;
     for (const char letter : wanted) order.push_back(static_cast<std::int64_t>(letters.find(letter)));
@@ -711,6 +794,18 @@ void k_layer_norm(GraphCall& c) {
   c.give(layer_norm(x, weight, bias, normalized.ndim()));
 }
 
+void k_rms_norm(GraphCall& c) {
+  const Tensor x = c.tensor(0), weight = c.tensor(2);
+  const Shape normalized = c.integers(1);
+  bool fits = normalized.ndim() >= 1 && normalized.ndim() <= x.ndim() && (!weight || weight.sizes() == normalized);
+  for (int i = 1; fits && i <= normalized.ndim(); ++i) fits = x.size(-i) == normalized[-i];
+  if (!fits) return c.fail("an input of " + text_of(x.sizes()) + " normalised over " + text_of(normalized));
+  if (weight && weight.dtype() != x.dtype()) return c.fail("a weight of another type");
+  if (!c.context.behaviours.fused_rms_norm && x.dtype() != DType::float32)
+    return c.fail("half precision under a torch before 2.9, whose versions differ there");
+  c.give(rms_norm(x, weight, normalized.ndim()));
+}
+
 void k_group_norm(GraphCall& c) {
   const Tensor x = c.tensor(0), weight = c.tensor(2), bias = c.tensor(3);
   const std::int64_t groups = c.integer(1, 1);
@@ -752,7 +847,53 @@ void k_avg_pool2d(GraphCall& c) {
   const Tensor x = c.tensor(0);
   if (!has_dims(c, x, 3, 4)) return;
   const Shape sizes = pooled(c, x, 2, false, 4);
-  if (c.ok()) c.give(pool(Op::avg_pool2d, Op::avg_pool2d_backward, x, sizes, true));
+  if (c.ok()) c.give(avg_pool(x, sizes));
+}
+
+/// avg_pool2d of one row (Pooling.cpp)
+void k_avg_pool1d(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 2, 3)) return;
+  Shape sizes = pooled(c, x, 1, false, 4);
+  if (!c.ok()) return;
+  Shape images = sizes;
+  images.insert(x.ndim() - 1, 1);
+  c.give(reshape(avg_pool(unsqueeze(x, x.ndim() - 1), images), sizes));
+}
+
+/// Windows of a kernel over an image: [n, channels x kernel, places] (im2col_shape_check); `at`: where kernel,
+/// dilation, padding and stride begin among the arguments. No places after an error.
+struct Windows {
+  std::int64_t kernel = 1, places = 0;
+};
+Windows windows_over(GraphCall& c, unsigned at, std::int64_t height, std::int64_t width) {
+  const Shape kernel = spatial(c, at, 2, 1, 1), dilation = spatial(c, at + 1, 2, 1, 1),
+              padding = spatial(c, at + 2, 2, 0, 0), stride = spatial(c, at + 3, 2, 1, 1);
+  if (!c.ok()) return {};
+  Windows windows{kernel[0] * kernel[1], 1};
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t room = (i == 0 ? height : width) + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1;
+    if (room < 0) c.fail("a window that is larger than its input");
+    windows.places = checked_product(windows.places, room / stride[i] + 1);
+  }
+  return windows;
+}
+
+void k_im2col(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 4, 4)) return;
+  const Windows windows = windows_over(c, 1, x.size(2), x.size(3));
+  if (c.ok()) c.give(im2col(x, {x.size(0), checked_product(x.size(1), windows.kernel), windows.places}));
+}
+
+void k_col2im(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  if (!has_dims(c, x, 3, 3)) return;
+  const Shape size = spatial(c, 1, 2, 1, 1);
+  const Windows windows = windows_over(c, 2, size[0], size[1]);
+  if (!c.ok() || x.size(1) % windows.kernel != 0 || x.size(2) != windows.places)
+    return c.fail("windows of " + text_of(x.sizes()) + " for an image of " + text_of(size));
+  c.give(col2im(x, {x.size(0), x.size(1) / windows.kernel, size[0], size[1]}));
 }
 
 Shape adapted(GraphCall& c, const Tensor& x) {
@@ -859,6 +1000,29 @@ void k_index(GraphCall& c) {
   c.give(index(x, dim, at));
 }
 
+void k_gather(GraphCall& c) {
+  const Tensor x = c.tensor(0), at = c.tensor(2);
+  c.dim(1, 0, x.ndim());
+  if (at.dtype() != DType::int64 || at.ndim() != x.ndim()) return c.fail("indices of " + text_of(at.sizes()));
+  if (c.ok()) c.give(gather(x, at));
+}
+
+void k_index_select(GraphCall& c) {
+  const Tensor x = c.tensor(0), at = c.tensor(2);
+  const int dim = c.dim(1, 0, x.ndim());
+  if (x.ndim() < 1 || at.ndim() != 1 || is_floating_point(at.dtype()))
+    return c.fail("indices of " + text_of(at.sizes()));
+  if (c.ok()) c.give(index_select(x, dim, at));
+}
+
+/// zeros, into which scatter_ writes (Onehot.cpp); without a number of classes the largest index is read.
+void k_one_hot(GraphCall& c) {
+  Shape sizes = c.tensor(0).sizes();
+  if (c.integer(1, -1) < 1 || sizes.ndim() == Shape::kMaxDims) return c.fail("a number of classes that is not said");
+  sizes.push_back(c.integer(1, -1));
+  give_new(c, Op::one_hot, sizes, c.tensor(0).dtype());
+}
+
 void k_embedding(GraphCall& c) {
   const Tensor weight = c.tensor(0), indices = c.tensor(1);
   if (!has_dims(c, weight, 2, 2) || !has_dims(c, indices, 0, Shape::kMaxDims - 1)) return;
@@ -935,7 +1099,8 @@ constexpr Entry kOperators[] = {
     {"addmm", "ttt!", k_addmm},
     {"alias", "t!", k_alias},
     {"amax", "t!Ib", k_amax},
-    {"arange", "n!____", k_arange},
+    {"arange", "n!______", k_arange},
+    {"avg_pool1d", "tI!IIbb", k_avg_pool1d},
     {"avg_pool2d", "tI!IIbb_", k_avg_pool2d},
     {"batch_norm", "toooob!nnb", k_batch_norm},
     {"bernoulli", "t!_", k_like},
@@ -947,6 +1112,7 @@ constexpr Entry kOperators[] = {
     {"clamp_max", "t!_", k_clamp},
     {"clamp_min", "t!_", k_clamp},
     {"clone", "t!_", nullptr, clone},
+    {"col2im", "tIIIII!", k_col2im},
     {"constant", "Id!", k_factory},
     {"contiguous", "t!_", k_contiguous},
     {"conv1d", "tt!oI_Ii", k_conv1d},
@@ -955,6 +1121,7 @@ constexpr Entry kOperators[] = {
     {"conv_transpose1d", "tt!oIIIiI", k_conv_transpose1d},
     {"conv_transpose2d", "tt!oIIIiI", k_conv_transpose2d},
     {"copy_", "tt!_", k_change},
+    {"cos", "t!", k_without_gradient},
     {"cross_entropy_loss", "tt!oiin", k_cross_entropy},
     {"detach", "t!", k_detach},
     {"detach_", "t!", k_detach},
@@ -981,6 +1148,7 @@ constexpr Entry kOperators[] = {
     {"full", "In!d____", k_full},
     {"full_like", "tn!d____",
      [](GraphCall& c) { c.give(empty_like(Op::fill, c.tensor(0), c.dtype(2).value_or(c.tensor(0).dtype()))); }},
+    {"gather", "tit!b", k_gather},
     {"ge", "ta!", k_compare},
     of_input("gelu", Op::gelu, Op::gelu_backward),
     of_input("gelu_", Op::gelu, Op::gelu_backward, true),
@@ -992,7 +1160,9 @@ constexpr Entry kOperators[] = {
     of_input("hardswish_", Op::hardswish, Op::hardswish_backward, true),
     of_input("hardtanh", Op::hardtanh, Op::hardtanh_backward),
     of_input("hardtanh_", Op::hardtanh, Op::hardtanh_backward, true),
+    {"im2col", "tIIII!", k_im2col},
     {"index", "tl!", k_index},
+    {"index_select", "tit!", k_index_select},
     {"layer_norm", "tI!oonb", k_layer_norm},
     {"le", "ta!", k_compare},
     of_input("leaky_relu", Op::leaky_relu, Op::leaky_relu_backward),
@@ -1006,8 +1176,12 @@ constexpr Entry kOperators[] = {
     {"lt", "ta!", k_compare},
     {"masked_fill", "tt!_", k_masked_fill},
     {"matmul", "tt!", k_matmul},
+    {"max", "ta!b", k_max<Op::maximum>},
     {"max_pool2d", "tI!III_", k_max_pool2d},
+    {"maximum", "tt!", k_extremum<Op::maximum>},
     {"mean", "t!Ib_", k_mean},
+    {"min", "ta!b", k_max<Op::minimum>},
+    {"minimum", "tt!", k_extremum<Op::minimum>},
     of_input("mish", Op::silu, Op::silu_backward),
     of_input("mish_", Op::silu, Op::silu_backward, true),
     {"mm", "tt!", k_matmul},
@@ -1021,15 +1195,17 @@ constexpr Entry kOperators[] = {
     {"new_ones", "tI!d___", k_new},
     {"new_zeros", "tI!d___", k_new},
     {"normal_", "t!___", k_change},
+    {"one_hot", "t!i", k_one_hot},
     {"ones", "I!d____", k_factory},
     {"ones_like", "t!d____", k_like},
     {"pad", "tI!s_", k_pad},
     {"permute", "tI!", k_permute},
-    {"pow", "ta!", k_pow},
+    {"pow", "aa!", k_pow},
     {"rand", "I!d____", k_factory},
     {"rand_like", "t!d____", k_like},
     {"randn", "I!d____", k_factory},
     {"randn_like", "t!d____", k_like},
+    {"reciprocal", "t!", k_without_gradient},
     of_result("relu", Op::relu, Op::threshold_backward),
     of_input("relu6", Op::hardtanh, Op::hardtanh_backward),
     of_input("relu6_", Op::hardtanh, Op::hardtanh_backward, true),
@@ -1038,6 +1214,7 @@ constexpr Entry kOperators[] = {
     {"repeat_interleave", "t_!i_", k_repeat_interleave},
     {"reshape", "tI!", k_view},
     {"reshape_as", "tt!", k_view},
+    {"rms_norm", "tI!on", k_rms_norm},
     {"roll", "tI!I", k_roll},
     of_one("rsqrt", rsqrt),
     {"rsub", "ta!n", k_rsub},
@@ -1048,6 +1225,7 @@ constexpr Entry kOperators[] = {
     of_result("sigmoid_", Op::sigmoid, Op::sigmoid_backward, true),
     of_input("silu", Op::silu, Op::silu_backward),
     of_input("silu_", Op::silu, Op::silu_backward, true),
+    {"sin", "t!", k_without_gradient},
     {"slice", "t!i___", k_slice},
     {"softmax", "ti!d", k_softmax},
     of_input("softplus", Op::softplus, Op::softplus_backward),
@@ -1057,6 +1235,7 @@ constexpr Entry kOperators[] = {
     {"square", "t!", k_square},
     {"squeeze", "t!I", k_squeeze},
     {"stack", "L!i", k_stack},
+    {"std", "t!I_b", k_std},
     {"sub", "ta!n", k_sub},
     {"sub_", "ta!n", k_add_},
     {"sum", "t!Ib_", k_sum},
@@ -1076,6 +1255,8 @@ constexpr Entry kOperators[] = {
     {"upsample_bicubic2d", "t!____", k_upsample},
     {"upsample_bilinear2d", "t!____", k_upsample},
     {"upsample_nearest2d", "t!____", k_upsample},
+    {"var", "t!I_b", k_var},
+    {"var_mean", "t!I_b", k_var_mean},
     {"view", "t!_", k_view},
     {"view_as", "tt!", k_view},
     {"zero_", "t!", k_change},

@@ -27,6 +27,7 @@ class GraphCall {
 
   bool has(unsigned i) const;
   bool is_tensor(unsigned i) const;
+  bool is_fractional(unsigned i) const;  ///< a Python float
   /// Null where it is absent or None.
   Tensor tensor(unsigned i) const;
   std::vector<Tensor> tensors(unsigned i) const;

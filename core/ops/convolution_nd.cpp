@@ -23,23 +23,6 @@ bool is_depthwise(const Shape& x, const Shape& weight, std::int64_t groups, std:
   return (flags & kTransposed) == 0 && x.ndim() == 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
 }
 
-Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last) {
-  if (!channels_last) return empty(x.context(), op, sizes, x.dtype());
-  Shape strides = contiguous_strides(sizes);
-  std::int64_t stride = sizes[1];
-  strides[1] = 1;
-  for (int i = sizes.ndim() - 1; i >= 2; --i) {
-    strides[i] = stride;
-    stride = checked_product(stride, sizes[i]);
-  }
-  return empty_strided(x.context(), op, sizes, strides, x.dtype());
-}
-
-/// x.contiguous(memory_format), for the call.
-Tensor ordered(const Tensor& x, Op op, bool channels_last) {
-  return (channels_last ? is_channels_last(x) : x.is_contiguous()) ? x : in_order_of(x, op, x.sizes(), channels_last);
-}
-
 /// One sample of a group, unfolded: a row for each value that a kernel sees, a column for each place where it stands.
 Tensor columns_of(const Tensor& x, const Shape& weight, const Shape& y, std::int64_t flags) {
   const bool transposed = (flags & kTransposed) != 0;

@@ -16,12 +16,12 @@ Tensor contiguous_copy(Op op, const Tensor& x) {
 
 void layer_norm_backward(Backward& b) {
   const Tensor input = b.saved(0), mean = b.saved(1), rstd = b.saved(2), weight = b.saved(3);
-  const Tensor grad = contiguous_copy(Op::native_layer_norm_backward, b.grad());
   const Tensor x = contiguous_copy(Op::native_layer_norm_backward, input);
   Tensor grad_input = b.wants(0) ? empty_like(Op::native_layer_norm_backward, x) : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::native_layer_norm_backward, weight) : Tensor();
   Tensor grad_bias =
       b.wants(2) ? empty(b.context, Op::native_layer_norm_backward, b.input_sizes(2), b.input_dtype(2)) : Tensor();
+  const Tensor grad = contiguous_copy(Op::native_layer_norm_backward, b.grad());
   b.give(0, std::move(grad_input));
   b.give(1, std::move(grad_weight));
   b.give(2, std::move(grad_bias));
@@ -48,6 +48,41 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   record.save_output(rstd);
   weight ? record.save(weight) : record.skip();
   if (bias) record.save(bias);  // for its type alone
+  return record.output(std::move(result));
+}
+
+// --- rms_norm: native/layer_norm.cpp, cuda/layer_norm_kernel.cu -------------------------
+
+static void rms_norm_backward(Backward& b) {
+  constexpr Op op = Op::fused_rms_norm_backward;
+  const Tensor x = contiguous_copy(op, b.saved(0)), weight = b.saved(2);
+  Tensor grad_input = b.wants(0) ? empty_like(op, x) : Tensor();
+  Tensor grad_weight = b.wants(1) ? empty_like(op, weight) : Tensor();
+  const Tensor grad = contiguous_copy(op, b.grad());
+  b.give(0, std::move(grad_input));
+  b.give(1, std::move(grad_weight));
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, int dims) {
+  Context& context = x.context();
+  if (!context.behaviours.fused_rms_norm) {
+    std::vector<int> last;
+    for (int i = x.ndim() - dims; i < x.ndim(); ++i) last.push_back(i);
+    const Tensor rstd = rsqrt(add_in_place(mean(pow(x, 2), last, true), {}));
+    Tensor result = mul(x, rstd);
+    if (weight) result = mul(result, weight);
+    return result;
+  }
+  constexpr Op op = Op::fused_rms_norm;
+  Record record(op, rms_norm_backward, {&x, &weight});
+  record.save(x);
+  Shape rows = x.sizes();
+  for (int i = 1; i <= dims; ++i) rows[-i] = 1;
+  const Tensor copy = contiguous_copy(op, x);
+  Tensor result = empty_like(op, copy);
+  const Tensor rstd = empty(context, op, rows, DType::float32);
+  record.save_output(rstd);
+  weight ? record.save(weight) : record.skip();
   return record.output(std::move(result));
 }
 
@@ -85,7 +120,8 @@ void batch_norm_backward(Backward& b) {
     stage(context, op, channels_last_staging(x.numel() / channels, channels, 2));
     if (b.wants(0)) grad_input = empty_like(op, x);
   } else {
-    const Tensor grad = contiguous_copy(op, b.grad());
+    // cuDNN takes it densely; the native kernel any strides.
+    const Tensor grad = context.behaviours.cudnn ? contiguous_copy(op, b.grad()) : b.grad();
     if (b.wants(0)) grad_input = empty_like(op, x);
     grad_weight = like_weight(1);
     grad_bias = like_weight(2);

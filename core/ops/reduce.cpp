@@ -18,8 +18,10 @@ struct ReducePlan {
   int merged_dims = 1;
 };
 
-/// setReduceConfig, ReduceConfig::global_memory_size and semaphore_size.
-Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accumulator_bytes) {
+/// setReduceConfig, ReduceConfig::global_memory_size and semaphore_size. `input_vector`: how many values a thread reads
+/// at once, where they lie together.
+Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accumulator_bytes,
+                std::int64_t input_vector = 4) {
   constexpr std::int64_t kMaxThreads = 512;  // mnt_wrapper::MAX_NUM_THREADS
   constexpr std::int64_t kWarp = 32, kMinValues = 16, kMaxValues = 256, kVector = 4;
   std::int64_t dim0 = plan.fastest_is_reduced ? plan.inputs : plan.outputs;
@@ -27,7 +29,7 @@ Staging staging(const Device& device, const ReducePlan& plan, std::int64_t accum
   std::int64_t output_vector = 1;
   if (plan.fastest_is_contiguous) {
     if (plan.fastest_is_reduced && dim0 > 128 && plan.merged_dims == 1) {
-      dim0 /= kVector;
+      dim0 /= input_vector;
     } else if (!plan.fastest_is_reduced) {
       output_vector = kVector;
       while (plan.outputs % output_vector != 0) output_vector /= 2;
@@ -88,16 +90,20 @@ unsigned mask_of(const Tensor& x, const std::vector<int>& dims) {
   return mask;
 }
 
-Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType dtype) {
-  Shape sizes;
-  for (int i = 0; i < x.ndim(); ++i) {
+Shape reduced_sizes(const Shape& sizes, unsigned mask, bool keepdim) {
+  Shape result;
+  for (int i = 0; i < sizes.ndim(); ++i) {
     if (!((mask >> i) & 1U))
-      sizes.push_back(x.size(i));
+      result.push_back(sizes[i]);
     else if (keepdim)
-      sizes.push_back(1);
+      result.push_back(1);
   }
+  return result;
+}
+
+Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType dtype) {
   Context& context = x.context();
-  Tensor result = empty(context, op, sizes, dtype);
+  Tensor result = empty(context, op, reduced_sizes(x.sizes(), mask, keepdim), dtype);
   // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
   Tensor as_integers;
   if (x.dtype() == DType::boolean) as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
@@ -223,6 +229,86 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor mean_all(const Tensor& x) { return mean_masked(x, every_dim(x), false); }
+
+// --- variances: ReduceOps.cpp, std_var_out; cuda/ReduceMomentKernel.cu ---
+
+namespace {
+
+/// WelfordOps with two values a thread: blocks leave one another a mean, squares and a count of two types.
+void stage_moments(Op op, const Tensor& x, unsigned mask) {
+  constexpr std::int64_t kWelford = 16;
+  stage(x.context(), op, staging(x.context().device, plan_of(x, mask), kWelford, 2));
+}
+
+Tensor variance(Op op, const Tensor& x, unsigned mask, bool keepdim) {
+  Tensor result = empty(x.context(), op, reduced_sizes(x.sizes(), mask, keepdim), x.dtype());
+  stage_moments(op, x, mask);
+  return result;
+}
+
+/// var_backward: (2 / dof) * grad * (self - self.mean(dim, true)), what stands on the right first.
+Tensor variance_gradient(const Tensor& grad, const Tensor& self, std::int64_t mask) {
+  const Tensor wide = restored(grad, self.sizes(), mask);
+  const Tensor mean = reduce_masked(Op::mean, self, static_cast<unsigned>(mask), true, self.dtype());
+  const Tensor centred = sub(self, mean);
+  const Tensor scaled = mul_scalar(wide);
+  return mul(scaled, centred);
+}
+
+}  // namespace
+
+Tensor var(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  Record record(Op::var, [](Backward& b) { b.give(0, variance_gradient(b.grad(), b.saved(0), b.node.integers[0])); },
+                {&x});
+  const unsigned mask = mask_of(x, dims);
+  if (record) record->integers[0] = mask;
+  record.save(x);
+  return record.output(variance(Op::var, x, mask, keepdim));
+}
+
+Tensor standard_deviation(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  // std_backward: var_backward of (grad / (result * 2)).masked_fill_(result == 0, 0)
+  const BackwardFunction backward = [](Backward& b) {
+    Tensor of_variance;
+    {
+      const Tensor twice = mul_scalar(b.saved(1));
+      of_variance = div(b.grad(), twice);
+      const Tensor zero = pointwise(Op::eq, {&b.saved(1)}, DType::boolean);
+    }
+    b.give(0, variance_gradient(of_variance, b.saved(0), b.node.integers[0]));
+  };
+  Record record(Op::std, backward, {&x});
+  const unsigned mask = mask_of(x, dims);
+  if (record) record->integers[0] = mask;
+  record.save(x);
+  Tensor result = variance(Op::std, x, mask, keepdim);
+  record.save_output(result);
+  return record.output(std::move(result));
+}
+
+TensorList var_mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const BackwardFunction backward = [](Backward& b) {
+    const Tensor& self = b.saved(0);
+    const std::int64_t mask = b.node.integers[0];
+    Tensor gradient = b.grad(0) ? variance_gradient(b.grad(0), self, mask) : Tensor();
+    if (b.grad(1)) {
+      const Tensor of_mean = div_scalar(expand(restored(b.grad(1), self.sizes(), mask), self.sizes()));
+      gradient = gradient ? add(gradient, of_mean) : of_mean;
+    }
+    b.give(0, std::move(gradient));
+  };
+  Record record(Op::var, backward, {&x});
+  const unsigned mask = mask_of(x, dims);
+  if (record) record->integers[0] = mask;
+  record.save(x);
+  const Shape sizes = reduced_sizes(x.sizes(), mask, keepdim);
+  Tensor variance = empty(x.context(), Op::var, sizes, x.dtype()), mean = empty(x.context(), Op::var, sizes, x.dtype());
+  stage_moments(Op::var, x, mask);
+  TensorList results;
+  results.push_back(record.output(std::move(variance)));
+  results.push_back(record.output(std::move(mean)));
+  return results;
+}
 
 Tensor sum_to(const Tensor& x, const Shape& sizes) {
   const int leading = x.ndim() - sizes.ndim();

@@ -57,9 +57,56 @@ void pool_backward(Backward& b) {
   b.give(0, empty(b.context, static_cast<Op>(b.node.integers[0]), b.node.sizes, b.grad().dtype()));
 }
 
+Tensor zeros_like_input(Backward& b) { return empty(b.context, Op::zeros, b.node.sizes, b.grad().dtype()); }
+
+/// empty_like(x), a contiguous copy of x for the kernel, then resize_ (Im2Col.cu, Col2Im.cu).
+Tensor rearranged(Op op, Op backward, const Tensor& x, const Shape& sizes) {
+  Record record(op,
+                [](Backward& b) {
+                  const bool folds = static_cast<Op>(b.node.integers[0]) == Op::col2im;
+                  b.give(0, folds ? col2im(b.grad(), b.node.sizes) : im2col(b.grad(), b.node.sizes));
+                },
+                {&x});
+  if (record) {
+    record->integers[0] = static_cast<std::int64_t>(backward);
+    record->sizes = x.sizes();
+  }
+  Tensor first = empty(x.context(), op, x.sizes(), x.dtype());
+  const Tensor copy = ordered(x, op, false);
+  if (numel(sizes) <= x.numel()) return record.output(alias(first, sizes, contiguous_strides(sizes)));
+  Tensor result = empty(x.context(), op, sizes, x.dtype());
+  first.reset();
+  return record.output(std::move(result));
+}
+
+void avg_pool_backward(Backward& b) {
+  constexpr Op op = Op::avg_pool2d_backward;
+  const bool channels_last = b.node.integers[0] != 0;
+  const Tensor& x = b.saved(0);
+  Tensor grad_input = in_order_of(x, op, x.sizes(), channels_last);
+  const Tensor input = ordered(x, op, channels_last), grad = ordered(b.grad(), op, channels_last);
+  b.give(0, std::move(grad_input));
+}
+
 void scale_gradient(Backward& b) { b.give(0, empty_like(b.node.op, b.grad())); }
 
 }  // namespace
+
+Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last) {
+  if (!channels_last) return empty(x.context(), op, sizes, x.dtype());
+  Shape strides = contiguous_strides(sizes);
+  std::int64_t stride = sizes[1];
+  strides[1] = 1;
+  for (int i = sizes.ndim() - 1; i >= 2; --i) {
+    strides[i] = stride;
+    stride = checked_product(stride, sizes[i]);
+  }
+  return empty_strided(x.context(), op, sizes, strides, x.dtype());
+}
+
+Tensor ordered(const Tensor& x, Op op, bool channels_last) {
+  return (channels_last ? is_channels_last(x) : x.is_contiguous()) ? x : in_order_of(x, op, x.sizes(), channels_last);
+}
 
 Tensor activation_of_input(Op forward, Op backward, const Tensor& x, bool is_in_place) {
   Record record(forward, activation_backward, {&x});
@@ -132,6 +179,19 @@ Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool k
   return record.output(empty(x.context(), forward, sizes, x.dtype()));
 }
 
+Tensor avg_pool(const Tensor& x, const Shape& sizes) {
+  const bool channels_last = x.ndim() == 4 && !x.is_contiguous() && is_channels_last(x);
+  Record record(Op::avg_pool2d, avg_pool_backward, {&x});
+  if (record) record->integers[0] = channels_last;
+  record.save(x);
+  Tensor result = in_order_of(x, Op::avg_pool2d, sizes, channels_last);
+  const Tensor input = ordered(x, Op::avg_pool2d, channels_last);
+  return record.output(std::move(result));
+}
+
+Tensor im2col(const Tensor& x, const Shape& sizes) { return rearranged(Op::im2col, Op::col2im, x, sizes); }
+Tensor col2im(const Tensor& x, const Shape& sizes) { return rearranged(Op::col2im, Op::im2col, x, sizes); }
+
 Tensor mean_of_images(const Tensor& x) {
   Tensor result = mean(x, std::vector<int>{-1, -2}, true);
   if (x.ndim() != 4 || x.is_contiguous() || x.strides()[1] != 1 || !x.is_non_overlapping_and_dense()) return result;
@@ -199,6 +259,51 @@ Tensor index(const Tensor& x, int dim, const Tensor& index) {
   for (const std::int64_t size : index.sizes()) sizes.push_back(size);
   for (int i = dim + 1; i < x.ndim(); ++i) sizes.push_back(x.size(i));
   return record.output(empty(x.context(), Op::index, sizes, x.dtype()));
+}
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  // index_select_backward: zeros, into which index_add_ adds
+  Record record(Op::index_select, [](Backward& b) { b.give(0, zeros_like_input(b)); }, {&x});
+  record.save(index);
+  if (record) record->sizes = x.sizes();
+  Shape sizes = x.sizes();
+  sizes[dim] = index.numel();
+  return record.output(empty(x.context(), Op::index_select, sizes, x.dtype()));
+}
+
+TensorList max(const Tensor& x, int dim, bool keepdim) {
+  // value_selecting_reduction_backward: zeros, into which scatter_ writes
+  Record record(Op::max, [](Backward& b) { b.give(0, zeros_like_input(b)); }, {&x});
+  if (record) record->sizes = x.sizes();
+  Shape sizes;
+  for (int i = 0; i < x.ndim(); ++i)
+    if (i != dim || keepdim) sizes.push_back(i == dim ? 1 : x.size(i));
+  TensorList results;
+  Tensor values = empty(x.context(), Op::max, sizes, x.dtype());
+  const Tensor indices = empty(x.context(), Op::max, sizes, DType::int64);
+  record.save_output(indices);
+  results.push_back(record.output(std::move(values)));
+  results.push_back(indices);
+  return results;
+}
+
+Tensor maximum(Op op, const Tensor& a, const Tensor& b) {
+  // where(self == other, grad / 2, grad), of which what the other one won is filled with 0
+  Record record(op,
+                [](Backward& call) {
+                  const Tensor &self = call.saved(0), &other = call.saved(1), &grad = call.grad();
+                  for (const unsigned i : {1U, 0U}) {
+                    if (!call.wants(i)) continue;
+                    const Tensor lost = pointwise(Op::lt, {&self, &other}, DType::boolean);
+                    const Tensor half = div_scalar(grad);
+                    const Tensor ties = pointwise(Op::eq, {&self, &other}, DType::boolean);
+                    call.give(i, pointwise(Op::where, {&ties, &half, &grad}, grad.dtype()));
+                  }
+                },
+                {&a, &b});
+  record.save(a);
+  record.save(b);
+  return record.output(pointwise(op, {&a, &b}, a.dtype()));
 }
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b) {

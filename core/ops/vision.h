@@ -5,6 +5,7 @@
 
 #include "tensor/context.h"
 #include "tensor/tensor.h"
+#include "tensor/tensor_list.h"
 
 /// Operators of convolutional networks and their kin (PyTorch 2.15 on CUDA), as ops.h has those of transformers.
 namespace oometer {
@@ -13,6 +14,11 @@ namespace oometer {
 inline bool is_channels_last(const Tensor& x) {
   return x.strides()[1] == 1 && x.size(1) > 1 && x.is_non_overlapping_and_dense();
 }
+
+/// A tensor like x with `sizes`, in one of the two orders in which kernels of images work.
+Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last);
+/// x.contiguous(memory_format), for the call.
+Tensor ordered(const Tensor& x, Op op, bool channels_last);
 
 struct ConvolutionOptions {
   Shape stride, padding, dilation, output_padding;  ///< one a spatial dimension
@@ -39,9 +45,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, boo
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias);
 /// Over the last `dims` dimensions.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, int dims);
+/// F.rms_norm over the last `dims` dimensions; `weight` may be null.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, int dims);
 
 /// An operator whose backward makes one tensor like its input and needs the input (`keeps_input`), or its shape.
 Tensor pool(Op forward, Op backward, const Tensor& x, const Shape& sizes, bool keeps_input);
+/// avg_pool2d, which keeps images laid out channels last so.
+Tensor avg_pool(const Tensor& x, const Shape& sizes);
+/// F.unfold and F.fold (im2col, col2im), each the other's backward: the result of `sizes` begins as a tensor as large
+/// as the operand and keeps its memory where it needs less.
+Tensor im2col(const Tensor& x, const Shape& sizes);
+Tensor col2im(const Tensor& x, const Shape& sizes);
 /// adaptive_avg_pool2d to one value a channel; in channels-last order the result is, too, by as_strided.
 Tensor mean_of_images(const Tensor& x);
 /// With indices, which the backward needs.
@@ -59,6 +73,16 @@ Tensor dropout_in_place(const Tensor& x, double p);
 
 Tensor permute(const Tensor& x, const Shape& order);
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+Tensor var(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+Tensor standard_deviation(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+/// The variance, then the mean.
+TensorList var_mean(const Tensor& x, const std::vector<int>& dims, bool keepdim);
+/// x.max(dim) or x.min(dim): the values, then their indices.
+TensorList max(const Tensor& x, int dim, bool keepdim);
+/// torch.maximum or torch.minimum, by its name.
+Tensor maximum(Op op, const Tensor& a, const Tensor& b);
+/// `index` of one dimension.
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// x[index] along one dimension: `index` int64 of any shape.
 Tensor index(const Tensor& x, int dim, const Tensor& index);
 /// self + tensor1 * tensor2

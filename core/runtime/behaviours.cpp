@@ -65,6 +65,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.checkpoint_early_stop = runtime.torch >= torch(1);
   b.efficient_attention_takes_gqa = runtime.torch >= torch(10);
   b.sdpa_prefers_cudnn = runtime.cudnn && runtime.torch >= torch(9);
+  b.fused_rms_norm = runtime.torch >= torch(9);
   b.cudnn = runtime.cudnn;
 
   b.checkpoint_passes_keywords = hf >= Version{4, 52, 0};

@@ -116,6 +116,9 @@ struct Behaviours {
   /// runs in tests/measured, and in 2.15; 2.5 - 2.8 refuse them: sdp_utils.cpp,
   /// check_batch_size_and_num_heads_dense; 2.9 was not read, and is taken for one of these).
   bool efficient_attention_takes_gqa = true;
+  /// F.rms_norm is one kernel on CUDA, which keeps its input and a number a row (ATen/native/layer_norm.cpp,
+  /// _fused_rms_norm; 2.9 and later, seen in 2.15); before, five operators (rms_norm_composite, read as of 2.8).
+  bool fused_rms_norm = true;
   /// cuDNN is there: convolutions take its kernels instead of im2col, its SDPA can be chosen.
   bool cudnn = true;
   /// Recomputation stops when the last tensor that backward needs has been rebuilt

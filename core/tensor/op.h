@@ -27,7 +27,8 @@ namespace oometer {
   X(hardtanh) X(hardtanh_backward) X(hardswish) X(hardswish_backward) X(hardsigmoid) X(hardsigmoid_backward)           \
   X(leaky_relu) X(leaky_relu_backward) X(elu) X(elu_backward) X(softplus) X(softplus_backward) X(log)                  \
   X(roll) X(flip) X(repeat) X(upsample) X(upsample_backward) X(topk) X(gather) X(sort) X(histc) X(floor_divide)         \
-  X(grouped_mm) X(polar)
+  X(grouped_mm) X(polar) X(im2col) X(col2im) X(fused_rms_norm) X(fused_rms_norm_backward) X(var) X(std) X(minimum)          \
+  X(index_select) X(one_hot)
 // clang-format on
 
 enum class Op : std::uint16_t {

@@ -1,0 +1,70 @@
+#include "ops/vision.h"
+
+#include "../process.h"
+#include "autograd/node.h"
+#include "ops/ops.h"
+
+/// Operators of which graphs are made (core/graph); their reference cases are in tests/reference/graphs.jsonl.
+namespace oometer {
+namespace {
+
+TEST_CASE("Windows begin as a tensor like the image, and an image folded of them keeps their memory", "[ops]") {
+  Process p;
+  const Tensor x = p.input({2, 3, 4, 4}, DType::float32, true);
+  p.mark();
+  Tensor windows = im2col(x, {2, 12, 9});
+  CHECK(p.events() == Bytes{384, 864, -384});
+  p.mark();
+  const Tensor folded = col2im(windows, {2, 3, 4, 4});
+  CHECK(p.events() == Bytes{864});
+  CHECK(folded.nbytes() == 384);
+  CHECK(p.saved(Role::input).empty());
+  windows.reset();
+}
+
+TEST_CASE("RMSNorm keeps its input and a number a row where it is one kernel, five tensors before torch 2.9", "[ops]") {
+  for (const bool fused : {true, false}) {
+    Behaviours behaviours = recorded_behaviours();
+    behaviours.fused_rms_norm = fused;
+    Process p(behaviours);
+    const Tensor x = p.input({4, 8}, DType::float32, true), weight = p.parameter({8}, DType::float32);
+    p.mark();
+    const Tensor y = rms_norm(x, weight, 1);
+    CHECK(p.allocations() ==
+          (fused ? std::vector<std::int64_t>{128, 16} : std::vector<std::int64_t>{128, 16, 16, 128, 128}));
+  }
+}
+
+TEST_CASE("A variance keeps its input; its blocks leave one another 16 bytes each", "[ops]") {
+  Process p;
+  const Tensor x = p.input({64, 8, 32, 32}, DType::float32, true);
+  p.mark();
+  const Tensor all = var(x, {0, 1, 2, 3}, false);
+  CHECK(p.events() == Bytes{4, 1024, 4, -4, -1024});
+  CHECK(p.saved(Role::input) == std::vector<std::int64_t>{x.nbytes()});
+  p.mark();
+  const TensorList both = var_mean(x, {1}, true);
+  CHECK(p.allocations() == std::vector<std::int64_t>{4 * 64 * 1024, 4 * 64 * 1024});
+}
+
+TEST_CASE("The largest along a dimension keeps its indices, the larger of two both of them", "[ops]") {
+  Process p;
+  const Tensor x = p.input({4, 16}, DType::float32, true), y = p.input({1, 16}, DType::float32, true);
+  p.mark();
+  const TensorList largest = max(x, 1, false);
+  CHECK(p.allocations() == std::vector<std::int64_t>{16, 32});
+  CHECK(largest[0].requires_grad());
+  CHECK_FALSE(largest[1].requires_grad());
+  CHECK(p.saved(Role::input).empty());
+  const Tensor larger = maximum(Op::maximum, x, y);
+  CHECK(p.saved(Role::input) == std::vector<std::int64_t>{64, 256});
+}
+
+TEST_CASE("What was expanded stays in its place when it is made dense", "[ops]") {
+  Process p;
+  const Tensor row = p.input({3, 1, 8}, DType::float32);
+  CHECK(empty_like(Op::empty, expand(row, {3, 2, 8})).is_contiguous());
+}
+
+}  // namespace
+}  // namespace oometer
