@@ -1,4 +1,5 @@
-"""Makes tests/reference/graphs.jsonl: models of torchvision and timm and random MLPs, as graphs, with what training them took on the ghost.
+"""Makes tests/reference/graphs.jsonl: models of torchvision and timm, random MLPs, operators that few models have (graph_modules.py) and
+tiny language models, as graphs, with what training them took on the ghost.
 
 graph_cases.py OUT.jsonl --ghost DIR [--only NAME]
 """
@@ -12,6 +13,7 @@ import json
 import os
 import random
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,21 @@ MODELS: list[tuple[str, dict[str, Any], int]] = [
     ("timm:create_model", {"model_name": "nest_tiny"}, 224),
     ("timm:create_model", {"model_name": "hiera_tiny_224"}, 224),
     ("timm:create_model", {"model_name": "gcvit_xxtiny"}, 224),
+    ("timm:create_model", {"model_name": "tnt_s_patch16_224", "depth": 2, "img_size": 64}, 64),
+    ("timm.models.volo:VOLO", {"layers": (1, 1, 1, 1), "img_size": 64, "embed_dims": (32, 64, 64, 64), "num_heads": (1, 2, 2, 2)}, 64),
+    ("timm:create_model", {"model_name": "nextvit_small", "depths": (1, 2, 5, 1)}, 64),
+    ("timm:create_model", {"model_name": "vit_large_patch14_xp_224", "depth": 2, "embed_dim": 64, "num_heads": 2, "img_size": 56}, 56),
+    ("timm:create_model", {"model_name": "ese_vovnet39b_evos"}, 64),
+    ("timm:create_model", {"model_name": "resnetv2_50d_frn", "layers": (1, 1, 1, 1)}, 64),
 ]
+KINDS = ["unfold_images", "fold", "fold_transposed", "outlook", "pool_channels_last", "pool_transposed", "pool_rows", "group_variance"]
+KINDS += ["variance", "deviation", "variance_of_all", "layer_norm_2d", "variance_and_mean", "larger", "largest", "look_up"]
+LANGUAGE: list[tuple[str, dict[str, Any]]] = [
+    ("MaskedLM", {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}),
+    ("CausalLM", {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "bos_token_id": 0, "eos_token_id": 0}),
+    ("Classifier", {"vocab_size": 100, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),
+]
+Inputs = dict[str, tuple[list[int], str]]  # sizes of a sample and type of each
 # Live bytes are met to the byte, but which free block an allocation takes is not.
 OTHER_BLOCKS = {"convnextv2_atto", "resmlp_12_224", "nest_tiny", "hiera_tiny_224", "gcvit_xxtiny"}
 OPTIMIZERS = {"adamw": {"name": "adamw", "implementation": "foreach"}, "sgd": {"name": "sgd", "implementation": "foreach", "momentum": 0.9}}
@@ -70,23 +86,34 @@ def random_mlp(seed: int) -> Any:
     return nn.Sequential(*layers)
 
 
-def cases() -> list[tuple[str, str, dict[str, Any], int, int]]:
-    """Name, callable, its arguments, the side of an image, the batch."""
-    found = []
+def cases() -> Iterator[tuple[str, str, dict[str, Any], Inputs, int]]:
+    """Name, callable, its arguments, its inputs, the batch. A model of language gives its loss itself."""
+    from graph_modules import inputs_of
+
     for python, arguments, side in MODELS:
-        found.append((arguments.get("model_name", python.split(":")[1]), python, arguments, side, 4))
+        yield arguments.get("model_name", python.split(":")[1]), python, arguments, {"x": ([3, side, side], "float32")}, 4
     for seed in range(50):
         batch = random.Random(1000 + seed).choice([2, 8, 32, 100, 1024, 5000])
-        found.append((f"mlp_{seed:02d}", "graph_cases:random_mlp", {"seed": seed}, 8, batch))
-    return found
+        yield f"mlp_{seed:02d}", "graph_cases:random_mlp", {"seed": seed}, {"x": ([3, 8, 8], "float32")}, batch
+    for kind in KINDS:
+        yield kind, "graph_modules:Images", {"kind": kind}, {"x": ([3, 16, 16], "float32")}, 4
+    yield "large_variance", "graph_modules:Images", {"kind": "variance_of_all"}, {"x": ([3, 32, 32], "float32")}, 64
+    yield "rms_norm", "graph_modules:Norms", {}, {"x": ([3, 8, 8], "float32")}, 4
+    yield "rms_norm_of_many", "graph_modules:Norms", {"first": False}, {"x": ([3, 8, 8], "float32")}, 3000
+    for kind, config in LANGUAGE:
+        for tokens, batch in ((64, 2), (37, 3)):
+            yield f"{kind}_{tokens}", f"graph_modules:{kind}", config, inputs_of(kind, tokens), batch
 
 
-def measure(name: str, python: str, arguments: dict[str, Any], side: int, batch: int) -> dict[str, Any]:
+def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, batch: int) -> dict[str, Any]:
     import torch
+
+    def on_meta(size: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.empty(size, *sizes, dtype=getattr(torch, dtype), device="meta") for sizes, dtype in inputs.values())
 
     with tempfile.TemporaryDirectory() as folder, torch.device("meta") if "mlp" in name else contextlib.nullcontext():
         path = Path(folder) / "graph.json"
-        export_graph.export_graph(export_graph.load(python, arguments), lambda b: (torch.empty(b, 3, side, side, device="meta"),), path)
+        export_graph.export_graph(export_graph.load(python, arguments), on_meta, path)
         graph = json.loads(path.read_text())
     line: dict[str, Any] = {"name": name, **({"blocks": False} if name in OTHER_BLOCKS else {}), "graph": graph, "cases": []}
     for optimizer, how in OPTIMIZERS.items():
@@ -95,8 +122,11 @@ def measure(name: str, python: str, arguments: dict[str, Any], side: int, batch:
         spec: step.Spec = {
             "model": {"python": python, "arguments": arguments},
             "train": {"precision": "fp32", "optimizer": "sgd_momentum" if optimizer == "sgd" else optimizer, "opt_impl": "foreach"},
-            "inputs": {"x": step.tensor([batch, 3, side, side], "float32"), "labels": step.tensor([batch])},
+            "inputs": {key: step.tensor([batch, *sizes], dtype) for key, (sizes, dtype) in inputs.items()},
+            "loss": "loss",
         }
+        if graph["outputs"][0][2]:
+            spec["inputs"]["labels"] = step.tensor([batch])
         gc.collect()
         torch.cuda.empty_cache()
         with contextlib.redirect_stdout(None):

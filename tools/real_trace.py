@@ -289,7 +289,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
 
     step.quiet_torch()
     modules, peaks = Modules(), Peaks()
-    if spec["model"]["config"].get("model_type", "").startswith("deepseek"):
+    if spec["model"].get("config", {}).get("model_type", "").startswith("deepseek"):
         step.route_evenly()
     keep = None if mode else step.DeviceValues(step.read_grids(spec))
     with contextlib.ExitStack() as stack:

@@ -171,15 +171,20 @@ void efficient_backward(Backward& b) {
   b.give(2, std::move(dv));
 }
 
-Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) {
+Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                           double dropout) {
   constexpr Op op = Op::efficient_attention;
   Record record(op, efficient_backward, {&query, &key, &value});
   record.save(query);
   record.save(key);
   record.save(value);
   Context& context = query.context();
-  const Tensor seed = empty(context, op, {}, DType::int64);
-  const Tensor offset = empty(context, op, {}, DType::int64);
+  // Of a dropout they are in host memory, unless a CUDA graph is recorded (attention.cu, "Seed and Offset Device").
+  Tensor seed, offset;
+  if (dropout == 0) {
+    seed = empty(context, op, {}, DType::int64);
+    offset = empty(context, op, {}, DType::int64);
+  }
   Shape sizes = query.sizes();
   sizes[3] = value.size(3);
   Tensor output = empty_bshd(context, op, sizes, query.dtype());
@@ -190,8 +195,8 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
     const Tensor sums = empty(context, op, sizes, DType::float32);
   record.save_output(output);
   record.save_output(logsumexp);
-  record.save_output(seed);
-  record.save_output(offset);
+  if (seed) record.save_output(seed);
+  if (offset) record.save_output(offset);
   if (bias) record.save(bias);
   return record.output(std::move(output));
 }
@@ -316,7 +321,7 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_
       return flash_attention(query, key, value, options);
     case AttentionKernel::efficient:
       mask = pad_bias(mask);
-      return efficient_attention(query, key, value, mask);
+      return efficient_attention(query, key, value, mask, options.dropout);
     case AttentionKernel::cudnn:
       return cudnn_attention(query, key, value);
     case AttentionKernel::math:

@@ -18,6 +18,7 @@ void embedding_backward(Backward& b) {
   constexpr Op op = Op::embedding_dense_backward;
   const std::int64_t count = indices.numel(), rows = b.node.sizes[0], columns = b.node.sizes[1];
   const DType dtype = b.grad().dtype();
+  const Tensor contiguous_indices = indices.is_contiguous() ? indices : empty_like(Op::clone, indices);
   const Tensor grad = b.grad().is_contiguous() ? b.grad() : empty(context, op, b.grad().sizes(), dtype);
   if (count <= kFewIndices) {
     b.give(0, empty(context, op, {rows, columns}, dtype));
@@ -53,6 +54,11 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Record record(Op::embedding, embedding_backward, {&weight});
   if (record) record->sizes = weight.sizes();
   record.save(indices);
+  Tensor flat;  // indices.reshape(-1)
+  {
+    const NoGrad no_grad(weight.context());
+    flat = reshape(indices, {indices.numel()});
+  }
   Shape sizes = indices.sizes();
   sizes.push_back(weight.size(1));
   return record.output(empty(weight.context(), Op::embedding, sizes, weight.dtype()));

@@ -31,6 +31,7 @@ TopK topk(const Tensor& x, std::int64_t k) {
 Tensor gather(const Tensor& x, const Tensor& indices) {
   Record record(Op::gather, scatter_backward, {&x});
   if (record) record->sizes = x.sizes();
+  record.save(x);  // for its sizes (derivatives.yaml, gather_backward)
   record.save(indices);
   return record.output(empty(x.context(), Op::gather, indices.sizes(), x.dtype()));
 }

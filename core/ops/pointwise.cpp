@@ -2,6 +2,7 @@
 
 #include "autograd/node.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 
@@ -248,8 +249,10 @@ Tensor dropout(const Tensor& x, double p) {
   if (p == 0 || !x.context().training) return x;
   Record record(Op::native_dropout,
                 [](Backward& b) {
-                  const Tensor& mask = b.saved(0);
-                  b.give(0, pointwise(Op::native_dropout_backward, {&b.grad(), &mask}, b.grad().dtype()));
+                  // empty_like(grad, grad.suggest_memory_format())
+                  const Tensor& grad = b.grad();
+                  const bool channels_last = grad.ndim() > 3 && !grad.is_contiguous() && is_channels_last(grad);
+                  b.give(0, in_order_of(grad, Op::native_dropout_backward, grad.sizes(), channels_last));
                 },
                 {&x});
   const Tensor mask = empty_like(Op::native_dropout, x, DType::boolean);

@@ -36,10 +36,26 @@ Tensor make(Context& context, StorageImpl* storage, const Shape& sizes, const Sh
 /// Dimensions ordered from the largest stride to the smallest.
 std::array<int, Shape::kMaxDims> stride_order(const Shape& sizes, const Shape& strides) {
   std::array<int, Shape::kMaxDims> order{};
-  for (int i = 0; i < sizes.ndim(); ++i) order[static_cast<unsigned>(i)] = i;
   const auto end = order.begin() + sizes.ndim();
-  for (auto i = order.begin(); i != end; ++i)  // by insertion: a few dimensions
-    for (auto j = i; j != order.begin() && strides[j[-1]] < strides[*j]; --j) std::swap(j[-1], *j);
+  for (int i = 0; i < sizes.ndim(); ++i) order[static_cast<unsigned>(i)] = i;
+  // Whether a dimension belongs before one that stands before it; what was expanded (stride 0) stays where it is.
+  const auto precedes = [&](int dim, int other) {
+    if (strides[dim] == 0 || strides[other] == 0) return 0;
+    if (strides[dim] != strides[other]) return strides[dim] > strides[other] ? 1 : -1;
+    return sizes[other] < sizes[dim] ? 1 : 0;
+  };
+  for (auto i = end; i != order.begin();) {  // by insertion, from the last one: a few dimensions
+    auto at = --i;
+    for (auto j = at + 1; j != end; ++j) {
+      const int comparison = precedes(*j, *at);
+      if (comparison > 0) {
+        std::swap(*at, *j);
+        at = j;
+      } else if (comparison < 0) {
+        break;
+      }
+    }
+  }
   return order;
 }
 
