@@ -310,6 +310,14 @@ def image_models() -> list[tuple[str, str, list[str], list[list[str]]]]:
             [[name, *row] for name, row in told["paper"].items()],
         ),
         (
+            "Language models of GPUMemNet's paper",
+            "BERT, XLNet and GPT-2 as itu-rad/CARMA's scripts train them on an A100 40 GB: 512 tokens, fp32, AdamW, SDPA (XLNet: einsum). Each is a "
+            "graph of transformers' own model. gpt2_large and the XLNets ran on two GPUs by torch.nn.DataParallel: a GPU's share is answered. "
+            "What the rows leave open is said by ./dev validate.",
+            ["run", "measured", "oometer", "GPUMemNet", "Horus"],
+            told["language"],
+        ),
+        (
             "The interval of convolutions",
             f"Which plan cuDNN chooses, and what its benchmark tries, no formula tells, so a graph with convolutions has an interval of its own: {sides['below'] / 100:.1f} % "
             f"below to {sides['above'] / 100:.1f} % above the simulated reserved bytes, the conformal quantiles of these runs' signed errors. "

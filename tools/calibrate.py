@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import gpumemnet_lms
 import gpumemnet_timm
-from validate import HERE, MEASURED, answers, errors_of, measurements
+from validate import HERE, MEASURED, answers, errors_of, measurements, peer_errors_of
 
 HEADER = HERE / "core" / "report" / "spread.h"
 GPUMEMNET = MEASURED / "gpumemnet.json"
@@ -119,6 +120,19 @@ def image_models(oometer: Path) -> dict[str, Any] | None:
     }
 
 
+def language_models(oometer: Path) -> list[list[str]]:
+    """A row for each language model of GPUMemNet's paper: name, measured, and the signed errors."""
+    found = []
+    rows = list(gpumemnet_lms.rows())
+    for row, report in zip(rows, answers(oometer, rows), strict=True):
+        if "error" in report:
+            sys.exit(f"{row['name']}: {report['error']}")
+        away = {"oometer": errors_of(row, report)["device"]} | peer_errors_of(row)
+        signed = (f"{error:+.1%}".replace("%", " %") for error in away.values())
+        found.append([row["name"], f"{row['measured']['device'] >> 20:,d} MiB", *signed])
+    return found
+
+
 def header(found: dict[str, list[tuple[str, float]]], images: dict[str, Any]) -> str:
     lines = []
     for kind, name in (("one_gpu", "kSpreadOneGpu"), ("one_gpu_4bit", "kSpreadOneGpu4Bit")):
@@ -160,6 +174,7 @@ def main() -> int:
     arguments = parser.parse_args()
     images = None if arguments.check else image_models(arguments.oometer)
     if images:
+        images["language"] = language_models(arguments.oometer) or json.loads(GPUMEMNET.read_text()).get("language", [])
         GPUMEMNET.write_text(json.dumps(images, indent=1, ensure_ascii=False) + "\n")
     text = header(errors(arguments.oometer), json.loads(GPUMEMNET.read_text()))
     if arguments.check:

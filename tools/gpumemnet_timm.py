@@ -55,7 +55,8 @@ PAPERS_MODELS: dict[str, tuple[str, dict[str, Any], int]] = {
     "inception": ("torchvision.models:inception_v3", {"init_weights": False, "aux_logits": False}, 299),
 }
 
-Model = tuple[str, dict[str, Any], int | None]  # a callable, its arguments, the side of an image, or None for timm's own of the model
+# A callable and its arguments; the side of an image, or None for timm's own of the model, or each input's sizes of a sample and type.
+Model = tuple[str, dict[str, Any], int | None | dict[str, tuple[list[int], str]]]
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------------
@@ -76,15 +77,16 @@ def export(task: tuple[str, Model, list[int]]) -> None:
     import torch
 
     torch.set_num_threads(1)
-    name, (python, arguments, side), batches = task
+    name, (python, arguments, given), batches = task
     unfinished = file_of(name).with_suffix(".part")
     try:
         with torch.device("meta"):
             model = export_graph.load(python, arguments)
-        sizes = (3, side, side) if side else model.default_cfg["input_size"]
+        if not isinstance(given, dict):
+            given = {"x": ([3, given, given] if given else model.default_cfg["input_size"], "float32")}
 
-        def inputs(batch: int) -> tuple[torch.Tensor]:
-            return (torch.empty(batch, *sizes, device="meta"),)
+        def inputs(batch: int) -> tuple[torch.Tensor, ...]:
+            return tuple(torch.empty(batch, *sizes, dtype=getattr(torch, dtype), device="meta") for sizes, dtype in given.values())
 
         try:
             export_graph.export_graph(model, inputs, unfinished)

@@ -1,4 +1,4 @@
-"""Modules that graph_cases.py and gpumemnet_lms.py export: operators that few models have, and language models as their scripts train them."""
+"""Modules that graph_cases.py and gpumemnet_lms.py export: operators that few models have, language models as their scripts train them."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ class Classifier(nn.Module):
 
 
 def inputs_of(model: str, tokens: int) -> dict[str, tuple[list[int], str]]:
-    """Sizes of a sample and types, in the order of forward's arguments. The mask in four dimensions is what _prepare_4d_attention_mask_for_sdpa
-    and its kin (modeling_attn_mask_utils.py) made once a forward."""
+    """Sizes of a sample and types, in the order of forward's arguments. The mask in four dimensions is what
+    _prepare_4d_attention_mask_for_sdpa and its kin (modeling_attn_mask_utils.py) made once a forward."""
     ids, four_dims = ([tokens], "int64"), ([1, tokens, tokens], "float32")
     return {
         "MaskedLM": {"input_ids": ids, "attention_mask": four_dims, "targets": ids},

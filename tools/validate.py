@@ -5,7 +5,7 @@
 Needs nothing but Python. For each source: the errors, and beside them those of the source's own predictor for the same
 runs. tests/measured/README.md says what a line holds. Where the table of published figures lies beside the checkout
 (../shared/measured.csv), its rows are read there; tests/measured/published.jsonl has those that the project keeps.
-So are GPUMemNet's runs (gpumemnet.py, gpumemnet_timm.py).
+So are GPUMemNet's runs (gpumemnet.py, gpumemnet_timm.py, gpumemnet_lms.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import gpumemnet
+import gpumemnet_lms
 import gpumemnet_timm
 import published
 
@@ -52,6 +53,7 @@ def measurements(files: list[Path]) -> list[dict[str, Any]]:
         rows.extend(gpumemnet.rows(gpumemnet.MLPS))
     if not files:
         rows.extend(gpumemnet_timm.rows())
+        rows.extend(gpumemnet_lms.rows())
     return rows
 
 
