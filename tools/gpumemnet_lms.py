@@ -16,7 +16,7 @@ from typing import Any
 
 import gpumemnet
 from gpumemnet import MIB
-from gpumemnet_timm import PAPER, SOURCE, Model, export_all, graph_of
+from gpumemnet_timm import PAPER, SOURCE, TORCH_OF_THE_PAPER, Model, export_all, graph_of
 
 OF_THE_PAPER = "GPUMemNet, paper's language models"
 TOKENS = 512
@@ -79,7 +79,7 @@ def rows() -> Iterator[dict[str, Any]]:
                     "data": {"micro_batch_size": share},
                     "training": training,
                     "gpu": {"name": "a100-40gb"},
-                    "runtime": {"torch": "2.4"},
+                    "runtime": {"torch": TORCH_OF_THE_PAPER},
                 },
                 "why": WHY[kind],
                 "measured": {"device": int(measured) * MIB},
