@@ -60,8 +60,8 @@ void Record::save(const Tensor& tensor) {
   if (CheckpointFrame* frame = context.frame) {
     if (frame->recomputing) {
       // _recomputation_hook: the frame keeps the tensor, for nodes that are still there, and so does this inner graph,
-      // which is never run.
-      const Tensor kept = tensor.requires_grad() ? detach(tensor) : tensor;
+      // which is never run. A hook is given what is no view (SavedVariable::set_hooks_and_pack_data).
+      const Tensor kept = tensor.requires_grad() || tensor->base ? detach(tensor) : tensor;
       node_->saved[slot] = kept;
       const bool forgotten =
           frame->recomputed_count < frame->forgotten.size() && frame->forgotten[frame->recomputed_count];

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "ops/liger.h"
 #include "process.h"
 
 namespace oometer {
@@ -108,6 +109,27 @@ TEST_CASE("Nothing of a checkpoint outlives its backward", "[autograd]") {
     autograd::backward(loss);
   }
   CHECK(p.alive(Role::tensor) == x->grad.nbytes());
+}
+
+TEST_CASE("A view that a region saves when it runs again keeps nothing of its graph", "[autograd]") {
+  Process p;
+  const Tensor x = p.input({4, 256}, kFp32, true);
+  const Tensor first = silu(x);
+  const Tensor y = checkpoint(Checkpointing::non_reentrant, first, [](const Tensor& hidden) {
+    Tensor up = gelu(hidden);
+    up = gelu(up);
+    up = add(up, hidden);  // its gradient, written over what was saved, waits for the region's input to have all
+    return liger_silu_mul(silu(hidden), up);
+  });
+  autograd::backward(sum_all(y));
+  std::uint32_t freed = 0, last = 0;
+  for (const StorageRecord& storage : p.log().storages) {
+    const std::string name = p.log().ops[p.log().events[storage.alloc_event].op];
+    if (storage.recomputed && name == "gelu" && freed == 0) freed = storage.free_event;
+    if (name == "gelu_backward") last = storage.alloc_event;
+  }
+  CHECK(freed > 0);
+  CHECK(freed < last);
 }
 
 TEST_CASE("What a region saved for a graph that led nowhere is not kept when it runs again", "[autograd]") {
