@@ -253,7 +253,9 @@ def zero_init(spec: step.Spec) -> Any:
     if parallel["strategy"] != "deepspeed" or parallel["ds_config"]["zero_optimization"].get("stage") != 3:
         return contextlib.nullcontext()
     from deepspeed.runtime.zero.partition_parameters import Init
+    from peft.utils import integrations
 
+    integrations.check_deepspeed_zero3_enabled = lambda: True  # as where a Trainer holds its HfDeepSpeedConfig
     zero = {k: v for k, v in parallel["ds_config"]["zero_optimization"].items() if v != "auto"}
     half = "fp16" if spec["train"]["precision"] == "fp16" else "bf16"
     config = {"train_micro_batch_size_per_gpu": spec["batch"]["mbs"], half: {"enabled": True}, "zero_optimization": zero}
@@ -306,7 +308,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
             for micro_step in range(steps):
                 with synchronization(wrapped, parallel["strategy"], micro_step == steps - 1):
                     with peaks.phase(iteration, "forward"):
-                        with step.autocast(spec, "cuda"):
+                        with step.saving(spec), step.autocast(spec, "cuda"):
                             result = wrapped(**batch)
                             loss = step.loss_of(spec, result)
                             del result

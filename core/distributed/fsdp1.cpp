@@ -5,6 +5,7 @@
 #include "autograd/node.h"
 #include "distributed/broadcast.h"
 #include "distributed/partition.h"
+#include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"
 
@@ -111,6 +112,8 @@ void FullyShardedDataParallel::gather_units() {
   }
   std::vector<Parameter> parameters = model_.parameters;
   sort_by_module(parameters);
+  put_originals_first(parameters, context_.log, training_,
+                      [](const Parameter& parameter) -> const Parameter& { return parameter; });
   for (const Parameter& parameter : parameters) {
     Unit& unit = units_[unit_of_[wrapped[parameter.module]]];
     const Tensor& tensor = parameter.tensor;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/node.h"
+#include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "sort_by.h"
@@ -86,6 +87,8 @@ void FullyShard::initialize() {
   for (Group& group : groups_) {
     sort_by(group.shards, [](const Shard& shard) { return -std::int64_t{shard.full.module}; });
     sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });
+    put_originals_first(group.shards, context_.log, training_,
+                        [](const Shard& shard) -> const Parameter& { return shard.full; });
     shard(group);
   }
 

@@ -41,7 +41,8 @@ ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConf
       parameters_(std::move(parameters)),
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
-      recompute_(context.log.modules.size()) {
+      recompute_(context.log.modules.size()),
+      wrapped_(context.log.modules.size()) {
   index_.reserve(parameters_.size());
   for (Index i = 0; i < parameters_.size(); ++i) {
     index_[parameters_[i].tensor.get()] = i;
@@ -211,32 +212,17 @@ void ParameterCoordinator::wait(Index index) {
     if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
 }
 
-/// _allgather_params_sequential, _allgather_params_coalesced: into memory of its own, at once.
 void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
-  TensorList copies;
-  const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
-  for (const Index i : wanted)
-    if (world_ > 1 && wanted.size() > 1 && is_wanted(i) && !parameters_[i].partition)
-      copies.push_back(whole(i, parameters_[i].partition_numel));
-  for (const Index i : wanted) {
-    ZeroParameter& parameter = parameters_[i];
-    if (!is_wanted(i)) continue;
-    parameter.status = Status::available;
-    if (world_ == 1 && wanted.size() > 1)
-      set_data(parameter.tensor, parameter.partition ? parameter.partition : whole(i, parameter.numel));
-    else
-      set_data(parameter.tensor, whole(i, checked_product(parameter.partition_numel, world_)));
-    if (wanted.size() == 1 && !context_.behaviours.zero_3_gathers_in_place)
-      set_data(parameter.tensor, whole(i, parameter.numel));
-    if (wanted.size() == 1 && !parameter.partition) const Tensor copy = whole(i, parameter.partition_numel);
-  }
+  std::vector<ZeroParameter*> parameters;
+  parameters.reserve(wanted.size());
+  for (const Index i : wanted) parameters.push_back(&parameters_[i]);
+  gather_parameters(context_, parameters, world_);
 }
 
 void ParameterCoordinator::release(Index index) {
   ZeroParameter& parameter = parameters_[index];
   if (parameter.status != Status::available || states_[index].active_modules.size() > 0) return;
-  set_data(parameter.tensor, context_.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
-  parameter.status = Status::not_available;
+  release_parameter(context_, parameter);
   available_ -= parameter.numel;
 }
 
@@ -348,12 +334,17 @@ void ParameterCoordinator::release_leftovers() {
 
 // Nothing is called any more in a recomputation that has all it needs.
 void ParameterCoordinator::before_forward(ModuleId module) {
-  if (!context_.stopped) fetch(module, true);
+  if (context_.stopped) return;
+  if (module != kNever && wrapped_[module]) fetch(kNever, true);
+  fetch(module, true);
 }
 void ParameterCoordinator::after_forward(ModuleId module) {
   if (!context_.stopped) release_module(module, true);
 }
-void ParameterCoordinator::before_backward(ModuleId module) { fetch(module, false); }
+void ParameterCoordinator::before_backward(ModuleId module) {
+  if (module != kNever && wrapped_[module]) fetch(kNever, false);
+  fetch(module, false);
+}
 void ParameterCoordinator::after_backward(ModuleId module) { release_module(module, false); }
 
 // ZeROOrderedDict.__getitem__ registers it with the module that is running.

@@ -31,6 +31,10 @@ class ParameterCoordinator final : public ModuleListener {
   bool holds(const Tensor& parameter) const { return index_.contains(parameter.get()); }
   /// Another module has the parameter too.
   void add_use(ModuleId module, const Tensor& parameter) { of_module_[module].push_back(index_of(parameter)); }
+  /// The module that has the parameter is never called.
+  void remove_use(ModuleId module, const Tensor& parameter) { std::erase(of_module_[module], index_of(parameter)); }
+  /// Another module without parameters of its own is called, and calls it.
+  void add_wrapper(ModuleId module) { wrapped_[module] = true; }
   /// `model` in the order of named_parameters(): which parameters are kept whole between modules.
   void mark_persistent(const std::vector<Parameter>& model);
 
@@ -101,6 +105,7 @@ class ParameterCoordinator final : public ModuleListener {
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< of each that is gathered alone
   std::vector<std::vector<Index>> of_module_;  ///< its own and, behind them, those that it was found to read
   std::vector<std::vector<Index>> recompute_;  ///< ds_recompute_parameters, by module
+  std::vector<bool> wrapped_;                  ///< by module
   std::vector<Index> persistent_, none_;
   std::vector<Index> prefetched_;          ///< prefetch's own
   std::vector<ModuleId> active_backward_;  ///< modules whose backward has begun

@@ -1,7 +1,9 @@
 #include "distributed/zero_3.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "sort_by.h"
 
@@ -43,6 +45,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   coordinator_ = std::make_unique<ParameterCoordinator>(
       context_, config_, world_, config_.overlap_comm ? kAllGatherStream : context_.stream, std::move(parameters_));
   for (const Parameter& parameter : model_.tied) coordinator_->add_use(parameter.module, parameter.tensor);
+  find_modules_to_save();
   coordinator_->mark_persistent(model_.parameters);
   refuse_what_deepspeed_refuses();
   if (!offloads_optimizer()) inf_or_nan_tracker_ = empty(context_, Op::zeros, {1}, DType::boolean);
@@ -92,6 +95,18 @@ std::vector<std::int64_t> DeepSpeedZeroOptimizerStage3::ranks_that_differ() cons
       if (parameter.partition_numel * world_ != parameter.numel) return {0, world_ - 1};
     }
   return {};
+}
+
+/// ModulesToSaveWrapper (peft/utils/other.py): it is called and calls the copy, never the original.
+void DeepSpeedZeroOptimizerStage3::find_modules_to_save() {
+  const std::vector<ModuleId> saved = saved_modules(context_.log, training_);
+  if (saved.empty()) return;
+  for (const ModuleId module : saved) coordinator_->add_wrapper(module);
+  for (const Parameter& copy : model_.parameters)
+    for (const Parameter& original : model_.parameters)
+      if (copy.tensor->leaf_requires_grad && !original.tensor->leaf_requires_grad && copy.module == original.module &&
+          copy.name == std::string_view(original.name))
+        coordinator_->remove_use(original.module, original.tensor);
 }
 
 void DeepSpeedZeroOptimizerStage3::share(const Tensor& buffer, const Group& group, Role role) {
@@ -185,9 +200,10 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-/// PeftModel and its LoraModel are called; the model's own `forward` by the latter, without its hooks.
+/// PeftModel and its LoraModel (or IA3Model) are called; the model's own `forward` by the latter, without its hooks:
+/// what it reads is registered with LoraModel (FWD_MODULE_STACK), which stands here in the model's place.
 std::vector<ModuleId> DeepSpeedZeroOptimizerStage3::roots() const {
-  if (training_.lora) return {kNever, kNever};
+  if (training_.lora || training_.ia3) return {kNever, kModel};
   return {kModel};
 }
 

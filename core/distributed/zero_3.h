@@ -42,6 +42,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void backward_epilogue(bool last_micro_step) override;
 
   std::vector<ModuleId> roots() const;
+  void find_modules_to_save();
   void refuse_what_deepspeed_refuses();
   void make_groups();
   void defragment();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rounding.h"
+#include "tensor/tensor_list.h"
 
 namespace oometer {
 
@@ -16,6 +17,36 @@ void partition_parameter(Context& context, ZeroParameter& parameter, const DeepS
     parameter.partition =
         empty(context, Op::empty, {parameter.partition_numel}, parameter.tensor.dtype(), Role::parameter);
   set_data(parameter.tensor, context.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+}
+
+void gather_parameters(Context& context, const std::vector<ZeroParameter*>& wanted, std::int64_t world) {
+  const auto whole = [&](const ZeroParameter& parameter, std::int64_t numel) {
+    const ModuleScope scope(context, parameter.module);
+    return empty(context, Op::empty, {numel}, parameter.tensor.dtype(), Role::parameter);
+  };
+  const auto is_wanted = [](const ZeroParameter& parameter) {
+    return parameter.status == ZeroParameter::Status::not_available;
+  };
+  TensorList copies;
+  for (const ZeroParameter* parameter : wanted)
+    if (world > 1 && wanted.size() > 1 && is_wanted(*parameter) && !parameter->partition)
+      copies.push_back(whole(*parameter, parameter->partition_numel));
+  for (ZeroParameter* const parameter : wanted) {
+    if (!is_wanted(*parameter)) continue;
+    parameter->status = ZeroParameter::Status::available;
+    if (world == 1 && wanted.size() > 1)
+      set_data(parameter->tensor, parameter->partition ? parameter->partition : whole(*parameter, parameter->numel));
+    else
+      set_data(parameter->tensor, whole(*parameter, checked_product(parameter->partition_numel, world)));
+    if (wanted.size() == 1 && !context.behaviours.zero_3_gathers_in_place)
+      set_data(parameter->tensor, whole(*parameter, parameter->numel));
+    if (wanted.size() == 1 && !parameter->partition) const Tensor copy = whole(*parameter, parameter->partition_numel);
+  }
+}
+
+void release_parameter(Context& context, ZeroParameter& parameter) {
+  set_data(parameter.tensor, context.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+  parameter.status = ZeroParameter::Status::not_available;
 }
 
 ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world)

@@ -45,5 +45,10 @@ class ZeroInit final : public ConstructionListener {
 /// Init._zero_init_param: the rank's part gets memory of its own, on the device or in host memory, and the whole is let
 /// go.
 void partition_parameter(Context& context, ZeroParameter& parameter, const DeepSpeedConfig& config, std::int64_t world);
+/// Param.all_gather(param_list): each that is cut into memory of its own, at once (_allgather_params_sequential,
+/// _allgather_params_coalesced).
+void gather_parameters(Context& context, const std::vector<ZeroParameter*>& wanted, std::int64_t world);
+/// Param.partition(): the whole is let go again.
+void release_parameter(Context& context, ZeroParameter& parameter);
 
 }  // namespace oometer

@@ -12,6 +12,28 @@
 
 namespace oometer {
 
+namespace {
+
+/// GatheredParameters around what peft makes of some of the model's weights.
+GatherParameters gather_of(Context& context, std::vector<ZeroParameter>& cut, std::int64_t world) {
+  return
+      [&context, &cut, world, gathered = std::vector<ZeroParameter*>()](const TensorList& tensors, bool whole) mutable {
+        if (whole) {
+          for (const Tensor& tensor : tensors)
+            for (ZeroParameter& parameter : cut)
+              if (parameter.tensor.get() == tensor.get()) gathered.push_back(&parameter);
+          return gather_parameters(context, gathered, world);
+        }
+        for (std::size_t i = 0; i < gathered.size(); ++i) {
+          gathered[i]->tensor = tensors[i];
+          release_parameter(context, *gathered[i]);
+        }
+        gathered.clear();
+      };
+}
+
+}  // namespace
+
 Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
   Simulation simulation;
   Context context(behaviours, {job.gpu.major, job.gpu.minor, static_cast<int>(job.gpu.sm_count)});
@@ -47,6 +69,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (simulation.refusal) return simulation;
     apply_components(context.log, model->parameters, job.training.components);
     if (tuner) {
+      if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
       simulation.refusal = tuner->inject(model->parameters);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();

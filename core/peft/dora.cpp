@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "ops/ops.h"
 
@@ -15,8 +16,8 @@ DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t 
 }
 
 // DoraLinearVariant.init, DoraLinearLayer.update_layer: the lengths that the weight has now.
-void DoraLinear::make_parameters(std::vector<Parameter>& parameters) {
-  LoraLinear::make_parameters(parameters);
+void DoraLinear::make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather) {
+  LoraLinear::make_parameters(parameters, gather);
   const auto weight = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) {
     return p.module == base_layer() && p.name == std::string_view("weight");
   });
@@ -27,9 +28,14 @@ void DoraLinear::make_parameters(std::vector<Parameter>& parameters) {
   const bool is_fp16 = lora_A_.weight.dtype() == DType::float16;  // for the sake of CPUs
   const Tensor lora_A = is_fp16 ? to(lora_A_.weight, DType::float32) : lora_A_.weight;
   const Tensor lora_B = is_fp16 ? to(lora_B_.weight, DType::float32) : lora_B_.weight;
+  TensorList of_base;
+  for (const Parameter& parameter : parameters)
+    if (parameter.module == base_layer()) of_base.push_back(parameter.tensor);
+  if (gather) gather(of_base, true);
   Tensor lora_weight = matmul(lora_B, lora_A);
   if (is_fp16) lora_weight = to(lora_weight, DType::float16);
   const Tensor norm = weight_norm(base_weight, lora_weight);
+  if (gather) gather(of_base, false);
   magnitude_ = detach(norm);
   magnitude_->leaf_requires_grad = true;
   context.set_role(magnitude_, Role::parameter, lora_magnitude_vector_);
@@ -69,10 +75,17 @@ Tensor DoraLinear::update(const Linear& base_layer, const Tensor& x_in, const Te
 }
 
 // DoraLinearLayer.forward
-Tensor DoraLinear::magnitude_vector(const Tensor& x, const Linear& base_layer, const Tensor& given) const {
-  const ModuleScope scope(x.context(), lora_magnitude_vector_);
+Tensor DoraLinear::magnitude_vector(const Tensor& argument, const Linear& base_layer, const Tensor& given) const {
+  Context& context = argument.context();
+  ModuleCall call(context, lora_magnitude_vector_);
+  Tensor x = call.argument(argument);
+  const auto reads = [&](const Tensor& parameter) {  // of a module that is not called then
+    if (context.modules && parameter) context.modules->read(parameter);
+  };
+  reads(lora_A_.weight);
   Tensor product = lora_weight();
   product = to(product, x.dtype());
+  reads(base_layer.weight);
   Tensor weight = to(base_layer.weight, x.dtype());
   Tensor norm = [&] {
     const Tensor detached = detach(product);
@@ -83,6 +96,7 @@ Tensor DoraLinear::magnitude_vector(const Tensor& x, const Linear& base_layer, c
   Tensor lora_result = lora_A_(x);
   lora_result = lora_B_(lora_result);
   Tensor base_result = given;
+  if (given) reads(base_layer.bias);
   if (!given)
     base_result = linear(x, weight, {});
   else if (base_layer.bias)
@@ -98,13 +112,14 @@ Tensor DoraLinear::magnitude_vector(const Tensor& x, const Linear& base_layer, c
     of_lora.reset();
   }
   // The frame's names go in the order in which they were bound.
+  x.reset();
   base_result.reset();
   product.reset();
   weight.reset();
   norm.reset();
   mag_norm_scale.reset();
   lora_result.reset();
-  return result_dora;
+  return call.result(std::move(result_dora));
 }
 
 }  // namespace oometer

@@ -10,7 +10,7 @@ namespace oometer {
 class DoraLinear : public LoraLinear {
  public:
   DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
-  void make_parameters(std::vector<Parameter>& parameters) override;
+  void make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather) override;
   void cast_parameters() const override;
 
  protected:
@@ -19,7 +19,7 @@ class DoraLinear : public LoraLinear {
  private:
   Tensor lora_weight() const;
   Tensor weight_norm(const Tensor& weight, const Tensor& lora_weight) const;
-  Tensor magnitude_vector(const Tensor& x, const Linear& base_layer, const Tensor& base_result) const;
+  Tensor magnitude_vector(const Tensor& argument, const Linear& base_layer, const Tensor& base_result) const;
 
   Tensor magnitude_;
   ModuleId lora_magnitude_vector_;

@@ -30,23 +30,28 @@ void Ia3Linear::cast_parameters() const {
 
 // ia3.Linear.forward
 Tensor Ia3Linear::operator()(const Linear& base_layer, const Tensor& x_in) const {
-  const ModuleScope scope(x_in.context(), module_);
+  Context& context = x_in.context();
+  ModuleCall call(context, module_);
+  const Tensor argument = call.argument(x_in);
+  if (context.modules) context.modules->read(ia3_l_);               // the ParameterDict that has it is not called
   Tensor ia3_scaling = mul_scalar(view(ia3_l_, {ia3_l_.numel()}));  // 1 * ia3_l.flatten()
   const auto scaled = [&](const Tensor& x, DType dtype) {
     const Tensor product = mul(x, ia3_scaling);
     return to(product, dtype);
   };
   if (is_feedforward_) {
-    Tensor x = to(x_in, ia3_l_.dtype());
+    Tensor x = to(argument, ia3_l_.dtype());
     Tensor interm = scaled(x, x_in.dtype());
     Tensor result = base_layer.forward(interm);
     x.reset();  // the frame's names go in the order in which they were bound
     ia3_scaling.reset();
-    return result;
+    interm.reset();
+    return call.result(std::move(result));
   }
-  Tensor result = base_layer.forward(x_in);
+  Tensor result = base_layer.forward(argument);
   result = scaled(result, result.dtype());
-  return result;
+  ia3_scaling.reset();
+  return call.result(std::move(result));
 }
 
 Ia3Model::Ia3Model(Context& context, const Ia3Config& config)

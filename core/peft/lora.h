@@ -13,7 +13,7 @@ class LoraLinear : public LinearWrapper {
  public:
   LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
   /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters`.
-  virtual void make_parameters(std::vector<Parameter>& parameters);
+  virtual void make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather);
   virtual void cast_parameters() const;
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;

@@ -137,11 +137,20 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
   // ModulesToSaveWrapper: a deep copy trains, the original stays. The model's handles go to the copy.
   std::vector<Parameter> originals;
   std::vector<char> copied(parameters.size(), false);
-  for (const ModuleId module : saved)
+  for (const ModuleId module : saved) {
+    const std::size_t first = originals.size();
+    std::vector<std::size_t> within;
+    TensorList whole;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Parameter& parameter = parameters[i];
-      if (copied[i] || !is_within(parameter.module, module)) continue;
+      if (copied[i] || !is_within(parameters[i].module, module)) continue;
       copied[i] = true;
+      within.push_back(i);
+      whole.push_back(parameters[i].tensor);
+    }
+    if (gather_) gather_(whole, true);
+    whole.clear();
+    for (const std::size_t i : within) {
+      const Parameter& parameter = parameters[i];
       const ModuleScope scope(context_, parameter.module);
       Parameter original = parameter;
       original.tensor = detach(parameter.tensor);
@@ -150,7 +159,11 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
       context_.set_role(parameter.tensor, Role::parameter, parameter.module);
       parameter.tensor->leaf_requires_grad = true;
     }
-  parameters.insert(parameters.end(), originals.begin(), originals.end());
+    for (std::size_t i = first; i < originals.size(); ++i) whole.push_back(originals[i].tensor);
+    if (gather_) gather_(whole, false);
+  }
+  // Before their copies: ModulesToSaveWrapper.original_module comes first.
+  parameters.insert(parameters.begin(), originals.begin(), originals.end());
 }
 
 std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,8 +11,14 @@
 #include "peft/config.h"
 #include "result.h"
 #include "tensor/context.h"
+#include "tensor/tensor_list.h"
 
 namespace oometer {
+
+/// deepspeed.zero.GatheredParameters, as gather_params_ctx (utils/integrations.py) and ModulesToSaveWrapper.update
+/// enter it: what ZeRO-3 has cut is whole from a call with true to one with false, which is given the same tensors by
+/// the handles that they have by then.
+using GatherParameters = std::function<void(const TensorList& parameters, bool whole)>;
 
 /// peft's BaseTuner (0.21, tuners/tuners_utils.py): which modules of a model get an adapter, and what becomes of its
 /// parameters. While the model is built `wrap_linear` finds the targets (_create_and_replace), and `inject` does the
@@ -28,6 +35,8 @@ class Tuner : public Wrapping {
   /// Freezes the model, makes the adapters and the modules that train in full; all parameters are then in the order of
   /// named_parameters(). An error where peft raises one: nothing was targeted, or something that cannot be.
   std::optional<Error> inject(std::vector<Parameter>& parameters);
+  /// Where ZeRO-3 has cut the model. Without it nothing is gathered.
+  void gather_with(GatherParameters gather) { gather_ = std::move(gather); }
 
   /// What peft passes over without a word, for the report.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -43,6 +52,7 @@ class Tuner : public Wrapping {
   virtual void cast_parameters() = 0;
 
   Context& context_;
+  GatherParameters gather_;
 
  private:
   /// A module that was wrapped, and the modules that came below it with that: not the model's own.

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "nn/module.h"
+#include "tensor/context.h"
+#include "train/config.h"
+
+namespace oometer {
+
+/// The modules of which peft's modules_to_save trains a copy, by the end of their paths (_set_trainable,
+/// utils/other.py), in the order of named_modules(): each is a ModulesToSaveWrapper around the original and the copy.
+std::vector<ModuleId> saved_modules(const Log& log, const TrainingConfig& training);
+
+/// Of a saved module with others in it all originals come before all copies. `items` lie module by module, in any order
+/// of the tree that keeps a module's own together; `of` gives an item's Parameter.
+template <class Item, class Of>
+void put_originals_first(std::vector<Item>& items, const Log& log, const TrainingConfig& training, const Of& of) {
+  for (const ModuleId saved : saved_modules(log, training)) {
+    const auto is_within = [&](const Item& item) {
+      ModuleId module = of(item).module;
+      while (module > saved) module = log.modules[module].parent;
+      return module == saved;
+    };
+    const auto first = std::find_if(items.begin(), items.end(), is_within);
+    const auto last = std::find_if_not(first, items.end(), is_within);
+    std::stable_partition(first, last, [&](const Item& item) { return !of(item).tensor->leaf_requires_grad; });
+  }
+}
+
+}  // namespace oometer
