@@ -66,10 +66,13 @@ def percent(value: float) -> str:
 
 def group_of(file: str, case: Json) -> str:
     name = case["name"]
+    if file == "real_ranks.jsonl" and (option := option_of(case["job"]["training"])) != OTHER_OPTION:
+        return f"tiny models {option}, ZeRO and FSDP"
     if file != "options.jsonl" and case["job"]["training"].keys() & {"lora", "ia3"}:
         names = {
             "single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU",
             "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU",
+            "real_ranks.jsonl": "tiny models with LoRA, DoRA, (IA)³, ZeRO and FSDP",
         }
         return names.get(file, "tiny models with LoRA, DeepSpeed ZeRO-2")
     if file == "single_gpu.jsonl":
@@ -92,6 +95,9 @@ def group_of(file: str, case: Json) -> str:
     return f"{models}, {strategy_of(case['job']['parallel'])}"
 
 
+OTHER_OPTION = "with chosen blocks checkpointed"
+
+
 def option_of(training: Json) -> str:
     if training.get("quantization"):
         return "with QLoRA"
@@ -102,7 +108,7 @@ def option_of(training: Json) -> str:
     checkpointing = training["activation_checkpointing"]
     if training.get("save_on_cpu") or (isinstance(checkpointing, dict) and checkpointing.get("offload")):
         return "with saved tensors in host memory"
-    return "with Liger's kernels" if training.get("liger") else "with chosen blocks checkpointed"
+    return "with Liger's kernels" if training.get("liger") else OTHER_OPTION
 
 
 def strategy_of(parallel: Json) -> str:

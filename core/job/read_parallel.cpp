@@ -263,14 +263,6 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     config.fsdp = read_fsdp(reader.object("fsdp"), job, config);
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
-    if (job.training.save_on_cpu != SavesOn::device || job.training.checkpointing.offload)
-      reader.fail_found("strategy", "not-modelled",
-                        "saved tensors in host memory under FSDP is known and not modelled yet: none, ddp or deepspeed "
-                        "belongs here, or nothing offloaded");
-    if (job.training.liger != LigerConfig{})
-      reader.fail_found("strategy", "not-modelled",
-                        "Liger's kernels under FSDP is known and not modelled yet: none, ddp or deepspeed belongs "
-                        "here, or no training.liger");
     for (const StackSegments& stack : job.training.checkpointing.segments)
       if (std::any_of(stack.segments.begin(), stack.segments.end(),
                       [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
@@ -331,16 +323,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     } else {
       reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
     }
-    // What reads weights of modules that are not called, or keeps weights elsewhere.
     const TrainingConfig& training = job.training;
-    const bool is_unknown = training.ia3 || (training.lora && training.lora->use_dora) ||
-                            training.liger != LigerConfig{} || training.save_on_cpu != SavesOn::device ||
-                            training.checkpointing.offload || !training.checkpointing.segments.empty();
-    if (config.deepspeed.zero_stage == 3 && is_unknown && reader.ok())
-      reader.fail(
-          reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
-          "found stage 3 with DoRA, (IA)^3, Liger's kernels, chosen checkpoints or saved tensors in host memory, "
-          "which under ZeRO-3 are known and not modelled yet: stage 2, or a job without them, belongs here");
+    if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
+      reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
+                  "found stage 3 with chosen checkpoints, which under ZeRO-3 are known and not modelled yet: stage 2, "
+                  "or training.activation_checkpointing without segments, belongs here");
   }
   reader.finish();
   return parallel;

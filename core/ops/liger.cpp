@@ -25,12 +25,15 @@ Tensor counted_mask(const Tensor& target) {
   return mask;
 }
 
-/// torch.equal(grad_output, torch.tensor(1.0, device=...)): nothing is multiplied where it is.
-void compare_with_one(const Tensor& gradient) {
-  Context& context = gradient.context();
-  const Tensor one = empty(context, Op::to_copy, {}, DType::float32);
-  const Tensor equal = empty(context, Op::eq, {}, DType::boolean);
-  const Tensor all = empty(context, Op::all, {}, DType::boolean);
+/// torch.equal(grad_output, torch.tensor(1.0, device=...)): nothing is multiplied where it is, else a kernel does it in
+/// place.
+void compare_with_one(Backward& b) {
+  {
+    const Tensor one = empty(b.context, Op::to_copy, {}, DType::float32);
+    const Tensor equal = empty(b.context, Op::eq, {}, DType::boolean);
+    const Tensor all = empty(b.context, Op::all, {}, DType::boolean);
+  }
+  b.grads.clear();
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
                     const Tensor partial =
                         empty(b.context, Op::empty, {b.context.device.sm_count, gradient.size(-1)}, DType::float32);
                     const Tensor total = reduce(Op::sum, partial, {0}, false, DType::float32);
-                    b.give(1, to(total, b.input_dtype(1)));
+                    b.give(1, to(total, b.node.dtype));
                   }
                   if (b.wants(0)) b.give(0, view(rows_of(gradient), gradient.sizes()));
                 },
@@ -54,6 +57,7 @@ Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
   const Tensor x = rows_of(contiguous(x_in));
   const Tensor y = empty(context, Op::empty, x.sizes(), x.dtype());
   const Tensor rstd = empty(context, Op::empty, {x.size(0)}, DType::float32);
+  if (record) record->dtype = weight.dtype();
   record.save(x);
   record.save(weight);
   record.save(rstd);
@@ -99,7 +103,7 @@ Tensor liger_silu_mul(const Tensor& a_in, const Tensor& b_in) {
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   Record record(Op::liger_cross_entropy,
                 [](Backward& b) {
-                  compare_with_one(b.grad());
+                  compare_with_one(b);
                   b.give(0, b.saved(0));  // the gradient was written over the logits
                 },
                 {&logits});
@@ -181,7 +185,7 @@ Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weigh
                                         bool accumulates_in_fp32) {
   Record record(Op::liger_fused_linear_cross_entropy,
                 [](Backward& b) {
-                  compare_with_one(b.grad());
+                  compare_with_one(b);
                   if (b.wants(0)) b.give(0, b.saved(0));
                   if (b.wants(1) && b.node.saved_count > 1) b.give(1, b.saved(1));
                 },

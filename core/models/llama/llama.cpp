@@ -399,6 +399,8 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool lig
 
 Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in,
                             const LigerConfig& liger) {
+  Context& context = hidden_in.context();
+  if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
   const Tensor labels = pad_last(labels_in);
   const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
   const std::int64_t tokens = labels_in.numel();

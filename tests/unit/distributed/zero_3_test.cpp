@@ -72,6 +72,21 @@ TEST_CASE("The first step gathers module by module, later ones as far ahead as t
   CHECK(most_parameters(bounded, PhaseName::forward, 2) < most_parameters(far, PhaseName::forward, 2));
 }
 
+TEST_CASE("Liger's loss reads the head: in the first step when it comes to it, then all through the forward",
+          "[distributed]") {
+  const std::string adapters =
+      GENERATE("", R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})",
+               R"(, "ia3": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"]})");
+  const auto most = [&](const std::string& training, int iteration) {
+    const std::string options = kNonePersists + R"(, "stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0)";
+    return most_parameters(run_log(tiny_llama(kInBf16 + adapters + training, zero3(2, options))), PhaseName::forward,
+                           iteration);
+  };
+  const std::string liger = R"(, "liger": true)";
+  CHECK(most(liger, 1) == most("", 1));
+  CHECK(most(liger, 2) == most("", 2) + 2 * 512 * 64);
+}
+
 TEST_CASE("Sub-groups bound what the step needs beside the states", "[distributed]") {
   const auto peak = [](const std::string& options) {
     const Log log = run_log(tiny_llama(kInBf16, zero3(2, options)));
