@@ -17,6 +17,7 @@
 #include "models/qwen2_vl/qwen2_vl.h"
 #include "models/siglip/config.h"
 #include "models/siglip/siglip.h"
+#include "peft/dora.h"
 #include "peft/ia3.h"
 
 /// In place of core/job/carried.cpp, and of models, strategies and generation: what a page's first answer does not
@@ -31,6 +32,7 @@ Error elsewhere() { return {"elsewhere", "", "the whole module, oometer.wasm, an
 
 std::optional<Error> not_carried(const Job& job) {
   const bool is_carried = job.task == Task::train && !job.parallel.shards_parameters() && !job.training.ia3 &&
+                          !(job.training.lora && job.training.lora->use_dora) &&
                           job.training.cross_entropy_chunks == 0 && job.runtime.framework == Framework::transformers &&
                           !std::holds_alternative<QwenVLConfig>(job.model.config) &&
                           !std::holds_alternative<Idefics3Config>(job.model.config);
@@ -81,6 +83,11 @@ LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t, std::int64_t) const { retu
 SiglipVisionModel::SiglipVisionModel(const Builder&, const ClipVisionConfig&, const ModelOptions&) {}
 ClipVisionOutput SiglipVisionModel::operator()(const Tensor&, const std::vector<std::int64_t>&) const { return {}; }
 TensorList pack_image_features(const LlavaConfig&, const DataConfig&, const TensorList&, const Tensor&) { return {}; }
+DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features)
+    : LoraLinear(config, builder, in_features, out_features) {}
+void DoraLinear::make_parameters(std::vector<Parameter>&, const GatherParameters&) {}
+void DoraLinear::cast_parameters() const {}
+Tensor DoraLinear::update(const Linear&, const Tensor&, const Tensor&) const { return {}; }
 Ia3Model::Ia3Model(Context& context, const Ia3Config& config)
     : Tuner(context, "ia3", config.target_modules, config.modules_to_save), config_(config) {}
 std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, std::int64_t) {
