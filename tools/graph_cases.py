@@ -105,6 +105,19 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Inputs, int]]:
             yield f"{kind}_{tokens}", f"graph_modules:{kind}", config, inputs_of(kind, tokens), batch
 
 
+def spec_of(python: str, arguments: dict[str, Any], inputs: Inputs, batch: int, optimizer: str, *, classifies: bool) -> step.Spec:
+    """A module's training, as step.py reads it. `classifies`: its output are logits; else it gives a loss."""
+    spec: step.Spec = {
+        "model": {"python": python, "arguments": arguments},
+        "train": {"precision": "fp32", "optimizer": "sgd_momentum" if optimizer == "sgd" else optimizer, "opt_impl": "foreach"},
+        "inputs": {key: step.tensor([batch, *sizes], dtype) for key, (sizes, dtype) in inputs.items()},
+        "loss": "loss",
+    }
+    if classifies:
+        spec["inputs"]["labels"] = step.tensor([batch])
+    return spec
+
+
 def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, batch: int) -> dict[str, Any]:
     import torch
 
@@ -119,14 +132,7 @@ def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, b
     for optimizer, how in OPTIMIZERS.items():
         training = {"precision": "fp32", "optimizer": {**how, "param_groups": 1}}
         job = {"data": {"micro_batch_size": batch}, "training": training, "gpu": {"name": "a100-80gb"}, "runtime": {"cudnn": False}}
-        spec: step.Spec = {
-            "model": {"python": python, "arguments": arguments},
-            "train": {"precision": "fp32", "optimizer": "sgd_momentum" if optimizer == "sgd" else optimizer, "opt_impl": "foreach"},
-            "inputs": {key: step.tensor([batch, *sizes], dtype) for key, (sizes, dtype) in inputs.items()},
-            "loss": "loss",
-        }
-        if graph["outputs"][0][2]:
-            spec["inputs"]["labels"] = step.tensor([batch])
+        spec = spec_of(python, arguments, inputs, batch, optimizer, classifies=bool(graph["outputs"][0][2]))
         gc.collect()
         torch.cuda.empty_cache()
         with contextlib.redirect_stdout(None):

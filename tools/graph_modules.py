@@ -152,6 +152,21 @@ class Classifier(nn.Module):
         return out.loss, out.logits
 
 
+class Speech(nn.Module):
+    """WhisperForConditionalGeneration: the loss of a transcript."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        config = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1} | config
+        self.model = transformers.WhisperForConditionalGeneration._from_config(
+            transformers.WhisperConfig(**config), attn_implementation="sdpa"
+        )
+
+    def forward(self, input_features: torch.Tensor, decoder_input_ids: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        out = self.model(input_features=input_features, decoder_input_ids=decoder_input_ids, labels=targets, use_cache=False)
+        return out.loss, out.logits
+
+
 def inputs_of(model: str, tokens: int) -> dict[str, tuple[list[int], str]]:
     """Sizes of a sample and types, in the order of forward's arguments. The mask in four dimensions is what
     _prepare_4d_attention_mask_for_sdpa and its kin (modeling_attn_mask_utils.py) made once a forward."""

@@ -15,6 +15,7 @@ import collections
 import contextlib
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -176,15 +177,33 @@ def used_memory() -> dict[str, int] | None:
 
 def place_image_tokens(spec: step.Spec) -> None:
     """On a real device the placeholders must be there: the first tokens of each sample."""
-    config = spec["model"]["config"]
-    token = config.get("image_token_index", config.get("image_token_id"))
-    pixels, ids = spec["inputs"].get("pixel_values"), spec["inputs"].get("input_ids")
-    if token is None or not pixels or not ids:
+    config, inputs = spec["model"].get("config", {}), spec["inputs"]
+    pixels, ids = inputs.get("pixel_values"), inputs.get("input_ids")
+    if not pixels or not ids:
         return
-    vision = config.get("vision_config", {})
-    patches = (pixels["shape"][-1] // vision.get("patch_size", 14)) ** 2
-    patches += config.get("vision_feature_select_strategy", "default") == "full"
-    ids["image_tokens"] = [token, patches * pixels["shape"][0] // ids["shape"][0]]
+    vision, kind, samples = config.get("vision_config", {}), config.get("model_type"), ids["shape"][0]
+    token = config.get("image_token_index", config.get("image_token_id"))
+    if kind in step.QWEN_VL:
+        token = token or 151_655
+        count = sum(math.prod(grid) for grid in inputs["image_grid_thw"]["values"]) // vision.get("spatial_merge_size", 2) ** 2 // samples
+    elif kind in ("smolvlm", "idefics3"):
+        token = token or 128_257
+        side = vision.get("image_size", 224) // vision.get("patch_size", 32) // config.get("scale_factor", 2)
+        count = side**2 * pixels["shape"][1]
+    elif kind == "llava":
+        patches = (pixels["shape"][-1] // vision.get("patch_size", 14)) ** 2
+        patches += config.get("vision_feature_select_strategy", "default") == "full"
+        count = patches * pixels["shape"][0] // samples
+    else:
+        return
+    ids["image_tokens"] = [token or 32_000, count]
+
+
+def of_length(spec: step.Spec, length: int) -> step.Spec:
+    """The same with sequences of `length` tokens."""
+    texts = {k: spec["inputs"][k] for k in ("input_ids", "labels", "position_ids") if k in spec["inputs"]}
+    shorter = {k: given | {"shape": [*given["shape"][:-1], length]} for k, given in texts.items()}
+    return spec | {"inputs": spec["inputs"] | shorter}
 
 
 def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
@@ -203,9 +222,14 @@ def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
         with step.attention_choice(spec):
             with peaks.phase(0, "init"):
                 model = step.build_model(spec)
-                optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
+                generates, lengths = "inference" in spec, spec.get("lengths")
+                optimizer = None if generates else step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
                 batch = step.make_inputs(spec)
-            for iteration in (1, 2):
+            if generates:
+                step.generate(spec, model, batch, peaks.phase)
+            for iteration in range(1, 0 if generates else len(lengths or (1, 2)) + 1):
+                if lengths:
+                    batch = step.make_inputs(of_length(spec, lengths[iteration - 1]))
                 step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase))
                 torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:  # a measurement too
@@ -230,6 +254,7 @@ def by_iteration(phases: list[dict[str, Any]]) -> list[dict[str, int]]:
 def child(given: argparse.Namespace) -> None:
     document = json.loads(given.job.read_text())
     spec, job = step.spec_of(document), document.get("job", document)
+    spec |= {key: document[key] for key in ("lengths",) if key in document}
     if given.backend == "gpu":
         result = gpu(spec, given.snapshot, job.get("runtime", {}).get("cudnn", True))
     else:

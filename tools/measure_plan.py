@@ -6,7 +6,10 @@ The plan is below: whole jobs first, what is worth most at the head. Each job ru
 --gpu): random weights made on the device, nothing downloaded. One line a job, as tests/measured/README.md has it; running
 out of memory is a measurement. Jobs that stand in OUT.jsonl already are passed over, and none is started that the limit
 would cut, so the file is whole whenever this stops. Needs torch, transformers and peft; pynvml for what lies outside
-PyTorch's allocator.
+PyTorch's allocator; torchvision for its models.
+
+A document of the plan is what measure.py reads: a job; with `lengths`, one step of each; with `spec`, a module by its callable, which is a
+graph to oometer (`python` of the line says what to export). With `probe` it has no job: probe.py runs.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import probe
 
 Job = dict[str, Any]
 SHORTEST = 60  # seconds: starting Python, building a model and two steps take no less
@@ -43,12 +47,33 @@ def with_layers(of: Job, layers: int, part: str = "text_config") -> Job:
     return fewer
 
 
+def with_data(of: Job, **data: Any) -> Job:
+    return of | {"data": of["data"] | data}
+
+
 def expandable(of: Job) -> Job:
     return of | {"runtime": {"expandable_segments": True}}
 
 
+def generation(model: str, batch: int, prompt: int, **inference: Any) -> Job:
+    data = {"micro_batch_size": batch, "sequence_length": prompt}
+    return {"version": 1, "model": {"preset": model}, "task": "inference", "data": data, "inference": inference}
+
+
+def module(python: str, arguments: Job, inputs: dict[str, tuple[list[int], str]], batch: int, optimizer: str = "adamw") -> Job:
+    """A module of one's own. It classifies what it gets where that has no name of a target."""
+    from graph_cases import OPTIMIZERS, spec_of
+
+    training = {"precision": "fp32", "optimizer": OPTIMIZERS[optimizer] | {"param_groups": 1}}
+    return {
+        "job": {"version": 1, "data": {"micro_batch_size": batch}, "training": training},
+        "spec": spec_of(python, arguments, inputs, batch, optimizer, classifies="targets" not in inputs),
+        "python": {"callable": python, "arguments": arguments, "inputs": inputs},
+    }
+
+
 def plan() -> Iterator[tuple[str, Job]]:
-    """Names and jobs, the most valuable first."""
+    """Names and documents, the most valuable first."""
     llava, fused = "llava-1.5-7b", {"name": "adamw", "implementation": "fused"}
     checkpointed = {"activation_checkpointing": "non-reentrant", "optimizer": fused}
     lora = {"rank": 128, "alpha": 256, "dropout": 0.05, "target_modules": "all-linear"}
@@ -75,6 +100,31 @@ def plan() -> Iterator[tuple[str, Job]]:
     yield "llama-3-8-layers", with_layers(job("llama-3-8b", 4, 2048, optimizer=fused), 8, "")
     yield "qwen2.5-8-layers", with_layers(job("qwen2.5-7b", 4, 2048, optimizer=fused), 8, "")
     yield "clip-vit-l-14", job("clip-vit-l-14", 64, optimizer=fused)
+    yield "qwen2-vl-2b", with_data(job("qwen2-vl-2b", 2, 1024, optimizer=fused), image_size=[448, 672])
+    yield "qwen2.5-vl-3b-checkpointed", with_data(job("qwen2.5-vl-3b", 2, 2048, **checkpointed), image_size=[896, 672])
+    yield "smolvlm-500m", with_data(job("smolvlm-500m", 2, 1536, optimizer=fused), tiles=5)
+    # What comes after training, and what a long run does to the allocator.
+    for implementation in ("dynamic", "static"):
+        cache = {"implementation": implementation}
+        yield f"vicuna-generation-{implementation}", generation("vicuna-7b-v1.5", 4, 1024, new_tokens=64, cache=cache)
+    yield "llava-generation", generation(llava, 2, 1024, new_tokens=64)
+    lengths = [512 + 37 * (i * 29 % 42) for i in range(40)]  # up to 2,029, in no order
+    longest = with_layers(job(llava, 4, max(lengths), stage="finetune", optimizer=fused), 8)
+    why = "lengths change from step to step; the job is the longest one's"
+    for name, document in (("", longest), ("-expandable", expandable(longest))):
+        yield f"llava-8-layers-lengths{name}", {"job": document, "lengths": lengths, "why": why}
+    # What lies outside the allocator.
+    for cause in probe.PROBES:
+        yield f"probe-{cause}", {"probe": cause}
+    # Any module by its graph.
+    for name, side, batch in (("resnet50", 224, 64), ("vit_b_16", 224, 64), ("convnext_tiny", 224, 64), ("mobilenet_v2", 224, 128)):
+        for optimizer in ("adamw", "sgd"):
+            images = {"x": ([3, side, side], "float32")}
+            yield f"{name}-{optimizer}", module(f"torchvision.models:{name}", {}, images, batch, optimizer)
+    for seed in range(4):
+        yield f"mlp-{seed}", module("graph_cases:random_mlp", {"seed": seed}, {"x": ([3, 8, 8], "float32")}, 4096)
+    speech = {"input_features": ([80, 3000], "float32"), "decoder_input_ids": ([128], "int64"), "targets": ([128], "int64")}
+    yield "whisper-tiny", module("graph_modules:Speech", {}, speech, 8)
     for implementation in ("fused", "foreach", "for-loop"):
         optimizer = {"name": "adamw", "implementation": implementation}
         yield f"vicuna-4-layers-{implementation}", with_layers(job("vicuna-7b-v1.5", 2, 512, optimizer=optimizer), 4, "")
@@ -84,7 +134,8 @@ def plan() -> Iterator[tuple[str, Job]]:
     )
 
 
-def line(name: str, given: Job, result: dict[str, Any], seconds: float) -> dict[str, Any]:
+def line(name: str, document: Job, result: dict[str, Any], seconds: float) -> dict[str, Any]:
+    given = document.get("job", document)
     versions = {key: result[key] for key in ("torch", "transformers", "cuda")}
     measured = {}
     if "out_of_memory" not in result:
@@ -97,6 +148,7 @@ def line(name: str, given: Job, result: dict[str, Any], seconds: float) -> dict[
         "runtime": given.get("runtime", {}) | {key: short(versions[key]) for key in ("torch", "transformers")},
     }
     row = {"name": name, "source": "oometer", "citation": "tools/measure_plan.py", "job": given | where, "measured": measured}
+    row |= {key: document[key] for key in ("lengths", "python", "why") if key in document}
     row |= {key: result[key] for key in ("device", "phases", "idle", "context_only", "out_of_memory") if key in result}
     return row | {"versions": versions, "seconds": round(seconds), "date": datetime.date.today().isoformat()}
 
@@ -106,22 +158,26 @@ def short(version: str) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
-def run(name: str, given: Job, seconds: float | None) -> dict[str, Any] | None:
-    """The job's line; none, and a word on why, where it took too long or failed."""
+def run(name: str, document: Job, seconds: float | None) -> dict[str, Any] | None:
+    """The document's line; none, and a word on why, where it took too long or failed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        document, case = Path(folder) / "job.json", Path(folder) / "case.json"
-        document.write_text(json.dumps(given))
-        command = [sys.executable, measure.__file__, str(document), "--gpu", "-o", str(case)]
+        file, case = Path(folder) / "job.json", Path(folder) / "case.json"
+        file.write_text(json.dumps(document))
+        command = [sys.executable, measure.__file__, str(file), "--gpu", "-o", str(case)]
+        if "probe" in document:
+            command = [sys.executable, probe.__file__, document["probe"]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
         except subprocess.TimeoutExpired:
             print(f"{name}: the limit came first", file=sys.stderr)
             return None
-        if not case.exists():
+        if done.returncode != 0 or not (case.exists() or "probe" in document):
             print(f"{name}: {done.stderr[-400:]}", file=sys.stderr)
             return None
-        return line(name, given, json.loads(case.read_text())["result"]["gpu"], time.monotonic() - began)
+        if "probe" in document:
+            return {"name": name, "source": "oometer", **document, **json.loads(done.stdout)}
+        return line(name, document, json.loads(case.read_text())["result"]["gpu"], time.monotonic() - began)
 
 
 def main() -> None:
@@ -146,7 +202,7 @@ def main() -> None:
             continue
         with given.out.open("a") as out:
             out.write(json.dumps(row) + "\n")
-        print(f"{name}: {row['measured']}{' OUT OF MEMORY' if 'out_of_memory' in row else ''}", flush=True)
+        print(f"{name}: {row.get('measured', row)}{' OUT OF MEMORY' if 'out_of_memory' in row else ''}", flush=True)
 
 
 if __name__ == "__main__":

@@ -312,10 +312,6 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
         if out:
             modules.watch(model)
         if "inference" in spec:
-            model.eval()
-            for part in (model.config, getattr(model.config, "text_config", None)):
-                if part is not None:
-                    part.use_cache = True
             gc.collect()
             gc.disable()
             step.generate(spec, model, batch, peaks.phase)

@@ -809,6 +809,10 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
     """
     import torch
 
+    model.eval()
+    for part in (model.config, getattr(model.config, "text_config", None)):
+        if part is not None:
+            part.use_cache = True
     options = spec["inference"]
     if not hasattr(model, "generate"):
         with phase(1, "prefill"), torch.no_grad():

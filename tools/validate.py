@@ -11,10 +11,12 @@ So are GPUMemNet's runs (gpumemnet.py, gpumemnet_timm.py, gpumemnet_lms.py).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,7 +56,33 @@ def measurements(files: list[Path]) -> list[dict[str, Any]]:
     if not files:
         rows.extend(gpumemnet_timm.rows())
         rows.extend(gpumemnet_lms.rows())
-    return rows
+    return [row for row in rows if "probe" not in row and exported(row)]
+
+
+def exported(row: dict[str, Any]) -> bool:
+    """Exports the graph of a row that names a module (measure_plan.py); false, and a word, where PyTorch is not at hand."""
+    if "python" not in row:
+        return True
+    if not importlib.util.find_spec("torch"):
+        print(f"{row['name']}: skipped, for want of torch in this Python", file=sys.stderr)
+        return False
+    import export_graph
+    import torch
+
+    told = row["python"]
+    row["graph"] = Path(tempfile.mkdtemp()) / "graph.json"
+    with torch.device("meta"):
+        model = export_graph.load(told["callable"], told["arguments"])
+
+    def inputs(batch: int) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.empty(batch, *sizes, dtype=getattr(torch, dtype), device="meta") for sizes, dtype in told["inputs"].values())
+
+    try:
+        export_graph.export_graph(model, inputs, row["graph"])
+    except (RuntimeError, SystemExit) as why:
+        print(f"{row['name']} has no graph: {why}", file=sys.stderr)
+        return False
+    return True
 
 
 def answers(oometer: Path, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
