@@ -59,6 +59,11 @@ def qwen(hidden: int, intermediate: int, layers: int, heads: int, vocabulary: in
     return llama(hidden, intermediate, layers, heads, heads, vocabulary)
 
 
+def qwen2(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int, vocabulary: int, **more: Any) -> Job:
+    made = llama(hidden, intermediate, layers, heads, kv_heads, vocabulary, **more)
+    return {"config": made["config"] | {"model_type": "qwen2"}}
+
+
 LLAMA_3_8B = llama(4096, 14336, 32, 32, 8, 128256)
 MODELS: dict[str, Job] = {
     "meta-llama/Llama-2-7b-hf": llama(4096, 11008, 32, 32, 32, 32000),
@@ -74,6 +79,12 @@ MODELS: dict[str, Job] = {
     "Qwen/Qwen-1_8B": qwen(2048, 5504, 24, 16, 151936),
     "Qwen/Qwen-7B": qwen(4096, 11008, 32, 32, 151936),
     "Qwen/Qwen-14B": qwen(5120, 13696, 40, 40, 152064),
+    "Qwen/Qwen2.5-0.5B": qwen2(896, 4864, 24, 14, 2, 151936, tie_word_embeddings=True),
+    "Qwen/Qwen2.5-1.5B": qwen2(1536, 8960, 28, 12, 2, 151936, tie_word_embeddings=True),
+    "Qwen/Qwen2.5-3B": qwen2(2048, 11008, 36, 16, 2, 151936, tie_word_embeddings=True),
+    "Qwen/Qwen2.5-7B": qwen2(3584, 18944, 28, 28, 4, 152064),
+    "Qwen/Qwen2.5-14B": qwen2(5120, 13824, 48, 40, 8, 152064),
+    "Qwen/Qwen2.5-32B": qwen2(5120, 27648, 64, 40, 8, 152064),
 }
 GPUS = {
     "A10G": "a10g",
@@ -225,6 +236,23 @@ def qwen_profile(row: Row) -> Job | None:
     return job(row, sequence, training, {"torch": "2.0", "transformers": "4.37"})
 
 
+def qwen_speed(row: Row) -> Job | None:
+    """generate() of a prompt of so many tokens, greedy."""
+    lengths = re.fullmatch(r"input (\d+) \+ generate (\d+)", row["seq_len"])
+    model = model_of(row)
+    if not model or not lengths or row["dtype_precision"] != "BF16" or row["n_gpus"] != "1" or "transformers" not in row["framework"]:
+        return None
+    return {
+        "version": 1,
+        "model": model,
+        "task": "inference",
+        "data": {"micro_batch_size": 1, "sequence_length": int(lengths[1])},
+        "training": {"precision": "bf16", "attention": "sdpa-flash"},
+        "inference": {"new_tokens": int(lengths[2])},
+        "gpu": gpu_of(row),
+    }
+
+
 def long_context(row: Row) -> Job | None:
     thousands = re.match(r"(\d+)K", row["seq_len"])
     if not thousands or "zero3" not in row["parallelism"]:
@@ -264,6 +292,7 @@ SOURCES = {
     "torchtune": Source("torchtune tables", torchtune, "allocated", False, "torchtune's own model, here transformers by analogy; its tables round to a tenth, and some do not say what is counted or how long samples were."),
     "fsdpqlora": Source("fsdp_qlora", fsdp_qlora, "reserved", False, "FSDP's NO_SHARD with its own LoRA layers, here DDP with peft's."),
     "nanovlm": Source("nanoVLM's ladder", nanovlm, "allocated", True, "The version of torch is not published, nor is the padding mask modelled that its collator makes."),
+    "qwen25inf": Source("Qwen2.5 speed benchmark", qwen_speed, "allocated", False, "transformers 4.46 with the flash-attn package, here 5.23 with PyTorch's flash attention."),
     "stas": Source("Long context by ZeRO-3", long_context, "reserved", True, "Bucket sizes and Liger's switches are not published."),
 }  # fmt: skip
 
