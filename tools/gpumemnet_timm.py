@@ -24,7 +24,7 @@ import math
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,14 @@ def export_all(models: dict[str, Model], batches: list[int]) -> None:
         pool.map(export, missing, chunksize=1)
 
 
+def told_without_graph(names: Iterable[str]) -> set[str]:
+    """Those that have none, after a line that says why."""
+    broken = {name for name in names if not any(cache().glob(f"{name}@*")) and '{"error"' in file_of(name).read_text()[:9]}
+    for name in sorted(broken):
+        print(f"{name} has no graph: {file_of(name).read_text()}", file=sys.stderr)
+    return broken
+
+
 def graph_of(name: str, batch: int) -> Path:
     """The file for this batch; file_of(name) says why there is none."""
     fixed = file_of(name, batch)
@@ -193,9 +201,7 @@ def rows() -> Iterator[dict[str, Any]]:
     models: dict[str, Model] = {name: ("timm:create_model", {"model_name": name}, None) for name in sorted({run[0] for run in runs})}
     models |= {f"{PAPERS}{name}": model for name, model in PAPERS_MODELS.items()}
     export_all(models, sorted({run[1] for run in runs}))
-    broken = {name for name in models if not any(file_of(name).parent.glob(f"{name}@*")) and '{"error"' in file_of(name).read_text()[:9]}
-    for name in sorted(broken):
-        print(f"{name} has no graph: {file_of(name).read_text()}", file=sys.stderr)
+    broken = told_without_graph(models)
     runs = [run for run in runs if run[0] not in broken]
     for name, batch, measured, live in runs:
         optimizer = {"name": "sgd", "momentum": 0.9, "param_groups": 2}

@@ -1,6 +1,6 @@
 """Measures a plan of jobs on the GPU at hand, unattended.
 
-    measure_plan.py OUT.jsonl [--limit SECONDS] [--only TEXT] [--list]
+    measure_plan.py OUT.jsonl [--limit SECONDS] [--only TEXT] [--snapshots FOLDER] [--list]
 
 The plan is below: whole jobs first, what is worth most at the head. Each job runs in a process of its own (measure.py
 --gpu): random weights made on the device, nothing downloaded. One line a job, as tests/measured/README.md has it; running
@@ -158,13 +158,15 @@ def short(version: str) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
-def run(name: str, document: Job, seconds: float | None) -> dict[str, Any] | None:
+def run(name: str, document: Job, seconds: float | None, snapshots: Path | None) -> dict[str, Any] | None:
     """The document's line; none, and a word on why, where it took too long or failed."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file, case = Path(folder) / "job.json", Path(folder) / "case.json"
         file.write_text(json.dumps(document))
         command = [sys.executable, measure.__file__, str(file), "--gpu", "-o", str(case)]
+        if snapshots:
+            command += ["--snapshot", str(snapshots / f"{name}.pickle")]
         if "probe" in document:
             command = [sys.executable, probe.__file__, document["probe"]]
         try:
@@ -186,6 +188,7 @@ def main() -> None:
     arguments.add_argument("--limit", type=float, default=float("inf"), help="seconds; default: until the plan is done")
     arguments.add_argument("--only", default="", help="of the plan, what has this in its name")
     arguments.add_argument("--list", action="store_true", help="name the jobs, measure nothing")
+    arguments.add_argument("--snapshots", type=Path, help="a folder for each job's memory snapshot, NAME.pickle: some take 100 MB")
     given = arguments.parse_args()
     end = time.monotonic() + given.limit
     done = {json.loads(row)["name"] for row in given.out.read_text().splitlines()} if given.out.exists() else set()
@@ -197,7 +200,7 @@ def main() -> None:
             continue
         if end - time.monotonic() < SHORTEST:
             break
-        row = run(name, wanted, end - time.monotonic() if given.limit < float("inf") else None)
+        row = run(name, wanted, end - time.monotonic() if given.limit < float("inf") else None, given.snapshots)
         if row is None:
             continue
         with given.out.open("a") as out:

@@ -16,7 +16,6 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,33 +55,24 @@ def measurements(files: list[Path]) -> list[dict[str, Any]]:
     if not files:
         rows.extend(gpumemnet_timm.rows())
         rows.extend(gpumemnet_lms.rows())
-    return [row for row in rows if "probe" not in row and exported(row)]
+    return with_graphs([row for row in rows if "probe" not in row])
 
 
-def exported(row: dict[str, Any]) -> bool:
-    """Exports the graph of a row that names a module (measure_plan.py); false, and a word, where PyTorch is not at hand."""
-    if "python" not in row:
-        return True
-    if not importlib.util.find_spec("torch"):
-        print(f"{row['name']}: skipped, for want of torch in this Python", file=sys.stderr)
-        return False
-    import export_graph
-    import torch
-
-    told = row["python"]
-    row["graph"] = Path(tempfile.mkdtemp()) / "graph.json"
-    with torch.device("meta"):
-        model = export_graph.load(told["callable"], told["arguments"])
-
-    def inputs(batch: int) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.empty(batch, *sizes, dtype=getattr(torch, dtype), device="meta") for sizes, dtype in told["inputs"].values())
-
-    try:
-        export_graph.export_graph(model, inputs, row["graph"])
-    except (RuntimeError, SystemExit) as why:
-        print(f"{row['name']} has no graph: {why}", file=sys.stderr)
-        return False
-    return True
+def with_graphs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Exports the graphs of rows that name a module (measure_plan.py); leaves out, with a line, those that have none."""
+    named = {f"plan-{row['name']}": row for row in rows if "python" in row}
+    if not named:
+        return rows
+    rows = [row for row in rows if "python" not in row]
+    if not all(importlib.util.find_spec(name) for name in ("timm", "torchvision")):
+        print(f"{len(named)} runs of modules: skipped, for want of timm and torchvision in this Python", file=sys.stderr)
+        return rows
+    batches = {name: row["job"]["data"]["micro_batch_size"] for name, row in named.items()}
+    told = {name: row["python"] for name, row in named.items()}
+    models: dict[str, gpumemnet_timm.Model] = {name: (t["callable"], t["arguments"], t["inputs"]) for name, t in told.items()}
+    gpumemnet_timm.export_all(models, sorted(set(batches.values())))
+    broken = gpumemnet_timm.told_without_graph(models)
+    return rows + [row | {"graph": gpumemnet_timm.graph_of(name, batches[name])} for name, row in named.items() if name not in broken]
 
 
 def answers(oometer: Path, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
