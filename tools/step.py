@@ -227,6 +227,10 @@ def spec_of(document: dict[str, Any]) -> Spec:
         spec["inputs"].pop("labels", None)
         spec["inputs"].pop("return_loss", None)
         processors_own(model["config"].get("model_type"), spec["inputs"])
+        if more := spec["inference"]["turn_images"]:
+            turn = inputs_of(model, data | {"images_per_sample": more}, DTYPES[train["precision"]])
+            processors_own(model["config"].get("model_type"), turn)
+            spec["inference"]["turn_inputs"] = {k: v for k, v in turn.items() if k not in ("input_ids", "labels")}
         if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
@@ -258,7 +262,7 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
 
 
 def inference_of(given: dict[str, Any]) -> dict[str, Any]:
-    out = {"new_tokens": 256, "turns": 1, "turn_tokens": 128, "logits": "last", "cache": {}} | given
+    out = {"new_tokens": 256, "turns": 1, "turn_tokens": 128, "turn_images": 0, "logits": "last", "cache": {}} | given
     out["cache"] = {"implementation": "dynamic"} | out["cache"]
     return out
 
@@ -802,7 +806,7 @@ def make_cache(model: Any, options: dict[str, Any], length: int) -> Any:
 
 
 def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int, str], contextlib.AbstractContextManager[Any]]) -> None:
-    """Turns of a conversation by greedy `generate`; the images come with the first, the cache is kept from turn to turn.
+    """Turns of a conversation by greedy `generate`; images come with the first, and later ones' own; the cache is kept.
 
     A later turn's prompt is all that was said so far and `turn_tokens` more, as a chat template makes it. A model that does not
     generate runs forward once. Decoding is eager: no torch.compile.
@@ -853,6 +857,7 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
             inputs = dict(batch)
             if turn > 1:
                 inputs = {k: torch.ones((rows, length), dtype=torch.int64, device=model.device) for k in ("input_ids", "attention_mask")}
+                inputs |= make_inputs({"inputs": options.get("turn_inputs", {})})
                 batch |= inputs
             model.generate(**inputs, **given)
         length = wanted + more

@@ -34,6 +34,7 @@ constexpr Key kKeys[] = {
     {"--new-tokens", "/inference/new_tokens", Kind::value, "of inference: tokens of each answer"},
     {"--turns", "/inference/turns", Kind::value, "of inference: prompts and answers, the cache kept"},
     {"--turn-tokens", "/inference/turn_tokens", Kind::value, "of inference: tokens of each prompt after the first"},
+    {"--turn-images", "/inference/turn_images", Kind::value, "of inference: images of each prompt after the first"},
     {"--prefill-chunk-size", "/inference/prefill_chunk_size", Kind::value,
      "of inference: tokens of a prompt that are run at once"},
     {"--logits", "/inference/logits", Kind::text, "of inference: last or all"},

@@ -46,6 +46,7 @@ struct InferenceConfig {
   std::int64_t new_tokens = 256;
   std::int64_t turns = 1;
   std::int64_t turn_tokens = 128;
+  std::int64_t turn_images = 0;         ///< that each later prompt brings, a sample; their tokens are among its own
   std::int64_t prefill_chunk_size = 0;  ///< tokens of a prompt that are run at once; 0: all
   Logits logits = Logits::last;
   CacheConfig cache;

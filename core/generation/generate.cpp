@@ -270,7 +270,7 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
   std::int64_t length = data.sequence_length;
   const auto tokens = [&] { return empty(context, Op::input, {batch, length}, DType::int64, Role::input); };
   Tensor input_ids = tokens();
-  model.make_images();
+  model.make_images(data.images_per_sample);
   Tensor attention_mask = tokens();
   std::unique_ptr<GrowingCache> cache =
       make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(language, context.log));
@@ -280,11 +280,12 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
     if (turn > 1) {  // all that was said, and more
       length += inference.turn_tokens;
       Tensor longer_ids = tokens(), longer_mask = tokens();
+      if (inference.turn_images > 0) model.make_images(inference.turn_images);
       input_ids = std::move(longer_ids);
       attention_mask = std::move(longer_mask);
     }
     Generation generation(context, model, options, inference, *cache);
-    generation.prepare(input_ids, attention_mask, turn == 1);
+    generation.prepare(input_ids, attention_mask, turn == 1 || inference.turn_images > 0);
     generation.prefill();
     context.begin_phase(PhaseName::decode, turn);
     generated.skipped |= generation.sample(inference.new_tokens, executed);

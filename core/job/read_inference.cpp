@@ -13,6 +13,7 @@ namespace {
 
 constexpr Range kNewTokens{1, 1 << 20};
 constexpr Range kTurns{1, 100};
+constexpr Range kTurnImages{0, 1 << 20};
 
 /// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's, LLaVA holds one.
 void check_headinfer(ConfigReader& cache, const Job& job) {
@@ -138,6 +139,27 @@ void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& infere
   if (cache.ok()) check_groups(cache, job, inference, *language);
 }
 
+/// Images of a later prompt: like the first one's, and with room for their tokens.
+void check_turn_images(ConfigReader& reader, const Job& job, const InferenceConfig& inference) {
+  if (std::holds_alternative<QwenVLConfig>(job.model.config)) {
+    // get_rope_index reads a grid for each image of the whole conversation, get_image_features those of new images,
+    // from one image_grid_thw (transformers 5.23, modeling_qwen2_5_vl.py).
+    reader.fail_found("turn_images", "inconsistent",
+                      "this class's generate() takes one image_grid_thw for the positions of all images and the "
+                      "features of the new ones: with a cache it cannot take images in a later turn; 0 belongs here");
+  } else if (job.data.images() == 0) {
+    reader.fail_found("turn_images", "inconsistent",
+                      "the first prompt has no image that these could be like: data.images_per_sample above 0, or 0 "
+                      "here");
+  } else if (const std::int64_t tokens = checked_product(inference.turn_images, job.data.tokens_per_image);
+             inference.turn_tokens < tokens) {
+    reader.fail_found("turn_images", "inconsistent",
+                      "their " + std::to_string(tokens) +
+                          " tokens are among the turn's: turn_tokens of at least as "
+                          "many, or fewer images, belong there");
+  }
+}
+
 }  // namespace
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job) {
@@ -149,11 +171,13 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   const bool generates = model_traits(job.model.config).generates;  // else a forward alone
   if (!generates) refuse("new_tokens", " does not generate");
   if (!generates || std::holds_alternative<NanoVlmConfig>(job.model.config))
-    for (const char* key : {"turns", "turn_tokens", "prefill_chunk_size", "logits", "cache"})
+    for (const char* key : {"turns", "turn_tokens", "turn_images", "prefill_chunk_size", "logits", "cache"})
       refuse(key, generates ? "'s own generate() has no choice of it" : " does not generate");
   inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
   inference.turns = reader.integer("turns", 1, kTurns);
   inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
+  inference.turn_images = reader.integer("turn_images", inference.turn_images, kTurnImages);
+  if (inference.turn_images > 0) check_turn_images(reader, job, inference);
   inference.prefill_chunk_size = reader.optional_integer("prefill_chunk_size", kLength).value_or(0);
   if (inference.prefill_chunk_size != 0 && job.data.images() > 0)
     reader.fail_found("prefill_chunk_size", "not-modelled", "a prompt with images is run at once: leave it out");

@@ -155,6 +155,7 @@ json write_inference(const InferenceConfig& inference) {
   put(out, "new_tokens", inference.new_tokens, defaults.new_tokens);
   put(out, "turns", inference.turns, defaults.turns);
   put(out, "turn_tokens", inference.turn_tokens, defaults.turn_tokens);
+  put(out, "turn_images", inference.turn_images, defaults.turn_images);
   put(out, "prefill_chunk_size", inference.prefill_chunk_size, 0);
   put_name(out, "logits", inference.logits, defaults.logits, kLogits);
   put_name(cache, "implementation", inference.cache.implementation, defaults.cache.implementation, kCaches);

@@ -60,8 +60,8 @@ class Model {
   /// Makes the batch on the device, as a data loader would have.
   virtual void make_inputs() = 0;
   virtual ModelOutputs forward() = 0;
-  /// The images of the batch alone.
-  virtual void make_images() {}
+  /// The images of the batch alone, so many a sample.
+  virtual void make_images([[maybe_unused]] std::int64_t images_per_sample) {}
   /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
   /// returns; the features come first.
   virtual TensorList encoded_images() { return {}; }

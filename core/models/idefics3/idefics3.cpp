@@ -165,7 +165,8 @@ class Idefics3 : public Model {
   }
 
   /// The processor's batch: with pixel_attention_mask.
-  void make_images() override {
+  void make_images(std::int64_t images_per_sample) override {
+    data_.images_per_sample = images_per_sample;
     make_pixel_values();
     if (!pixel_values_) return;
     const Shape& sizes = pixel_values_.sizes();

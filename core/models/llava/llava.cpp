@@ -110,13 +110,14 @@ class Llava : public Model {
       tokens[1] -= checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
     input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
     labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    make_images();
+    make_images(data_.images_per_sample);
     // These versions cannot do without one where there are images; the processor always gives it.
     if (behaviours_.llava_loss_shift == LossShift::mask_logits_copy)
       attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
   }
 
-  void make_images() override {
+  void make_images(std::int64_t images_per_sample) override {
+    data_.images_per_sample = images_per_sample;
     if (data_.images() > 0) pixel_values_ = empty(context_, Op::input, pixel_sizes(), dtype_, Role::input);
   }
 

@@ -430,7 +430,8 @@ class QwenVL : public Model {
   }
 
   /// The processor's batch: no position ids, but which tokens are an image's.
-  void make_images() override {
+  void make_images(std::int64_t images_per_sample) override {
+    data_.images_per_sample = images_per_sample;
     if (data_.images() == 0) return;
     mm_token_type_ids_ = input({data_.micro_batch_size, data_.sequence_length});
     make_pixel_values();

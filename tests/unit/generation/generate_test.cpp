@@ -50,6 +50,19 @@ TEST_CASE("Later turns find the earlier ones in the cache", "[inference]") {
   CHECK(alive_at(log, Role::kv_cache, PhaseName::decode, 3) == (64 + 2 * 6 + 2 * 10) * kTokenBytes);
 }
 
+TEST_CASE("Images come with later turns where the class takes them", "[inference]") {
+  const auto with = [](const char* preset, const char* data) {
+    return parse_job(std::string(R"({"model": {"preset": ")") + preset + R"("}, "task": "inference", "data": {)" +
+                     data + R"(}, "inference": {"new_tokens": 4, "turns": 2, "turn_tokens": 2000, "turn_images": 1}})");
+  };
+  const auto pointer = [](const Result<Job>& job) { return job ? "" : job.error().pointer; };
+  CHECK(pointer(with("llava-1.5-7b", "")).empty());
+  CHECK(pointer(with("smolvlm-256m", R"("sequence_length": 2000)")).empty());
+  CHECK(pointer(with("llava-1.5-7b", R"("images_per_sample": 0)")) == "/inference/turn_images");
+  CHECK(pointer(with("qwen2.5-vl-3b", "")) == "/inference/turn_images");
+  CHECK(pointer(with("llama-3-8b", "")) == "/inference/turn_images");
+}
+
 TEST_CASE("An offloaded cache has two layers on the GPU at most, and all of it on the host", "[inference]") {
   const Job job = job_of(R"({"model": {"preset": "llama-3-8b", "config": {"num_hidden_layers": 8}}, "task": "inference",
                          "data": {"sequence_length": 1000},

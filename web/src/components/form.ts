@@ -194,7 +194,7 @@ export class OometerForm extends LitElement {
         </div>
         ${this.typed('gpugib')} ${this.choice('capability')} ${this.count('mbs')} ${this.count('seq')}
         ${this.count('images')} ${this.count('height')} ${this.count('width')} ${this.count('frames')}
-        ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')}
+        ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')} ${this.count('turnimages')}
         <details class="more" ?open=${this.roomy || this.isWrong([...MORE, ...RARELY])}>
           <summary>More <span class="gist">${this.gist([...MORE, ...RARELY])}</span></summary>
           ${MORE.filter((key) => this.applies(key)).map((key) =>

@@ -8,6 +8,7 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/inference/new_tokens', '--new-tokens'],
   ['/inference/turns', '--turns'],
   ['/inference/turn_tokens', '--turn-tokens'],
+  ['/inference/turn_images', '--turn-images'],
   ['/inference/prefill_chunk_size', '--prefill-chunk-size'],
   ['/inference/logits', '--logits'],
   ['/inference/cache/implementation', '--cache'],

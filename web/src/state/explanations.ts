@@ -21,6 +21,7 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   newtokens: { hint: 'in each answer' },
   turns: { hint: 'prompts with answers; the cache is kept' },
   turntokens: { hint: 'after the first' },
+  turnimages: { hint: 'in each sample; their tokens are among the prompt’s' },
   cache: {
     hint: 'Where keys and values of the tokens seen are kept.',
     choices: {

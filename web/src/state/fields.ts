@@ -12,6 +12,7 @@ export type FieldKey =
   | 'newtokens'
   | 'turns'
   | 'turntokens'
+  | 'turnimages'
   | 'cache'
   | 'chunk'
   | 'stride'
@@ -127,6 +128,7 @@ const OF_INFERENCE: readonly FieldKey[] = [
   'newtokens',
   'turns',
   'turntokens',
+  'turnimages',
   'cache',
   'pool',
   'stride',
@@ -370,6 +372,14 @@ export const FIELDS: readonly Field[] = [
     kind: 'count',
     pointers: ['/inference/turn_tokens'],
     applies: (model, setup) => hasTurns(model, setup) && setup.turns !== '1',
+  },
+  {
+    key: 'turnimages',
+    label: 'Images of later prompts',
+    kind: 'count',
+    pointers: ['/inference/turn_images'],
+    applies: (model, setup) =>
+      hasTurns(model, setup) && setup.turns !== '1' && model.images && isClass(model) && !resizes(model),
   },
   {
     key: 'cache',
@@ -804,6 +814,7 @@ export const START: Readonly<Setup> = {
   newtokens: '256',
   turns: '1',
   turntokens: '128',
+  turnimages: '0',
   cache: 'dynamic',
   chunk: 'all',
   stride: '2',
@@ -1097,6 +1108,7 @@ function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
     ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
     ...(differs('turns') ? { turns: number(setup.turns) } : {}),
     ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
+    ...(differs('turnimages') ? { turn_images: number(setup.turnimages) } : {}),
     ...(differs('chunk') ? { prefill_chunk_size: number(setup.chunk) } : {}),
     ...(differs('logits') ? { logits: setup.logits } : {}),
     ...(differs('cache') ? { cache: { implementation: setup.cache, ...own } } : {}),
