@@ -43,6 +43,17 @@ it('names what else an option sets', () => {
   expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
 });
 
+it('gives what has no option of its own as a job', () => {
+  const adapters: typeof START = { ...START, adapters: 'lora', lorascale: 'on' };
+  expect(command(toJob(adapters, model))).toMatch(
+    /^echo '\{"training":\{"lora":\{"use_rslora":true\}\}\}' \| oometer estimate - --preset llava-1.5-7b .* --lora-rank 128 /,
+  );
+  const stride: typeof START = { ...START, task: 'inference', cache: 'mtla', stride: '3' };
+  expect(command(toJob(stride, { ...model, latent: true }))).toMatch(
+    /^echo '\{"inference":\{"cache":\{"stride":3\}\}\}' \| oometer estimate - .* --cache mtla /,
+  );
+});
+
 it('names the file of an own model, and quotes what a shell would read', () => {
   const own = { ...model, job: { name: 'x', config: { model_type: 'llama' } } };
   expect(command(toJob({ ...START, segments: 'on', torch: '2.1; ls' }, own))).toMatch(

@@ -14,6 +14,8 @@ const OPTIONS: readonly [pointer: string, option: string][] = [
   ['/inference/cache/implementation', '--cache'],
   ['/inference/cache/backend', '--cache-backend'],
   ['/inference/cache/nbits', '--cache-nbits'],
+  ['/inference/cache/axis_key', '--cache-axis-key'],
+  ['/inference/cache/axis_value', '--cache-axis-value'],
   ['/inference/cache/q_group_size', '--cache-q-group-size'],
   ['/inference/cache/residual_length', '--cache-residual-length'],
   ['/inference/cache/gpu_memory_utilization', '--gpu-memory-utilization'],
@@ -90,30 +92,49 @@ const DEFAULTS: Readonly<Record<string, unknown>> = {
   '/runtime/expandable_segments': false,
 };
 
-function at(job: Job, pointer: string): unknown {
-  return pointer
-    .split('/')
-    .slice(1)
-    .reduce<unknown>(
-      (value, key) =>
-        typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined,
-      job,
-    );
+/** Parts of a job that the command reads from files. */
+const FILES: readonly [pointer: string, option: string][] = [
+  ['/model/config', '--config config.json'],
+  ['/model/graph', '--graph model.json'],
+  ['/parallel/ds_config', '--ds-config ds_config.json'],
+  ['/parallel/accelerate_config', '--accelerate-config accelerate.json'],
+];
+
+type Json = Record<string, unknown>;
+
+const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null;
+const keys = (pointer: string): string[] => pointer.split('/').slice(1);
+
+const at = (job: Job, pointer: string): unknown =>
+  keys(pointer).reduce<unknown>((value, key) => (isObject(value) ? value[key] : undefined), job);
+
+/** Takes the value out, and the objects that are empty without it. */
+function take(job: Json, [key = '', ...rest]: readonly string[]): void {
+  const value = job[key];
+  if (rest.length > 0 && isObject(value)) take(value, rest);
+  if (rest.length === 0 || (isObject(value) && Object.keys(value).length === 0)) Reflect.deleteProperty(job, key);
 }
 
+/** What no option says goes ahead of them, as a job of its own. */
 export function command(job: Job): string {
-  const words = ['oometer estimate'];
-  if (at(job, '/model/config') !== undefined) words.push('--config config.json');
-  if (at(job, '/model/graph') !== undefined) words.push('--graph model.json');
-  if (at(job, '/parallel/ds_config') !== undefined) words.push('--ds-config ds_config.json');
-  if (at(job, '/parallel/accelerate_config') !== undefined) words.push('--accelerate-config accelerate.json');
+  const words: string[] = [];
+  const unsaid = structuredClone<unknown>(job) as Json;
+  for (const pointer of ['/version', '/model/name']) take(unsaid, keys(pointer));
+  for (const [pointer, file] of FILES) {
+    if (at(job, pointer) === undefined) continue;
+    words.push(file);
+    take(unsaid, keys(pointer));
+  }
   for (const [pointer, option] of OPTIONS) {
     const value = at(job, pointer);
+    take(unsaid, keys(pointer));
     if (value === undefined || value === null || value === DEFAULTS[pointer]) continue;
     const empty = typeof value === 'object' && Object.keys(value).length === 0;
     if (!empty) words.push(value === true ? option : `${option} ${word(value)}`);
   }
-  return words.join(' ');
+  const options = words.join(' ');
+  if (Object.keys(unsaid).length === 0) return `oometer estimate ${options}`;
+  return `echo ${word(unsaid)} | oometer estimate - ${options}`;
 }
 
 /** Settings are plain words; whatever is not must not become a second command. */
