@@ -32,6 +32,7 @@ UNITS = {
     "bytes": 1,
     "MiB": 1 << 20,
     "MB (1024**2)": 1 << 20,
+    "MB (as printed)": 1 << 20,
     "GiB": GIB,
     "GB (1e9)": 10**9,
     "G (as printed)": GIB,
@@ -64,6 +65,11 @@ def qwen2(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int
     return {"config": made["config"] | {"model_type": "qwen2"}}
 
 
+def qwen3(hidden: int, intermediate: int, layers: int, heads: int, **more: Any) -> Job:
+    made = llama(hidden, intermediate, layers, heads, 8, 151936, head_dim=128, **more)
+    return {"config": made["config"] | {"model_type": "qwen3"}}
+
+
 LLAMA_3_8B = llama(4096, 14336, 32, 32, 8, 128256)
 MODELS: dict[str, Job] = {
     "meta-llama/Llama-2-7b-hf": llama(4096, 11008, 32, 32, 32, 32000),
@@ -85,6 +91,12 @@ MODELS: dict[str, Job] = {
     "Qwen/Qwen2.5-7B": qwen2(3584, 18944, 28, 28, 4, 152064),
     "Qwen/Qwen2.5-14B": qwen2(5120, 13824, 48, 40, 8, 152064),
     "Qwen/Qwen2.5-32B": qwen2(5120, 27648, 64, 40, 8, 152064),
+    "Qwen/Qwen3-0.6B": qwen3(1024, 3072, 28, 16, tie_word_embeddings=True),
+    "Qwen/Qwen3-1.7B": qwen3(2048, 6144, 28, 16, tie_word_embeddings=True),
+    "Qwen/Qwen3-4B": qwen3(2560, 9728, 36, 32, tie_word_embeddings=True),
+    "Qwen/Qwen3-8B": qwen3(4096, 12288, 36, 32),
+    "Qwen/Qwen3-14B": qwen3(5120, 17408, 40, 40),
+    "Qwen/Qwen3-32B": qwen3(5120, 25600, 64, 64),
 }
 GPUS = {
     "A10G": "a10g",
@@ -94,6 +106,7 @@ GPUS = {
     "2x RTX 3090": "rtx-3090",
     "NVIDIA L40S": "l40s",
     "H200": "h200",
+    "H20": "h20",
     "B200": "b200",
 }
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -293,6 +306,7 @@ SOURCES = {
     "fsdpqlora": Source("fsdp_qlora", fsdp_qlora, "reserved", False, "FSDP's NO_SHARD with its own LoRA layers, here DDP with peft's."),
     "nanovlm": Source("nanoVLM's ladder", nanovlm, "allocated", True, "The version of torch is not published, nor is the padding mask modelled that its collator makes."),
     "qwen25inf": Source("Qwen2.5 speed benchmark", qwen_speed, "allocated", False, "transformers 4.46 with the flash-attn package, here 5.23 with PyTorch's flash attention."),
+    "qwen3inf": Source("Qwen3 speed benchmark", qwen_speed, "allocated", False, "transformers 4.51 with the flash-attn package, here 5.23 with PyTorch's flash attention."),
     "stas": Source("Long context by ZeRO-3", long_context, "reserved", True, "Bucket sizes and Liger's switches are not published."),
 }  # fmt: skip
 

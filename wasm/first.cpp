@@ -15,6 +15,8 @@
 #include "models/llava/next.h"
 #include "models/nanovlm/nanovlm.h"
 #include "models/qwen2_vl/qwen2_vl.h"
+#include "models/qwen3/config.h"
+#include "models/qwen3/qwen3.h"
 #include "models/siglip/config.h"
 #include "models/siglip/siglip.h"
 #include "peft/dora.h"
@@ -57,6 +59,7 @@ FsdpConfig read_fsdp(ConfigReader reader, const Job&, const ParallelConfig&) {
   return read_elsewhere<FsdpConfig>(reader);
 }
 void convert_targets(ConfigReader&, TargetModules&, const DeepseekConfig&) {}
+LlamaConfig read_qwen3_config(ConfigReader& reader) { return read_elsewhere<LlamaConfig>(reader); }
 NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }
 
@@ -106,6 +109,7 @@ void run_forward(Context&, Model&) {}
 AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) {
   return {};
 }
+AttentionInputs project_and_norm(const LlamaAttention&, const Tensor&) { return {}; }
 Tensor attend_by_head(const LlamaAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) { return {}; }
 std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,
                                                std::vector<ZeroParameter>) {

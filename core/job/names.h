@@ -55,10 +55,10 @@ inline constexpr Name<ExpertsImplementation> kExperts[] = {{"grouped_mm", Expert
 inline constexpr Name<DType> kFloats[] = {
     {"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}};
 /// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
-inline constexpr const char* kBlocks[] = {"LlamaDecoderLayer",       "MistralDecoderLayer",   "Qwen2DecoderLayer",
-                                          "Qwen2VLDecoderLayer",     "Qwen2VLVisionBlock",    "Qwen2_5_VLDecoderLayer",
-                                          "Qwen2_5_VLVisionBlock",   "CLIPEncoderLayer",      "SiglipEncoderLayer",
-                                          "Idefics3VisionAttention", "SmolVLMVisionAttention"};
+inline constexpr const char* kBlocks[] = {
+    "LlamaDecoderLayer",   "MistralDecoderLayer", "Qwen2DecoderLayer",       "Qwen3DecoderLayer",
+    "Qwen2VLDecoderLayer", "Qwen2VLVisionBlock",  "Qwen2_5_VLDecoderLayer",  "Qwen2_5_VLVisionBlock",
+    "CLIPEncoderLayer",    "SiglipEncoderLayer",  "Idefics3VisionAttention", "SmolVLMVisionAttention"};
 inline constexpr Name<FsdpConfig::Sharding> kShardings[] = {{"FULL_SHARD", FsdpConfig::Sharding::full_shard},
                                                             {"SHARD_GRAD_OP", FsdpConfig::Sharding::shard_grad_op},
                                                             {"NO_SHARD", FsdpConfig::Sharding::no_shard}};

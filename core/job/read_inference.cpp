@@ -16,9 +16,10 @@ constexpr Range kTurns{1, 100};
 constexpr Range kTurnImages{0, 1 << 20};
 
 /// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's, LLaVA holds one.
+/// Qwen3 has norms that its code would leave out.
 void check_headinfer(ConfigReader& cache, const Job& job) {
   const LlamaConfig* const language = language_of(job.model.config);
-  if (!language) {
+  if (!language || language->names->norms_heads) {
     cache.fail_found("implementation", "inconsistent",
                      "HeadInfer is for attention of Llama's kind, which " + std::string(class_name(job.model.config)) +
                          " has not: another cache belongs here");

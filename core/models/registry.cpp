@@ -6,6 +6,7 @@
 #include "config/reader.h"
 #include "models/mistral/config.h"
 #include "models/qwen2/config.h"
+#include "models/qwen3/config.h"
 
 namespace oometer {
 namespace {
@@ -31,6 +32,7 @@ constexpr Architecture kRegistry[] = {
     {"llama", "LlamaForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_llama_config(r); }},
     {"mistral", "MistralForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_mistral_config(r); }},
     {"qwen2", "Qwen2ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen2_config(r); }},
+    {"qwen3", "Qwen3ForCausalLM", [](ConfigReader& r, Framework) -> ModelConfig { return read_qwen3_config(r); }},
     {"deepseek_v2", "DeepseekV2ForCausalLM",
      [](ConfigReader& r, Framework) -> ModelConfig { return read_deepseek_config(r, kDeepseekV2); }},
     {"deepseek_v3", "DeepseekV3ForCausalLM",
@@ -149,7 +151,8 @@ struct TraitsOf {
     t.has_pad_token = c.has_pad_token;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
-    t.ia3_targets = {c.names == &kQwen2ClassNames ? "q_proj" : "k_proj", "v_proj", "down_proj"};
+    t.ia3_targets = {c.names == &kQwen2ClassNames || c.names == &kQwen3ClassNames ? "q_proj" : "k_proj", "v_proj",
+                     "down_proj"};
     t.ia3_feedforward = {"down_proj"};
     return t;
   }

@@ -13,6 +13,7 @@ class ConfigReader;
 struct LlamaClassNames {
   const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding;
   bool projects_first = false;  ///< see project (nn/attention.h)
+  bool norms_heads = false;     ///< q_norm and k_norm (models/qwen3)
 
   bool operator==(const LlamaClassNames&) const = default;
 };

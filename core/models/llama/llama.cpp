@@ -7,6 +7,7 @@
 
 #include "models/llama/headinfer.h"
 #include "models/masking.h"
+#include "models/qwen3/qwen3.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/block.h"
@@ -231,8 +232,13 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
       layer_idx(static_cast<std::size_t>(
           std::max(0, builder.context->log.modules[builder.context->log.modules[builder.module].parent].index))),
       projects_first(config.names->projects_first || !builder.context->behaviours.attention_interface),
+      norms_heads(config.names->norms_heads),
       liger_rope(options.liger.rope),
       module(builder.module) {
+  if (norms_heads) {
+    q_norm = LlamaRMSNorm(builder.child("q_norm", config.names->rms_norm), head_dim, options.liger.rms_norm);
+    k_norm = LlamaRMSNorm(builder.child("k_norm", config.names->rms_norm), head_dim, options.liger.rms_norm);
+  }
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
   if (!builder.context->behaviours.attention_interface)
     rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
@@ -245,7 +251,8 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   KvCache* const cache = hidden_states.context().past_key_values;
   if (cache && cache->is_by_head()) return {attend_by_head(*this, hidden_states, shared, *cache), {}};
   auto [query_states, key_states, value_states] =
-      project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
+      norms_heads ? project_and_norm(*this, hidden_states)
+                  : project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
   PositionEmbeddings own;  // up to 4.42: names of forward's own
   if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
   if (behaviours.rotary == Rotary::matmul_per_layer) own = rotary_emb(value_states, shared.position_ids);

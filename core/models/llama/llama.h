@@ -63,11 +63,12 @@ struct LlamaAttention {
                               const Tensor& attention_mask) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
+  LlamaRMSNorm q_norm, k_norm;  ///< where norms_heads
   LlamaRotaryEmbedding rotary_emb;
   std::int64_t head_dim = 0;
   AttentionCall call;
   std::size_t layer_idx = 0;
-  bool projects_first = false;  ///< see LlamaClassNames
+  bool projects_first = false, norms_heads = false;  ///< see LlamaClassNames
   bool liger_rope = false;
   ModuleId module = 0;
 };

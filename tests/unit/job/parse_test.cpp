@@ -281,6 +281,8 @@ std::vector<Bad> bad_jobs() {
       {R"({"model": {"preset": "llama-2-7b", "config": {"attention_bias": true}}, "task": "inference",
            "inference": {"cache": {"implementation": "headinfer"}}})",
        "inconsistent", "/inference/cache/implementation"},
+      member(R"("task": "inference", "inference": {"cache": {"implementation": "headinfer"}})", "inconsistent",
+             "/inference/cache/implementation", "qwen3-0.6b"),
       member(R"("task": "inference", "inference": {"prefill_chunk_size": 0})", "out-of-range",
              "/inference/prefill_chunk_size"),
       member(R"("task": "inference", "inference": {"prefill_chunk_size": 9, "cache": {"implementation": "paged"}})",

@@ -27,15 +27,17 @@ TEST_CASE("An empty config is its class's defaults", "[models]") {
   CHECK(read<ClipConfig>(R"({"architectures": ["CLIPModel"]})") == ClipConfig{});
 }
 
+/// What is wrong with a config.json.
+std::string message(const std::string& text) {
+  const nlohmann::json document = nlohmann::json::parse(text);
+  Findings findings;
+  ConfigReader reader(&document, "", Mode::lenient, findings);
+  read_model_config(reader, Framework::transformers);
+  REQUIRE(findings.error);
+  return findings.error->message;
+}
+
 TEST_CASE("What is no transformers config is called by its name", "[models]") {
-  const auto message = [](const std::string& text) {
-    const nlohmann::json document = nlohmann::json::parse(text);
-    Findings findings;
-    ConfigReader reader(&document, "", Mode::lenient, findings);
-    read_model_config(reader, Framework::transformers);
-    REQUIRE(findings.error);
-    return findings.error->message;
-  };
   CHECK(message(R"({"_class_name": "UNet2DConditionModel"})")
             .starts_with("found text (\"UNet2DConditionModel\"); this is a config of diffusers"));
   CHECK(message(R"({"general.architecture": "llama"})").find("metadata of a GGUF file") != std::string::npos);
@@ -76,6 +78,24 @@ TEST_CASE("Qwen2Config has its own defaults, and biases where Qwen2's attention 
   CHECK(named.window_of(0) == 4096);
   CHECK(named.window_of(1) == 0);
   CHECK(read<LlamaConfig>(R"({"model_type": "mistral"})").window_of(31) == 4096);
+}
+
+TEST_CASE("Qwen3Config has a head_dim of its own, and attention_bias in all four projections", "[models]") {
+  const auto c = read<LlamaConfig>(R"({"model_type": "qwen3", "hidden_size": 1024})");
+  CHECK(c.head_dim == 128);
+  CHECK(c.vocab_size == 151936);
+  CHECK(c.num_key_value_heads == 32);
+  CHECK(c.max_position_embeddings == 32768);
+  CHECK_FALSE((c.qkv_bias || c.output_bias));
+  CHECK(class_name(ModelConfig(c)) == std::string("Qwen3ForCausalLM"));
+  const auto biased = read<LlamaConfig>(R"({"model_type": "qwen3", "attention_bias": true})");
+  CHECK((biased.qkv_bias && biased.output_bias));
+  CHECK_FALSE(biased.mlp_bias);
+  CHECK(message(R"({"model_type": "qwen3", "head_dim": null})").find("found null") != std::string::npos);
+  const auto slides = read<LlamaConfig>(
+      R"({"model_type": "qwen3", "use_sliding_window": true, "sliding_window": 100, "max_window_layers": 30})");
+  CHECK(slides.window_of(29) == 0);
+  CHECK(slides.window_of(30) == 100);
 }
 
 TEST_CASE("LlavaConfig takes the language models that are modelled", "[models]") {

@@ -22,10 +22,11 @@ std::vector<json> configs() {
       "num_hidden_layers": 2, "num_attention_heads": 2, "num_channels": 3, "image_size": 56, "patch_size": 14,
       "hidden_act": "quick_gelu", "projection_dim": 16})");
   std::vector<json> all;
-  for (const char* type : {"llama", "qwen2", "mistral"}) {
+  for (const char* type : {"llama", "qwen2", "qwen3", "mistral"}) {
     json config = text;
     config["model_type"] = type;
     if (config["model_type"] == "mistral") config["sliding_window"] = 4096;
+    if (config["model_type"] == "qwen3") config.update({{"head_dim", 24}, {"attention_bias", false}});
     all.push_back(config);
   }
   all.push_back(vision);

@@ -386,8 +386,8 @@ export const FIELDS: readonly Field[] = [
     label: 'KV cache',
     kind: 'choice',
     choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'quantized', 'paged'],
-    offers: ({ latent, resizes }, value) =>
-      value === 'mtla' ? latent === true : value !== 'headinfer' || (latent !== true && resizes !== true),
+    offers: ({ latent, normed, resizes }, value) =>
+      value === 'mtla' ? latent === true : value !== 'headinfer' || (!latent && !normed && !resizes),
     pointers: ['/inference/cache'],
     applies: readsText,
   },

@@ -14,6 +14,8 @@ export interface Traits {
   resizes?: boolean;
   /** Whether its attention keeps a latent in the cache (DeepSeek's). */
   latent?: boolean;
+  /** Whether each head of its queries and keys is normalised (Qwen3's). */
+  normed?: boolean;
   /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
   splits?: boolean;
   /** Whether it is code of its own, of no class of transformers: settings that act on those mean nothing. */
@@ -61,6 +63,7 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
     ...(String(config.model_type).startsWith('deepseek_v') ? { latent: true } : {}),
     ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
+    ...(config.model_type === 'qwen3' ? { normed: true } : {}),
     ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
     ...(config.model_type === 'nanovlm'
       ? { text: true, images: true, plain: true, precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
