@@ -93,6 +93,12 @@ TEST_CASE("Every phase of a model with latent attention and experts is the real 
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
+TEST_CASE("Every phase of a tiny Qwen3 is the real one's to the byte", "[reference]") {
+  const std::vector<ReferenceCase> cases = read_cases("qwen3.jsonl", Groups::one);
+  CHECK(cases.size() == 65);
+  for (const ReferenceCase& c : cases) check_case(c);
+}
+
 TEST_CASE("Every phase of a tiny model with more libraries and options is the real one's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("options.jsonl", Groups::one);
   CHECK(cases.size() == 140);
@@ -124,7 +130,7 @@ TEST_CASE("Every phase of a tiny model under ZeRO is real DeepSpeed's to the byt
 
 TEST_CASE("Every phase of a tiny model in data parallelism is the real framework's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("real_ranks.jsonl", Groups::as_the_job_says);
-  CHECK(cases.size() == 298);
+  CHECK(cases.size() == 332);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
