@@ -306,7 +306,7 @@ SOURCES = {
     "fsdpqlora": Source("fsdp_qlora", fsdp_qlora, "reserved", False, "FSDP's NO_SHARD with its own LoRA layers, here DDP with peft's."),
     "nanovlm": Source("nanoVLM's ladder", nanovlm, "allocated", True, "The version of torch is not published, nor is the padding mask modelled that its collator makes."),
     "qwen25inf": Source("Qwen2.5 speed benchmark", qwen_speed, "allocated", False, "transformers 4.46 with the flash-attn package, here 5.23 with PyTorch's flash attention."),
-    "qwen3inf": Source("Qwen3 speed benchmark", qwen_speed, "allocated", False, "transformers 4.51 with the flash-attn package, here 5.23 with PyTorch's flash attention."),
+    "qwen3inf": Source("Qwen3 speed benchmark", qwen_speed, "allocated", False, "After a prompt the figures are the weights, every token's cache and 33 to 48 MiB at any length, too little for a long prompt's own forward: it was not run at once, or is not counted, as it is in the Qwen2.5 benchmark's."),
     "stas": Source("Long context by ZeRO-3", long_context, "reserved", True, "Bucket sizes and Liger's switches are not published."),
 }  # fmt: skip
 
