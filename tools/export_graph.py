@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the operators that a torch.nn.Module runs in training as a JSON file, from which oometer tells the memory that training it takes.
+"""Writes the operators that a torch.nn.Module runs as a JSON file, from which oometer tells the memory of training it, or of inference.
 
     export_graph.py torchvision.models:resnet50 --input 3x224x224 -o resnet50.json
     export_graph.py my_package.my_module:make_model --arguments '{"width": 64}' --input 128:int64 -o my_model.json
+    export_graph.py torchvision.models:resnet50 --inference --input 3x224x224 -o resnet50.json     # for "task": "inference"
 
 Or from Python: `export_graph(model, lambda batch: (torch.empty(batch, 3, 224, 224),), "model.json")`. Needs torch (2.2 or later) and this
 file, no GPU and no memory for the weights: the model runs on the meta device, with two batch sizes, so that the file says which numbers
@@ -12,6 +13,7 @@ grow with the batch. tools/README.md describes the file (version 1).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import importlib
 import json
@@ -129,7 +131,7 @@ def meta(value: Any) -> Any:
 
 
 def record(model: torch.nn.Module, given: Any) -> dict[str, Any]:
-    """One forward in training, with the model and its inputs on the meta device."""
+    """One forward, with the model and its inputs on the meta device."""
     recorder = Recorder(model)
     arguments, keywords = ((), meta(given)) if isinstance(given, dict) else (meta(given), {})
     document: dict[str, Any] = {"modules": [], "parameters": [], "buffers": [], "inputs": []}
@@ -184,16 +186,39 @@ def by_batch(a: Any, b: Any, sizes: tuple[int, int], where: str = "") -> Any:
     raise SystemExit(f"{where}: other operators with a batch of {sizes[1]} than with {sizes[0]}; give batch=(n,) for one size")
 
 
-def export_graph(model: torch.nn.Module, inputs: Callable[[int], Any], path: str | Path, batch: tuple[int, ...] = (2, 3)) -> None:
+def check_fast_path(model: torch.nn.Module) -> None:
+    """Of attention, nn's own modules have kernels that the meta device does not show."""
+    fused = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
+    names = [name for name, module in model.named_modules() if isinstance(module, fused)]
+    if names and torch.backends.mha.get_fastpath_enabled():
+        raise SystemExit(
+            f"{names[0]}: in eval mode torch.nn's attention takes a fused path that is not modelled: "
+            "torch.backends.mha.set_fastpath_enabled(False) turns it off: call it before this, and where the model runs"
+        )
+
+
+def export_graph(
+    model: torch.nn.Module,
+    inputs: Callable[[int], Any],
+    path: str | Path,
+    batch: tuple[int, ...] = (2, 3),
+    *,
+    inference: bool = False,
+) -> None:
     """Writes `model`'s operators to `path`. `inputs(batch_size)` gives its arguments: a tuple, or a dict of keywords.
 
-    The model runs in the mode that it is in (call `model.train()` first). With one batch size instead of two, the file is for that one.
+    The model runs in the mode that it is in (call `model.train()` first); for `inference` in eval mode, under `torch.no_grad()`. With one
+    batch size instead of two, the file is for that one.
     """
     model = copy.deepcopy(model).to("meta")
+    if inference:
+        model.eval()
+        check_fast_path(model)
     recorded = []
     for size in batch:
         given = inputs(size)
-        recorded.append(record(model, given if isinstance(given, (tuple, list, dict)) else (given,)))
+        with torch.no_grad() if inference else contextlib.nullcontext():
+            recorded.append(record(model, given if isinstance(given, (tuple, list, dict)) else (given,)))
     document = recorded[0] if len(recorded) == 1 else by_batch(recorded[0], recorded[1], (batch[0], batch[1]))
     head = {"format": "oometer-graph", "version": VERSION, "torch": torch.__version__, "batch": list(batch)}
     # One line for each entry: small, and readable.
@@ -226,12 +251,13 @@ def main() -> None:
     arguments.add_argument("--arguments", type=json.loads, default={}, help="the callable's keyword arguments, as JSON")
     arguments.add_argument("--input", action="append", required=True, help="a sample's shape and type: 3x224x224, 128:int64; once for each")
     arguments.add_argument("--batch", type=int, help="only this batch size, for models that run other operators with another")
+    arguments.add_argument("--inference", action="store_true", help="in eval mode, without gradients")
     arguments.add_argument("-o", "--out", type=Path, required=True)
     given = arguments.parse_args()
     with torch.device("meta"):
         model = load(given.model, given.arguments)
     batch = (given.batch,) if given.batch else (2, 3)
-    export_graph(model, lambda size: tuple(input_of(text, size) for text in given.input), given.out, batch)
+    export_graph(model, lambda size: tuple(input_of(text, size) for text in given.input), given.out, batch, inference=given.inference)
     print(f"{given.out}: {given.out.stat().st_size:,d} bytes")
 
 

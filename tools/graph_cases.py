@@ -1,7 +1,7 @@
 """Makes tests/reference/graphs.jsonl: models of torchvision and timm, random MLPs, operators that few models have (graph_modules.py) and
-tiny language models, as graphs, with what training them took on the ghost.
+tiny language models, as graphs, with what training them took on the ghost; or graphs_inference.jsonl: some of them in eval mode.
 
-graph_cases.py OUT.jsonl --ghost DIR [--only NAME]
+graph_cases.py OUT.jsonl --ghost DIR [--only NAME] [--inference]
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ LANGUAGE: list[tuple[str, dict[str, Any]]] = [
 Inputs = dict[str, tuple[list[int], str]]  # sizes of a sample and type of each
 # Live bytes are met to the byte, but which free block an allocation takes is not.
 OTHER_BLOCKS = {"convnextv2_atto", "resmlp_12_224", "nest_tiny", "hiera_tiny_224", "gcvit_xxtiny"}
+# With batch norm and dropout, as eval mode has them, and without.
+EVALUATED = {"vgg11", "resnet18", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "convnext_tiny", "densenet121", "inception_v3"}
+EVALUATED |= {"shufflenet_v2_x1_0", "squeezenet1_1", "swin_t", "vit_tiny_patch16_224", "mlp_03", "mlp_07", "mlp_11", "CausalLM_64"}
 OPTIMIZERS = {"adamw": {"name": "adamw", "implementation": "foreach"}, "sgd": {"name": "sgd", "implementation": "foreach", "momentum": 0.9}}
 
 
@@ -118,7 +121,7 @@ def spec_of(python: str, arguments: dict[str, Any], inputs: Inputs, batch: int, 
     return spec
 
 
-def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, batch: int) -> dict[str, Any]:
+def graph_of(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, *, inference: bool = False) -> dict[str, Any]:
     import torch
 
     def on_meta(size: int) -> tuple[torch.Tensor, ...]:
@@ -126,17 +129,37 @@ def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, b
 
     with tempfile.TemporaryDirectory() as folder, torch.device("meta") if "mlp" in name else contextlib.nullcontext():
         path = Path(folder) / "graph.json"
-        export_graph.export_graph(export_graph.load(python, arguments), on_meta, path)
-        graph = json.loads(path.read_text())
+        export_graph.export_graph(export_graph.load(python, arguments), on_meta, path, inference=inference)
+        graph: dict[str, Any] = json.loads(path.read_text())
+    return graph
+
+
+def rows_of(spec: step.Spec) -> list[dict[str, Any]]:
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    with contextlib.redirect_stdout(None):
+        return real_trace.run(spec, None)
+
+
+def measure_inference(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, batch: int) -> dict[str, Any]:
+    graph = graph_of(name, python, arguments, inputs, inference=True)
+    job = {"task": "inference", "data": {"micro_batch_size": batch}, "gpu": {"name": "a100-80gb"}, "runtime": {"cudnn": False}}
+    spec = spec_of(python, arguments, inputs, batch, "sgd", classifies=False) | {"inference": {}}
+    rows = rows_of(spec)
+    phases = {row.pop("phase"): row for row in rows if row.pop("iteration") == 1}
+    return {"name": name, "graph": graph, "job": job, "truth": {"iterations": [{"phases": phases}]}}
+
+
+def measure(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, batch: int) -> dict[str, Any]:
+    graph = graph_of(name, python, arguments, inputs)
     line: dict[str, Any] = {"name": name, **({"blocks": False} if name in OTHER_BLOCKS else {}), "graph": graph, "cases": []}
     for optimizer, how in OPTIMIZERS.items():
         training = {"precision": "fp32", "optimizer": {**how, "param_groups": 1}}
         job = {"data": {"micro_batch_size": batch}, "training": training, "gpu": {"name": "a100-80gb"}, "runtime": {"cudnn": False}}
         spec = spec_of(python, arguments, inputs, batch, optimizer, classifies=bool(graph["outputs"][0][2]))
-        gc.collect()
-        torch.cuda.empty_cache()
-        with contextlib.redirect_stdout(None):
-            rows = real_trace.run(spec, None)
+        rows = rows_of(spec)
         phases: dict[int, dict[str, Any]] = {1: {}, 2: {}}
         for row in rows:
             iteration, phase = row.pop("iteration"), row.pop("phase")
@@ -151,13 +174,15 @@ def main() -> None:
     arguments.add_argument("out", type=Path)
     arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
     arguments.add_argument("--only", default="", help="cases whose name begins so")
+    arguments.add_argument("--inference", action="store_true", help="forwards in eval mode, of those that EVALUATED names")
     given = arguments.parse_args()
     step.enter_ghost(given.ghost)
     os.environ["PYTHONHASHSEED"] = "0"
     with given.out.open("w") as out:
         for case in cases():
-            if case[0].startswith(given.only):
-                out.write(json.dumps(measure(*case), separators=(",", ":")) + "\n")
+            if case[0].startswith(given.only) and (case[0] in EVALUATED or not given.inference):
+                line = measure_inference(*case) if given.inference else measure(*case)
+                out.write(json.dumps(line, separators=(",", ":")) + "\n")
                 out.flush()
                 print(case[0], flush=True)
 

@@ -814,7 +814,8 @@ def generate(spec: Spec, model: Any, batch: dict[str, Any], phase: Callable[[int
     import torch
 
     model.eval()
-    for part in (model.config, getattr(model.config, "text_config", None)):
+    config = getattr(model, "config", None)  # a plain module has none
+    for part in (config, getattr(config, "text_config", None)):
         if part is not None:
             part.use_cache = True
     options = spec["inference"]

@@ -12,6 +12,7 @@ Result<Graph> read_graph(const nlohmann::json&, const std::string& pointer) {
 
 // What follows is reached with a graph only, and there is none.
 std::unique_ptr<Model> build_graph(Context&, const GraphConfig&, const DataConfig&, const ModelOptions&) { return {}; }
+void check_graph_task(ConfigReader&, const Graph&, bool) {}
 Precision precision_of_graph(ConfigReader&, const Graph&) { return Precision::fp32; }
 std::string loss_of_graph(ConfigReader&, const Graph&, const std::string&) { return {}; }
 void check_graph_training(ConfigReader&, const TrainingConfig&) {}

@@ -1,6 +1,21 @@
 #include "graph/job.h"
 
+#include <algorithm>
+
 namespace oometer {
+
+void check_graph_task(ConfigReader& job_reader, const Graph& graph, bool infers) {
+  const bool has_gradients =
+      std::any_of(graph.operators.begin(), graph.operators.end(), [](const GraphOperator& op) { return op.grad_mode; });
+  if (infers && has_gradients)
+    job_reader.fail_found(
+        "task", "inconsistent",
+        "the graph is of training: \"train\" belongs here, or a graph of export_graph.py --inference");
+  else if (!infers && !has_gradients)
+    job_reader.fail("task", "inconsistent",
+                    "found training, and a graph without gradients, as export_graph.py --inference writes it: "
+                    "\"inference\" belongs here");
+}
 
 Precision precision_of_graph(ConfigReader& training, const Graph& graph) {
   if (graph.dtype == DType::float64 && !training.has("precision"))

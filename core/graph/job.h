@@ -10,6 +10,8 @@
 /// What a job may say of a graph.
 namespace oometer {
 
+/// Refuses a task that the file was not written for: training needs gradients, inference the operators of eval mode.
+void check_graph_task(ConfigReader& job_reader, const Graph& graph, bool infers);
 /// The precision that the file's weights have.
 Precision precision_of_graph(ConfigReader& training, const Graph& graph);
 /// `training.loss`, read, as TrainingConfig has it: "" for its scalar output or the cross-entropy of its first one.

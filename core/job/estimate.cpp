@@ -62,6 +62,8 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "blocks; transformers' modules stand for vLLM's fused ones, so the forward is rather too large; CUDA graphs "
         "are not counted");
     input.evidence = Evidence::source_only;
+  } else if (std::holds_alternative<GraphConfig>(job.model.config)) {
+    input.assumptions.emplace_back("one forward in eval mode under torch.no_grad(), whose outputs are kept");
   } else {
     input.assumptions.emplace_back(
         "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "

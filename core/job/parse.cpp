@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "graph/job.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
 #include "job/names.h"
@@ -61,9 +62,7 @@ Result<Job> read_job(const json& document) {
     reader.object("runtime").fail_found(
         "transformers", "not-modelled",
         "this model is modelled as transformers " + to_string(traits.oldest_transformers) + " and later run it");
-  if (infers && std::holds_alternative<GraphConfig>(job.model.config))
-    reader.fail_found("task", "not-modelled",
-                      "inference of this model is known and not modelled yet: \"train\", or another one, belongs here");
+  if (const auto* graph = std::get_if<GraphConfig>(&job.model.config)) check_graph_task(reader, *graph->graph, infers);
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "inference is modelled as transformers 5.23 generates");

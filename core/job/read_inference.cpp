@@ -2,6 +2,7 @@
 #include <string>
 #include <string_view>
 
+#include "graph/job.h"
 #include "job/names.h"
 #include "job/read.h"
 #include "models/registry.h"
@@ -245,6 +246,8 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   TrainingConfig training;
   const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(job.model.config);
   if (is_nanovlm) training.precision = Precision::fp32;
+  const auto* const graph = std::get_if<GraphConfig>(&job.model.config);
+  if (graph) training.precision = precision_of_graph(reader, *graph->graph);
   training.precision = reader.choice("precision", training.precision, kPrecisions);
   if (is_nanovlm && training.precision != Precision::fp32)
     reader.fail_found("precision", "inconsistent",
@@ -253,8 +256,10 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
     reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
-  if (is_nanovlm && training.attention == AttentionKind::eager)
-    reader.fail_found("attention", "not-modelled", "nanoVLM's own code does not have it: leave it out");
+  if ((is_nanovlm || graph) && training.attention == AttentionKind::eager)
+    reader.fail_found("attention", "not-modelled",
+                      graph ? "a graph has its operators as they were recorded: leave it out"
+                            : "nanoVLM's own code does not have it: leave it out");
   if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
   if (job.inference.cache.implementation == CacheImplementation::headinfer) {

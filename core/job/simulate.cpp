@@ -100,6 +100,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         simulation.host_bytes = simulation.generated.host_bytes;
       } else {
         run_forward(context, *model);
+        simulation.refusal = model->refusal;
       }
       simulation.log = std::move(context.log);
       return simulation;

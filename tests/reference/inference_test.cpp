@@ -15,24 +15,41 @@ Run run_every_step(const Job& job) {
   return result;
 }
 
+void check_inference(const ReferenceCase& c) {
+  INFO(c.name);
+  const Run r = run_every_step(c.job);
+  const Log& log = r.simulation.log;
+  const std::vector<std::int64_t> requested = requested_peaks(log);
+  for (std::size_t i = 0; i < log.phases.size(); ++i) {
+    const PhaseMark& mark = log.phases[i];
+    if (mark.iteration == 0) continue;
+    CAPTURE(mark.iteration, phase_name(mark.name));
+    const nlohmann::json& truth = c.truth["iterations"][mark.iteration - 1U]["phases"][phase_name(mark.name)];
+    CHECK(requested[i] == truth["requested"]);
+    CHECK(r.replay.phases[i].allocated == truth["allocated"]);
+    CHECK(r.replay.phases[i].reserved == truth["reserved"]);
+  }
+}
+
 TEST_CASE("Every phase of a generation is real PyTorch's to the byte", "[reference][inference]") {
   const std::vector<ReferenceCase> cases = read_cases("inference.jsonl", Groups::as_the_job_says);
   CHECK(cases.size() == 242);
-  for (const ReferenceCase& c : cases) {
-    INFO(c.name);
-    const Run r = run_every_step(c.job);
-    const Log& log = r.simulation.log;
-    const std::vector<std::int64_t> requested = requested_peaks(log);
-    for (std::size_t i = 0; i < log.phases.size(); ++i) {
-      const PhaseMark& mark = log.phases[i];
-      if (mark.iteration == 0) continue;
-      CAPTURE(mark.iteration, phase_name(mark.name));
-      const nlohmann::json& truth = c.truth["iterations"][mark.iteration - 1U]["phases"][phase_name(mark.name)];
-      CHECK(requested[i] == truth["requested"]);
-      CHECK(r.replay.phases[i].allocated == truth["allocated"]);
-      CHECK(r.replay.phases[i].reserved == truth["reserved"]);
-    }
+  for (const ReferenceCase& c : cases) check_inference(c);
+}
+
+TEST_CASE("A graph's forward in eval mode is real PyTorch's to the byte", "[reference][inference][graph]") {
+  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs_inference.jsonl");
+  std::size_t cases = 0;
+  for (std::string text; std::getline(input, text); ++cases) {
+    const nlohmann::json line = nlohmann::json::parse(text);
+    nlohmann::json job = line["job"];
+    job["version"] = 1;
+    job["model"]["graph"] = line["graph"];
+    const Result<Job> parsed = parse_job(job.dump());
+    if (!parsed) FAIL(line["name"] << ": " << parsed.error().pointer << ": " << parsed.error().message);
+    check_inference({line["name"], *parsed, line["truth"]});
   }
+  CHECK(cases == 16);
 }
 
 TEST_CASE("An answer that skips tokens has the same peaks: allocated within 0.5 %, reserved within 2 %",

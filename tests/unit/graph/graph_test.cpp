@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "../jobs.h"
@@ -49,6 +50,36 @@ TEST_CASE("A graph is a model: its batch is the job's, its modules are named, it
   REQUIRE(large);
   // The images, the results of the convolution and of its normalisation, of 396 samples more.
   CHECK(large->report.peak.allocated - small->report.peak.allocated >= 396 * 4 * (3 + 8 + 8) * 16 * 16);
+}
+
+TEST_CASE("A graph without gradients is one of inference: a forward, and no other task", "[graph]") {
+  json graph = small_graph();
+  for (json& op : graph["operators"]) op[1] = op[1].get<std::string>() + "!no_grad";
+  graph["operators"][1][2][5] = false;  // batch norm in eval mode
+  json job = json::parse(job_of_graph(graph));
+  CHECK(refused_at(graph, "inconsistent") == "/task");
+  job["task"] = "inference";
+  const Result<Estimate> answer = estimate(job.dump(), ReportOptions{});
+  REQUIRE(answer);
+  CHECK(answer->simulation.trainable == 0);
+  CHECK(::oometer::job_of(to_json(::oometer::job_of(job.dump()))).training.precision == Precision::fp32);
+  // Beside the images the convolution's result and its normalisation's are there at once, and nothing is kept.
+  job["data"]["micro_batch_size"] = 4000;
+  const Result<Estimate> large = estimate(job.dump(), ReportOptions{});
+  REQUIRE(large);
+  const std::int64_t more = large->report.peak.allocated - answer->report.peak.allocated;
+  CHECK(std::abs(more - 3996 * 4 * (3 + 8 + 8) * 16 * 16) < more / 50);
+  for (const char* option : {R"({"inference": {"new_tokens": 4}})", R"({"training": {"attention": "eager"}})",
+                             R"({"training": {"precision": "amp-bf16"}})"}) {
+    json other = job;
+    other.merge_patch(json::parse(option));
+    CHECK_FALSE(estimate(other.dump(), ReportOptions{}));
+  }
+  json trained = json::parse(job_of_graph(small_graph()));
+  trained["task"] = "inference";
+  const Result<Estimate> refused = estimate(trained.dump(), ReportOptions{});
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().pointer == "/task");
 }
 
 TEST_CASE("What a graph file may not be is said, with where it stands", "[graph]") {

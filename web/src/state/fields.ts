@@ -315,7 +315,8 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['train', 'inference'],
     pointers: ['/task'],
-    offers: unlessPlain('inference'),
+    // nanoVLM generates by code of its own, whose settings are not these; a graph is a forward.
+    offers: (model, value) => value !== 'inference' || isClass(model) || !model.text,
   },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.
@@ -387,7 +388,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'quantized', 'paged'],
     offers: ({ latent, normed, resizes }, value) =>
-      value === 'mtla' ? latent === true : value !== 'headinfer' || (!latent && !normed && !resizes),
+      value === 'mtla' ? latent === true : value !== 'headinfer' || ![latent, normed, resizes].includes(true),
     pointers: ['/inference/cache'],
     applies: readsText,
   },
