@@ -109,6 +109,7 @@ void run_forward(Context&, Model&) {}
 AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) {
   return {};
 }
+void make_head_norms(LlamaAttention&, const Builder&, const LlamaConfig&, const ModelOptions&) {}
 AttentionInputs project_and_norm(const LlamaAttention&, const Tensor&) { return {}; }
 Tensor attend_by_head(const LlamaAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) { return {}; }
 std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,

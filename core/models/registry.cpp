@@ -151,8 +151,8 @@ struct TraitsOf {
     t.has_pad_token = c.has_pad_token;
     // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
     t.lora_targets = {"q_proj", "v_proj"};
-    t.ia3_targets = {c.names == &kQwen2ClassNames || c.names == &kQwen3ClassNames ? "q_proj" : "k_proj", "v_proj",
-                     "down_proj"};
+    const bool is_qwen = std::string_view(c.names->causal_lm).starts_with("Qwen");
+    t.ia3_targets = {is_qwen ? "q_proj" : "k_proj", "v_proj", "down_proj"};
     t.ia3_feedforward = {"down_proj"};
     return t;
   }

@@ -235,10 +235,7 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
       norms_heads(config.names->norms_heads),
       liger_rope(options.liger.rope),
       module(builder.module) {
-  if (norms_heads) {
-    q_norm = LlamaRMSNorm(builder.child("q_norm", config.names->rms_norm), head_dim, options.liger.rms_norm);
-    k_norm = LlamaRMSNorm(builder.child("k_norm", config.names->rms_norm), head_dim, options.liger.rms_norm);
-  }
+  if (norms_heads) make_head_norms(*this, builder, config, options);
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
   if (!builder.context->behaviours.attention_interface)
     rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
@@ -250,9 +247,9 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   ModuleCall self(hidden_states.context(), module);
   KvCache* const cache = hidden_states.context().past_key_values;
   if (cache && cache->is_by_head()) return {attend_by_head(*this, hidden_states, shared, *cache), {}};
-  auto [query_states, key_states, value_states] =
-      norms_heads ? project_and_norm(*this, hidden_states)
-                  : project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
+  AttentionInputs inputs = norms_heads ? project_and_norm(*this, hidden_states)
+                                       : project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
+  auto& [query_states, key_states, value_states] = inputs;
   PositionEmbeddings own;  // up to 4.42: names of forward's own
   if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
   if (behaviours.rotary == Rotary::matmul_per_layer) own = rotary_emb(value_states, shared.position_ids);
