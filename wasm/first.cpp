@@ -14,6 +14,7 @@
 #include "models/llava/llava.h"
 #include "models/llava/next.h"
 #include "models/nanovlm/nanovlm.h"
+#include "models/qwen2/config.h"
 #include "models/qwen2_vl/qwen2_vl.h"
 #include "models/qwen3/config.h"
 #include "models/qwen3/qwen3.h"
@@ -59,6 +60,12 @@ FsdpConfig read_fsdp(ConfigReader reader, const Job&, const ParallelConfig&) {
   return read_elsewhere<FsdpConfig>(reader);
 }
 void convert_targets(ConfigReader&, TargetModules&, const DeepseekConfig&) {}
+void read_layer_types(ConfigReader& reader, LlamaConfig&, std::int64_t max_window_layers) {
+  // Most configs name a window that no layer has.
+  if (reader.boolean("use_sliding_window", false) || reader.has("layer_types")) read_elsewhere<LlamaConfig>(reader);
+  reader.optional_integer("sliding_window", non_negative);
+  reader.integer("max_window_layers", max_window_layers, non_negative);
+}
 LlamaConfig read_qwen3_config(ConfigReader& reader) { return read_elsewhere<LlamaConfig>(reader); }
 NanoVlmConfig read_nanovlm_config(ConfigReader& reader) { return read_elsewhere<NanoVlmConfig>(reader); }
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) { return read_elsewhere<ClipVisionConfig>(reader); }

@@ -99,6 +99,9 @@ test("what a first answer does not need is asked of the whole module", async () 
   assert.equal(code({ parallel: { strategy: "deepspeed", zero_stage: 3, data: 8 } }), "elsewhere");
   assert.equal(code({ parallel: { strategy: "fsdp2", data: 8 }, training: { precision: "amp-bf16" } }), "elsewhere");
   assert.equal(code({ model: { preset: "qwen2.5-vl-7b" } }), "elsewhere");
+  assert.equal(code({ model: { preset: "qwen3-0.6b" } }), "elsewhere");
+  assert.equal(code({ model: { preset: "qwen2.5-7b" } }), undefined);
+  assert.equal(code({ model: { preset: "qwen2.5-7b", config: { use_sliding_window: true } } }), "elsewhere");
   assert.equal(code({ model: { preset: "smolvlm-2.2b" } }), "elsewhere");
   assert.equal(code({ model: { preset: "llava-v1.6-vicuna-7b" } }), "elsewhere");
   assert.equal(code({ model: { config: { model_type: "nanovlm" } } }), "elsewhere");
