@@ -1,5 +1,6 @@
 // The command that asks the same in a terminal.
 import type { Job } from './job.generated';
+import { at, isObject, keys } from './json';
 
 /** Options by where their value stands in a job; the command's own list is core/cli/options.cpp. */
 const OPTIONS: readonly [pointer: string, option: string][] = [
@@ -100,16 +101,8 @@ const FILES: readonly [pointer: string, option: string][] = [
   ['/parallel/accelerate_config', '--accelerate-config accelerate.json'],
 ];
 
-type Json = Record<string, unknown>;
-
-const isObject = (value: unknown): value is Json => typeof value === 'object' && value !== null;
-const keys = (pointer: string): string[] => pointer.split('/').slice(1);
-
-const at = (job: Job, pointer: string): unknown =>
-  keys(pointer).reduce<unknown>((value, key) => (isObject(value) ? value[key] : undefined), job);
-
 /** Takes the value out, and the objects that are empty without it. */
-function take(job: Json, [key = '', ...rest]: readonly string[]): void {
+function take(job: Record<string, unknown>, [key = '', ...rest]: readonly string[]): void {
   const value = job[key];
   if (rest.length > 0 && isObject(value)) take(value, rest);
   if (rest.length === 0 || (isObject(value) && Object.keys(value).length === 0)) Reflect.deleteProperty(job, key);
@@ -118,7 +111,7 @@ function take(job: Json, [key = '', ...rest]: readonly string[]): void {
 /** What no option says goes ahead of them, as a job of its own. */
 export function command(job: Job): string {
   const words: string[] = [];
-  const unsaid = structuredClone<unknown>(job) as Json;
+  const unsaid = structuredClone<unknown>(job) as Record<string, unknown>;
   for (const pointer of ['/version', '/model/name']) take(unsaid, keys(pointer));
   for (const [pointer, file] of FILES) {
     if (at(job, pointer) === undefined) continue;

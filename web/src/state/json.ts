@@ -4,6 +4,13 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
+/** The members that a JSON pointer names. Ours hold no ~. */
+export const keys = (pointer: string): string[] => pointer.split('/').slice(1);
+
+/** What stands there; undefined where nothing does. */
+export const at = (json: unknown, pointer: string): unknown =>
+  keys(pointer).reduce((value, key) => (isObject(value) ? value[key] : undefined), json);
+
 /** A value as text for a link: its JSON in base64url, which `toJob` can read at once. */
 export function toText(value: unknown): string {
   const ascii = JSON.stringify(value).replace(

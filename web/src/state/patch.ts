@@ -1,18 +1,8 @@
 // A change that the core proposes, a merge patch (RFC 7386) on the job, as settings of the page.
 import type { Patch } from '../wasm/advice';
 import { FIELDS, toJob, type Field, type Setup } from './fields';
+import { at, isObject } from './json';
 import type { Model } from './model';
-
-function isObject(value: unknown): value is Patch {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-function at(job: unknown, pointer: string): unknown {
-  return pointer
-    .split('/')
-    .slice(1)
-    .reduce((value, key) => (isObject(value) ? value[key] : undefined), job);
-}
 
 /** RFC 7386: members replace members, null removes one. */
 export function merge(target: unknown, patch: unknown): unknown {

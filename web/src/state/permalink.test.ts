@@ -97,6 +97,11 @@ it('has samples to keep', () => {
   expect(samples.length).toBeGreaterThan(5);
 });
 
+it('has a sample of each setting', () => {
+  const seen = new Set(samples.flatMap(({ differs, pins }) => [differs, ...pins].flatMap((part) => Object.keys(part))));
+  expect(Object.keys(START).filter((key) => !seen.has(key))).toEqual([]);
+});
+
 it.each(samples)('still opens $link', ({ link, differs, pins }) => {
   const full = (part: Partial<Setup>): Setup => ({ ...START, ...part });
   expect(read(link)).toEqual({ setup: full(differs), pins: pins.map(full), problems: [] });
