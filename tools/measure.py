@@ -224,13 +224,14 @@ def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
                 model = step.build_model(spec)
                 generates, lengths = "inference" in spec, spec.get("lengths")
                 optimizer = None if generates else step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
+                scaler = step.make_scaler(spec, believe=True)  # the weights are whatever lies in memory
                 batch = step.make_inputs(spec)
             if generates:
                 step.generate(spec, model, batch, peaks.phase)
             for iteration in range(1, 0 if generates else len(lengths or (1, 2)) + 1):
                 if lengths:
                     batch = step.make_inputs(of_length(spec, lengths[iteration - 1]))
-                step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase))
+                step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase), scaler)
                 torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:  # a measurement too
         result["out_of_memory"] = str(error)

@@ -305,6 +305,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
             optimizer = None
             if "inference" not in spec:
                 optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
+            scaler = step.make_scaler(spec, believe=True)
             batch = step.make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
         named = {t.data_ptr(): n for n, t in tensors if isinstance(t, torch.Tensor)}
@@ -318,7 +319,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
         for iteration in range(1, steps + 1) if "inference" not in spec else ():
             gc.collect()
             gc.disable()
-            step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name))
+            step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
             gc.enable()
     finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep

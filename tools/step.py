@@ -734,27 +734,52 @@ def loss_of(spec: Spec, out: Any) -> Any:
 Phase = Callable[[str], contextlib.AbstractContextManager[Any]]
 
 
-def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase) -> None:
-    """Forward, backward, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in HF Trainer.
+def make_scaler(spec: Spec, believe: bool = False) -> Any:
+    """The GradScaler that HF Trainer has beside autocast to fp16. `believe`: what it finds in weights of no meaning stops no step."""
+    import torch
 
-    With `keep_outputs` they and the loss live to the end of the step.
+    if spec["train"]["precision"] != "amp_fp16":
+        return None
+    if believe:
+
+        def take_step(_self: Any, optimizer: Any, state: Any, *given: Any, **keywords: Any) -> Any:
+            sum(found.item() for found in state["found_inf_per_device"].values())
+            return optimizer.step(*given, **keywords)
+
+        torch.amp.GradScaler._maybe_opt_step = take_step
+    return torch.amp.GradScaler("cuda")
+
+
+def train_step(spec: Spec, model: Any, optimizer: Any, batch: dict[str, Any], phase: Phase, scaler: Any = None) -> None:
+    """Forward and backward of each micro-batch, clipping and the optimizer, zero_grad; outputs die when the loss is computed, as in
+    HF Trainer. With `keep_outputs` they and the loss live to the end of the step.
     """
     import torch
 
-    with phase("forward"):
-        with saving(spec), autocast(spec, next(model.parameters()).device.type):
-            out = model(**batch)
-            loss = loss_of(spec, out)
-        if not spec["train"].get("keep_outputs"):
-            del out
-    with phase("backward"):
-        loss.backward()
-        if not spec["train"].get("keep_outputs"):
-            del loss
+    steps = spec["train"].get("gradient_accumulation_steps", 1)
+    for _ in range(steps):
+        with phase("forward"):
+            with saving(spec), autocast(spec, next(model.parameters()).device.type):
+                out = model(**batch)
+                loss = loss_of(spec, out)
+            if not spec["train"].get("keep_outputs"):
+                del out
+            if steps > 1:
+                loss = loss / steps
+        with phase("backward"):
+            (scaler.scale(loss) if scaler else loss).backward()
+            if not spec["train"].get("keep_outputs"):
+                del loss
     with phase("optimizer"):
         if spec["train"].get("clip_grad"):
+            if scaler:
+                scaler.unscale_(optimizer)
             torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], spec["train"]["clip_grad"])
-        optimizer.step()
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
     with phase("zero_grad"):
         optimizer.zero_grad(set_to_none=True)
 

@@ -52,6 +52,7 @@ struct DdpConfig {
   bool gradient_as_bucket_view = false;
   bool static_graph = false;
   bool lazy_bucket_allocation = false;  ///< buckets only while a backward runs; 2.15
+  bool batched_grad_copy = false;       ///< gradients stay where they are until their bucket's are all there
 
   bool operator==(const DdpConfig&) const = default;
 };

@@ -70,7 +70,7 @@ void DistributedDataParallel::initialize_buckets(const std::vector<Indices>& ass
   bucket_of_.resize(parameters_.size());
   for (const Indices& indices : assignment) {
     for (const std::size_t i : indices) bucket_of_[i] = buckets_.size();
-    Bucket& bucket = buckets_.emplace_back(Bucket{indices, {}});
+    Bucket& bucket = buckets_.emplace_back(Bucket{indices, {}, {}});
     if (!config_.lazy_bucket_allocation) allocate(bucket);
   }
 }
@@ -167,13 +167,19 @@ void DistributedDataParallel::gradient_ready(const Tensor& tensor) {
 }
 
 /// mark_variable_ready_dense: the gradient is copied into its bucket, and back when that is reduced; or it becomes a
-/// view of the bucket.
+/// view of the bucket, at once or with all of the bucket's (batched_grad_copy).
 void DistributedDataParallel::mark_ready(std::size_t index) {
   const ModuleScope scope(context_, kModel);
   Bucket& bucket = buckets_[bucket_of_[index]];
   if (!bucket.contents) allocate(bucket);
-  const Tensor& gradient = parameters_[index].tensor->grad;
-  if (gradient && config_.gradient_as_bucket_view) set_data(gradient, bucket.contents);
+  if (!config_.gradient_as_bucket_view) return;
+  bucket.waiting.push_back(index);
+  if (config_.batched_grad_copy && bucket.waiting.size() < bucket.parameters.size()) return;
+  for (const std::size_t i : bucket.waiting) {
+    const Tensor& gradient = parameters_[i].tensor->grad;
+    if (gradient) set_data(gradient, bucket.contents);
+  }
+  bucket.waiting.clear();
 }
 
 }  // namespace oometer

@@ -41,6 +41,7 @@ class DistributedDataParallel final : public Trainer, private GradientListener {
   struct Bucket {
     Indices parameters;
     Tensor contents;  ///< their gradients end to end
+    Indices waiting;  ///< batched_grad_copy: whose gradients are there and not copied yet
   };
   void allocate(Bucket& bucket);
 

@@ -223,7 +223,8 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
   config.gradient_as_bucket_view = ddp.boolean("gradient_as_bucket_view", config.gradient_as_bucket_view);
   config.static_graph = ddp.boolean("static_graph", config.static_graph);
   config.lazy_bucket_allocation = ddp.boolean("lazy_bucket_allocation", config.lazy_bucket_allocation);
-  for (const char* key : {"batched_grad_copy", "skip_all_reduce_unused_params"}) ddp.boolean(key, false);
+  config.batched_grad_copy = ddp.boolean("batched_grad_copy", config.batched_grad_copy);
+  ddp.boolean("skip_all_reduce_unused_params", false);
   if (config.lazy_bucket_allocation && runtime.torch < Version{2, 15, 0})
     ddp.fail_found("lazy_bucket_allocation", "inconsistent", "torch has it since 2.15: leave it out");
   if (config.find_unused_parameters && !config.static_graph &&

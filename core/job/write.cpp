@@ -208,6 +208,7 @@ json write_ddp(const DdpConfig& ddp) {
   put(out, "gradient_as_bucket_view", ddp.gradient_as_bucket_view, defaults.gradient_as_bucket_view);
   put(out, "static_graph", ddp.static_graph, defaults.static_graph);
   put(out, "lazy_bucket_allocation", ddp.lazy_bucket_allocation, defaults.lazy_bucket_allocation);
+  put(out, "batched_grad_copy", ddp.batched_grad_copy, defaults.batched_grad_copy);
   return out;
 }
 

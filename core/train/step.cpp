@@ -93,17 +93,45 @@ void Trainer::backward(const Tensor& loss, bool) {
   autograd::backward(scaled);
 }
 
-void Trainer::step() {
-  Tensor found_inf;
-  if (grad_scale_) {
-    // GradScaler.unscale_: in place on the gradients, with a few scalars.
-    found_inf = empty(context_, Op::is_finite, {}, DType::float32);
-    const Tensor as_double = empty(context_, Op::to_copy, {}, DType::float64);
-    const Tensor reciprocal = empty(context_, Op::reciprocal, {}, DType::float64);
-    const Tensor inverse = empty(context_, Op::to_copy, {}, DType::float32);
+namespace {
+
+/// GradScaler.unscale_, in place on the gradients, or _check_inf_per_device. What was found, which stays until
+/// GradScaler.update.
+Tensor find_inf(Context& context, bool unscales) {
+  const auto scalar = [&](Op op, DType dtype = DType::float32) { return empty(context, op, {}, dtype); };
+  Tensor inverse_scale;
+  if (unscales) {
+    Tensor as_double = scalar(Op::to_copy, DType::float64);
+    const Tensor reciprocal = scalar(Op::reciprocal, DType::float64);
+    as_double.reset();
+    inverse_scale = scalar(Op::to_copy);
+  } else {
+    inverse_scale = scalar(Op::is_finite);
   }
+  const Tensor found_inf = scalar(Op::is_finite);
+  // _MultiDeviceReplicator.get: copies, also on the scaler's own device
+  Tensor on_device = scalar(Op::to_copy);
+  const Tensor inverse_on_device = scalar(Op::to_copy);
+  return on_device;
+}
+
+}  // namespace
+
+void Trainer::step() {
+  // torch/amp/grad_scaler.py: clipping wants unscaled gradients; a fused optimizer divides by the scale in its kernel.
+  const bool fused = training_.optimizer.implementation == OptimizerImplementation::fused;
+  const bool unscales = training_.max_grad_norm || !fused;
+  Tensor found_inf, sum_of_found, scale;
+  if (grad_scale_) found_inf = find_inf(context_, unscales);
   if (training_.max_grad_norm) clip_grad_norm(context_, model_.parameters);
+  if (grad_scale_ && fused) {
+    sum_of_found = add_scalar(found_inf);
+    if (!unscales) scale = mul_scalar(grad_scale_);
+  }
   optimizer_->step();
+  scale.reset();
+  sum_of_found.reset();
+  found_inf.reset();
   optimizer_->zero_grad();
 }
 
@@ -134,12 +162,17 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     trainer.after_forward(outputs);
     loss = training.keep_outputs ? outputs.loss : std::move(outputs.loss);
     if (!training.loss.empty()) {
-      const Tensor as_float = to(outputs.pooler_output, DType::float32);
+      // Of CLIPVisionModel last_hidden_state is the other output.
+      const Tensor& output = training.loss == "last_hidden_state" ? outputs.others.front() : outputs.pooler_output;
+      const Tensor as_float = to(output, DType::float32);
       loss = mean_all(as_float);
     }
     if (training.keep_outputs) kept = std::move(outputs);
   }
-  if (micro_steps > 1 && trainer.divides_loss()) loss = div_scalar(loss);
+  if (micro_steps > 1 && trainer.divides_loss()) {
+    loss = div_scalar(loss);
+    if (training.keep_outputs) kept.others.push_back(loss);
+  }
   context.begin_phase(PhaseName::backward, iteration);
   trainer.backward(loss, micro_step == micro_steps);
 }
@@ -150,8 +183,9 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
   trainer.initialize();
   model.make_inputs();
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
-  // Every micro-step after the second repeats it: the gradients are there and are added to.
-  const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 2));
+  // Every micro-step after the second repeats it: the gradients are there and are added to. The third still finds the
+  // allocator's free blocks elsewhere than the second did, those after it as the third.
+  const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 3));
   Repetition micro_steps_again(context);
   for (int iteration : {1, 2}) {
     ModelOutputs kept;

@@ -77,19 +77,19 @@ void check_case(const ReferenceCase& c, bool blocks = true) {
 
 TEST_CASE("Every phase of a tiny model is real PyTorch's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("real.jsonl", Groups::one);
-  CHECK(cases.size() == 231);
+  CHECK(cases.size() == 237);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
 TEST_CASE("Every phase of a tiny vision-language model is real PyTorch's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("vision_language.jsonl", Groups::one);
-  CHECK(cases.size() == 158);
+  CHECK(cases.size() == 159);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
 TEST_CASE("Every phase of a model with latent attention and experts is the real one's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("deepseek.jsonl", Groups::one);
-  CHECK(cases.size() == 59);
+  CHECK(cases.size() == 61);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("Every phase of a tiny model under ZeRO is real DeepSpeed's to the byt
 
 TEST_CASE("Every phase of a tiny model in data parallelism is the real framework's to the byte", "[reference]") {
   const std::vector<ReferenceCase> cases = read_cases("real_ranks.jsonl", Groups::as_the_job_says);
-  CHECK(cases.size() == 332);
+  CHECK(cases.size() == 337);
   for (const ReferenceCase& c : cases) check_case(c);
 }
 

@@ -440,9 +440,12 @@ class DeepseekForCausalLM : public Model {
         return layer(hidden, positions, causal_mask);
       };
     };
-    // Two stacks of equal blocks.
+    // Two stacks of equal blocks; a checkpointed region may lie in both.
     const std::size_t dense =
-        std::min(layers_.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, config_.first_k_dense_replace)));
+        options_.checkpointing.segments.empty()
+            ? std::min(layers_.size(),
+                       static_cast<std::size_t>(std::max<std::int64_t>(0, config_.first_k_dense_replace)))
+            : 0;
     if (dense > 0) hidden_states = blocks_.run(0, dense, std::move(hidden_states), options_.checkpointing, block);
     if (dense < layers_.size())
       hidden_states = blocks_.run(dense, layers_.size(), std::move(hidden_states), options_.checkpointing, block);

@@ -284,7 +284,8 @@ class Idefics3 : public Model {
       const Tensor& features = image.features;
       const Tensor flat = view(features, {checked_product(features.size(0), features.size(1)), features.size(2)});
       image_hidden_states = cat({split(flat)}, 0);
-      image_hidden_states = to(image_hidden_states, dtype_);
+      // self.dtype: the first parameter's, as it is now (FSDP's mixed precision)
+      image_hidden_states = to(image_hidden_states, vision_model_.embeddings.patch_embedding.weight.dtype());
       special_image_mask = placeholder_mask();
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, image_hidden_states);
       if (!is_smolvlm()) special_image_mask.reset();

@@ -27,11 +27,13 @@ TEST_CASE("A run is init and two iterations of three phases", "[train]") {
                                                                   "forward2", "backward2", "optimizer2"});
 }
 
-TEST_CASE("Accumulation runs two micro-steps for any number of them, the gradients stay between", "[train]") {
+TEST_CASE("Accumulation runs three micro-steps for any more of them, the gradients stay between", "[train]") {
   const Log two = run_log(tiny_llama(R"("gradient_accumulation_steps": 2)"));
+  const Log three = run_log(tiny_llama(R"("gradient_accumulation_steps": 3)"));
   const Log many = run_log(tiny_llama(R"("gradient_accumulation_steps": 64)"));
   CHECK(phases(two).size() == 1 + 2 * 5);
-  CHECK(two.events.size() == many.events.size());
+  CHECK(phases(three).size() == 1 + 2 * 7);
+  CHECK(three.events.size() == many.events.size());
   std::int64_t gradients = 0;
   const std::uint32_t second = two.phases[3].first_event;
   CHECK(two.phases[3].name == PhaseName::forward);
