@@ -73,6 +73,7 @@ Tensor FullyShardedDataParallel::flat_tensor(Unit& unit, Op op, std::int64_t num
 void FullyShardedDataParallel::initialize() {
   const NoGrad no_grad(context_);
   gather_units();
+  check_reentrant_blocks();
   if (refusal_) return;
   rank_ = given_rank_ ? *given_rank_ : worst_rank();
   // _auto_wrap: blocks first, the model with what is left last.
@@ -94,6 +95,37 @@ void FullyShardedDataParallel::initialize() {
   for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
   context_.blocks = this;
+}
+
+/// A reentrant region's own backward gives its parameters their gradients: those of a unit around the block end that
+/// unit's backward there (_post_backward_hook), and what runs after it finds no parameters.
+void FullyShardedDataParallel::check_reentrant_blocks() {
+  const CheckpointingConfig& checkpointing = training_.checkpointing;
+  const bool reshards = world_ > 1 && config_.sharding != FsdpConfig::Sharding::no_shard;
+  if (checkpointing.mode != CheckpointMode::reentrant || !reshards) return;
+  const Log& log = context_.log;
+  const auto is_checkpointed = [&](ModuleId id) {
+    const ModuleRecord& module = log.modules[id];
+    if (module.index < 0 || (module.name != std::string_view("layers") && module.name != std::string_view("blocks")))
+      return false;
+    const auto has = [&](const StackSegments& stack) {
+      return path_ends_with(log, id, stack.stack + "." + std::to_string(module.index));
+    };
+    return checkpointing.segments.empty() ||
+           std::any_of(checkpointing.segments.begin(), checkpointing.segments.end(), has);
+  };
+  for (const Parameter& parameter : model_.parameters) {
+    if (!parameter.tensor->leaf_requires_grad) continue;
+    for (ModuleId id = parameter.module; id != kModel && unit_of_.find(id) == unit_of_.end();
+         id = log.modules[id].parent) {
+      if (!is_checkpointed(id)) continue;
+      refusal_ = Error{"inconsistent", "/training/activation_checkpointing",
+                       std::string("found reentrant checkpoints around blocks (") + log.modules[id].type +
+                           ") that are not FSDP's units but parts of one, which stops in backward: non-reentrant "
+                           "belongs here, or the block in parallel.fsdp.wrap"};
+      return;
+    }
+  }
 }
 
 /// transformer_auto_wrap_policy: a unit for each module of a named class, and one for the model. Pieces lie in

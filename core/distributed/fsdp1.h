@@ -72,6 +72,7 @@ class FullyShardedDataParallel final : public Trainer, private BlockListener {
   Tensor after_block(ModuleId block, Tensor output) override;
 
   void gather_units();
+  void check_reentrant_blocks();
   void flatten(Unit& unit);
   void take_shares(Unit& unit, std::int64_t rank);
   std::int64_t worst_rank();

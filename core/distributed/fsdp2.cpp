@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "autograd/node.h"
 #include "distributed/saved_modules.h"
@@ -89,6 +90,16 @@ void FullyShard::initialize() {
     sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });
     put_originals_first(group.shards, context_.log, training_,
                         [](const Shard& shard) -> const Parameter& { return shard.full; });
+    // FSDPParamGroup._init_mp_dtypes
+    std::optional<DType> dtype;
+    for (const Shard& shard : group.shards) {
+      if (!shard.full.tensor->leaf_requires_grad) continue;
+      if (dtype && *dtype != shard.full.tensor.dtype())
+        refusal_ = Error{"inconsistent", "/parallel/strategy",
+                         "found a group of FSDP whose trained parameters are of two dtypes, which it refuses: give all "
+                         "that trains one dtype (autocast_adapter_dtype false, or training.precision fp32)"};
+      dtype = shard.full.tensor.dtype();
+    }
     shard(group);
   }
 
@@ -319,6 +330,7 @@ void FullyShard::post_backward(Group& group) {
 // --- the step --------------------------------------------------------------------------------------------------------
 
 void FullyShard::before_forward(bool last_micro_step) {
+  if (refusal_) return;
   syncs_ = last_micro_step;
   if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
   pre_forward(groups_.back());

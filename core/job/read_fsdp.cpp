@@ -76,6 +76,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
                     "FSDP's mixed precision keeps the weights in float32: \"fp32\" or \"amp-bf16\" belongs in "
                     "training.precision");
   }
+  // Its forward casts pixels to the dtype of its first parameter, which is then a unit's that is not gathered.
+  if (first && !config.use_orig_params && config.param_dtype && precision == Precision::fp32 &&
+      std::holds_alternative<Idefics3Config>(job.model.config))
+    fsdp.fail_found("use_orig_params", "inconsistent",
+                    std::string(class_name(job.model.config)) +
+                        " stops in mixed precision without the original parameters: true belongs here");
   if (precision == Precision::amp_fp16) {
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");

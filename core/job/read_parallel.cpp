@@ -262,6 +262,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
   if (fsdp) {
     config.fsdp = read_fsdp(reader.object("fsdp"), job, config);
+    if (std::holds_alternative<ClipConfig>(job.model.config))
+      reader.fail_found("strategy", "inconsistent",
+                        "FSDP refuses a scalar parameter, as CLIPModel's logit_scale is: another strategy "
+                        "belongs here");
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
     for (const StackSegments& stack : job.training.checkpointing.segments)
@@ -324,6 +328,13 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     } else {
       reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
     }
+    // DeepSpeedEngine._broadcast_model: p.data.view(torch.uint8), of logit_scale too, which has no dimension.
+    if (std::holds_alternative<ClipConfig>(job.model.config) && config.deepspeed.zero_stage < 3 &&
+        job.runtime.deepspeed >= Version{0, 19, 0} && reader.ok())
+      reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "inconsistent",
+                  "found stage " + std::to_string(config.deepspeed.zero_stage) +
+                      "; DeepSpeed 0.19 stops at a scalar parameter, as CLIPModel's logit_scale is: stage 3 or another "
+                      "strategy belongs here");
     const TrainingConfig& training = job.training;
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",

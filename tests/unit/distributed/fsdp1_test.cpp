@@ -97,11 +97,28 @@ TEST_CASE("Every gathered unit is let go, and every free has its allocation", "[
   const std::string options = GENERATE("", R"("forward_prefetch": true, "backward_prefetch": "BACKWARD_POST")",
                                        R"("wrap": [])", R"("cpu_offload": true)");
   const std::string stage = GENERATE(R"(, "stage": "finetune")", R"(, "stage": "full")", R"(, "stage": "pretrain")");
+  // It stops where reentrant checkpoints are no units of their own.
+  if (checkpointing.ends_with("\"reentrant\"") && options.starts_with("\"wrap\"") && !stage.ends_with("\"pretrain\""))
+    return;
   const Log log = run_log(tiny_llava(kInBf16 + checkpointing + stage, fsdp1(2, options)));
   check_frees(log);
   const std::int64_t sharded = alive_at(log, Role::parameter, PhaseName::forward, 1);
   CHECK(alive_at(log, Role::parameter, PhaseName::forward, 2) == sharded);
   CHECK(alive_at(log, Role::parameter, PhaseName::optimizer, 2) == sharded);
+}
+
+TEST_CASE("Reentrant checkpoints want each block to be a unit, or frozen", "[distributed]") {
+  const std::string reentrant = kInBf16 + R"(, "activation_checkpointing": "reentrant")",
+                    root = R"("wrap": ["CLIPEncoderLayer"])";
+  const Result<Estimate> stopped = estimate(tiny_llama(reentrant, fsdp1(2, root)));
+  REQUIRE_FALSE(stopped);
+  CHECK(stopped.error().pointer == "/training/activation_checkpointing");
+  CHECK(stopped.error().message.find("LlamaDecoderLayer") != std::string::npos);
+  CHECK(estimate(tiny_llama(reentrant, fsdp1(2))));
+  CHECK(estimate(tiny_llama(reentrant, fsdp1(1, root))));
+  CHECK(estimate(tiny_llama(reentrant, fsdp1(2, root + R"(, "sharding": "NO_SHARD")"))));
+  CHECK(estimate(tiny_llama(kInBf16 + R"(, "activation_checkpointing": "non-reentrant")", fsdp1(2, root))));
+  CHECK(estimate(tiny_llama(reentrant + R"(, "stage": "custom", "train_only": ["lm_head"])", fsdp1(2, root))));
 }
 
 }  // namespace

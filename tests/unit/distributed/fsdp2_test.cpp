@@ -122,5 +122,15 @@ TEST_CASE("Every gathered block is let go, under checkpointing too, and every fr
   CHECK(alive_at(log, Role::parameter, PhaseName::optimizer, 2) == sharded);
 }
 
+TEST_CASE("What trains in a group has one dtype", "[distributed]") {
+  const auto lora = [](const std::string& more) {
+    return kInBf16 + R"(, "lora": {"target_modules": ["q_proj"], "also_train": ["input_layernorm"])" + more + "}";
+  };
+  const Result<Estimate> stopped = estimate(tiny_llama(lora(""), fsdp2(2)));
+  REQUIRE_FALSE(stopped);
+  CHECK(stopped.error().message.find("two dtypes") != std::string::npos);
+  CHECK(estimate(tiny_llama(lora(R"(, "autocast_adapter_dtype": false)"), fsdp2(2))));
+}
+
 }  // namespace
 }  // namespace oometer
