@@ -158,11 +158,17 @@ std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
 
 void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
                      const Runtime& runtime) {
+  const bool is_old = gpu.vendor == Vendor::nvidia && gpu.major < 8;
+  if (attention == AttentionKind::sdpa_efficient && is_old &&
+      (precision == Precision::bf16 || precision == Precision::amp_bf16))
+    reader.fail_found("attention", "inconsistent",
+                      "this kernel takes bfloat16 from compute capability 8.0 on, the GPU has " +
+                          std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ": use sdpa-math");
   if (attention != AttentionKind::sdpa_flash && attention != AttentionKind::sdpa_cudnn) return;
   if (precision == Precision::fp32) {
     reader.fail_found("attention", "inconsistent",
                       "this kernel takes half precision only: use sdpa-efficient or sdpa-math");
-  } else if (gpu.vendor == Vendor::nvidia && gpu.major < 8) {
+  } else if (is_old) {
     reader.fail_found("attention", "inconsistent",
                       "this kernel needs compute capability 8.0 or more, the GPU has " + std::to_string(gpu.major) +
                           "." + std::to_string(gpu.minor) + ": use sdpa-efficient");
@@ -172,6 +178,24 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
 }
 
 namespace {
+
+/// What check_flash_attention (sdp_utils.cpp) refuses of a model: values of another width, and masks, which windows
+/// that are shorter than the sequence need (_ignore_causal_mask_sdpa).
+void check_flash_of(ConfigReader& reader, const ModelConfig& model, const DataConfig& data) {
+  const auto refuse = [&](const char* why) {
+    reader.fail_found("attention", "inconsistent",
+                      std::string("this kernel ") + why + ": use sdpa, sdpa-efficient or sdpa-math");
+  };
+  if (const auto* deepseek = std::get_if<DeepseekConfig>(&model);
+      deepseek && deepseek->qk_head_dim() != deepseek->v_head_dim)
+    refuse("wants values as wide as keys, which the model's are not");
+  const LlamaConfig* language = language_of(model);
+  if (!language) return;
+  for (std::int64_t i = 0; i < language->num_hidden_layers; ++i) {
+    const std::int64_t window = language->window_of(static_cast<std::size_t>(i));
+    if (window > 0 && data.sequence_length >= window) return refuse("takes no mask, which the model's window needs");
+  }
+}
 
 /// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
 TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vector<std::string> usual) {
@@ -427,6 +451,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.optimizer = read_optimizer(reader.object("optimizer"));
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, gpu, runtime);
+  if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, model, data);
   training.checkpointing = read_checkpointing(reader, runtime);
   training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
