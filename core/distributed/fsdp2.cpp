@@ -266,12 +266,13 @@ void FullyShard::pre_backward(Group& group) {
   group.state = State::pre_backward;
   unshard(group);
   wait_for_unshard(group);
-  // _set_unsharded_grad_dtypes: only what others are to be added to is cast when it comes.
+  // _set_unsharded_grad_dtypes: to a wider type only what others are to be added to is cast when it comes, to any other
+  // every gradient.
   for (const Shard& shard : group.shards) {
     const Tensor& full = shard.full.tensor;
+    const bool is_wider = element_size(accumulated_dtype(shard)) > element_size(full.dtype());
     full->grad_dtype.reset();
-    if (!syncs_ && !full->grad && element_size(accumulated_dtype(shard)) > element_size(full.dtype()))
-      full->grad_dtype = accumulated_dtype(shard);
+    if (!is_wider || (!syncs_ && !full->grad)) full->grad_dtype = accumulated_dtype(shard);
   }
   if (group.post_forward_indices.empty()) return;
   const std::size_t index = group.post_forward_indices.back();

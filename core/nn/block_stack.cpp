@@ -797,35 +797,19 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     const Scoped<SavesOn> place(context.saves_on, checkpointing.offload ? SavesOn::pinned : context.saves_on);
     return checkpoint(mode, x, std::move(forward), nested);
   };
-  if (!checkpointing.segments.empty()) {
-    const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
-    // A model that takes hidden states out of the middle of a stack ends a region there and begins another.
-    const auto segment_with = [&](std::size_t i) -> const CheckpointSegment* {
-      if (!segments) return nullptr;
-      const auto found = std::find_if(segments->begin(), segments->end(),
-                                      [&](const CheckpointSegment& s) { return s.begin <= i && i < s.end; });
-      return found == segments->end() ? nullptr : &*found;
-    };
-    for (std::size_t i = begin; i < end;) {
-      const CheckpointSegment* segment = segment_with(i);
-      if (!segment) {
-        hidden_states = block(i++)(hidden_states);
-        continue;
-      }
-      std::vector<Forward> forwards;
-      for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
-      hidden_states = run_checkpoint(hidden_states, [forwards = std::move(forwards)](const Tensor& x) {
-        Tensor hidden = forwards.front()(x);
-        for (std::size_t k = 1; k < forwards.size(); ++k) hidden = forwards[k](hidden);
-        return hidden;
-      });
-    }
-    return hidden_states;
-  }
+  const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
+  const auto segment_with = [&](std::size_t i) -> const CheckpointSegment* {
+    if (!segments) return nullptr;
+    const auto found = std::find_if(segments->begin(), segments->end(),
+                                    [&](const CheckpointSegment& s) { return s.begin <= i && i < s.end; });
+    return found == segments->end() ? nullptr : &*found;
+  };
+  const auto is_checkpointed = [&](std::size_t i) {
+    if (!checkpointing.segments.empty()) return segment_with(i) != nullptr;
+    return mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
+  };
   const auto run_forward = [&](std::size_t i, const Tensor& x) {
-    const bool is_checkpointed =
-        mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
-    return is_checkpointed ? run_checkpoint(x, block(i)) : block(i)(x);
+    return is_checkpointed(i) ? run_checkpoint(x, block(i)) : block(i)(x);
   };
   const auto run_block = [&](std::size_t i, const Tensor& x) {
     if (!context.modules || !context.modules->hears(starts_[i])) return run_forward(i, x);
@@ -842,13 +826,27 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
              x.tensor.requires_grad() == y.tensor.requires_grad() && x.module - starts_[a] == y.module - starts_[b];
     });
   };
-  const bool alike = checkpointing.mode == CheckpointMode::none || checkpointing.every == 1;
+  const bool alike =
+      checkpointing.segments.empty() && (checkpointing.mode == CheckpointMode::none || checkpointing.every == 1);
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
                  !context.frame && !context.recomputing && !context.blocks && !context.past_key_values &&
                  end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
+    // A region of several blocks (not under FSDP). A model that takes hidden states out of the middle of a stack ends
+    // it there and begins another.
+    if (const CheckpointSegment* segment = segment_with(i); segment && std::min(segment->end, end) - i > 1) {
+      std::vector<Forward> forwards;
+      for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
+      --i;
+      hidden_states = run_checkpoint(hidden_states, [forwards = std::move(forwards)](const Tensor& x) {
+        Tensor hidden = forwards.front()(x);
+        for (std::size_t k = 1; k < forwards.size(); ++k) hidden = forwards[k](hidden);
+        return hidden;
+      });
+      continue;
+    }
     if (context.blocks) hidden_states = context.blocks->before_block(starts_[i], std::move(hidden_states));
     hidden_states = run_block(i, hidden_states);
     if (context.blocks) hidden_states = context.blocks->after_block(starts_[i], std::move(hidden_states));
