@@ -436,7 +436,10 @@ export const EXPLANATIONS: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
   ddpcopy: {
     hint: 'batched_grad_copy: gradients go into buckets many at a time.',
-    choices: { on: 'Views of buckets: a bucket’s gradients lie beside it until all are there.', off: 'PyTorch’s default.' },
+    choices: {
+      on: 'Views of buckets: a bucket’s gradients lie beside it until all are there.',
+      off: 'PyTorch’s default.',
+    },
   },
   ddpskip: {
     hint: 'skip_all_reduce_unused_params',
