@@ -6,6 +6,7 @@
 #include "generation/generate.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
+#include "job/notes.h"
 #include "job/read.h"
 #include "models/deepseek/mtla.h"
 #include "models/idefics3/idefics3.h"
@@ -113,6 +114,7 @@ Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig
 }
 Generated run_paged(Context&, Model&, const DataConfig&, const InferenceConfig&, std::int64_t) { return {}; }
 void run_forward(Context&, Model&) {}
+void note_inference(const Job&, const Simulation&, ReportInput&) {}
 AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) {
   return {};
 }

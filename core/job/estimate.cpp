@@ -54,49 +54,10 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.task == Task::train) {
     input.assumptions.emplace_back(
         "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
-    input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
-  } else if (job.inference.cache.implementation == CacheImplementation::paged) {
-    input.assumptions.emplace_back(
-        "vLLM from its source (vllm/v1/worker/gpu_worker.py, determine_available_memory), never measured: of "
-        "gpu_memory_utilization of the GPU, what weights and a forward of max_num_batched_tokens leave is cut into "
-        "blocks; transformers' modules stand for vLLM's fused ones, so the forward is rather too large; CUDA graphs "
-        "are not counted");
-    input.evidence = Evidence::source_only;
-  } else if (std::holds_alternative<GraphConfig>(job.model.config)) {
-    input.assumptions.emplace_back("one forward in eval mode under torch.no_grad(), whose outputs are kept");
+    if (!job.training.keep_outputs)
+      input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
   } else {
-    input.assumptions.emplace_back(
-        "transformers' generate(): greedy, eager (no torch.compile), all prompts of one length, until new_tokens are "
-        "there");
-    if (const CacheConfig& cache = job.inference.cache;
-        cache.implementation == CacheImplementation::quantized && cache.backend == CacheBackend::quanto)
-      input.assumptions.emplace_back(
-          "the cache is optimum-quanto 0.2.7's; of its CUDA extension, which it builds itself, the kernel that unpacks "
-          "is known from its source: one output, no scratch memory");
-    if (const CacheConfig& cache = job.inference.cache;
-        cache.implementation == CacheImplementation::quantized && cache.backend == CacheBackend::hqq)
-      input.assumptions.emplace_back(
-          "the cache is hqq 0.2.8's, without the hqq_aten extension; its fit of the scales takes the same memory in "
-          "each "
-          "iteration, so that two stand for all");
-    if (job.inference.cache.implementation == CacheImplementation::headinfer) {
-      input.assumptions.emplace_back(
-          "HeadInfer (arXiv 2502.12574) from its source (github.com/wdlctc/headinfer at b57e449, written for "
-          "transformers 4.45), never measured: one key head at a time, the cache of the others in pinned host memory, "
-          "the next head's on its way; PyTorch's flash attention stands for the flash-attn package");
-      input.evidence = Evidence::source_only;
-    }
-    if (job.inference.cache.implementation == CacheImplementation::mtla) {
-      input.assumptions.emplace_back(
-          "MTLA (arXiv 2505.13544) from its source (github.com/D-Keqi/mtla at 498b1d3, its Hugging Face attention), "
-          "never "
-          "measured: with this model's projections, norms and rotary embedding, a hyper-network of its own, scores in "
-          "full as the source computes them; such a model has to be trained so");
-      input.evidence = Evidence::source_only;
-    }
-    if (simulation.generated.skipped)
-      input.assumptions.emplace_back(
-          "the first and the last tokens of an answer are decoded in full, those between as far as the cache grows");
+    note_inference(job, simulation, input);
   }
   if (std::holds_alternative<DeepseekConfig>(job.model.config))
     input.assumptions.emplace_back(

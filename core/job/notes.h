@@ -5,12 +5,16 @@
 #include <vector>
 
 #include "job/job.h"
+#include "job/simulate.h"
 #include "report/report.h"
 
 namespace oometer {
 
 /// What surprises people about a result, in sentences, with its own numbers.
 std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input);
+
+/// What an answer of inference assumes, and how well it is known.
+void note_inference(const Job& job, const Simulation& simulation, ReportInput& input);
 
 /// What DeepSpeed's own estimators say that a GPU needs for model states (0.19.8: stage_1_and_2.py,
 /// estimate_zero2_model_states_mem_needs, which stands for stage 1 too; stage3.py,
