@@ -80,6 +80,9 @@ struct FsdpConfig {
   bool limit_all_gathers = true;    ///< changes when memory is waited for, not what is asked for
   bool sync_module_states = false;  ///< rank 0's states are sent to all
 
+  /// As FSDP1 takes it: one rank has nothing to shard with (_init_core_state, torch/distributed/fsdp/_init_utils.py).
+  Sharding sharding_on(std::int64_t ranks) const { return ranks == 1 ? Sharding::no_shard : sharding; }
+
   bool operator==(const FsdpConfig&) const = default;
 };
 

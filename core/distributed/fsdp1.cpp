@@ -37,8 +37,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Context& context, Model& mode
       config_(parallel.fsdp),
       world_(parallel.world_size()),
       given_rank_(parallel.rank) {
-  // _init_core_state: one rank has nothing to shard with.
-  if (world_ == 1) config_.sharding = FsdpConfig::Sharding::no_shard;
+  config_.sharding = config_.sharding_on(world_);
 }
 
 FullyShardedDataParallel::~FullyShardedDataParallel() {
@@ -101,8 +100,7 @@ void FullyShardedDataParallel::initialize() {
 /// unit's backward there (_post_backward_hook), and what runs after it finds no parameters.
 void FullyShardedDataParallel::check_reentrant_blocks() {
   const CheckpointingConfig& checkpointing = training_.checkpointing;
-  const bool reshards = world_ > 1 && config_.sharding != FsdpConfig::Sharding::no_shard;
-  if (checkpointing.mode != CheckpointMode::reentrant || !reshards) return;
+  if (checkpointing.mode != CheckpointMode::reentrant || !shards()) return;
   const Log& log = context_.log;
   const auto is_checkpointed = [&](ModuleId id) {
     const ModuleRecord& module = log.modules[id];

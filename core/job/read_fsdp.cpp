@@ -86,8 +86,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
   }
-  // One rank has nothing to shard with (FSDP1: _init_core_state).
-  const bool shards = config.sharding != FsdpConfig::Sharding::no_shard && (!first || so_far.world_size() > 1);
+  const bool shards = !first || config.sharding_on(so_far.world_size()) != FsdpConfig::Sharding::no_shard;
   if (config.cpu_offload && (!shards || job.training.max_grad_norm))
     fsdp.fail_found("cpu_offload", "not-modelled",
                     "offloading with NO_SHARD, as FSDP1 has it on one GPU, or with max_grad_norm is known and not "
