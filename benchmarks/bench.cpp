@@ -70,7 +70,7 @@ nlohmann::ordered_json checkpoint_plans() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): it may end so
   if (argc != 2) {
     std::fprintf(stderr, "usage: oometer-bench benchmarks/jobs.json\n");
     return 2;

@@ -159,7 +159,7 @@ Tensor pack(const Tensor& weights, std::int64_t bits) {
   Context& context = weights.context();
   const std::int64_t parts = rows_in_one(bits), columns = weights.size(1), rows = divide_up(weights.size(0), parts);
   const DType dtype = packed_dtype(bits);
-  const Tensor integers = empty(context, Op::to_copy, {rows * parts, columns}, dtype, Role::kv_cache);
+  Tensor integers = empty(context, Op::to_copy, {rows * parts, columns}, dtype, Role::kv_cache);
   if (parts == 1) return integers;
   const auto part = [&](Op op) { return empty(context, op, {rows, columns}, dtype, Role::kv_cache); };
   Tensor packed = part(Op::mul);
@@ -184,7 +184,7 @@ QuantizedStates quantize(const CacheConfig& config, std::int64_t axis, const Ten
     {
       const Tensor weights = view(to(states, DType::float32), sizes);
       const auto extreme = [&] {
-        const Tensor values = reduce(Op::maximum, weights, {axis == 1 ? 1 : 0}, true, DType::float32);
+        Tensor values = reduce(Op::maximum, weights, {axis == 1 ? 1 : 0}, true, DType::float32);
         const Tensor indices = scale_like(Op::maximum, DType::int64);
         return values;
       };

@@ -195,7 +195,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     execute(first_ - 1);
     const Looks input(x);
     input_of_first_ = x->storage->id;
-    x = with_hook(std::move(x), &Run::leave_first);
+    x = with_hook(x, &Run::leave_first);
     record(first_);
     execute(first_);
     stop_recording();
@@ -205,12 +205,12 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       for (std::size_t i = first_ + 1; i < last_ + 2; ++i) execute(i);
       return x;
     }
-    x = repeat_forward(std::move(x), context_.log.storages[input_of_first_].saved);
+    x = repeat_forward(x, context_.log.storages[input_of_first_].saved);
     record(last_);
     execute(last_);
     stop_recording();
     if (!is_forward_again()) fail();
-    x = with_hook(std::move(x), &Run::enter_last);
+    x = with_hook(x, &Run::enter_last);
     execute(last_ + 1);
     return x;
   }
@@ -304,7 +304,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return true;
   }
 
-  Tensor repeat_forward(Tensor x, bool input_is_saved) {
+  Tensor repeat_forward(const Tensor& x, bool input_is_saved) {
     output_ = *forward_place(first_, x->storage->id);
     std::optional<Stencil> stencil;
     if (!listens())
@@ -510,6 +510,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) {
     const Log& log = context_.log;
     Heard heard = std::move(recording_);
+    const bool in_backward = is_in_backward(part.begin.storage);
     std::vector<StorageId> places(part.storages(), kNever);
     std::vector<StorageId> told(part.storages(), kNever);  // in which call of a gradient
     StorageId calls = 0;
@@ -553,11 +554,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         }
       } else if (id == incoming) {
         heard.steps.push_back({event, Heard::About::incoming, 0});
-      } else if (!is_in_backward(part.begin.storage)) {
-        return std::nullopt;
-      } else if (id == forward_input(block)) {
+      } else if (in_backward && id == forward_input(block)) {
         heard.steps.push_back({event, Heard::About::incoming_in_forward, 0});
-      } else if (const std::optional<StorageId> place = forward_place(block, id)) {
+      } else if (const auto place = in_backward ? forward_place(block, id) : std::nullopt) {
         heard.steps.push_back({event, Heard::About::born_in_forward, *place});
       } else {
         return std::nullopt;
@@ -727,7 +726,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return record.output(output);
   }
 
-  Tensor with_hook(Tensor x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
+  Tensor with_hook(const Tensor& x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
 
   void enter_last(Backward& b) {
     last_backward_.begin = mark();

@@ -78,7 +78,7 @@ Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
     return empty(context_, op, sizes, dtype, Role::parameter);
   };
   Tensor absmax = constant(Op::empty, {state.blocks()}, DType::float32);
-  const Tensor packed = constant(Op::empty, {(elements + 1) / 2, 1}, DType::uint8);
+  Tensor packed = constant(Op::empty, {(elements + 1) / 2, 1}, DType::uint8);
   state.code = constant(Op::to_copy, {16}, DType::float32);
   {
     const Tensor absolute = empty_like(Op::abs, state.code);

@@ -40,7 +40,7 @@ std::int64_t flash_splits(const Device& device, const Tensor& query, const Tenso
   const std::int64_t queries = swapped ? query.size(1) / heads : query.size(2);
   const std::int64_t n_blocks = divide_up(key.size(2), block_n), m_blocks = divide_up(queries, 64);
   const std::int64_t blocks = checked_product(query.size(0), heads * m_blocks);
-  const std::int64_t sms = device.sm_count * 2;
+  const std::int64_t sms = std::int64_t{device.sm_count} * 2;
   if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
   const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
   const auto eligible = [&](int n) { return n == 1 || divide_up(n_blocks, n) != divide_up(n_blocks, n - 1); };
@@ -135,7 +135,7 @@ std::int64_t efficient_backward_workspace(const Tensor& query, const Tensor& key
     // num_splits_key (cuda/attention_backward.cu): a block of keys each, 200 over all heads at most.
     const std::int64_t splits =
         std::max<std::int64_t>(1, std::min(divide_up(key.size(2), 64), 200 / std::max<std::int64_t>(1, heads)));
-    bytes += 4 * 64 * splits * (round_up(query.size(3), 128) + round_up(value.size(3), 128));
+    bytes += std::int64_t{4} * 64 * splits * (round_up(query.size(3), 128) + round_up(value.size(3), 128));
   }
   return checked_product(heads, bytes);
 }

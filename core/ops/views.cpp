@@ -59,7 +59,7 @@ Tensor reshape(const Tensor& x, const Shape& sizes) {
   return unsafe_view(contiguous(x), sizes);
 }
 
-Tensor unsafe_view(Tensor x, const Shape& sizes) {
+Tensor unsafe_view(Tensor x, const Shape& sizes) {  // NOLINT(performance-unnecessary-value-param): the caller's
   Record record(Op::none, [](Backward& b) { b.give(0, reshape(b.grad(), b.node.sizes)); }, {&x});
   if (record) record->sizes = x.sizes();
   return record.output(alias(x, sizes, view_strides(x, sizes).value_or(contiguous_strides(sizes))));

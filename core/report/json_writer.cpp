@@ -9,7 +9,7 @@ void JsonWriter::value(std::string_view string) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20) {
       constexpr const char* kHex = "0123456789abcdef";
-      std::memcpy(at, "\\u00", 4);
+      std::memcpy(at, "\\u00", 4);  // NOLINT(bugprone-not-null-terminated-result): the text goes on
       at[4] = kHex[byte >> 4];
       at[5] = kHex[byte & 15];
       at += 6;

@@ -38,14 +38,14 @@ ClipVisionConfig read_vision(ConfigReader& reader) {
   const Read read = vision.choice<Read>(
       "model_type", read_clip_vision_config,
       {{"clip_vision_model", read_clip_vision_config}, {"siglip_vision_model", read_siglip_vision_config}});
-  const ClipVisionConfig c = read(vision);
+  ClipVisionConfig c = read(vision);
   vision.finish();
   return c;
 }
 
 LlamaConfig read_text(ConfigReader& reader) {
   ConfigReader text = reader.object("text_config");
-  const LlamaConfig c = read_language_config(text);
+  LlamaConfig c = read_language_config(text);
   text.finish();
   return c;
 }
