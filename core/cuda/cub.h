@@ -36,7 +36,8 @@ constexpr std::int64_t cub_sort_pairs_bytes(std::int64_t count) {
 /// DeviceRadixSort of `count` pairs as above by `bits` of their keys, eight a pass, whatever their number.
 constexpr std::int64_t cub_radix_sort_bytes(std::int64_t count, int bits, int compute_capability_major) {
   const std::int64_t tile = compute_capability_major >= 9 ? 4608 : 3840;
-  return 2 * round_up(8 * count, 256) + std::int64_t{2048} * ((bits + 7) / 8) + 1024 * ((count + tile - 1) / tile) + 511;
+  return 2 * round_up(8 * count, 256) + std::int64_t{2048} * ((bits + 7) / 8) + 1024 * ((count + tile - 1) / tile) +
+         511;
 }
 
 }  // namespace oometer
