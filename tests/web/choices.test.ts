@@ -2,7 +2,18 @@
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Oometer } from '../../wasm/oometer.mjs';
-import { applies, change, choicesOf, FIELDS, OWN_GPU, START, toJob, type Setup } from '../../web/src/state/fields';
+import {
+  adopt,
+  applies,
+  change,
+  choicesOf,
+  field,
+  FIELDS,
+  OWN_GPU,
+  START,
+  toJob,
+  type Setup,
+} from '../../web/src/state/fields';
 import { Library } from '../../web/src/state/library';
 import { ownModel, readConfig, type Model } from '../../web/src/state/model';
 import { read } from '../../web/src/state/permalink';
@@ -12,8 +23,11 @@ import { wrap, type Core } from '../../web/src/wasm/wrap';
 const built = new URL('../../build/wasm/', import.meta.url);
 const links = new URL('../permalinks/v1.txt', import.meta.url);
 
-const graphs = readFileSync(new URL('../reference/graphs.jsonl', import.meta.url), 'utf8').split('\n');
-const { graph } = JSON.parse(graphs.find((line) => line.startsWith('{"name":"resnet18"')) ?? '') as { graph: object };
+function graphOf(name: string, file: string): object {
+  const lines = readFileSync(new URL(`../reference/${file}`, import.meta.url), 'utf8').split('\n');
+  return (JSON.parse(lines.find((line) => line.startsWith(`{"name":"${name}"`)) ?? '') as { graph: object }).graph;
+}
+const graph = graphOf('resnet18', 'graphs.jsonl');
 /** Models of one's own, by the name that a setup below has for them. */
 const OWN: Readonly<Record<string, Model>> = {
   graph: ownModel('graph', readConfig(JSON.stringify(graph), 'resnet18.json')),
@@ -102,6 +116,14 @@ describe('every choice is answered', () => {
         );
       }
     }
+  });
+
+  it('a graph that was recorded for inference, which is its only task', () => {
+    const own = ownModel('graph', readConfig(JSON.stringify(graphOf('vgg11', 'graphs_inference.jsonl'))));
+    const setup = adopt(START, undefined, own);
+    expect(choicesOf(field('task'), own)).toEqual(['inference']);
+    expect(setup.task).toBe('inference');
+    expect(answer(setup, own)).toBe('answered');
   });
 
   it('GPUs', () => {

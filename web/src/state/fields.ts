@@ -315,8 +315,9 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['train', 'inference'],
     pointers: ['/task'],
-    // nanoVLM generates by code of its own, whose settings are not these; a graph is a forward.
-    offers: (model, value) => value !== 'inference' || isClass(model) || !model.text,
+    // nanoVLM generates by code of its own, whose settings are not these.
+    offers: (model, value) =>
+      value === (model.task ?? value) && (value === 'train' || isClass(model) || isGraph(model)),
   },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.
@@ -612,7 +613,8 @@ export const FIELDS: readonly Field[] = [
     choices: ['none', 'ddp', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'],
     pointers: ['/parallel'],
     applies: uses(),
-    offers: unlessPlain('zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'),
+    offers: ({ plain, scalar }, value) =>
+      ['none', 'ddp'].includes(value) || (plain !== true && (scalar !== true || value === 'zero3')),
   },
   // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
   {
@@ -1247,9 +1249,9 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   if (own !== undefined) next.precision = own;
   else if (setup.precision === before?.precisions?.[0]) next.precision = START.precision;
   if (after?.plain) {
-    if (next.parallel !== 'none') next.parallel = 'ddp';
-    Object.assign(next, { task: START.task, stage: 'full', runfile: '', groups: '1' });
+    Object.assign(next, { task: after.task ?? START.task, stage: 'full', runfile: '', groups: '1' });
   } else if (before?.plain) next.groups = START.groups;
+  if (after && !choicesOf(field('parallel'), after).includes(next.parallel)) next.parallel = 'ddp';
   if (after?.batch !== undefined) next.mbs = String(after.batch);
   return next;
 }

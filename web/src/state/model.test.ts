@@ -9,7 +9,11 @@ it('tells language, vision and joint models apart', () => {
   });
   expect(traits({ model_type: 'smolvlm', text_config: {}, image_token_id: 49190 })).toMatchObject({ splits: true });
   expect(traits({ model_type: 'clip_vision_model' })).toEqual({ text: false, images: false });
-  expect(traits({ model_type: 'clip', text_config: {}, vision_config: {} })).toEqual({ text: true, images: false });
+  expect(traits({ model_type: 'clip', text_config: {}, vision_config: {} })).toEqual({
+    text: true,
+    images: false,
+    scalar: true,
+  });
 });
 
 describe('an own model', () => {

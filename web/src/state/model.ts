@@ -24,8 +24,11 @@ export interface Traits {
   precisions?: readonly string[];
   /** Whether its loss may be the cross-entropy of classes (a graph with such an output). */
   classes?: boolean;
-  /** The only micro-batch that it was recorded with. */
+  /** The only micro-batch, and the only task, that it was recorded with. */
   batch?: number;
+  task?: 'train' | 'inference';
+  /** Whether a parameter of its has no dimension, at which FSDP and DeepSpeed 0.19's first stages stop (CLIPModel's). */
+  scalar?: boolean;
 }
 
 export interface Model extends Traits {
@@ -64,6 +67,9 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
     ...(String(config.model_type).startsWith('deepseek_v') ? { latent: true } : {}),
     ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
     ...(config.model_type === 'qwen3' ? { normed: true } : {}),
+    ...(config.model_type === 'clip' && !String(config.architectures).includes('CLIPVisionModel')
+      ? { scalar: true }
+      : {}),
     ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
     ...(config.model_type === 'nanovlm'
       ? { text: true, images: true, plain: true, precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
@@ -75,9 +81,10 @@ const isList = Array.isArray as (value: unknown) => value is readonly unknown[];
 const PRECISIONS: Readonly<Record<string, string>> = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16' };
 
 /** Reads a graph, which may be anything: whether it is sound, the core says. */
-function graphTraits({ batch, parameters, outputs }: Json): Traits {
+function graphTraits({ batch, parameters, outputs, operators }: Json): Traits {
   const types = isList(parameters) ? parameters.map((row) => (isList(row) ? String(row[2]) : '')) : [];
   const own = types.map((type) => PRECISIONS[type]).find((precision) => precision !== undefined) ?? 'fp32';
+  const names = isList(operators) ? operators.map((row) => (isList(row) ? String(row[1]) : '')) : [];
   const [output] = isList(outputs) ? outputs : [];
   const [, type, sizes] = isList(output) ? output : [];
   return {
@@ -86,6 +93,7 @@ function graphTraits({ batch, parameters, outputs }: Json): Traits {
     plain: true,
     precisions: [own, ...Object.values(PRECISIONS).filter((precision) => precision !== own)],
     classes: String(type) in PRECISIONS && isList(sizes) && sizes.length === 2,
+    task: names.length > 0 && names.every((name) => name.endsWith('!no_grad')) ? 'inference' : 'train',
     ...(isList(batch) && batch.length === 1 ? { batch: Number(batch[0]) } : {}),
   };
 }
