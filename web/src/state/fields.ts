@@ -315,9 +315,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['train', 'inference'],
     pointers: ['/task'],
-    // nanoVLM generates by code of its own, whose settings are not these.
-    offers: (model, value) =>
-      value === (model.task ?? value) && (value === 'train' || isClass(model) || isGraph(model)),
+    offers: ({ task }, value) => value === (task ?? value),
   },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.

@@ -7,9 +7,12 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 /** The members that a JSON pointer names. Ours hold no ~. */
 export const keys = (pointer: string): string[] => pointer.split('/').slice(1);
 
-/** What stands there; undefined where nothing does. */
-export const at = (json: unknown, pointer: string): unknown =>
-  keys(pointer).reduce((value, key) => (isObject(value) ? value[key] : undefined), json);
+/** What stands under these members, one in another; undefined where nothing does. */
+export const within = (json: unknown, path: readonly string[]): unknown =>
+  path.reduce((value, key) => (isObject(value) ? value[key] : undefined), json);
+
+/** What stands at a pointer. */
+export const at = (json: unknown, pointer: string): unknown => within(json, keys(pointer));
 
 /** A value as text for a link: its JSON in base64url, which `toJob` can read at once. */
 export function toText(value: unknown): string {

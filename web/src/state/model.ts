@@ -24,8 +24,9 @@ export interface Traits {
   precisions?: readonly string[];
   /** Whether its loss may be the cross-entropy of classes (a graph with such an output). */
   classes?: boolean;
-  /** The only micro-batch, and the only task, that it was recorded with. */
+  /** The only micro-batch that it was recorded with. */
   batch?: number;
+  /** The only task that it was recorded for, or that has settings here. */
   task?: 'train' | 'inference';
   /** Whether a parameter of its has no dimension, at which FSDP and DeepSpeed 0.19's first stages stop (CLIPModel's). */
   scalar?: boolean;
@@ -72,7 +73,8 @@ export function traits(config: Readonly<Record<string, unknown>>): Traits {
       : {}),
     ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
     ...(config.model_type === 'nanovlm'
-      ? { text: true, images: true, plain: true, precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
+      ? // It generates by code of its own, whose settings are not the page's.
+        { text: true, images: true, plain: true, task: 'train', precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
       : {}),
   };
 }

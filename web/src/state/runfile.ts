@@ -1,6 +1,6 @@
 // One's own DeepSpeed or accelerate configuration: pasted or dropped, and carried by links as text.
 import type { Setup } from './fields';
-import { fromText, isObject, toText } from './json';
+import { fromText, isObject, toText, within } from './json';
 
 export interface RunFile {
   /** What it is called in a job. */
@@ -68,8 +68,7 @@ export const unpackRun = (packed: string): RunFile | null => (packed === '' ? nu
 export function withRun(setup: Setup, file: RunFile): Setup {
   const next = { ...setup, runfile: packRun(file) };
   const { config } = file;
-  const at = (...path: string[]): unknown =>
-    path.reduce<unknown>((value, key) => (isObject(value) ? value[key] : undefined), config);
+  const at = (...path: string[]): unknown => within(config, path);
   const number = (key: 'gpus' | 'mbs' | 'accumulate', value: unknown): void => {
     if (typeof value === 'number') next[key] = String(value);
   };
