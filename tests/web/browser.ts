@@ -40,7 +40,7 @@ export function useBrowser(): void {
     mkdirSync(pictures, { recursive: true });
     site = await serve(join(root, 'dist'));
     browser = await chromium.launch({
-      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+      executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium-headless-shell',
       args: ['--headless', '--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
     });
   });
