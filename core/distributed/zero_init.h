@@ -48,6 +48,8 @@ void partition_parameter(Context& context, ZeroParameter& parameter, const DeepS
 /// Param.all_gather(param_list): each that is cut into memory of its own, at once (_allgather_params_sequential,
 /// _allgather_params_coalesced).
 void gather_parameters(Context& context, const std::vector<ZeroParameter*>& wanted, std::int64_t world);
+/// New memory of `numel` elements for a parameter, or for a part of it.
+Storage parameter_memory(Context& context, const ZeroParameter& parameter, std::int64_t numel);
 /// Param.partition(): the whole is let go again.
 void release_parameter(Context& context, ZeroParameter& parameter);
 

@@ -24,13 +24,7 @@ void release(TensorImpl* impl) {
 namespace {
 
 Tensor make(Context& context, StorageImpl* storage, const Shape& sizes, const Shape& strides, DType dtype) {
-  TensorImpl* impl = context.tensors.make();
-  retain(storage);
-  impl->storage = storage;
-  impl->sizes = sizes;
-  impl->strides = strides;
-  impl->dtype = dtype;
-  return Tensor(impl);
+  return Tensor(context.tensors.make(storage, sizes, strides, dtype));
 }
 
 /// Dimensions ordered from the largest stride to the smallest.

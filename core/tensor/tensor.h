@@ -30,10 +30,11 @@ struct StorageImpl {
   StorageId id = kNever;
 };
 
+inline void retain(StorageImpl* storage) { ++storage->references; }
+
 struct TensorImpl;
 void retain(TensorImpl* impl);
 void release(TensorImpl* impl);
-void retain(StorageImpl* storage);
 void release(StorageImpl* storage);
 void retain(Node* node);
 void release(Node* node);
@@ -62,7 +63,13 @@ class Tensor : public Handle<TensorImpl> {
 };
 
 struct TensorImpl {
-  StorageImpl* storage = nullptr;  ///< owned reference
+  /// Takes a reference to `storage`.
+  TensorImpl(StorageImpl* storage_, const Shape& sizes_, const Shape& strides_, DType dtype_)
+      : storage(storage_), sizes(sizes_), strides(strides_), dtype(dtype_) {
+    retain(storage);
+  }
+
+  StorageImpl* storage;            ///< owned reference
   Node* grad_fn = nullptr;         ///< owned reference; null for leaves
   Node* accumulator = nullptr;     ///< a leaf's AccumulateGrad, not owned (the graph owns it)
   Tensor base;                     ///< of a view: what it is a view of (PyTorch's view metadata holds it)
@@ -71,7 +78,7 @@ struct TensorImpl {
   Shape sizes, strides;
   std::uint32_t references = 0;
   std::uint16_t output_nr = 0;  ///< which output of grad_fn it is
-  DType dtype = DType::float32;
+  DType dtype;
   bool leaf_requires_grad = false;
   std::optional<DType> grad_dtype;  ///< a leaf's: what its gradient is cast to; none: its own
 };
@@ -86,7 +93,6 @@ inline Context& Tensor::context() const { return *get()->storage->context; }
 inline bool Tensor::requires_grad() const { return get()->grad_fn != nullptr || get()->leaf_requires_grad; }
 
 inline void retain(TensorImpl* impl) { ++impl->references; }
-inline void retain(StorageImpl* storage) { ++storage->references; }
 
 // Factories. The operator is the name that the log shows.
 
