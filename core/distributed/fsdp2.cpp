@@ -246,18 +246,31 @@ void FullyShard::reshard(Group& group) {
 
 // --- hooks -----------------------------------------------------------------------------------------------------------
 
+/// FSDPState._pre_forward. In a recomputation, too: of what is wrapped within a checkpointed block.
 void FullyShard::pre_forward(Group& group) {
   const NoGrad no_grad(context_);
-  group.state = State::forward;
+  if (!context_.in_backward || group.state != State::pre_backward) {
+    group.state = State::forward;
+    if (!iter_forward_root_) iter_forward_root_ = &group;
+  }
   unshard(group);
   wait_for_unshard(group);
 }
 
+/// FSDPState._post_forward. What a recomputation gathers stays for the backward that asked for it; one that stops
+/// within the module does not come here.
 void FullyShard::post_forward(Group& group) {
-  if (config_.reshard_after_forward) reshard(group);
-  // _record_post_forward
-  group.post_forward_indices.push_back(post_forward_order_.size());
-  post_forward_order_.push_back(static_cast<std::size_t>(&group - groups_.data()));
+  if (context_.stopped || (context_.in_backward && group.state == State::pre_backward)) return;
+  if (!context_.in_backward) {
+    if (config_.reshard_after_forward) reshard(group);
+    // _record_post_forward
+    group.post_forward_indices.push_back(post_forward_order_.size());
+    post_forward_order_.push_back(static_cast<std::size_t>(&group - groups_.data()));
+  }
+  group.state = State::idle;
+  if (iter_forward_root_ != &group) return;
+  all_gather_state_.reset();
+  iter_forward_root_ = nullptr;
 }
 
 /// The group is gathered, and the one that ran before it in forward begins to be (_backward_prefetch).
@@ -339,7 +352,6 @@ void FullyShard::before_forward(bool last_micro_step) {
 
 void FullyShard::after_forward(ModelOutputs& outputs) {
   post_forward(groups_.back());
-  all_gather_state_.reset();
   for (Tensor* output : outputs.all()) *output = hook_gradient(*output, kModel, true);
   input_cast_.undo(model_);
 }

@@ -48,6 +48,7 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
   };
 
   bool hears(ModuleId module) const override { return group_of_.contains(module); }
+  bool hears_keywords() const override { return true; }
   std::optional<DType> input_dtype() const override { return config_.param_dtype; }
   void before_forward(ModuleId module) override { pre_forward(group_of(module)); }
   void after_forward(ModuleId module) override { post_forward(group_of(module)); }
@@ -76,6 +77,7 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
   std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
   std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;
+  const Group* iter_forward_root_ = nullptr;  ///< whose forward began first, while it lasts
   InputCast input_cast_;
   Tensor all_gather_state_;       ///< of the group gathered last in forward, until the next one's is there
   Tensor reduce_scatter_input_;   ///< of the group reduced last

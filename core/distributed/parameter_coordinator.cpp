@@ -196,7 +196,8 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
       context_.share(buffer, parameter.module, checked_product(parameter.partition_numel, world_));
     }
     for (std::size_t k = begin; k < end; ++k)
-      if (!parameters_[wanted[k]].partition) copies.push_back(memory_of(wanted[k], parameters_[wanted[k]].partition_numel));
+      if (!parameters_[wanted[k]].partition)
+        copies.push_back(memory_of(wanted[k], parameters_[wanted[k]].partition_numel));
   }
 }
 

@@ -46,7 +46,8 @@ void gather_parameters(Context& context, const std::vector<ZeroParameter*>& want
       set_data(parameter->tensor, memory(*parameter, checked_product(parameter->partition_numel, world)));
     if (wanted.size() == 1 && !context.behaviours.zero_3_gathers_in_place)
       set_data(parameter->tensor, memory(*parameter, parameter->numel));
-    if (wanted.size() == 1 && !parameter->partition) const Storage copy = memory(*parameter, parameter->partition_numel);
+    if (wanted.size() == 1 && !parameter->partition)
+      const Storage copy = memory(*parameter, parameter->partition_numel);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "job/carried.h"
 #include "job/names.h"
 #include "job/read.h"
+#include "models/mistral/config.h"
 #include "models/registry.h"
 
 namespace oometer {
@@ -122,6 +123,11 @@ Result<Job> read_job(const json& document) {
     job.assumptions.emplace_back(
         "Liger's switches are given to apply_liger_kernel_to_llava itself: of a Trainer's liger_kernel_config only the "
         "two of the loss reach a LLaVA model");
+  if (const auto* text = std::get_if<LlamaConfig>(&job.model.config);
+      text && text->names == &kMistralClassNames && std::exchange(job.training.liger.cross_entropy, false))
+    job.assumptions.emplace_back(
+        "Liger's cross_entropy does nothing for MistralForCausalLM: liger-kernel 0.8.5 puts it in the place of a name "
+        "that modeling_mistral.py of transformers 5 does not use");
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
     if (strategy == Strategy::ddp)

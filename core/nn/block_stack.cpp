@@ -488,6 +488,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   void after_forward(ModuleId module) override { pass_on(told(Heard::What::after_forward, module)); }
   void before_backward(ModuleId module) override { pass_on(told(Heard::What::before_backward, module)); }
   bool hears(ModuleId module) const override { return modules_->hears(module); }
+  bool hears_keywords() const override { return modules_->hears_keywords(); }
   std::optional<DType> input_dtype() const override { return modules_->input_dtype(); }
   void after_backward(ModuleId module) override { pass_on(told(Heard::What::after_backward, module)); }
   void read(const Tensor& parameter) override {

@@ -69,6 +69,8 @@ class ModuleListener {
   virtual void read(const Tensor& parameter) = 0;
   /// Whether the module has hooks; those of others are not called.
   virtual bool hears([[maybe_unused]] ModuleId module) const { return true; }
+  /// Whether its hooks see what a module is called with by keyword, too.
+  virtual bool hears_keywords() const { return false; }
   /// What a block's input is cast to before its hooks (FSDP's cast_forward_inputs), if it is.
   virtual std::optional<DType> input_dtype() const { return std::nullopt; }
 };
@@ -237,8 +239,8 @@ struct ModuleScope : Scoped<ModuleId> {
 Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
 
 /// A module's `__call__`: its forward runs under its id, between its hooks. Of what it is called with, the tensors that
-/// come by position go through `argument`; each that it returns goes through `result`, when its forward is done. The
-/// root's hooks are the trainer's (Trainer::before_forward).
+/// come by position go through `argument`, those by name through `keyword`; each that it returns goes through `result`,
+/// when its forward is done. The root's hooks are the trainer's (Trainer::before_forward).
 class ModuleCall {
  public:
   ModuleCall(Context& context, ModuleId module)
@@ -248,6 +250,9 @@ class ModuleCall {
     if (listener_) listener_->before_forward(module_);
   }
   Tensor argument(const Tensor& tensor) const { return listener_ ? hook_gradient(tensor, module_, false) : tensor; }
+  Tensor keyword(const Tensor& tensor) const {
+    return listener_ && listener_->hears_keywords() ? hook_gradient(tensor, module_, false) : tensor;
+  }
   Tensor result(Tensor tensor) {
     if (!listener_) return tensor;
     if (!done_) listener_->after_forward(module_);

@@ -67,8 +67,9 @@ Tensor ClipAttention::by_bmm(const Tensor& hidden_states, const Tensor& attentio
   return out_proj(attn_output);
 }
 
-AttentionOutputs ClipAttention::operator()(const Tensor& hidden_states, const Tensor& attention_mask) const {
-  ModuleCall self(hidden_states.context(), module);
+AttentionOutputs ClipAttention::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+  ModuleCall self(hidden_in.context(), module);
+  const Tensor hidden_states = self.keyword(hidden_in);
   const Behaviours& behaviours = hidden_states.context().behaviours;
   if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
     return {self.result(by_bmm(hidden_states, attention_mask)), {}};

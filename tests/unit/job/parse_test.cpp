@@ -54,6 +54,18 @@ TEST_CASE("A config overrides its preset's fields, nested", "[job]") {
   CHECK(job.model.name == "short");
 }
 
+TEST_CASE("Liger's cross_entropy reaches no loss of MistralForCausalLM, which the answer says", "[job]") {
+  const auto read = [](const std::string& model_type) {
+    return must_parse(R"({"model": {"config": {"model_type": ")" + model_type + R"("}},
+                          "training": {"liger": {"cross_entropy": true, "fused_linear_cross_entropy": false}}})");
+  };
+  const Job llama = read("llama"), mistral = read("mistral");
+  CHECK(llama.training.liger.cross_entropy);
+  CHECK_FALSE(mistral.training.liger.cross_entropy);
+  CHECK(mistral.assumptions.size() == llama.assumptions.size() + 1);
+  CHECK(mistral.assumptions.back().starts_with("Liger's cross_entropy does nothing"));
+}
+
 TEST_CASE("A stage becomes lists of components", "[job]") {
   const auto components = [](const std::string& preset, const std::string& stage, const std::string& runtime = "") {
     return must_parse(preset_job(preset, R"("training": {"stage": ")" + stage + "\"}" + runtime)).training.components;
