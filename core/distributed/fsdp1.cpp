@@ -97,10 +97,11 @@ void FullyShardedDataParallel::initialize() {
 }
 
 /// A reentrant region's own backward gives its parameters their gradients: those of a unit around the block end that
-/// unit's backward there (_post_backward_hook), and what runs after it finds no parameters.
+/// unit's backward there (_post_backward_hook), and what runs after it finds no parameters, unless they are whole and
+/// in their own type all the time.
 void FullyShardedDataParallel::check_reentrant_blocks() {
   const CheckpointingConfig& checkpointing = training_.checkpointing;
-  if (checkpointing.mode != CheckpointMode::reentrant || !shards()) return;
+  if (checkpointing.mode != CheckpointMode::reentrant) return;
   const Log& log = context_.log;
   const auto is_checkpointed = [&](ModuleId id) {
     const ModuleRecord& module = log.modules[id];
@@ -114,11 +115,13 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
   };
   for (const Parameter& parameter : model_.parameters) {
     if (!parameter.tensor->leaf_requires_grad) continue;
-    for (ModuleId id = parameter.module; id != kModel && unit_of_.find(id) == unit_of_.end();
-         id = log.modules[id].parent) {
-      if (!is_checkpointed(id)) continue;
+    ModuleId id = parameter.module, block = kModel;
+    for (; id != kModel && !unit_of_.contains(id); id = log.modules[id].parent)
+      if (is_checkpointed(id)) block = id;
+    const Unit& unit = units_[unit_of_.at(id)];
+    if (block != kModel && (shards() || gathered_dtype(unit) != unit.dtype)) {
       refusal_ = Error{"inconsistent", "/training/activation_checkpointing",
-                       std::string("found reentrant checkpoints around blocks (") + log.modules[id].type +
+                       std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +
                            ") that are not FSDP's units but parts of one, which stops in backward: non-reentrant "
                            "belongs here, or the block in parallel.fsdp.wrap"};
       return;
