@@ -119,13 +119,14 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
     for (; id != kModel && !unit_of_.contains(id); id = log.modules[id].parent)
       if (is_checkpointed(id)) block = id;
     const Unit& unit = units_[unit_of_.at(id)];
-    if (block != kModel && (shards() || gathered_dtype(unit) != unit.dtype)) {
-      refusal_ = Error{"inconsistent", "/training/activation_checkpointing",
-                       std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +
-                           ") that are not FSDP's units but parts of one, which stops in backward: non-reentrant "
-                           "belongs here, or the block in parallel.fsdp.wrap"};
-      return;
-    }
+    if (block == kModel) continue;
+    const bool stops = shards() || gathered_dtype(unit) != unit.dtype;
+    refusal_ = Error{stops ? "inconsistent" : "not-modelled", "/training/activation_checkpointing",
+                     std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +
+                         ") that are not FSDP's units but parts of one, which " +
+                         (stops ? "stops in backward" : "is not modelled") +
+                         ": non-reentrant belongs here, or the block in parallel.fsdp.wrap"};
+    return;
   }
 }
 

@@ -115,9 +115,10 @@ TEST_CASE("Reentrant checkpoints want each block to be a unit, or frozen", "[dis
   CHECK(stopped.error().pointer == "/training/activation_checkpointing");
   CHECK(stopped.error().message.find("LlamaDecoderLayer") != std::string::npos);
   CHECK(estimate(tiny_llama(reentrant, fsdp1(2))));
-  CHECK(estimate(tiny_llama(reentrant, fsdp1(1, root))));
-  CHECK(estimate(tiny_llama(reentrant, fsdp1(2, root + R"(, "sharding": "NO_SHARD")"))));
-  CHECK_FALSE(estimate(tiny_llama(reentrant, fsdp1(2, root + R"(, "sharding": "NO_SHARD", "param_dtype": "fp16")"))));
+  for (const std::string& whole : {fsdp1(1, root), fsdp1(2, root + R"(, "sharding": "NO_SHARD")")})
+    CHECK(estimate(tiny_llama(reentrant, whole)).error().code == "not-modelled");
+  const std::string cast = root + R"(, "sharding": "NO_SHARD", "param_dtype": "fp16")";
+  CHECK(estimate(tiny_llama(reentrant, fsdp1(2, cast))).error().code == "inconsistent");
   CHECK(estimate(tiny_llama(kInBf16 + R"(, "activation_checkpointing": "non-reentrant")", fsdp1(2, root))));
   CHECK(estimate(tiny_llama(reentrant + R"(, "stage": "custom", "train_only": ["lm_head"])", fsdp1(2, root))));
 }
