@@ -109,8 +109,9 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
       output_parts = empty(context, op, {splits, batch, heads, length, rounded_head_dim(head_dim)}, DType::float32);
     }
   }
-  const Tensor rng_state = empty(context, op, {2}, DType::int64);
+  Tensor rng_state = empty(context, op, {2}, DType::int64);
   const Tensor unused = empty(context, op, {}, DType::int64);
+  if (options.dropout > 0) rng_state = empty(context, op, {2}, DType::int64);
   logsumexp_parts.reset();
   output_parts.reset();
   record.save_output(output);
