@@ -34,7 +34,7 @@ math(EXPR last "${count} - 1")
 foreach(index RANGE ${last})
   string(JSON gpu GET "${gpus}" ${index})
   string(JSON id GET "${gpu}" id)
-  string(JSON gpu REMOVE "${gpu}" source)  # for readers of the file
+  string(JSON gpu REMOVE "${gpu}" source)  # for readers of the file, as the models' is
   append(gpus ${id} "${gpu}")
 endforeach()
 
@@ -44,6 +44,7 @@ foreach(folder jobs models)
   foreach(file ${files})
     string(REGEX REPLACE "^.*/(.*)\\.json$" "\\1" id ${file})
     file(READ ${file} text)
+    string(REGEX REPLACE "\"source\": \"[^\"]*\"," "" text "${text}")
     append(${folder} ${id} "${text}")
   endforeach()
 endforeach()
