@@ -813,8 +813,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const auto run_block = [&](std::size_t i, const Tensor& x) {
     if (!context.modules || !context.modules->hears(starts_[i])) return run_forward(i, x);
-    const std::optional<DType> dtype = context.modules->input_dtype();
-    const Tensor input = dtype ? to(x, *dtype) : x;
+    const Tensor input = cast_forward_input(x, starts_[i]);
     ModuleCall call(context, starts_[i]);
     return call.result(run_forward(i, call.argument(input)));
   };

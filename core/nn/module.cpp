@@ -54,6 +54,12 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
 }
 
+Tensor cast_forward_input(const Tensor& x, ModuleId module) {
+  const ModuleListener* const modules = x.context().modules;
+  const std::optional<DType> dtype = modules && modules->hears(module) ? modules->input_dtype() : std::nullopt;
+  return dtype ? to(x, *dtype) : x;
+}
+
 Linear::Linear(const Builder& builder_in, std::int64_t in_features, std::int64_t out_features, bool with_bias) {
   Builder builder = builder_in;
   if (builder.quantizer) quantized = builder.quantizer->quantize(builder, {out_features, in_features});

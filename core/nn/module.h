@@ -68,6 +68,9 @@ struct Builder {
   Tensor buffer(const Shape& sizes, DType dtype) const;
 };
 
+/// What a module is called with, as its hooks have it: FSDP2 casts it first (_cast_forward_inputs).
+Tensor cast_forward_input(const Tensor& x, ModuleId module);
+
 struct Linear {
   Linear() = default;
   Linear(const Builder& builder, std::int64_t in_features, std::int64_t out_features, bool bias);

@@ -68,8 +68,9 @@ Tensor ClipAttention::by_bmm(const Tensor& hidden_states, const Tensor& attentio
 }
 
 AttentionOutputs ClipAttention::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+  const Tensor given = cast_forward_input(hidden_in, module);
   ModuleCall self(hidden_in.context(), module);
-  const Tensor hidden_states = self.keyword(hidden_in);
+  const Tensor hidden_states = self.keyword(given);
   const Behaviours& behaviours = hidden_states.context().behaviours;
   if (behaviours.clip_attention_always_eager || (call.kind == AttentionKind::eager && behaviours.clip_eager_is_bmm))
     return {self.result(by_bmm(hidden_states, attention_mask)), {}};
