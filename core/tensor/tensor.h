@@ -69,12 +69,12 @@ struct TensorImpl {
     retain(storage);
   }
 
-  StorageImpl* storage;            ///< owned reference
-  Node* grad_fn = nullptr;         ///< owned reference; null for leaves
-  Node* accumulator = nullptr;     ///< a leaf's AccumulateGrad, not owned (the graph owns it)
-  Tensor base;                     ///< of a view: what it is a view of (PyTorch's view metadata holds it)
-  Tensor grad;                     ///< a leaf's gradient
-  Tensor autocast_copy;            ///< a parameter's low-precision copy in autocast's cache
+  StorageImpl* storage;         ///< owned reference
+  Node* grad_fn = nullptr;      ///< owned reference; null for leaves
+  Node* accumulator = nullptr;  ///< a leaf's AccumulateGrad, not owned (the graph owns it)
+  Tensor base;                  ///< of a view: what it is a view of (PyTorch's view metadata holds it)
+  Tensor grad;                  ///< a leaf's gradient
+  Tensor autocast_copy;         ///< a parameter's low-precision copy in autocast's cache
   Shape sizes, strides;
   std::uint32_t references = 0;
   std::uint16_t output_nr = 0;  ///< which output of grad_fn it is
