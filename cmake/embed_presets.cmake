@@ -34,7 +34,9 @@ math(EXPR last "${count} - 1")
 foreach(index RANGE ${last})
   string(JSON gpu GET "${gpus}" ${index})
   string(JSON id GET "${gpu}" id)
-  string(JSON gpu REMOVE "${gpu}" source)  # for readers of the file, as the models' is
+  foreach(name source marketing_gb)  # for readers of the file, as the models' sources are
+    string(JSON gpu REMOVE "${gpu}" ${name})
+  endforeach()
   append(gpus ${id} "${gpu}")
 endforeach()
 

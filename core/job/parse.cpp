@@ -126,8 +126,7 @@ Result<Job> read_job(const json& document) {
   if (const auto* text = std::get_if<LlamaConfig>(&job.model.config);
       text && text->names == &kMistralClassNames && std::exchange(job.training.liger.cross_entropy, false))
     job.assumptions.emplace_back(
-        "Liger's cross_entropy does nothing for MistralForCausalLM: liger-kernel 0.8.5 puts it in the place of a name "
-        "that modeling_mistral.py of transformers 5 does not use");
+        "Liger's cross_entropy does nothing: MistralForCausalLM of transformers 5 does not use what it replaces");
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
     if (strategy == Strategy::ddp)
