@@ -144,7 +144,7 @@ class GraphTask {
     for (unsigned i = 0; i < node.edges.size(); ++i) {
       Tensor& gradient = call.results[i];
       if (!call.wants(i) || !gradient) continue;
-      const Shape sizes = call.input_sizes(i);
+      const Shape& sizes = call.input_sizes(i);
       const DType dtype = call.input_dtype(i);
       if (!(gradient.sizes() == sizes)) gradient = sum_to(gradient, sizes);
       if (gradient.dtype() != dtype) gradient = to(gradient, dtype);
