@@ -105,7 +105,7 @@ def option_of(training: Json) -> str:
         return "with bitsandbytes' AdamW"
     if training.get("chunked_cross_entropy"):
         return "with the loss by chunks"
-    checkpointing = training["activation_checkpointing"]
+    checkpointing = training.get("activation_checkpointing")
     if training.get("save_on_cpu") or (isinstance(checkpointing, dict) and checkpointing.get("offload")):
         return "with saved tensors in host memory"
     return "with Liger's kernels" if training.get("liger") else OTHER_OPTION
@@ -113,7 +113,10 @@ def option_of(training: Json) -> str:
 
 def strategy_of(parallel: Json) -> str:
     named = {"ddp": "DDP", "fsdp1": "FSDP1", "fsdp2": "FSDP2"}
-    return named.get(parallel["strategy"]) or f"DeepSpeed ZeRO-{parallel['zero_stage']}"
+    if parallel["strategy"] in named:
+        return named[parallel["strategy"]]
+    stage = parallel["zero_stage"] if "zero_stage" in parallel else parallel["ds_config"]["zero_optimization"]["stage"]
+    return f"DeepSpeed ZeRO-{stage}"
 
 
 def accuracy(oometer: Oometer) -> str:
