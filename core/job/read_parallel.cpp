@@ -170,8 +170,24 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
   config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
   config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
-  for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"}) {
-    zero.refuse(key, "it is known and not modelled yet: leave it out");
+  constexpr const char* kNotYet = "it is known and not modelled yet: leave it out";
+  for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"})
+    zero.refuse(key, kNotYet);
+  if (config.zero_stage == 3) {
+    // What is gathered otherwise: quantised, within a node, by groups of modules.
+    for (const char* key :
+         {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "stage3_use_all_reduce_for_fetch_params",
+          "stage3_module_granularity_threshold", "leaf_module"})
+      zero.refuse(key, kNotYet);
+    if (zero.integer("zero_hpz_partition_size", 1, kElementsOrNone) > 1)
+      zero.fail_found("zero_hpz_partition_size", "not-modelled", kNotYet);
+  }
+  // DeepSpeedZeroOptimizer.__init__, of both: assertions.
+  if (config.zero_stage >= 2 && config.reduce_scatter) {
+    constexpr const char* kStops = "DeepSpeed has it with \"reduce_scatter\": false only: leave it out";
+    if (ds.boolean("prescale_gradients", false)) ds.fail_found("prescale_gradients", "inconsistent", kStops);
+    if (ds.number("gradient_predivide_factor", 1.0, 0.0, 1e12) != 1.0)
+      ds.fail_found("gradient_predivide_factor", "inconsistent", kStops);
   }
   // The other keys of DeepSpeedZeroConfig (extra="forbid"): stage 3's, and those that change no memory at stage 2.
   zero.ignore({"allgather_partitions",
