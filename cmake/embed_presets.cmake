@@ -1,4 +1,4 @@
-# Embeds the files of presets/ in a target, so that the program reads nothing at run time: oometer_embed_presets(target).
+# Embeds the models and GPUs of presets/ in a target, so that the program reads nothing at run time: oometer_embed_presets(target).
 #
 # This file is also the script that writes the source at build time: the C++ side is core/job/presets.h. The catalogue
 # of GPUs is split into one entry a GPU, so that looking one up parses one.
@@ -8,7 +8,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(oometer_embed_presets target)
     set(presets ${PROJECT_SOURCE_DIR}/presets)
     set(output ${PROJECT_BINARY_DIR}/generated/presets.cpp)
-    file(GLOB files CONFIGURE_DEPENDS ${presets}/models/*.json ${presets}/jobs/*.json)
+    file(GLOB files CONFIGURE_DEPENDS ${presets}/models/*.json)
     add_custom_command(
       OUTPUT ${output}
       COMMAND ${CMAKE_COMMAND} -DPRESETS=${presets} -DOUTPUT=${output} -P ${oometer_embed_script}
@@ -40,15 +40,13 @@ foreach(index RANGE ${last})
   append(gpus ${id} "${gpu}")
 endforeach()
 
-foreach(folder jobs models)
-  file(GLOB files ${PRESETS}/${folder}/*.json)
-  list(SORT files)
-  foreach(file ${files})
-    string(REGEX REPLACE "^.*/(.*)\\.json$" "\\1" id ${file})
-    file(READ ${file} text)
-    string(REGEX REPLACE "\"source\": \"[^\"]*\"," "" text "${text}")
-    append(${folder} ${id} "${text}")
-  endforeach()
+file(GLOB files ${PRESETS}/models/*.json)
+list(SORT files)
+foreach(file ${files})
+  string(REGEX REPLACE "^.*/(.*)\\.json$" "\\1" id ${file})
+  file(READ ${file} text)
+  string(REGEX REPLACE "\"source\": \"[^\"]*\"," "" text "${text}")
+  append(models ${id} "${text}")
 endforeach()
 
 get_filename_component(directory ${OUTPUT} DIRECTORY)

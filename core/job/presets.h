@@ -3,10 +3,10 @@
 #include <span>
 #include <string_view>
 
-/// The files of presets/, embedded at build (cmake/embed_presets.cmake).
+/// The models and GPUs of presets/, embedded at build (cmake/embed_presets.cmake).
 namespace oometer {
 
-/// One document: what it is of ("gpus", "jobs", "models"), its id, its JSON. The catalogue of GPUs is one document a
+/// One document: what it is of ("gpus", "models"), its id, its JSON. The catalogue of GPUs is one document a
 /// GPU, in the catalogue's order.
 struct PresetFile {
   std::string_view folder;

@@ -2,7 +2,6 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "cases.h"
-#include "job/presets.h"
 #include "jobs.h"
 
 /// What holds of every job, whatever its numbers.
@@ -12,8 +11,7 @@ namespace {
 /// The jobs of presets/, and tiny ones with every option that changes the order of things.
 std::vector<Job> jobs() {
   std::vector<Job> result;
-  for (const PresetFile& file : preset_files())
-    if (file.folder == "jobs") result.push_back(job_of(std::string(file.text)));
+  for (const std::string& job : example_jobs()) result.push_back(job_of(job));
   CHECK(result.size() >= 7);
   for (
       const char* training :

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,16 @@ inline Job job_of(const std::string& text) {
   const Result<Job> job = parse_job(text);
   if (!job) FAIL(job.error().pointer << ": " << job.error().message);
   return *job;
+}
+
+/// The texts of presets/jobs.
+inline std::vector<std::string> example_jobs() {
+  std::vector<std::string> jobs;
+  for (const auto& entry : std::filesystem::directory_iterator(OOMETER_SOURCE_DIR "/presets/jobs")) {
+    std::ifstream file(entry.path());
+    jobs.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return jobs;
 }
 
 /// Members of the object `training`.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "../jobs.h"
 #include "job/catalogue.h"
 #include "job/parse.h"
 
@@ -26,16 +27,9 @@ TEST_CASE("Every model preset is a job, and reads without a gap", "[presets]") {
 }
 
 TEST_CASE("Every example job is a job", "[presets]") {
-  int count = 0;
-  for (const PresetFile& file : preset_files()) {
-    if (file.folder != "jobs") continue;
-    ++count;
-    INFO(file.id);
-    const Result<Job> job = parse_job(file.text);
-    REQUIRE(job.has_value());
-    CHECK(job->unmodelled.empty());
-  }
-  CHECK(count >= 4);
+  const std::vector<std::string> jobs = example_jobs();
+  for (const std::string& job : jobs) CHECK(job_of(job).unmodelled.empty());
+  CHECK(jobs.size() >= 4);
 }
 
 TEST_CASE("Published sizes of the presets", "[presets]") {

@@ -2,6 +2,7 @@
 #include <random>
 #include <string>
 
+#include "../jobs.h"
 #include "job/parse.h"
 #include "job/presets.h"
 
@@ -10,9 +11,8 @@ namespace {
 
 /// Valid jobs to damage: the examples, and each model alone.
 std::vector<std::string> seeds() {
-  std::vector<std::string> jobs;
+  std::vector<std::string> jobs = example_jobs();
   for (const PresetFile& file : preset_files()) {
-    if (file.folder == "jobs") jobs.emplace_back(file.text);
     if (file.folder == "models") jobs.push_back(R"({"model": {"preset": ")" + std::string(file.id) + "\"}}");
   }
   jobs.emplace_back(R"({"version": 1, "model": {"config": {"model_type": "llava", "vision_feature_layer": [-2, 3],
