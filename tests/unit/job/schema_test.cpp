@@ -89,7 +89,8 @@ json job_around(const std::string& pointer) {
 /// Walks a schema of an object and tries each of its values in a job, leaving out what is known and not modelled.
 void try_values(const json& properties, const std::string& pointer) {
   for (const auto& [key, rule] : properties.items()) {
-    const std::string at = pointer + "/" + key;
+    std::string at = pointer;
+    at.append("/").append(key);
     if (rule.contains("properties") && key != "model") try_values(rule["properties"], at);
     for (const json& value : rule.value("enum", json::array())) {
       json job = job_around(pointer);

@@ -1,5 +1,7 @@
 #include "ops/vision.h"
 
+#include <catch2/catch_test_macros.hpp>
+
 #include "../process.h"
 #include "autograd/node.h"
 #include "ops/ops.h"

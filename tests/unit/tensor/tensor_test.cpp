@@ -102,6 +102,7 @@ TEST_CASE("Sizes beyond what is computed with mark the log and allocate nothing"
 TEST_CASE("The sum of all that is alive overflows too", "[tensor]") {
   Process p;
   std::vector<Tensor> alive;
+  alive.reserve(4);
   for (int i = 0; i < 4; ++i) alive.push_back(empty(p.context, Op::empty, {(kSizeLimit / 2) - 512}, DType::uint8));
   CHECK(p.log().overflow);
 }
