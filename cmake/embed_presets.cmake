@@ -1,4 +1,5 @@
-# Embeds the models and GPUs of presets/ in a target, so that the program reads nothing at run time: oometer_embed_presets(target).
+# Embeds the models and GPUs of presets/ in a target, so that the program reads nothing at run time:
+# oometer_embed_presets(target).
 #
 # This file is also the script that writes the source at build time: the C++ side is core/job/presets.h. The catalogue
 # of GPUs is split into one entry a GPU, so that looking one up parses one.

@@ -97,8 +97,8 @@ void FullyShardedDataParallel::initialize() {
 }
 
 /// A reentrant region's own backward gives its parameters their gradients: those of a unit around the block end that
-/// unit's backward there (_post_backward_hook), and what runs after it finds no parameters, unless they are whole and
-/// in their own type all the time.
+/// unit's backward there (_post_backward_hook), and what runs after it finds no parameters. Where they are whole and in
+/// their own type all the time, each block makes and adds the whole unit's gradient, which is not modelled.
 void FullyShardedDataParallel::check_reentrant_blocks() {
   const CheckpointingConfig& checkpointing = training_.checkpointing;
   if (checkpointing.mode != CheckpointMode::reentrant) return;
@@ -118,8 +118,8 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
     ModuleId id = parameter.module, block = kModel;
     for (; id != kModel && !unit_of_.contains(id); id = log.modules[id].parent)
       if (is_checkpointed(id)) block = id;
-    const Unit& unit = units_[unit_of_.at(id)];
     if (block == kModel) continue;
+    const Unit& unit = units_[unit_of_.at(id)];
     const bool stops = shards() || gathered_dtype(unit) != unit.dtype;
     refusal_ = Error{stops ? "inconsistent" : "not-modelled", "/training/activation_checkpointing",
                      std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +

@@ -138,10 +138,6 @@ void ParameterCoordinator::invalidate_trace() {
 
 // --- gathering -------------------------------------------------------------------------------------------------------
 
-Storage ParameterCoordinator::memory_of(Index index, std::int64_t numel) {
-  return parameter_memory(context_, parameters_[index], numel);
-}
-
 /// all_gather_coalesced: one parameter into its own memory, several into a buffer (each type into one of its own) from
 /// which they are copied when the first of them is waited for.
 void ParameterCoordinator::all_gather(std::span<const Index> needed) {
@@ -170,16 +166,18 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
     // NoGatherHandle, NoGatherCoalescedHandle: the partition is the parameter; it may come from host memory.
     for (const Index i : wanted) {
       const ZeroParameter& parameter = parameters_[i];
-      set_data(parameter.tensor,
-               parameter.partition ? Storage(parameter.partition->storage) : memory_of(i, parameter.numel));
+      set_data(parameter.tensor, parameter.partition ? Storage(parameter.partition->storage)
+                                                     : parameter_memory(context_, parameter, parameter.numel));
     }
     gather->is_complete = true;
     return;
   }
   if (count == 1 || config_.allgather_sequential) {
     for (const Index i : wanted) {
-      set_data(parameters_[i].tensor, memory_of(i, checked_product(parameters_[i].partition_numel, world_)));
-      if (!parameters_[i].partition) const Storage copy = memory_of(i, parameters_[i].partition_numel);
+      const ZeroParameter& parameter = parameters_[i];
+      set_data(parameter.tensor,
+               parameter_memory(context_, parameter, checked_product(parameter.partition_numel, world_)));
+      if (!parameter.partition) const Storage copy = parameter_memory(context_, parameter, parameter.partition_numel);
     }
     gather->is_complete = true;
     return;
@@ -195,9 +193,10 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
       const ZeroParameter& parameter = parameters_[wanted[k]];
       context_.share(buffer, parameter.module, checked_product(parameter.partition_numel, world_));
     }
-    for (std::size_t k = begin; k < end; ++k)
-      if (!parameters_[wanted[k]].partition)
-        copies.push_back(memory_of(wanted[k], parameters_[wanted[k]].partition_numel));
+    for (std::size_t k = begin; k < end; ++k) {
+      const ZeroParameter& parameter = parameters_[wanted[k]];
+      if (!parameter.partition) copies.push_back(parameter_memory(context_, parameter, parameter.partition_numel));
+    }
   }
 }
 
@@ -206,7 +205,8 @@ void ParameterCoordinator::wait(Index index) {
   const Scoped<std::uint8_t> stream(context_.stream, stream_);
   const std::shared_ptr<AllGather> gather = std::move(states_[index].gather);
   if (!gather->is_complete)
-    for (const Index i : gather->parameters) set_data(parameters_[i].tensor, memory_of(i, parameters_[i].numel));
+    for (const Index i : gather->parameters)
+      set_data(parameters_[i].tensor, parameter_memory(context_, parameters_[i], parameters_[i].numel));
   gather->is_complete = true;
   for (const Index i : gather == of_one_ ? std::span(&index, 1) : std::span<const Index>(gather->parameters))
     if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;

@@ -93,7 +93,6 @@ class ParameterCoordinator final : public ModuleListener {
   void invalidate_trace();
   void finish_trace();
   void assert_ints_same_as_other_ranks(std::size_t count);
-  Storage memory_of(Index index, std::int64_t numel);
 
   Context& context_;
   const DeepSpeedConfig& config_;

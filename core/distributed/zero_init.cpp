@@ -26,28 +26,26 @@ Storage parameter_memory(Context& context, const ZeroParameter& parameter, std::
 }
 
 void gather_parameters(Context& context, const std::vector<ZeroParameter*>& wanted, std::int64_t world) {
-  const auto memory = [&](const ZeroParameter& parameter, std::int64_t numel) {
-    return parameter_memory(context, parameter, numel);
-  };
   const auto is_wanted = [](const ZeroParameter& parameter) {
     return parameter.status == ZeroParameter::Status::not_available;
   };
   List<Storage> copies;
   for (const ZeroParameter* parameter : wanted)
     if (world > 1 && wanted.size() > 1 && is_wanted(*parameter) && !parameter->partition)
-      copies.push_back(memory(*parameter, parameter->partition_numel));
+      copies.push_back(parameter_memory(context, *parameter, parameter->partition_numel));
   for (ZeroParameter* const parameter : wanted) {
     if (!is_wanted(*parameter)) continue;
     parameter->status = ZeroParameter::Status::available;
     if (world == 1 && wanted.size() > 1)
-      set_data(parameter->tensor,
-               parameter->partition ? Storage(parameter->partition->storage) : memory(*parameter, parameter->numel));
+      set_data(parameter->tensor, parameter->partition ? Storage(parameter->partition->storage)
+                                                       : parameter_memory(context, *parameter, parameter->numel));
     else
-      set_data(parameter->tensor, memory(*parameter, checked_product(parameter->partition_numel, world)));
+      set_data(parameter->tensor,
+               parameter_memory(context, *parameter, checked_product(parameter->partition_numel, world)));
     if (wanted.size() == 1 && !context.behaviours.zero_3_gathers_in_place)
-      set_data(parameter->tensor, memory(*parameter, parameter->numel));
+      set_data(parameter->tensor, parameter_memory(context, *parameter, parameter->numel));
     if (wanted.size() == 1 && !parameter->partition)
-      const Storage copy = memory(*parameter, parameter->partition_numel);
+      const Storage copy = parameter_memory(context, *parameter, parameter->partition_numel);
   }
 }
 

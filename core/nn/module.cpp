@@ -48,8 +48,12 @@ Tensor Builder::parameter(const char* name, const Shape& sizes) const {
   return tensor;
 }
 
+void Builder::children_are_through() const {
+  if (context->construction) context->construction->module_reached(module);
+}
+
 Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
-  if (context->construction) context->construction->module_reached(module);  // its children are through
+  children_are_through();
   const ModuleScope scope(*context, module);
   return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
 }

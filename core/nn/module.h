@@ -64,6 +64,9 @@ struct Builder {
   Builder child(const char* name, const char* type, std::int32_t index = -1) const;
   Builder child(const char* name, const char* type, Modality modality) const;
 
+  /// Its children are constructed, as what comes next has to know: zero.Init cuts their parameters now.
+  void children_are_through() const;
+
   Tensor parameter(const char* name, const Shape& sizes) const;
   Tensor buffer(const Shape& sizes, DType dtype) const;
 };

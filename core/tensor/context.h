@@ -71,7 +71,7 @@ class ModuleListener {
   virtual bool hears([[maybe_unused]] ModuleId module) const { return true; }
   /// Whether its hooks see what a module is called with by keyword, too.
   virtual bool hears_keywords() const { return false; }
-  /// What a block's input is cast to before its hooks (FSDP's cast_forward_inputs), if it is.
+  /// What a module is called with is cast to this before its hooks (FSDP's cast_forward_inputs), if to any.
   virtual std::optional<DType> input_dtype() const { return std::nullopt; }
 };
 

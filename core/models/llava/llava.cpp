@@ -72,7 +72,7 @@ class Llava : public Model {
                     Modality::projector),
         config);
     if (config.is_next()) {
-      if (context.construction) context.construction->module_reached(model_);  // the projector is through
+      model.children_are_through();
       const Tensor random = empty(context, Op::empty, {config.text.hidden_size}, options.dtype);
       Builder newline = model;
       newline.modality = Modality::projector;
