@@ -36,7 +36,7 @@ struct BlockStack::Part {
   Mark begin, end;
 };
 
-/// The part at the end of the log, written again and again: each time the same steps further, so that writing needs no
+/// A part of the log, written again and again at its end: each time the same steps further, so that writing needs no
 /// decisions.
 class BlockStack::Stencil {
  public:
@@ -61,10 +61,12 @@ class BlockStack::Stencil {
     }
   }
 
-  void repeat() {
+  /// Where it was written.
+  Part repeat() {
     Log& log = context_.log;
     const std::uint32_t events = last_.events();
     const StorageId storages = last_.storages();
+    const Mark now{static_cast<std::uint32_t>(log.events.size()), static_cast<StorageId>(log.storages.size())};
     const Step* step = steps_.data();
     for (Event& event : append_again(log.events, last_.begin.event, events)) {
       event.storage += step->storage;
@@ -74,15 +76,16 @@ class BlockStack::Stencil {
     const RecordStep* record_step = records_.data();
     for (StorageRecord& record : append_again(log.storages, last_.begin.storage, storages)) {
       record.module += record_step->module;
-      record.move(events, record_step->is_freed);
+      record.move(now.event - last_.begin.event, record_step->is_freed);
       ++record_step;
     }
     for (const std::uint32_t i : frees_) {
-      const std::uint32_t at = last_.end.event + i;
+      const std::uint32_t at = now.event + i;
       log.storages[log.events[at].storage].free_event = at;
     }
-    last_ = {last_.end, {last_.end.event + events, last_.end.storage + storages}};
+    last_ = {now, {now.event + events, now.storage + storages}};
     context_.change_allocated(change_);
+    return last_;
   }
 
  private:
@@ -167,13 +170,17 @@ std::span<const Parameter> BlockStack::parameters_of(std::size_t block) const {
 /// One pass through the blocks, and the backward that follows it.
 class BlockStack::Run : public std::enable_shared_from_this<Run>, private GradientListener, private ModuleListener {
  public:
-  Run(const BlockStack& stack, Context& context, std::size_t begin, std::size_t end)
+  /// All of [begin, end), the blocks of `gaps` written. Of two blocks before the first gap and of two behind the last,
+  /// all is as of those in the gaps.
+  Run(const BlockStack& stack, Context& context, std::size_t begin, std::size_t end, std::vector<Gap> gaps)
       : stack_(stack),
         context_(context),
         gradients_(context.gradients),
         modules_(context.modules),
-        first_(begin + 1),
-        last_(end - 2),
+        begin_(begin),
+        gaps_(std::move(gaps)),
+        first_(gaps_.front().begin - 1),
+        last_(gaps_.back().end),
         forward_(end + 1, {kNever, kNever}) {
     if (gradients_) post_accumulate = gradients_->post_accumulate;
   }
@@ -182,42 +189,54 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   /// The graph goes. Where backward has not come by, what the blocks have saved goes with it, which nobody wrote.
   ~Run() override {
     stop_recording();
-    if (waits_for_backward_) fail();
+    if (gaps_before_backward_ > 0) fail();
   }
 
   Tensor operator()(Tensor x, const std::function<Tensor(std::size_t, const Tensor&)>& block) {
-    const std::size_t cached_weights = context_.autocast.weights.size();
     const auto execute = [&](std::size_t i) {
       forward_[i] = mark();
       x = block(i, x);
       forward_[i + 1] = mark();
     };
-    execute(first_ - 1);
+    const std::size_t cached_weights = context_.autocast.weights.size();
+    for (std::size_t i = begin_; i < first_; ++i) execute(i);
     const Looks input(x);
     input_of_first_ = x->storage->id;
-    x = with_hook(x, &Run::leave_first);
+    x = with_hook(x, [](Run& run, Backward& b) { run.leave_first(b); });
     record(first_);
     execute(first_);
     stop_recording();
-    const bool repeats = Looks(x) == input && is_sole(x) && cached_weights == context_.autocast.weights.size() &&
-                         is_repeatable_forward() && forward_place(first_, x->storage->id);
-    if (!repeats) {
-      for (std::size_t i = first_ + 1; i < last_ + 2; ++i) execute(i);
+    const auto repeats = [&] {
+      return Looks(x) == input && is_sole(x) && cached_weights == context_.autocast.weights.size();
+    };
+    const bool is_repeatable = repeats() && is_repeatable_forward() && forward_place(first_, x->storage->id);
+    const std::size_t end = forward_.size() - 1;
+    if (!is_repeatable) {
+      for (std::size_t i = first_ + 1; i < end; ++i) execute(i);
       return x;
     }
-    x = repeat_forward(x, context_.log.storages[input_of_first_].saved);
+    output_ = *forward_place(first_, x->storage->id);
+    saves_input_ = context_.log.storages[input_of_first_].saved;
+    saves_output_ = context_.log.storages[x->storage->id].saved;
+    std::size_t next = first_ + 1;
+    for (const Gap& gap : gaps_) {
+      while (next < gap.begin) execute(next++);
+      if (gap.begin > first_ + 1 && !(repeats() && enters_as_first(x))) continue;  // it is executed, too
+      x = repeat_forward(x, gap);
+      next = gap.end;
+    }
+    if (next < last_) fail();  // backward has nothing to write then
+    while (next < last_) execute(next++);
     record(last_);
     execute(last_);
     stop_recording();
     if (!is_forward_again()) fail();
-    x = with_hook(x, &Run::enter_last);
-    execute(last_ + 1);
+    x = with_hook(x, [](Run& run, Backward& b) { run.enter_last(b); });
+    for (std::size_t i = last_ + 1; i < end; ++i) execute(i);
     return x;
   }
 
  private:
-  using Hook = void (Run::*)(Backward&);
-
   Mark mark() const {
     return {static_cast<std::uint32_t>(context_.log.events.size()),
             static_cast<StorageId>(context_.log.storages.size())};
@@ -257,6 +276,23 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       if (id + near < begin || id >= begin + near) return false;
     }
     return true;
+  }
+
+  /// Whether all that `part` is about, but for `incoming` and the block's own, is what came into the block's forward.
+  /// So it can be written behind a block that is not like those in the gaps.
+  bool needs_only(const Part& part, std::size_t block, StorageId incoming) const {
+    const Part forward = forward_of(block);
+    const std::span events = std::span(context_.log.events).subspan(part.begin.event, part.events());
+    return std::all_of(events.begin(), events.end(), [&](const Event& event) {
+      return part.has(event.storage) || forward.has(event.storage) || event.storage == incoming ||
+             event.storage == forward_input(block);
+    });
+  }
+
+  /// Whether x has come into the block that begins here from as near as into the first one.
+  bool enters_as_first(const Tensor& x) const {
+    return x->storage->id - mark().storage == input_of_first_ - forward_[first_].storage &&
+           needs_only(forward_of(first_), first_, input_of_first_);
   }
 
   std::span<const std::int64_t> dims(const StorageRecord& record) const {
@@ -304,59 +340,72 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return true;
   }
 
-  Tensor repeat_forward(const Tensor& x, bool input_is_saved) {
-    output_ = *forward_place(first_, x->storage->id);
+  Tensor repeat_forward(const Tensor& x, const Gap& gap) {
+    // Whether backward holds a block's output, the block after it decides.
+    context_.log.storages[x->storage->id].saved = saves_input_;
     std::optional<Stencil> stencil;
-    if (!listens())
-      stencil.emplace(
-          context_, forward_of(first_), [&](StorageId) { return forward_of(first_).storages(); },
-          [&](ModuleId module) { return module_of(first_, first_ + 1, module) - module; });
-    for (std::size_t i = first_ + 1; i < last_; ++i) {
-      if (stencil) {
-        stencil->repeat();
-      } else {
+    for (std::size_t i = gap.begin; i < gap.end; ++i) {
+      forward_[i] = mark();
+      if (listens()) {
         write(*heard_in_forward_, first_, i, forward_input(i), born_);
+      } else {
+        const std::size_t like = i == gap.begin ? first_ : i - 1;
+        if (i == gap.begin || like == gap.begin) {
+          const StorageId step = forward_[i].storage - forward_[like].storage;
+          stencil.emplace(
+              context_, forward_of(like), [&](StorageId) { return step; },
+              [&](ModuleId module) { return module_of(like, i, module) - module; });
+        }
+        stencil->repeat();
       }
       forward_[i + 1] = mark();
+      context_.log.storages[forward_id(i, output_)].saved = i + 1 < gap.end ? saves_input_ : saves_output_;
     }
-    // Whether backward holds a block's output, the block after it decides.
-    for (std::size_t i = first_; i + 1 < last_; ++i)
-      context_.log.storages[forward_id(i, output_)].saved = input_is_saved;
-    Tensor result = on_storage(context_.resume(forward_input(last_)), x.sizes(), x.strides(), x.dtype());
+    Tensor result = on_storage(context_.resume(forward_id(gap.end - 1, output_)), x.sizes(), x.strides(), x.dtype());
     if (x.requires_grad()) {
-      result = hook(result, x, &Run::repeat_backward);
-      waits_for_backward_ = true;
+      result = hook(result, x, [gap](Run& run, Backward& b) { run.repeat_backward(b, gap); });
+      ++gaps_before_backward_;
     }
     x->storage->id = kNever;  // the log has let it go
     return result;
   }
 
-  void repeat_backward(Backward& b) {
-    waits_for_backward_ = false;
+  void repeat_backward(Backward& b, const Gap& gap) {
+    --gaps_before_backward_;
     const Tensor gradient = std::move(b.grads[0]);
     const StorageId incoming = gradient->storage->id;
-    const bool passed_on = incoming == gradient_of_last_;  // accumulated into, all the way
-    last_backward_.end = mark();
-    const Part part = last_backward_;
+    if (gap.end == last_) {
+      last_backward_.end = mark();
+      passed_on_ = incoming == gradient_of_last_;  // accumulated into, all the way
+    }
     if (context_.repetition_failed || !is_sole(gradient)) return give_up(b, gradient);
-    if (listens()) return repeat_heard(b, gradient, passed_on);
-    const StorageId output = incoming - part.end.storage;
-    if (!is_about_itself(part, last_)) return give_up(b, gradient);
-    if (!passed_on && output != gradient_of_last_ - part.begin.storage) return give_up(b, gradient);
-    Stencil stencil(
-        context_, part,
-        [&](StorageId id) { return is_in_backward(id) ? part.storages() : 0 - forward_of(last_).storages(); },
-        [&](ModuleId module) { return module_of(last_, last_ - 1, module) - module; });
-    for (std::size_t i = last_; --i > first_;) {
-      const Mark begin = mark();
-      stencil.repeat();
-      give_gradients(part, begin, stack_.parameters_of(i));
+    if (listens()) return repeat_heard(b, gradient, passed_on_);
+    const StorageId distance = gradient_of_last_ - last_backward_.begin.storage;
+    if (!passed_on_ && incoming - mark().storage != distance) return give_up(b, gradient);
+    if (!(gap.end == last_ ? is_about_itself(last_backward_, last_)
+                           : needs_only(last_backward_, last_, gradient_of_last_)))
+      return give_up(b, gradient);
+    std::optional<Stencil> stencil;
+    Part part = last_backward_;
+    for (std::size_t i = gap.end; i-- > gap.begin;) {
+      const std::size_t like = i + 1 == gap.end ? last_ : i + 1;
+      if (i + 1 == gap.end || i + 2 == gap.end) {
+        const StorageId step = mark().storage - part.begin.storage;
+        const StorageId step_in_forward = forward_[i].storage - forward_[like].storage;
+        stencil.emplace(
+            context_, part, [&](StorageId id) { return is_in_backward(id) ? step : step_in_forward; },
+            [&](ModuleId module) { return module_of(like, i, module) - module; });
+      }
+      part = stencil->repeat();
+      give_gradients(last_backward_, part.begin, stack_.parameters_of(i));
       copy_saved_in_forward(i);
     }
-    copy_saved_in_forward(first_);
-    end_of_repetition_ = mark();
-    if (passed_on) return b.give(0, gradient);
-    b.give(0, on_storage(context_.resume(output + end_of_repetition_.storage), gradient.sizes(), gradient.strides(),
+    if (gap.begin == first_ + 1) {
+      copy_saved_in_forward(first_);
+      end_of_repetition_ = mark();
+    }
+    if (passed_on_) return b.give(0, gradient);
+    b.give(0, on_storage(context_.resume(distance + mark().storage), gradient.sizes(), gradient.strides(),
                          gradient.dtype()));
     gradient->storage->id = kNever;
   }
@@ -718,16 +767,20 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- hooks of backward ---
 
-  /// `output` as the result of an operator on `input` whose backward is `member`.
-  Tensor hook(const Tensor& output, const Tensor& input, Hook member) {
+  /// `output` as the result of an operator on `input` whose backward is `action`.
+  template <class Action>
+  Tensor hook(const Tensor& output, const Tensor& input, const Action& action) {
     Record record(Op::none, nullptr, {&input});
     if (!record) return output;
     record->custom = std::make_unique<std::function<void(Backward&)>>(
-        [self = shared_from_this(), member](Backward& b) { ((*self).*member)(b); });
+        [self = shared_from_this(), action](Backward& b) { action(*self, b); });
     return record.output(output);
   }
 
-  Tensor with_hook(const Tensor& x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
+  template <class Action>
+  Tensor with_hook(const Tensor& x, const Action& action) {
+    return x.requires_grad() ? hook(detach(x), x, action) : x;
+  }
 
   void enter_last(Backward& b) {
     last_backward_.begin = mark();
@@ -758,14 +811,18 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   Context& context_;
   GradientListener* const gradients_;
   ModuleListener* const modules_;
-  std::size_t first_, last_;   ///< whose forward is repeated, whose backward; what is between is not executed
-  std::vector<Mark> forward_;  ///< where each block's forward begins, and where the last one's ends
+  const std::size_t begin_;
+  const std::vector<Gap> gaps_;
+  const std::size_t first_, last_;  ///< whose forward is written in the gaps, whose backward; between them is any gap
+  std::vector<Mark> forward_;       ///< where each block's forward begins, and where the last one's ends
   Part last_backward_{};
   Mark end_of_repetition_{};
-  StorageId gradient_of_last_ = kNever;  ///< that comes into it
-  bool waits_for_backward_ = false;
-  StorageId input_of_first_ = kNever;  ///< of its forward
-  StorageId output_ = kNever;          ///< place of a block's output among those born in its forward
+  StorageId gradient_of_last_ = kNever;              ///< that comes into it
+  bool passed_on_ = false;                           ///< its own backward hands that on
+  int gaps_before_backward_ = 0;                     ///< whose backward has not come by
+  StorageId input_of_first_ = kNever;                ///< of its forward
+  StorageId output_ = kNever;                        ///< place of a block's output among those born in its forward
+  bool saves_input_ = false, saves_output_ = false;  ///< a block's forward, for backward
 
   // with listeners
   std::span<const Parameter> recorded_;  ///< those of the block that is executed while it is recorded
@@ -785,9 +842,29 @@ const std::vector<CheckpointSegment>* BlockStack::segments_of(const Checkpointin
   return nullptr;
 }
 
+/// Blocks of [begin, end) that are alike, between blocks that are alike; of those before and behind the first and the
+/// last gap, one more.
+std::vector<BlockStack::Gap> BlockStack::gaps_between(std::size_t begin, std::size_t end,
+                                                      const std::function<bool(std::size_t)>& is_other) {
+  const auto is_alike = [&](std::size_t i) { return i >= begin && i < end && !(is_other && is_other(i)); };
+  std::vector<Gap> gaps;
+  for (std::size_t i = begin + 1; i + 1 < end; ++i) {
+    if (!is_alike(i - 1) || !is_alike(i) || !is_alike(i + 1)) continue;
+    if (!gaps.empty() && gaps.back().end == i)
+      ++gaps.back().end;
+    else
+      gaps.push_back({i, i + 1});
+  }
+  std::erase_if(gaps, [](const Gap& gap) { return gap.end - gap.begin < 2; });
+  if (gaps.empty() || (gaps.size() == 1 && gaps[0].end - gaps[0].begin < 3)) return {};
+  ++gaps.front().begin;
+  --gaps.back().end;
+  return gaps;
+}
+
 Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                        const CheckpointingConfig& checkpointing, const std::function<Forward(std::size_t)>& block,
-                       const TensorList& nested) const {
+                       const TensorList& nested, const std::function<bool(std::size_t)>& is_other) const {
   Context& context = hidden_states.context();
   const Checkpointing mode = checkpointing.mode == CheckpointMode::none        ? Checkpointing::none
                              : checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant
@@ -827,11 +904,23 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const bool alike =
       checkpointing.segments.empty() && (checkpointing.mode == CheckpointMode::none || checkpointing.every == 1);
+  const bool listens = context.gradients || context.modules;
+  if (is_other && (!alike || listens)) {
+    // What is alike runs by itself.
+    for (std::size_t i = begin; i < end;) {
+      const std::size_t first = i;
+      while (i < end && is_other(i) == is_other(first)) ++i;
+      hidden_states = run(first, i, std::move(hidden_states), checkpointing, block, nested);
+    }
+    return hidden_states;
+  }
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
                  !context.frame && !context.recomputing && !context.blocks && !context.past_key_values &&
                  end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
-  if (repeats) return (*std::make_shared<Run>(*this, context, begin, end))(std::move(hidden_states), run_block);
+  if (repeats)
+    if (std::vector<Gap> gaps = gaps_between(begin, end, is_other); !gaps.empty())
+      return (*std::make_shared<Run>(*this, context, begin, end, std::move(gaps)))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     // A region of several blocks (not under FSDP). A model that takes hidden states out of the middle of a stack ends
     // it there and begins another.

@@ -16,6 +16,8 @@ namespace oometer {
 /// events about other storages and modules. So two are executed at each end, and those between are written into the log
 /// as the second one's forward and the last but one's backward once more. Those two are compared with one another in
 /// both; should they not have done the same, Context::repetition_failed says that the run has to be executed in full.
+/// Where single blocks among them do something else (a window instead of all tokens), these and their neighbours are
+/// executed, too.
 class BlockStack {
  public:
   BlockStack() = default;
@@ -30,9 +32,11 @@ class BlockStack {
 
   /// Runs blocks [begin, end), checkpointed as `checkpointing` says. `block(i)` is block i's forward: it takes the
   /// hidden states; what else it needs it captures, as the partial of GradientCheckpointingLayer does
-  /// (transformers 5.23, modeling_layers.py). `nested`: see checkpoint().
+  /// (transformers 5.23, modeling_layers.py). `nested`: see checkpoint(). `is_other(i)`: block i's forward does
+  /// something else than those of the rest; null: all do the same.
   Tensor run(std::size_t begin, std::size_t end, Tensor hidden_states, const CheckpointingConfig& checkpointing,
-             const std::function<Forward(std::size_t)>& block, const TensorList& nested = {}) const;
+             const std::function<Forward(std::size_t)>& block, const TensorList& nested = {},
+             const std::function<bool(std::size_t)>& is_other = {}) const;
 
   std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
 
@@ -47,6 +51,12 @@ class BlockStack {
     std::uint32_t event;
     StorageId storage;
   };
+  /// Blocks [begin, end) that are written, not executed.
+  struct Gap {
+    std::size_t begin, end;
+  };
+  static std::vector<Gap> gaps_between(std::size_t begin, std::size_t end,
+                                       const std::function<bool(std::size_t)>& is_other);
   struct Part;
   class Stencil;
   struct Heard;

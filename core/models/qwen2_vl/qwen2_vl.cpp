@@ -237,17 +237,14 @@ struct VisionTransformer {
       positions.sin.reset();
       positions = {std::move(cos), std::move(sin)};
     }
-    for (std::size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
-      const bool is_full = attends_fully(begin);
-      while (end < blocks.size() && attends_fully(end) == is_full) ++end;
-      const Sequences& sequences = is_full ? frames : windows;
-      hidden_states =
-          stack.run(begin, end, std::move(hidden_states), checkpointing, [&](std::size_t i) -> BlockStack::Forward {
-            return [&block = blocks[i], sequences, positions](const Tensor& hidden) {
-              return block(hidden, sequences, positions);
-            };
-          });
-    }
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      const Sequences& sequences = attends_fully(i) ? frames : windows;
+      return [&block = blocks[i], sequences, positions](const Tensor& hidden) {
+        return block(hidden, sequences, positions);
+      };
+    };
+    hidden_states = stack.run(0, blocks.size(), std::move(hidden_states), checkpointing, block, {},
+                              [&](std::size_t i) { return has_windows && attends_fully(i); });
     VisionOutputs outputs{call.result(hidden_states), merger(hidden_states)};
     if (has_windows) outputs.pooler_output = index_from_host(outputs.pooler_output, outputs.pooler_output.size(0));
     outputs.pooler_output = call.result(outputs.pooler_output);

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "job/parse.h"
 #include "job/simulate.h"
@@ -62,6 +63,64 @@ TEST_CASE("Blocks that differ from their neighbours are executed", "[nn]") {
   some_checkpointed["training"]["activation_checkpointing"] = {
       {"segments", {{"language_model.layers", {{0, 3}, 5, {6, 12}}}, {"encoder.layers", {{2, 9}}}}}};
   check(some_checkpointed);
+}
+
+/// A tower whose blocks attend within windows but for some.
+json qwen_job(int depth, const std::vector<int>& full_attention) {
+  json job = json::parse(R"({
+    "version": 1,
+    "model": {"config": {
+      "model_type": "qwen2_5_vl", "image_token_id": 90,
+      "vision_config": {"hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64},
+      "text_config": {"model_type": "qwen2_5_vl_text", "hidden_size": 64, "intermediate_size": 96,
+                      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+                      "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]}}}},
+    "data": {"micro_batch_size": 2, "sequence_length": 128, "image_size": [224, 280]},
+    "training": {"stage": "full"}
+  })");
+  json& vision = job["model"]["config"]["vision_config"];
+  vision["depth"] = depth;
+  vision["fullatt_block_indexes"] = full_attention;
+  return job;
+}
+
+TEST_CASE("Single blocks that do something else are executed, those between them are written", "[nn]") {
+  const std::pair<int, std::vector<int>> towers[] = {
+      {32, {7, 15, 23, 31}}, {13, {3, 7, 11}}, {20, {0, 9}},   {20, {1, 18}}, {20, {10, 11, 12}},        {12, {6}},
+      {20, {4, 8, 12, 16}},  {16, {5, 9, 14}}, {9, {2, 4, 6}}, {14, {}},      {7, {0, 1, 2, 3, 4, 5, 6}}};
+  for (const auto& [depth, full_attention] : towers) {
+    json job = qwen_job(depth, full_attention);
+    check(job);
+    for (const char* mode : {"non-reentrant", "reentrant"}) {
+      job["training"]["activation_checkpointing"] = mode;
+      check(job);
+    }
+    job["training"].erase("activation_checkpointing");
+    for (const char* attention : {"eager", "sdpa-math", "sdpa-flash", "sdpa-efficient"}) {
+      job["training"]["attention"] = attention;
+      check(job);
+    }
+    job["training"].erase("attention");
+    for (const char* stage : {"finetune", "pretrain"}) {
+      job["training"]["stage"] = stage;
+      check(job);
+    }
+    job["training"]["stage"] = "full";
+    job["training"]["gradient_accumulation_steps"] = 3;
+    check(job);
+    job["training"]["precision"] = "amp-bf16";
+    check(job);
+    job["training"].erase("precision");
+    job["training"]["activation_checkpointing"] = {{"mode", "non-reentrant"}, {"every", 2}};
+    check(job);
+    job["parallel"] = {{"strategy", "deepspeed"}, {"data", 4}, {"zero_stage", 3}};
+    job["training"] = {{"stage", "full"}};
+    check(job);
+    job["parallel"]["zero_stage"] = 2;
+    check(job);
+    job["parallel"] = {{"strategy", "fsdp2"}, {"data", 4}};
+    check(job);
+  }
 }
 
 TEST_CASE("DeepSpeed is told of every gradient between what is written", "[nn]") {
