@@ -314,8 +314,13 @@ Pattern::Places Pattern::advance(const Node& node, std::string_view text, const 
       }
       to = here;
       if (part.kind == Kind::one_of && node.most == kUnlimited) {  // `.*`, in one pass
-        for (std::size_t i = 0; i < size; ++i)
-          if (to[i] && part.characters[static_cast<unsigned char>(text[i])]) to.set(i + 1);
+        bool reached = false;
+        for (std::size_t i = 0; i <= size; ++i) {
+          reached = reached || to[i];
+          if (!reached) continue;
+          to.set(i);
+          reached = i < size && part.characters[static_cast<unsigned char>(text[i])];
+        }
         return to;
       }
       for (std::size_t i = node.least; i < node.most; ++i) {

@@ -13,6 +13,11 @@ void insert_sorted(std::vector<std::uint32_t>& items, std::uint32_t item) {
   if (at == items.end() || *at != item) items.insert(at, item);
 }
 
+/// Finds a module among those whose backward has begun.
+auto is_of(ModuleId module) {
+  return [module](const auto& active) { return active.module == module; };
+}
+
 /// Of a set of few, in no order.
 template <class Set>
 void include(Set& set, ModuleId module) {
@@ -41,20 +46,38 @@ ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConf
       parameters_(std::move(parameters)),
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
-      recompute_(context.log.modules.size()),
       wrapped_(context.log.modules.size()) {
   index_.reserve(parameters_.size());
   for (Index i = 0; i < parameters_.size(); ++i) {
     index_[parameters_[i].tensor.get()] = i;
-    of_module_[parameters_[i].module].push_back(i);
+    of_module_.add(parameters_[i].module, i);
   }
   context_.modules = this;
 }
 
 ParameterCoordinator::~ParameterCoordinator() { context_.modules = nullptr; }
 
-const std::vector<ParameterCoordinator::Index>& ParameterCoordinator::parameters_of(ModuleId module) const {
-  return module == kNever ? none_ : of_module_[module];
+std::span<const ParameterCoordinator::Index> ParameterCoordinator::OfModule::operator[](ModuleId module) const {
+  if (module == kNever) return {};
+  return std::span(items_).subspan(rows_[module].begin, rows_[module].size);
+}
+
+void ParameterCoordinator::OfModule::add(ModuleId module, Index index) {
+  Row& row = rows_[module];
+  if (row.begin + row.size != items_.size()) {  // there is room behind the last row only
+    const std::vector<Index> known((*this)[module].begin(), (*this)[module].end());
+    row.begin = items_.size();
+    items_.insert(items_.end(), known.begin(), known.end());
+  }
+  items_.push_back(index);
+  ++row.size;
+}
+
+void ParameterCoordinator::OfModule::remove(ModuleId module, Index index) {
+  Row& row = rows_[module];
+  const auto begin = items_.begin() + static_cast<std::ptrdiff_t>(row.begin);
+  const auto end = begin + static_cast<std::ptrdiff_t>(row.size);
+  row.size = static_cast<std::size_t>(std::remove(begin, end, index) - begin);
 }
 
 // DeepSpeedZeRoOffload.mark_persistent_parameters
@@ -108,7 +131,7 @@ void ParameterCoordinator::finish_trace() {
   for (std::uint32_t step = 0; step < order_.size(); ++step) {
     traversed_.push_back(traversed);
     const auto first = static_cast<std::ptrdiff_t>(uses_.size());
-    for (const Index index : parameters_of(order_[step])) {
+    for (const Index index : of_module_[order_[step]]) {
       const auto at = std::upper_bound(uses_.begin() + first, uses_.end(), index,
                                        [](Index i, const Use& use) { return i < use.parameter; });
       uses_.insert(at, {index, step, kNever});
@@ -243,18 +266,21 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
   if (trace_ == Trace::complete && (step_ >= order_.size() || order_[step_] != module)) invalidate_trace();
   if (trace_ == Trace::record) order_.push_back(module);
   if (!forward && module != kNever) {
-    std::erase(active_backward_, module);
-    active_backward_.push_back(module);
+    const auto again = std::find_if(active_backward_.begin(), active_backward_.end(), is_of(module));
+    if (again == active_backward_.end())
+      active_backward_.push_back({module, {}});
+    else
+      std::rotate(again, again + 1, active_backward_.end());
   }
-  const std::vector<Index>& needed = parameters_of(module);
+  const std::span<const Index> needed = of_module_[module];
   all_gather(needed);
   for (const Index i : needed) {
     include(states_[i].active_modules, module);
     // A frozen parameter that a recomputation needs goes when the module does whose backward made it run again.
     if (context_.behaviours.zero_3_keeps_recomputed && forward && context_.in_backward && !active_backward_.empty() &&
         !parameters_[i].tensor->leaf_requires_grad) {
-      insert_sorted(recompute_[active_backward_.back()], i);
-      include(states_[i].active_modules, active_backward_.back());
+      insert_sorted(active_backward_.back().recompute, i);
+      include(states_[i].active_modules, active_backward_.back().module);
     }
     if (states_[i].gather) wait(i);
   }
@@ -313,22 +339,22 @@ void ParameterCoordinator::release_module(ModuleId module, bool forward) {
   const bool traced = trace_ == Trace::complete;
   for (const Index i : of_module_[module]) let_go(i, !traced || (!states_[i].persists && !is_reused_soon(i)));
   if (forward) return;
-  for (const Index i : recompute_[module]) let_go(i, !states_[i].persists);
-  recompute_[module].clear();
-  std::erase(active_backward_, module);
+  const auto active = std::find_if(active_backward_.begin(), active_backward_.end(), is_of(module));
+  if (active == active_backward_.end()) return;
+  for (const Index i : active->recompute) let_go(i, !states_[i].persists);
+  active_backward_.erase(active);
 }
 
 void ParameterCoordinator::release_leftovers() {
   while (!active_backward_.empty()) {
-    const ModuleId module = active_backward_.back();
+    const auto [module, recompute] = std::move(active_backward_.back());
     active_backward_.pop_back();
-    std::vector<Index> held = of_module_[module];
-    held.insert(held.end(), recompute_[module].begin(), recompute_[module].end());
-    recompute_[module].clear();
-    for (const Index i : held) {
-      exclude(states_[i].active_modules, module);
+    const auto let_go = [&, of = module](Index i) {
+      exclude(states_[i].active_modules, of);
       if (!states_[i].persists) release(i);
-    }
+    };
+    for (const Index i : of_module_[module]) let_go(i);
+    for (const Index i : recompute) let_go(i);
   }
 }
 
@@ -352,8 +378,8 @@ void ParameterCoordinator::read(const Tensor& parameter) {
   if (context_.stopped) return;
   const Index index = index_of(parameter);
   if (parameters_[index].status != Status::not_available) return;
-  std::vector<Index>& known = of_module_[context_.module];
-  if (std::find(known.begin(), known.end(), index) == known.end()) known.push_back(index);
+  const std::span<const Index> known = of_module_[context_.module];
+  if (std::find(known.begin(), known.end(), index) == known.end()) of_module_.add(context_.module, index);
   gather_now({&index, 1});
 }
 

@@ -30,9 +30,9 @@ class ParameterCoordinator final : public ModuleListener {
   Index index_of(const Tensor& parameter) const { return index_.at(parameter.get()); }
   bool holds(const Tensor& parameter) const { return index_.contains(parameter.get()); }
   /// Another module has the parameter too.
-  void add_use(ModuleId module, const Tensor& parameter) { of_module_[module].push_back(index_of(parameter)); }
+  void add_use(ModuleId module, const Tensor& parameter) { of_module_.add(module, index_of(parameter)); }
   /// The module that has the parameter is never called.
-  void remove_use(ModuleId module, const Tensor& parameter) { std::erase(of_module_[module], index_of(parameter)); }
+  void remove_use(ModuleId module, const Tensor& parameter) { of_module_.remove(module, index_of(parameter)); }
   /// Another module without parameters of its own is called, and calls it.
   void add_wrapper(ModuleId module) { wrapped_[module] = true; }
   /// `model` in the order of named_parameters(): which parameters are kept whole between modules.
@@ -82,8 +82,28 @@ class ParameterCoordinator final : public ModuleListener {
     std::uint32_t next;  ///< use of the same parameter; kNever: none
   };
   enum class Trace : std::uint8_t { invalid, record, complete };
+  /// A few parameters for each module, all in one vector.
+  class OfModule {
+   public:
+    explicit OfModule(std::size_t modules) : rows_(modules) {}
+    /// Until the next `add`. None for kNever.
+    std::span<const Index> operator[](ModuleId module) const;
+    void add(ModuleId module, Index index);
+    void remove(ModuleId module, Index index);
 
-  const std::vector<Index>& parameters_of(ModuleId module) const;
+   private:
+    struct Row {
+      std::size_t begin = 0, size = 0;
+    };
+    std::vector<Row> rows_;
+    std::vector<Index> items_;
+  };
+  /// A module whose backward has begun.
+  struct ActiveBackward {
+    ModuleId module;
+    std::vector<Index> recompute;  ///< ds_recompute_parameters
+  };
+
   void fetch(ModuleId module, bool forward);
   void prefetch();
   void all_gather(std::span<const Index> needed);
@@ -102,12 +122,11 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<State> states_;              ///< likewise
   std::unordered_map<const TensorImpl*, Index> index_;
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< of each that is gathered alone
-  std::vector<std::vector<Index>> of_module_;  ///< its own and, behind them, those that it was found to read
-  std::vector<std::vector<Index>> recompute_;  ///< ds_recompute_parameters, by module
-  std::vector<bool> wrapped_;                  ///< by module
-  std::vector<Index> persistent_, none_;
-  std::vector<Index> prefetched_;          ///< prefetch's own
-  std::vector<ModuleId> active_backward_;  ///< modules whose backward has begun
+  OfModule of_module_;         ///< its own and, behind them, those that it was found to read
+  std::vector<bool> wrapped_;  ///< by module
+  std::vector<Index> persistent_;
+  std::vector<Index> prefetched_;  ///< prefetch's own
+  std::vector<ActiveBackward> active_backward_;
 
   Trace trace_ = Trace::invalid;
   std::vector<ModuleId> order_;          ///< of modules

@@ -19,17 +19,16 @@ std::string gibibytes(std::int64_t bytes) {
 std::string activations_of_adapters(const Job& job, const Log& log, const Report& report) {
   const LoraConfig& lora = *job.training.lora;
   std::int64_t layers = 0, bytes = 0;
-  bool casts = false;
   for (ModuleId module = 1; module < log.modules.size(); ++module) {
     layers += log.modules[module].type == std::string_view("lora.Linear");
     if (std::string_view(log.modules[module].name).starts_with("lora_"))
       bytes += report.modules[module][Factor::activations];
   }
-  for (const StorageRecord& storage : log.storages)
-    casts =
-        casts || (storage.role == Role::parameter && storage.dtype == DType::float32 && storage.free_event == kNever &&
-                  std::string_view(log.modules[storage.module].name).starts_with("lora_"));
   if (bytes < report.peak.allocated / 10) return {};
+  const bool casts = std::any_of(log.storages.begin(), log.storages.end(), [&](const StorageRecord& storage) {
+    return storage.role == Role::parameter && storage.dtype == DType::float32 && storage.free_event == kNever &&
+           std::string_view(log.modules[storage.module].name).starts_with("lora_");
+  });
   const bool half = job.training.precision == Precision::bf16 || job.training.precision == Precision::fp16;
   std::string text = "LoRA: the adapters of " + std::to_string(layers) + " layers keep " + gibibytes(bytes) +
                      " of activations at the peak. Each keeps a copy of its own input";

@@ -2,15 +2,25 @@
 
 namespace oometer {
 
-std::string module_path(const Log& log, ModuleId module) {
-  if (module == 0) return {};
+namespace {
+
+void append_path(const Log& log, ModuleId module, std::string& path) {
+  if (module == 0) return;
   const ModuleRecord& record = log.modules[module];
-  std::string path = module_path(log, record.parent);
+  append_path(log, record.parent, path);
   if (!path.empty()) path += '.';
   path += record.name;
-  if (record.index < 0) return path;
+  if (record.index < 0) return;
   if (!path.empty() && path.back() != '.') path += '.';  // an item of a Sequential has no name of its own
   path += std::to_string(record.index);
+}
+
+}  // namespace
+
+std::string module_path(const Log& log, ModuleId module) {
+  std::string path;
+  path.reserve(96);  // mostly enough: it grows no more
+  append_path(log, module, path);
   return path;
 }
 
