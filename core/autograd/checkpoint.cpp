@@ -43,7 +43,8 @@ void CheckpointFrame::forget(const Node& node) {
 namespace {
 
 // CheckpointFunction.forward: the region runs without a graph; its input is what is saved.
-Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function, const TensorList& nested) {
+Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function, bool positional,
+                 const TensorList& nested) {
   Record record(Op::none, nullptr, {&argument});
   Context& context = argument.context();
   Tensor result;
@@ -53,7 +54,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   }
   if (!record) return result;
   record.save(argument);
-  auto recompute = [function = std::move(function), nested, module = context.module,
+  auto recompute = [function = std::move(function), positional, nested, module = context.module,
                     autocast = context.autocast.enabled](Backward& b) mutable {
     Tensor detached = detach(b.saved(0));
     detached->leaf_requires_grad = true;
@@ -68,7 +69,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
     autograd::backward(output, b.grad());
     b.give(0, detached->grad);
     // Saved tensors go with the backward's end; a closure goes with the node.
-    if (!b.context.behaviours.checkpoint_passes_keywords) function = nullptr;
+    if (positional) function = nullptr;
   };
   record->custom = std::make_unique<std::function<void(Backward&)>>(std::move(recompute));
   return record.output(std::move(result));
@@ -77,8 +78,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
 }  // namespace
 
 Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
-                  const TensorList& nested) {
-  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function), nested);
+                  bool positional, const TensorList& nested) {
+  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function), positional, nested);
   Context& context = argument.context();
   // Without a graph the region is just run: _NoopSaveInputs leaves no grad_fn.
   if (mode == Checkpointing::none || !context.grad_mode) return function(argument);

@@ -37,10 +37,10 @@ struct CheckpointFrame {
 enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };
 
 /// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long
-/// as the region does, as a Python closure's variables do. Where blocks take everything positionally
-/// (Behaviours::checkpoint_passes_keywords), those are a reentrant region's saved tensors, but `nested`, tensors in a
-/// tuple, which no one saves: they stay as long as the region's node.
+/// as the region does, as a Python closure's variables do. `positional`: the region is called with all that it needs,
+/// not bound to it by keyword (GradientCheckpointingLayer); then those are a reentrant region's saved tensors, but
+/// `nested`, tensors in a tuple, which no one saves: they stay as long as the region's node.
 Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
-                  const TensorList& nested = {});
+                  bool positional = false, const TensorList& nested = {});
 
 }  // namespace oometer

@@ -864,15 +864,16 @@ std::vector<BlockStack::Gap> BlockStack::gaps_between(std::size_t begin, std::si
 
 Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                        const CheckpointingConfig& checkpointing, const std::function<Forward(std::size_t)>& block,
-                       const TensorList& nested, const std::function<bool(std::size_t)>& is_other) const {
+                       const BlockTraits& traits) const {
   Context& context = hidden_states.context();
   const Checkpointing mode = checkpointing.mode == CheckpointMode::none        ? Checkpointing::none
                              : checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant
                                                                                : Checkpointing::non_reentrant;
+  const bool positional = traits.positional || !context.behaviours.checkpoint_passes_keywords;
   // activation_checkpointing_enable(offload=True): save_on_cpu(pin_memory=True) around each checkpoint.
   const auto run_checkpoint = [&](const Tensor& x, Forward forward) {
     const Scoped<SavesOn> place(context.saves_on, checkpointing.offload ? SavesOn::pinned : context.saves_on);
-    return checkpoint(mode, x, std::move(forward), nested);
+    return checkpoint(mode, x, std::move(forward), positional, traits.nested);
   };
   const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
   const auto segment_with = [&](std::size_t i) -> const CheckpointSegment* {
@@ -904,13 +905,13 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const bool alike =
       checkpointing.segments.empty() && (checkpointing.mode == CheckpointMode::none || checkpointing.every == 1);
-  const bool listens = context.gradients || context.modules;
-  if (is_other && (!alike || listens)) {
-    // What is alike runs by itself.
+  if (traits.is_other && alike && (context.gradients || context.modules)) {
+    // Listeners are told between blocks that are all alike.
     for (std::size_t i = begin; i < end;) {
       const std::size_t first = i;
-      while (i < end && is_other(i) == is_other(first)) ++i;
-      hidden_states = run(first, i, std::move(hidden_states), checkpointing, block, nested);
+      while (i < end && traits.is_other(i) == traits.is_other(first)) ++i;
+      hidden_states =
+          run(first, i, std::move(hidden_states), checkpointing, block, {traits.nested, traits.positional, nullptr});
     }
     return hidden_states;
   }
@@ -919,7 +920,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                  end - begin > 4;
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats)
-    if (std::vector<Gap> gaps = gaps_between(begin, end, is_other); !gaps.empty())
+    if (std::vector<Gap> gaps = gaps_between(begin, end, traits.is_other); !gaps.empty())
       return (*std::make_shared<Run>(*this, context, begin, end, std::move(gaps)))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     // A region of several blocks (not under FSDP). A model that takes hidden states out of the middle of a stack ends

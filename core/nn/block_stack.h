@@ -12,6 +12,13 @@
 
 namespace oometer {
 
+/// What a model's blocks have of their own.
+struct BlockTraits {
+  TensorList nested = {};                               ///< see checkpoint()
+  bool positional = false;                              ///< likewise, whatever the version
+  std::function<bool(std::size_t)> is_other = nullptr;  ///< block i's forward is not as most; null: all are alike
+};
+
 /// Equal blocks that run one on another's output (a ModuleList of decoder layers). All of them do the same: the same
 /// events about other storages and modules. So two are executed at each end, and those between are written into the log
 /// as the second one's forward and the last but one's backward once more. Those two are compared with one another in
@@ -32,11 +39,9 @@ class BlockStack {
 
   /// Runs blocks [begin, end), checkpointed as `checkpointing` says. `block(i)` is block i's forward: it takes the
   /// hidden states; what else it needs it captures, as the partial of GradientCheckpointingLayer does
-  /// (transformers 5.23, modeling_layers.py). `nested`: see checkpoint(). `is_other(i)`: block i's forward does
-  /// something else than those of the rest; null: all do the same.
+  /// (transformers 5.23, modeling_layers.py).
   Tensor run(std::size_t begin, std::size_t end, Tensor hidden_states, const CheckpointingConfig& checkpointing,
-             const std::function<Forward(std::size_t)>& block, const TensorList& nested = {},
-             const std::function<bool(std::size_t)>& is_other = {}) const;
+             const std::function<Forward(std::size_t)>& block, const BlockTraits& traits = {}) const;
 
   std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
 

@@ -145,9 +145,15 @@ std::optional<std::vector<Tensor*>> Trainer::left_by_backward() {
 
 namespace {
 
-/// `kept`: where the outputs stay, if they do; a later micro-step's take the place of an earlier one's.
+/// A training loop's variables, where they stay to the end of the step: a later micro-step's take the place of an
+/// earlier one's.
+struct Kept {
+  Tensor loss;
+  ModelOutputs outputs;
+};
+
 void run_micro_step(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training, int iteration,
-                    int micro_step, int micro_steps, ModelOutputs& kept) {
+                    int micro_step, int micro_steps, Kept& kept) {
   context.begin_phase(PhaseName::forward, iteration);
   Tensor loss;
   {
@@ -161,17 +167,18 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     if (model.refusal) return;
     trainer.after_forward(outputs);
     loss = training.keep_outputs ? outputs.loss : std::move(outputs.loss);
+    if (training.keep_outputs) kept.outputs = outputs;
     if (!training.loss.empty()) {
       // Of CLIPVisionModel last_hidden_state is the other output.
       const Tensor& output = training.loss == "last_hidden_state" ? outputs.others.front() : outputs.pooler_output;
       const Tensor as_float = to(output, DType::float32);
       loss = mean_all(as_float);
     }
-    if (training.keep_outputs) kept = std::move(outputs);
+    if (training.keep_outputs) kept.loss = loss;
   }
   if (micro_steps > 1 && trainer.divides_loss()) {
     loss = div_scalar(loss);
-    if (training.keep_outputs) kept.others.push_back(loss);
+    if (training.keep_outputs) kept.loss = loss;
   }
   context.begin_phase(PhaseName::backward, iteration);
   trainer.backward(loss, micro_step == micro_steps);
@@ -188,7 +195,7 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
   const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 3));
   Repetition micro_steps_again(context);
   for (int iteration : {1, 2}) {
-    ModelOutputs kept;
+    Kept kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         if (!model.refusal) run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps, kept);

@@ -147,7 +147,7 @@ Tensor ClipEncoder::operator()(const Tensor& inputs_embeds, const Tensor& attent
     const bool last = index == layers.size();
     const auto index_is_wanted = [&](std::int64_t want) { return want == static_cast<std::int64_t>(index); };
     if (!last && std::none_of(wanted.begin(), wanted.end(), index_is_wanted)) continue;
-    hidden_states = blocks.run(begin, index, std::move(hidden_states), checkpointing, block);
+    hidden_states = blocks.run(begin, index, std::move(hidden_states), checkpointing, block, {.positional = true});
     for (std::size_t k = 0; k < wanted.size(); ++k)
       if (index_is_wanted(wanted[k])) captured[k] = hidden_states;
     begin = index;
@@ -235,8 +235,8 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
                                     : create_causal_mask(hidden_states, {}, eager);
   TensorList none;
   ClipVisionOutput output;
-  output.last_hidden_state = encoder(hidden_states, attention_mask, {}, none);
-  output.last_hidden_state = final_layer_norm(output.last_hidden_state);
+  Tensor encoder_outputs = encoder(hidden_states, attention_mask, {}, none);
+  output.last_hidden_state = final_layer_norm(encoder_outputs);
   const std::int64_t batch = input_ids.size(0);
   const Tensor rows = empty(context, Op::arange, {batch}, DType::int64);
   Tensor tokens = to(input_ids, DType::int32);
@@ -247,6 +247,7 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   const Tensor columns = empty(context, Op::argmax, {batch}, DType::int64);
   tokens.reset();
   output.pooler_output = index(output.last_hidden_state, rows, columns);
+  encoder_outputs.reset();
   for (Tensor* tensor : {&output.last_hidden_state, &output.pooler_output}) *tensor = call.result(*tensor);
   return output;
 }

@@ -371,13 +371,13 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
   // Layers of two kinds are not equal blocks.
   const bool alike = std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end();
   const Scoped<bool> repeats(context.repeats, context.repeats && alike);
-  hidden_states = blocks.run(
-      0, layers.size(), std::move(hidden_states), checkpointing,
-      [&](std::size_t i) -> BlockStack::Forward {
-        return [&layer = layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
-                cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
-      },
-      nested);
+  hidden_states =
+      blocks.run(0, layers.size(), std::move(hidden_states), checkpointing,
+                 [&](std::size_t i) -> BlockStack::Forward {
+                   return [&layer = layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
+                           cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
+                 },
+                 {.nested = nested});
   return norm(hidden_states);
 }
 

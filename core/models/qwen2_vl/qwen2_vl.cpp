@@ -243,8 +243,8 @@ struct VisionTransformer {
         return block(hidden, sequences, positions);
       };
     };
-    hidden_states = stack.run(0, blocks.size(), std::move(hidden_states), checkpointing, block, {},
-                              [&](std::size_t i) { return has_windows && attends_fully(i); });
+    hidden_states = stack.run(0, blocks.size(), std::move(hidden_states), checkpointing, block,
+                              {.is_other = [&](std::size_t i) { return has_windows && attends_fully(i); }});
     VisionOutputs outputs{call.result(hidden_states), merger(hidden_states)};
     if (has_windows) outputs.pooler_output = index_from_host(outputs.pooler_output, outputs.pooler_output.size(0));
     outputs.pooler_output = call.result(outputs.pooler_output);

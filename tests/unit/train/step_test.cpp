@@ -59,6 +59,24 @@ TEST_CASE("Outputs that the loop keeps live until the step is over, and no longe
   CHECK(kept.events.size() == dropped.events.size());
 }
 
+TEST_CASE("A loss that the loop computes itself is kept with the outputs", "[train]") {
+  const auto loss_in_step = [](const char* keeps) {
+    const Log log = run_log(std::string(R"({"model": {"config": {"model_type": "clip_vision_model", "hidden_size": 64,
+      "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 56, "patch_size": 14}},
+      "training": {"precision": "bf16", "loss": "pooler_output", "keep_outputs": )") +
+                            keeps + "}}");
+    const PhaseMark& optimizer = log.phases[3];
+    std::int64_t bytes = 0;
+    for (const StorageRecord& s : log.storages)
+      if (s.ndim == 0 && s.role == Role::tensor && s.alloc_event < log.phases[2].first_event &&
+          s.free_event > optimizer.first_event)
+        bytes += s.bytes;
+    return bytes;
+  };
+  CHECK(loss_in_step("true") == 4);
+  CHECK(loss_in_step("false") == 0);
+}
+
 TEST_CASE("Weights, gradients and moments take what the precision says", "[train]") {
   struct Row {
     const char* precision;
