@@ -25,6 +25,14 @@ struct Looks {
 /// Nobody else holds the tensor or its storage, nor does it hold another.
 bool is_sole(const Tensor& x) { return x->references == 1 && x->storage->references == 1 && !x->base; }
 
+/// What a module of one block is in another; what is outside of it stays.
+struct Moved {
+  ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
+
+  ModuleId begin, count;
+  ModuleId by;  ///< modulo 2^32
+};
+
 }  // namespace
 
 /// What a block did: its part of the log.
@@ -40,17 +48,23 @@ struct BlockStack::Part {
 /// decisions.
 class BlockStack::Stencil {
  public:
-  /// `storage_step`, `module_step`: how far the next block's storage or module is from this one (modulo 2^32).
-  template <class StorageStep, class ModuleStep>
-  Stencil(Context& context, const Part& part, const StorageStep& storage_step, const ModuleStep& module_step)
-      : context_(context), last_(part) {
+  /// How far the next block's storages and modules are from this one's.
+  struct Steps {
+    StorageId forward, backward;  ///< of storages born before `begin_of_backward`, and later (modulo 2^32)
+    StorageId begin_of_backward;
+    Moved moved;
+  };
+
+  Stencil(Context& context, const Part& part, const Steps& steps) : context_(context), last_(part) {
     const Log& log = context.log;
+    const auto module_step = [&](ModuleId module) { return steps.moved(module) - module; };
     steps_.reserve(part.events());
     records_.reserve(part.storages());
     for (std::uint32_t i = 0; i < part.events(); ++i) {
       const Event& event = log.events[part.begin.event + i];
       const StorageRecord& record = log.storages[event.storage];
-      steps_.push_back({storage_step(event.storage), module_step(event.module)});
+      steps_.push_back(
+          {event.storage < steps.begin_of_backward ? steps.forward : steps.backward, module_step(event.module)});
       if (event.kind == EventKind::alloc) {
         records_.push_back({module_step(record.module), record.free_event < part.end.event});
         change_ += Context::rounded(record.bytes);
@@ -202,7 +216,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     for (std::size_t i = begin_; i < first_; ++i) execute(i);
     const Looks input(x);
     input_of_first_ = x->storage->id;
-    x = with_hook(x, [](Run& run, Backward& b) { run.leave_first(b); });
+    x = with_hook(x, &Run::leave_first);
     record(first_);
     execute(first_);
     stop_recording();
@@ -231,25 +245,20 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     execute(last_);
     stop_recording();
     if (!is_forward_again()) fail();
-    x = with_hook(x, [](Run& run, Backward& b) { run.enter_last(b); });
+    x = with_hook(x, &Run::enter_last);
     for (std::size_t i = last_ + 1; i < end; ++i) execute(i);
     return x;
   }
 
  private:
+  using Hook = void (Run::*)(Backward&, std::size_t);
+
   Mark mark() const {
     return {static_cast<std::uint32_t>(context_.log.events.size()),
             static_cast<StorageId>(context_.log.storages.size())};
   }
   Part forward_of(std::size_t block) const { return {forward_[block], forward_[block + 1]}; }
 
-  /// What a module of one block is in another; what is outside of it stays.
-  struct Moved {
-    ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
-
-    ModuleId begin, count;
-    ModuleId by;  ///< modulo 2^32
-  };
   Moved move(std::size_t from, std::size_t to) const {
     const std::vector<ModuleId>& starts = stack_.starts_;
     return {starts[from], starts[from + 1] - starts[from], starts[to] - starts[from]};
@@ -340,6 +349,12 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     return true;
   }
 
+  /// From `part`, which block `like` did, to block i, which does the same at the end of the log.
+  Stencil::Steps steps(const Part& part, std::size_t like, std::size_t i) const {
+    return {forward_[i].storage - forward_[like].storage, mark().storage - part.begin.storage, forward_.back().storage,
+            move(like, i)};
+  }
+
   Tensor repeat_forward(const Tensor& x, const Gap& gap) {
     // Whether backward holds a block's output, the block after it decides.
     context_.log.storages[x->storage->id].saved = saves_input_;
@@ -350,12 +365,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         write(*heard_in_forward_, first_, i, forward_input(i), born_);
       } else {
         const std::size_t like = i == gap.begin ? first_ : i - 1;
-        if (i == gap.begin || like == gap.begin) {
-          const StorageId step = forward_[i].storage - forward_[like].storage;
-          stencil.emplace(
-              context_, forward_of(like), [&](StorageId) { return step; },
-              [&](ModuleId module) { return module_of(like, i, module) - module; });
-        }
+        if (i == gap.begin || like == gap.begin)
+          stencil.emplace(context_, forward_of(like), steps(forward_of(like), like, i));
         stencil->repeat();
       }
       forward_[i + 1] = mark();
@@ -363,14 +374,15 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     }
     Tensor result = on_storage(context_.resume(forward_id(gap.end - 1, output_)), x.sizes(), x.strides(), x.dtype());
     if (x.requires_grad()) {
-      result = hook(result, x, [gap](Run& run, Backward& b) { run.repeat_backward(b, gap); });
+      result = hook(result, x, &Run::repeat_backward, static_cast<std::size_t>(&gap - gaps_.data()));
       ++gaps_before_backward_;
     }
     x->storage->id = kNever;  // the log has let it go
     return result;
   }
 
-  void repeat_backward(Backward& b, const Gap& gap) {
+  void repeat_backward(Backward& b, std::size_t which) {
+    const Gap& gap = gaps_[which];
     --gaps_before_backward_;
     const Tensor gradient = std::move(b.grads[0]);
     const StorageId incoming = gradient->storage->id;
@@ -389,13 +401,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     Part part = last_backward_;
     for (std::size_t i = gap.end; i-- > gap.begin;) {
       const std::size_t like = i + 1 == gap.end ? last_ : i + 1;
-      if (i + 1 == gap.end || i + 2 == gap.end) {
-        const StorageId step = mark().storage - part.begin.storage;
-        const StorageId step_in_forward = forward_[i].storage - forward_[like].storage;
-        stencil.emplace(
-            context_, part, [&](StorageId id) { return is_in_backward(id) ? step : step_in_forward; },
-            [&](ModuleId module) { return module_of(like, i, module) - module; });
-      }
+      if (i + 1 == gap.end || i + 2 == gap.end) stencil.emplace(context_, part, steps(part, like, i));
       part = stencil->repeat();
       give_gradients(last_backward_, part.begin, stack_.parameters_of(i));
       copy_saved_in_forward(i);
@@ -767,28 +773,24 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- hooks of backward ---
 
-  /// `output` as the result of an operator on `input` whose backward is `action`.
-  template <class Action>
-  Tensor hook(const Tensor& output, const Tensor& input, const Action& action) {
+  /// `output` as the result of an operator on `input` whose backward is `member`; for which of the gaps, if for one.
+  Tensor hook(const Tensor& output, const Tensor& input, Hook member, std::size_t gap = 0) {
     Record record(Op::none, nullptr, {&input});
     if (!record) return output;
     record->custom = std::make_unique<std::function<void(Backward&)>>(
-        [self = shared_from_this(), action](Backward& b) { action(*self, b); });
+        [self = shared_from_this(), member, gap](Backward& b) { ((*self).*member)(b, gap); });
     return record.output(output);
   }
 
-  template <class Action>
-  Tensor with_hook(const Tensor& x, const Action& action) {
-    return x.requires_grad() ? hook(detach(x), x, action) : x;
-  }
+  Tensor with_hook(const Tensor& x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
 
-  void enter_last(Backward& b) {
+  void enter_last(Backward& b, std::size_t) {
     last_backward_.begin = mark();
     gradient_of_last_ = b.grad()->storage->id;
     record(last_);
     b.give(0, std::move(b.grads[0]));
   }
-  void leave_first(Backward& b) {
+  void leave_first(Backward& b, std::size_t) {
     stop_recording();
     const Part part{end_of_repetition_, mark()};
     const bool repeated = end_of_repetition_.event != 0;
