@@ -37,7 +37,7 @@ void DistributedDataParallel::initialize() {
     for (const Parameter& parameter : model_.parameters) {
       states.push_back(parameter.tensor);
       if (!parameter.tensor->leaf_requires_grad) continue;
-      index_[parameter.tensor.get()] = parameters_.size();
+      parameter.tensor->index = static_cast<std::uint32_t>(parameters_.size());
       parameters_.push_back(parameter);
       trained.push_back(parameter.tensor);
     }
@@ -160,10 +160,9 @@ void DistributedDataParallel::backward(const Tensor& loss, bool last_micro_step)
 
 /// Reducer::autograd_hook
 void DistributedDataParallel::gradient_ready(const Tensor& tensor) {
-  const auto found = index_.find(tensor.get());
-  if (found == index_.end() || !reduces_ || (config_.static_graph && !static_graph_known_)) return;
-  if (!has_rebuilt_) arrived_.push_back(found->second);
-  mark_ready(found->second);
+  if (tensor->index == kNever || !reduces_ || (config_.static_graph && !static_graph_known_)) return;
+  if (!has_rebuilt_) arrived_.push_back(tensor->index);
+  mark_ready(tensor->index);
 }
 
 /// mark_variable_ready_dense: the gradient is copied into its bucket, and back when that is reduced; or it becomes a

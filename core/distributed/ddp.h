@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "distributed/config.h"
@@ -37,7 +36,6 @@ class DistributedDataParallel final : public Trainer, private GradientListener {
 
   const DdpConfig& config_;
   std::vector<Parameter> parameters_;  ///< that want gradients
-  std::unordered_map<const TensorImpl*, std::size_t> index_;
   struct Bucket {
     Indices parameters;
     Tensor contents;  ///< their gradients end to end

@@ -78,17 +78,19 @@ void FullyShardedDataParallel::initialize() {
   // _auto_wrap: blocks first, the model with what is left last.
   for (std::size_t i = 1; i <= units_.size(); ++i) flatten(units_[i % units_.size()]);
 
-  std::unordered_map<const TensorImpl*, const Tensor*> shard_of;
+  for (std::size_t i = 0; i < model_.parameters.size(); ++i)
+    model_.parameters[i].tensor->index = static_cast<std::uint32_t>(i);
+  std::vector<const Tensor*> shards(model_.parameters.size());
   std::vector<Parameter> local;
   for (const Unit& unit : units_) {
     if (!config_.use_orig_params && unit.flat->leaf_requires_grad)
       local.push_back({unit.local, unit.module, "_flat_param", true});
     for (const Piece& piece : unit.pieces)
-      if (piece.parameter) shard_of[piece.parameter->tensor.get()] = &piece.shard;
+      if (piece.parameter) shards[piece.parameter->tensor->index] = &piece.shard;
   }
   if (config_.use_orig_params)
     for (const Parameter& parameter : model_.parameters)
-      if (const Tensor& shard = *shard_of.at(parameter.tensor.get()))
+      if (const Tensor& shard = *shards[parameter.tensor->index])
         local.push_back({shard, parameter.module, parameter.name, parameter.decays});
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "distributed/config.h"
@@ -107,8 +107,8 @@ class FullyShardedDataParallel final : public Trainer, private BlockListener {
   FsdpConfig config_;
   std::int64_t world_, rank_ = 0, host_bytes_ = 0;
   std::optional<std::int64_t> given_rank_;
-  std::vector<Unit> units_;                            ///< the model's first, then as _get_fsdp_states goes
-  std::unordered_map<ModuleId, std::size_t> unit_of_;  ///< by block
+  std::vector<Unit> units_;                  ///< the model's first, then as _get_fsdp_states goes
+  std::map<ModuleId, std::size_t> unit_of_;  ///< by block
   std::vector<std::size_t> pre_forward_order_, post_forward_order_;
   InputCast input_cast_;
   Tensor zero_;  ///< clip_grad_norm_'s _zero_scalar

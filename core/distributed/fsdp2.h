@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "distributed/config.h"
@@ -74,8 +74,8 @@ class FullyShard final : public Trainer, private ModuleListener, private Gradien
 
   const FsdpConfig& config_;
   std::int64_t world_, rank_, host_bytes_ = 0;
-  std::vector<Group> groups_;                           ///< the model's last, as it is wrapped last
-  std::unordered_map<ModuleId, std::size_t> group_of_;  ///< by block
+  std::vector<Group> groups_;                 ///< the model's last, as it is wrapped last
+  std::map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;
   const Group* iter_forward_root_ = nullptr;  ///< whose forward began first, while it lasts
   InputCast input_cast_;

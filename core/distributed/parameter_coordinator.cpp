@@ -47,9 +47,8 @@ ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConf
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
       wrapped_(context.log.modules.size()) {
-  index_.reserve(parameters_.size());
   for (Index i = 0; i < parameters_.size(); ++i) {
-    index_[parameters_[i].tensor.get()] = i;
+    parameters_[i].tensor->index = i;
     of_module_.add(parameters_[i].module, i);
   }
   context_.modules = this;

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "autograd/node.h"
@@ -27,8 +26,8 @@ class ParameterCoordinator final : public ModuleListener {
   ~ParameterCoordinator() override;
 
   std::vector<ZeroParameter>& parameters() { return parameters_; }
-  Index index_of(const Tensor& parameter) const { return index_.at(parameter.get()); }
-  bool holds(const Tensor& parameter) const { return index_.contains(parameter.get()); }
+  Index index_of(const Tensor& parameter) const { return parameter->index; }
+  bool holds(const Tensor& parameter) const { return parameter->index != kNever; }
   /// Another module has the parameter too.
   void add_use(ModuleId module, const Tensor& parameter) { of_module_.add(module, index_of(parameter)); }
   /// The module that has the parameter is never called.
@@ -118,9 +117,8 @@ class ParameterCoordinator final : public ModuleListener {
   const DeepSpeedConfig& config_;
   std::int64_t world_;
   std::uint8_t stream_;
-  std::vector<ZeroParameter> parameters_;  ///< by ds_id
-  std::vector<State> states_;              ///< likewise
-  std::unordered_map<const TensorImpl*, Index> index_;
+  std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
+  std::vector<State> states_;                                                ///< likewise
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< of each that is gathered alone
   OfModule of_module_;         ///< its own and, behind them, those that it was found to read
   std::vector<bool> wrapped_;  ///< by module

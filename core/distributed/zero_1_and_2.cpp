@@ -61,7 +61,10 @@ void DeepSpeedZeroOptimizer::initialize() {
     Group& group = groups_[i];
     flatten(group);
     make_master(group);
-    for (std::size_t j = 0; j < group.parameters.size(); ++j) places_[group.parameters[j].tensor.get()] = {i, j};
+    for (std::size_t j = 0; j < group.parameters.size(); ++j) {
+      group.parameters[j].tensor->index = static_cast<std::uint32_t>(places_.size());
+      places_.push_back({i, j});
+    }
     if (group.master) optimizer_->add_group({{group.master, kModel}});
   }
   if (offloads_optimizer())
@@ -169,13 +172,13 @@ void DeepSpeedZeroOptimizer::allocate_buckets() {
 
 /// process_gradients. Stage 1 reduces in the last micro-step only, and without overlap when backward is over.
 void DeepSpeedZeroOptimizer::gradient_ready(const Tensor& tensor) {
-  const auto found = places_.find(tensor.get());
-  if (found == places_.end()) return;
+  if (tensor->index == kNever) return;
+  const Place place = places_[tensor->index];
   const ModuleScope scope(context_, kModel);
   // The flat buffer belongs to the model; the gradient is still its parameter's.
-  context_.set_role(tensor->grad, Role::gradient, parameter(found->second).module);
+  context_.set_role(tensor->grad, Role::gradient, parameter(place).module);
   if (buckets_.empty()) allocate_buckets();
-  if (partitions_gradients_ || (config_.overlap_comm && last_micro_step_)) add_to_bucket(found->second);
+  if (partitions_gradients_ || (config_.overlap_comm && last_micro_step_)) add_to_bucket(place);
 }
 
 /// reduce_independent_p_g_buckets_and_remove_grads

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "distributed/deepspeed.h"
@@ -86,7 +85,7 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   std::int64_t usable_bytes_, rank_ = 0;
   std::optional<std::int64_t> wanted_rank_;
   std::vector<Group> groups_;
-  std::unordered_map<const TensorImpl*, Place> places_;
+  std::vector<Place> places_;  ///< by TensorImpl::index
 
   // the IPG ("independent parallel gradients") bucket
   TensorList buckets_;

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 namespace oometer {
 
@@ -43,7 +43,7 @@ class PickleWriter {
 
   std::string out_;
   std::uint32_t names_ = 0;
-  std::unordered_map<std::string, std::uint32_t> texts_;
+  std::map<std::string, std::uint32_t> texts_;
 };
 
 }  // namespace oometer
