@@ -146,20 +146,20 @@ struct BlockStack::Heard {
     bool recomputing, grad_mode;
     std::uint8_t stream;
     ModuleId module, of;          ///< where it came from; of which module it told
-    std::size_t parameter = 0;    ///< of the block's: what was read, what got a gradient
-    std::size_t step = 0;         ///< before which it came
+    std::uint32_t parameter = 0;  ///< of the block's: what was read, what got a gradient
+    std::uint32_t step = 0;       ///< before which it came
     StorageId gradient = kNever;  ///< its place among those born (its id, while it is recorded); kNever: it was there
                                   ///< before, and was added to
+    std::uint32_t looks = 0;      ///< of that gradient, among `gradients`
     bool held = false;            ///< the block lets the gradient's storage go itself, later
     bool moves_holds = false;     ///< some begin or have ended before it
-    Shape sizes{}, strides{};
-    DType dtype = DType::float32;
     std::uint32_t begin = 0, end = 0;  ///< while it is recorded: the listener's own part of the log
   };
 
   std::vector<StorageId> born;
   std::vector<Step> steps;
   std::vector<Call> calls;
+  std::vector<Looks> gradients;
   std::vector<Hold> holds;  ///< in the order of `from`
   bool holds_gradients = false;
   std::int64_t change = 0;  ///< of the bytes alive, by the block itself
@@ -533,7 +533,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
              parameters.begin();
     };
     Heard::Call result = told(what);
-    result.parameter = static_cast<std::size_t>(find(recorded_));
+    result.parameter = static_cast<std::uint32_t>(find(recorded_));
     if (result.parameter < recorded_.size()) return result;
     if (find(*stack_.parameters_) < std::ssize(*stack_.parameters_)) fail();  // another block's
     return std::nullopt;
@@ -556,9 +556,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     if (!result) return gradients_->gradient_ready(parameter);
     const Tensor& gradient = parameter->grad;
     result->gradient = gradient->storage->id;
-    result->sizes = gradient.sizes();
-    result->strides = gradient.strides();
-    result->dtype = gradient.dtype();
+    result->looks = static_cast<std::uint32_t>(recording_.gradients.size());
+    recording_.gradients.emplace_back(gradient);
     pass_on(*result, parameter);
   }
 
@@ -573,7 +572,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     for (std::uint32_t i = part.begin.event;; ++i) {
       for (; calls < heard.calls.size() && heard.calls[calls].begin == i; ++calls) {
         Heard::Call& call = heard.calls[calls];
-        call.step = heard.steps.size();
+        call.step = static_cast<std::uint32_t>(heard.steps.size());
         if (part.has(call.gradient)) {
           call.gradient = places[call.gradient - part.begin.storage];
           if (call.gradient == kNever) return std::nullopt;  // the listener's
@@ -640,7 +639,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     };
     return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step) &&
            std::equal(a.born.begin(), a.born.end(), b.born.begin(), b.born.end(), same_birth) &&
-           std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call) && a.holds == b.holds;
+           std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call) &&
+           a.gradients == b.gradients && a.holds == b.holds;
   }
 
   /// What block `from` did, as block `to` does it, into which `incoming` comes. The storages that are born go to
@@ -689,7 +689,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       Storage gradient;
       if (call.gradient != kNever) gradient = context_.resume(born[first_born + call.gradient]);
       if (call.held) gradients[i] = gradient;
-      tell(call, moved, parameters, std::move(gradient));
+      tell(heard, call, moved, parameters, std::move(gradient));
     }
     write_until(heard.steps.size());
     context_.change_allocated(heard.change);
@@ -706,7 +706,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       holds.emplace_back(parameters[heard.holds[holds.size()].parameter].tensor->storage);
   }
 
-  void tell(const Heard::Call& told, const Moved& moved, std::span<const Parameter> parameters, Storage gradient) {
+  void tell(const Heard& heard, const Heard::Call& told, const Moved& moved, std::span<const Parameter> parameters,
+            Storage gradient) {
     const ModuleScope scope(context_, moved(told.module));
     const Scoped<std::uint8_t> stream(context_.stream, told.stream);
     const Scoped<bool> recomputing(context_.recomputing, told.recomputing),
@@ -715,7 +716,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     if (told.what == Heard::What::gradient) {
       // It has one already where this one was added to it.
       if (static_cast<bool>(parameter->grad) == static_cast<bool>(gradient)) return fail();
-      if (gradient) parameter->grad = on_storage(gradient, told.sizes, told.strides, told.dtype);
+      const Looks& looks = heard.gradients[told.looks];
+      if (gradient) parameter->grad = on_storage(gradient, looks.sizes, looks.strides, looks.dtype);
       gradient.reset();
     }
     call(told.what, moved(told.of), parameter);
