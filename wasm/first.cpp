@@ -96,7 +96,7 @@ ClipVisionOutput SiglipVisionModel::operator()(const Tensor&, const std::vector<
 TensorList pack_image_features(const LlavaConfig&, const DataConfig&, const TensorList&, const Tensor&) { return {}; }
 DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features)
     : LoraLinear(config, builder, in_features, out_features) {}
-void DoraLinear::make_parameters(std::vector<Parameter>&, const GatherParameters&) {}
+void DoraLinear::make_parameters(std::vector<Parameter>&, std::span<const Parameter>, const GatherParameters&) {}
 void DoraLinear::cast_parameters() const {}
 Tensor DoraLinear::update(const Linear&, const Tensor&, const Tensor&) const { return {}; }
 Ia3Model::Ia3Model(Context& context, const Ia3Config& config)
@@ -105,7 +105,7 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder&, std::int64_t, st
   static_cast<void>(config_);
   return {};
 }
-void Ia3Model::make_parameters(std::vector<Parameter>&) {}
+void Ia3Model::make_parameters(std::vector<Parameter>&, std::span<const Parameter>) {}
 void Ia3Model::cast_parameters() {}
 Tensor chunked_causal_lm_loss(const Tensor&, const Tensor&, std::int64_t) { return {}; }
 Generated run_generation(Context&, Model&, const ModelOptions&, const DataConfig&, const InferenceConfig&,

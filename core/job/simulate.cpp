@@ -70,7 +70,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     apply_components(context.log, model->parameters, job.training.components);
     if (tuner) {
       if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
-      simulation.refusal = tuner->inject(model->parameters);
+      simulation.refusal = tuner->inject(model->parameters, model->tied);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
       train_also(context.log, model->parameters,

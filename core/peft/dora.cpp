@@ -16,21 +16,20 @@ DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t 
 }
 
 // DoraLinearVariant.init, DoraLinearLayer.update_layer: the lengths that the weight has now.
-void DoraLinear::make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather) {
-  LoraLinear::make_parameters(parameters, gather);
-  const auto weight = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) {
-    return p.module == base_layer() && p.name == std::string_view("weight");
-  });
-  const Tensor base_weight = weight->tensor;
+void DoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                                 const GatherParameters& gather) {
+  LoraLinear::make_parameters(parameters, tied, gather);
+  TensorList of_base;  // the weight first
+  for (const std::span<const Parameter> some : {std::span<const Parameter>(parameters), tied})
+    for (const Parameter& parameter : some)
+      if (parameter.module == base_layer()) of_base.push_back(parameter.tensor);
+  const Tensor base_weight = of_base.front();
   Context& context = base_weight.context();
   const ModuleScope scope(context, lora_magnitude_vector_);
   const Scoped<bool> grad(context.grad_mode, true);
   const bool is_fp16 = lora_A_.weight.dtype() == DType::float16;  // for the sake of CPUs
   const Tensor lora_A = is_fp16 ? to(lora_A_.weight, DType::float32) : lora_A_.weight;
   const Tensor lora_B = is_fp16 ? to(lora_B_.weight, DType::float32) : lora_B_.weight;
-  TensorList of_base;
-  for (const Parameter& parameter : parameters)
-    if (parameter.module == base_layer()) of_base.push_back(parameter.tensor);
   if (gather) gather(of_base, true);
   Tensor lora_weight = matmul(lora_B, lora_A);
   if (is_fp16) lora_weight = to(lora_weight, DType::float16);

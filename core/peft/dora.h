@@ -10,7 +10,8 @@ namespace oometer {
 class DoraLinear : public LoraLinear {
  public:
   DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
-  void make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather) override;
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                       const GatherParameters& gather) override;
   void cast_parameters() const override;
 
  protected:

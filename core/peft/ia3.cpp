@@ -75,7 +75,7 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder& builder, std::int
   return layers_.back();
 }
 
-void Ia3Model::make_parameters(std::vector<Parameter>& parameters) {
+void Ia3Model::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>) {
   for (const std::shared_ptr<Ia3Linear>& layer : layers_) layer->make_parameters(parameters);
 }
 

@@ -37,7 +37,7 @@ class Ia3Model : public Tuner {
  protected:
   std::shared_ptr<const LinearWrapper> create(Builder& builder, std::int64_t in_features,
                                               std::int64_t out_features) override;
-  void make_parameters(std::vector<Parameter>& parameters) override;
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) override;
   void cast_parameters() override;
 
  private:

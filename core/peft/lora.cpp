@@ -22,7 +22,8 @@ LoraLinear::LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t 
   lora_b_ = inside.child("lora_B.default", "Linear");
 }
 
-void LoraLinear::make_parameters(std::vector<Parameter>& parameters, const GatherParameters&) {
+void LoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>,
+                                 const GatherParameters&) {
   lora_a_.parameters = lora_b_.parameters = &parameters;
   lora_A_ = Linear(lora_a_, in_features_, config_.rank, false);
   lora_B_ = Linear(lora_b_, config_.rank, out_features_, config_.lora_bias);
@@ -93,7 +94,7 @@ std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::in
   return layers_.back();
 }
 
-void LoraModel::make_parameters(std::vector<Parameter>& parameters) {
+void LoraModel::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   // _mark_only_adapters_as_trainable
   for (Parameter& parameter : parameters) {
     const auto is_base = [&](const std::shared_ptr<LoraLinear>& layer) {
@@ -103,7 +104,7 @@ void LoraModel::make_parameters(std::vector<Parameter>& parameters) {
     parameter.tensor->leaf_requires_grad =
         config_.bias == LoraBias::all || std::any_of(layers_.begin(), layers_.end(), is_base);
   }
-  for (const std::shared_ptr<LoraLinear>& layer : layers_) layer->make_parameters(parameters, gather_);
+  for (const std::shared_ptr<LoraLinear>& layer : layers_) layer->make_parameters(parameters, tied, gather_);
 }
 
 void LoraModel::cast_parameters() {

@@ -12,8 +12,9 @@ namespace oometer {
 class LoraLinear : public LinearWrapper {
  public:
   LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
-  /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters`.
-  virtual void make_parameters(std::vector<Parameter>& parameters, const GatherParameters& gather);
+  /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters` or `tied`.
+  virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                               const GatherParameters& gather);
   virtual void cast_parameters() const;
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;
@@ -44,7 +45,7 @@ class LoraModel : public Tuner {
  protected:
   std::shared_ptr<const LinearWrapper> create(Builder& builder, std::int64_t in_features,
                                               std::int64_t out_features) override;
-  void make_parameters(std::vector<Parameter>& parameters) override;
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) override;
   void cast_parameters() override;
 
  private:

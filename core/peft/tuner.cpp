@@ -166,11 +166,11 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
   parameters.insert(parameters.begin(), originals.begin(), originals.end());
 }
 
-std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters) {
+std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   if (std::optional<Error> error = check_targets()) return error;
   const NoGrad no_grad(context_);
   for (Parameter& parameter : parameters) parameter.tensor->leaf_requires_grad = false;
-  make_parameters(parameters);
+  make_parameters(parameters, tied);
   save_modules(parameters);
   cast_parameters();
   sort_by_module(parameters);

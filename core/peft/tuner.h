@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,9 @@ class Tuner : public Wrapping {
                                                    std::int64_t out_features) final;
 
   /// Freezes the model, makes the adapters and the modules that train in full; all parameters are then in the order of
-  /// named_parameters(). An error where peft raises one: nothing was targeted, or something that cannot be.
-  std::optional<Error> inject(std::vector<Parameter>& parameters);
+  /// named_parameters(). An error where peft raises one: nothing was targeted, or something that cannot be. `tied`:
+  /// what modules have of others.
+  std::optional<Error> inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied);
   /// Where ZeRO-3 has cut the model. Without it nothing is gathered.
   void gather_with(GatherParameters gather) { gather_ = std::move(gather); }
 
@@ -47,7 +49,7 @@ class Tuner : public Wrapping {
                                                       std::int64_t out_features) = 0;
   /// Makes the layers' parameters, in the order in which `create` was called, in the dtype of their base layers. The
   /// model's own are frozen by now.
-  virtual void make_parameters(std::vector<Parameter>& parameters) = 0;
+  virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) = 0;
   /// cast_adapter_dtype: half-precision adapters become float32.
   virtual void cast_parameters() = 0;
 

@@ -24,7 +24,7 @@ struct Adapted : Process {
     Builder outer = builder();
     outer.wrapping = &model;
     layer = Linear(outer.child("proj", "Linear"), kIn, kOut, true);
-    error = model.inject(parameters);
+    error = model.inject(parameters, {});
   }
 
   LoraConfig config;
@@ -156,7 +156,7 @@ TEST_CASE("Biases train as `bias` says", "[peft]") {
     builder.wrapping = &model;
     const Linear adapted(builder.child("proj", "Linear"), kIn, kOut, true),
         other(builder.child("fc", "Linear"), kIn, kOut, true);
-    REQUIRE_FALSE(model.inject(p.parameters));
+    REQUIRE_FALSE(model.inject(p.parameters, {}));
     std::set<std::string> names = trained(p);
     names.erase("proj.lora_A.default.weight");
     names.erase("proj.lora_B.default.weight");
