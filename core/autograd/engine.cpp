@@ -167,9 +167,12 @@ class GraphTask {
       call.grads = std::move(node.gradients);
       node.gradients = {};
       if (call.grads.size() < node.outputs) call.grads.resize(node.outputs);
-      if (node.custom)
+      // any_variable_defined: a wrapper that hands on the gradients of all outputs (DDP's sink) has none for most.
+      bool any_defined = false;
+      for (unsigned i = 0; i < call.grads.size(); ++i) any_defined = any_defined || call.grads[i];
+      if (any_defined && node.custom)
         (*node.custom)(call);
-      else
+      else if (any_defined)
         node.function(call);
       // What was unpacked are locals of the backward function; what was held as it is goes with release_variables.
       const unsigned unpacked = node.promised | node.on_host;

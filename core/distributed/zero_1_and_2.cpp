@@ -252,6 +252,7 @@ void DeepSpeedZeroOptimizer::keep_gradient(const Place& place) {
 
 /// reduce_ipg_grads
 void DeepSpeedZeroOptimizer::reduce_bucket() {
+  if (bucket_places_.empty()) return;  // no gradient came
   const Behaviours& b = context_.behaviours;
   // Local names that hold an extra-large gradient until the function returns: the tensor, and since 0.16 also a view of
   // its storage, which outlives the move into the partition.
@@ -263,7 +264,7 @@ void DeepSpeedZeroOptimizer::reduce_bucket() {
     extra_large_ = false;
   } else if (config_.contiguous_gradients) {
     average(buckets_[bucket_]);
-  } else if (!bucket_places_.empty()) {
+  } else {
     // buffered_reduce_fallback: the gradients are joined, reduced and copied back.
     clear_reduced();
     if (bucket_places_.size() > 1) {

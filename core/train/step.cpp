@@ -180,6 +180,13 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     loss = div_scalar(loss);
     if (training.keep_outputs) kept.loss = loss;
   }
+  if (!loss.requires_grad()) {
+    model.refusal = Error{"inconsistent", "/training",
+                          "found only parameters to train that have no part in the loss (images' in a batch without "
+                          "images, say), and PyTorch stops with \"element 0 of tensors does not require grad and does "
+                          "not have a grad_fn\": train what the loss comes from, or put images into the data"};
+    return;
+  }
   context.begin_phase(PhaseName::backward, iteration);
   trainer.backward(loss, micro_step == micro_steps);
 }

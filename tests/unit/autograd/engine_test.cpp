@@ -78,6 +78,26 @@ TEST_CASE("A gradient that two leaves get is cloned for the first", "[autograd]"
   CHECK(a->grad->storage != b->grad->storage);
 }
 
+TEST_CASE("Operators whose outputs get no gradient allocate none, and others go on without them", "[autograd]") {
+  Process p;
+  const Tensor x = p.input({64, 32}, kFp32, true);
+  const Tensor used = silu(x), unused = transpose(silu(x), 0, 1);
+  // What hands on the gradients of all outputs, as DDP's sink does, has one for the first alone.
+  TensorList given{used, unused};
+  Record record(
+      Op::clone,
+      [](Backward& b) {
+        for (unsigned i = 0; i < b.node.edges.size(); ++i) b.give(i, std::move(b.grads[i]));
+      },
+      given);
+  const Tensor first = record.output(empty_like(Op::clone, used)),
+               second = record.output(empty_like(Op::clone, unused));
+  const std::size_t mark = p.context.log.events.size();
+  autograd::backward(sum_all(first));
+  CHECK(operators(p.context.log, mark) == std::vector<std::string>{"sum", "ones_like", "silu_backward"});
+  CHECK(x->grad.sizes() == x.sizes());
+}
+
 TEST_CASE("A gradient in another memory order than its leaf is copied into the leaf's", "[autograd]") {
   Process p;
   const Tensor x = p.input({4, 8}, kFp32, true);

@@ -119,6 +119,20 @@ TEST_CASE("Parameters that get no gradient stop it in the second step, unless it
   CHECK(estimate(tiny_llava(training, ddp(R"("static_graph": true)"))));
 }
 
+TEST_CASE("Outputs that the loss does not come from may be the sink's, too", "[distributed]") {
+  const std::string clip = R"({"model": {"config": {"model_type": "clip", "projection_dim": 32,
+    "text_config": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 7, "num_attention_heads": 4},
+    "vision_config": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 6, "num_attention_heads": 4,
+                      "image_size": 56, "patch_size": 14}}},
+    "data": {"micro_batch_size": 4}, "training": {"precision": "bf16"})";
+  const Simulation plain = simulation_of(clip + ddp("") + "}");
+  for (const char* option : {R"("static_graph": true)", R"("find_unused_parameters": true)"}) {
+    const Simulation s = simulation_of(clip + ddp(option) + "}");
+    CHECK(alive_at(s.log, Role::gradient, PhaseName::optimizer, 2) ==
+          alive_at(plain.log, Role::gradient, PhaseName::optimizer, 2));
+  }
+}
+
 TEST_CASE("Gradients that are copied by buckets lie beside them until their bucket's are there", "[distributed]") {
   // The first step has one bucket.
   const auto most = [](const std::string& options) {

@@ -169,6 +169,18 @@ TEST_CASE("Every free has its allocation, once; no gradient outlives a step", "[
   CHECK(alive(log, Role::gradient, phase_begin(log, PhaseName::forward, 2)) == 0);
 }
 
+TEST_CASE("A step in which no gradient comes reduces nothing", "[distributed]") {
+  // Reentrant checkpoints want a gradient of the embeddings, so that backward runs; the tower sees no image.
+  const std::string job = tiny_llava(
+      R"("precision": "bf16", "stage": "custom", "freeze": ["language_model", "lm_head"], "activation_checkpointing": "reentrant")",
+      R"(, "parallel": {"strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": {"stage": 2)",
+      R"("images_per_sample": 0, "sequence_length": 64)");
+  for (const char* more : {R"(, "contiguous_gradients": true}}})", R"(, "offload_optimizer": {"device": "cpu"}}}})"}) {
+    const std::string text = job.substr(0, job.size() - 1) + more + "}";
+    CHECK(simulation_of(text).trainable > 0);
+  }
+}
+
 TEST_CASE("Reduction works on its own stream where communication overlaps", "[distributed]") {
   const auto streams = [](const Log& log) {
     int other = 0;

@@ -77,6 +77,19 @@ TEST_CASE("A loss that the loop computes itself is kept with the outputs", "[tra
   CHECK(loss_in_step("false") == 0);
 }
 
+TEST_CASE("A loss that nothing trained has a part in is refused as PyTorch does", "[train]") {
+  const auto refusal = [](const char* freeze, int images) {
+    return simulation_of(
+               tiny_llava(R"("precision": "bf16", "stage": "custom", "freeze": [)" + std::string(freeze) + "]", "",
+                          R"("sequence_length": 64, "images_per_sample": )" + std::to_string(images)))
+        .refusal;
+  };
+  REQUIRE(refusal(R"("language_model", "lm_head")", 0));
+  CHECK(refusal(R"("language_model", "lm_head")", 0)->pointer == "/training");
+  CHECK_FALSE(refusal(R"("language_model", "lm_head")", 1));
+  CHECK_FALSE(refusal(R"("vision_tower")", 0));
+}
+
 TEST_CASE("Weights, gradients and moments take what the precision says", "[train]") {
   struct Row {
     const char* precision;
