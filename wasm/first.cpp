@@ -3,6 +3,7 @@
 
 #include "config/reader.h"
 #include "distributed/trainer.h"
+#include "distributed/zero_init.h"
 #include "generation/generate.h"
 #include "job/accelerate.h"
 #include "job/carried.h"
@@ -121,6 +122,16 @@ AttentionOutputs attend_temporally(const DeepseekAttention&, const Tensor&, cons
 void make_head_norms(LlamaAttention&, const Builder&, const LlamaConfig&, const ModelOptions&) {}
 AttentionInputs project_and_norm(const LlamaAttention&, const Tensor&) { return {}; }
 Tensor attend_by_head(const LlamaAttention&, const Tensor&, const PositionEmbeddings&, KvCache&) { return {}; }
+ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t world)
+    : context_(context), config_(config), world_(world) {
+  static_cast<void>(world_);
+}
+ZeroInit::~ZeroInit() = default;
+void ZeroInit::parameter_made(const Tensor&, ModuleId) {}
+void ZeroInit::complete(ModuleId) {}
+std::vector<ZeroParameter> ZeroInit::finish() { return {}; }
+void gather_parameters(Context&, const std::vector<ZeroParameter*>&, std::int64_t) {}
+void release_parameter(Context&, ZeroParameter&) {}
 std::unique_ptr<Trainer> make_sharding_trainer(Context&, Model&, const TrainingConfig&, const ParallelConfig&,
                                                std::vector<ZeroParameter>) {
   return {};
