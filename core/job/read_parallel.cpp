@@ -249,6 +249,12 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
                    "DistributedDataParallel stops with reentrant checkpointing (a parameter is marked ready twice): "
                    "leave it out, set static_graph, or use non-reentrant checkpointing");
   }
+  if (config.static_graph && training.gradient_accumulation_steps > 1) {
+    // Reducer::delay_all_reduce at the end of a first backward under no_sync, which has prepared nothing for it.
+    ddp.fail_found("static_graph", "inconsistent",
+                   "DistributedDataParallel stops where gradients are accumulated (\"expect_autograd_hooks_ INTERNAL "
+                   "ASSERT FAILED\"): leave it out, or set gradient_accumulation_steps to 1");
+  }
   ddp.finish();
   return config;
 }

@@ -119,6 +119,16 @@ TEST_CASE("Parameters that get no gradient stop it in the second step, unless it
   CHECK(estimate(tiny_llava(training, ddp(R"("static_graph": true)"))));
 }
 
+TEST_CASE("A static graph does not go with accumulated gradients", "[distributed]") {
+  const auto answer = [](int steps) {
+    return parse_job(
+        tiny_llama(R"("gradient_accumulation_steps": )" + std::to_string(steps), ddp(R"("static_graph": true)")));
+  };
+  CHECK(answer(1));
+  REQUIRE_FALSE(answer(2));
+  CHECK(answer(2).error().pointer == "/parallel/ddp/static_graph");
+}
+
 TEST_CASE("Outputs that the loss does not come from may be the sink's, too", "[distributed]") {
   const std::string clip = R"({"model": {"config": {"model_type": "clip", "projection_dim": 32,
     "text_config": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 7, "num_attention_heads": 4},
