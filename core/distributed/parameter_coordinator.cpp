@@ -1,6 +1,7 @@
 #include "distributed/parameter_coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace oometer {
 
@@ -64,9 +65,8 @@ std::span<const ParameterCoordinator::Index> ParameterCoordinator::OfModule::ope
 void ParameterCoordinator::OfModule::add(ModuleId module, Index index) {
   Row& row = rows_[module];
   if (row.begin + row.size != items_.size()) {  // there is room behind the last row only
-    const std::vector<Index> known((*this)[module].begin(), (*this)[module].end());
-    row.begin = items_.size();
-    items_.insert(items_.end(), known.begin(), known.end());
+    const std::size_t from = std::exchange(row.begin, items_.size());
+    for (std::size_t k = 0; k < row.size; ++k) items_.push_back(items_[from + k]);
   }
   items_.push_back(index);
   ++row.size;

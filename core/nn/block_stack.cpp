@@ -55,7 +55,8 @@ class BlockStack::Stencil {
     Moved moved;
   };
 
-  Stencil(Context& context, const Part& part, const Steps& steps) : context_(context), last_(part) {
+  Stencil(Context& context, const Part& part, const Steps& steps)
+      : context_(context), last_(part), is_near_(part.end.event == context.log.events.size()) {
     const Log& log = context.log;
     const auto module_step = [&](ModuleId module) { return steps.moved(module) - module; };
     steps_.reserve(part.events());
@@ -74,6 +75,9 @@ class BlockStack::Stencil {
       }
     }
   }
+
+  /// Whether the part was at the end of the log. The steps from another are right once, and others from there on.
+  bool is_near() const { return is_near_; }
 
   /// Where it was written.
   Part repeat() {
@@ -114,6 +118,7 @@ class BlockStack::Stencil {
 
   Context& context_;
   Part last_;
+  bool is_near_;
   std::vector<Step> steps_;           ///< of each event
   std::vector<RecordStep> records_;   ///< of each storage born
   std::vector<std::uint32_t> frees_;  ///< the events that free others
@@ -203,7 +208,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   /// The graph goes. Where backward has not come by, what the blocks have saved goes with it, which nobody wrote.
   ~Run() override {
     stop_recording();
-    if (gaps_before_backward_ > 0) fail();
+    if (!written_.empty()) fail();
   }
 
   Tensor operator()(Tensor x, const std::function<Tensor(std::size_t, const Tensor&)>& block) {
@@ -251,7 +256,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
 
  private:
-  using Hook = void (Run::*)(Backward&, std::size_t);
+  using Hook = void (Run::*)(Backward&);
 
   Mark mark() const {
     return {static_cast<std::uint32_t>(context_.log.events.size()),
@@ -365,7 +370,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         write(*heard_in_forward_, first_, i, forward_input(i), born_);
       } else {
         const std::size_t like = i == gap.begin ? first_ : i - 1;
-        if (i == gap.begin || like == gap.begin)
+        if (!stencil || !stencil->is_near())
           stencil.emplace(context_, forward_of(like), steps(forward_of(like), like, i));
         stencil->repeat();
       }
@@ -374,16 +379,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     }
     Tensor result = on_storage(context_.resume(forward_id(gap.end - 1, output_)), x.sizes(), x.strides(), x.dtype());
     if (x.requires_grad()) {
-      result = hook(result, x, &Run::repeat_backward, static_cast<std::size_t>(&gap - gaps_.data()));
-      ++gaps_before_backward_;
+      result = hook(result, x, &Run::repeat_backward);
+      written_.push_back(gap);
     }
     x->storage->id = kNever;  // the log has let it go
     return result;
   }
 
-  void repeat_backward(Backward& b, std::size_t which) {
-    const Gap& gap = gaps_[which];
-    --gaps_before_backward_;
+  void repeat_backward(Backward& b) {
+    const Gap gap = written_.back();
+    written_.pop_back();
     const Tensor gradient = std::move(b.grads[0]);
     const StorageId incoming = gradient->storage->id;
     if (gap.end == last_) {
@@ -401,7 +406,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     Part part = last_backward_;
     for (std::size_t i = gap.end; i-- > gap.begin;) {
       const std::size_t like = i + 1 == gap.end ? last_ : i + 1;
-      if (i + 1 == gap.end || i + 2 == gap.end) stencil.emplace(context_, part, steps(part, like, i));
+      if (!stencil || !stencil->is_near()) stencil.emplace(context_, part, steps(part, like, i));
       part = stencil->repeat();
       give_gradients(last_backward_, part.begin, stack_.parameters_of(i));
       copy_saved_in_forward(i);
@@ -775,24 +780,24 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- hooks of backward ---
 
-  /// `output` as the result of an operator on `input` whose backward is `member`; for which of the gaps, if for one.
-  Tensor hook(const Tensor& output, const Tensor& input, Hook member, std::size_t gap = 0) {
+  /// `output` as the result of an operator on `input` whose backward is `member`.
+  Tensor hook(const Tensor& output, const Tensor& input, Hook member) {
     Record record(Op::none, nullptr, {&input});
     if (!record) return output;
     record->custom = std::make_unique<std::function<void(Backward&)>>(
-        [self = shared_from_this(), member, gap](Backward& b) { ((*self).*member)(b, gap); });
+        [self = shared_from_this(), member](Backward& b) { ((*self).*member)(b); });
     return record.output(output);
   }
 
   Tensor with_hook(const Tensor& x, Hook member) { return x.requires_grad() ? hook(detach(x), x, member) : x; }
 
-  void enter_last(Backward& b, std::size_t) {
+  void enter_last(Backward& b) {
     last_backward_.begin = mark();
     gradient_of_last_ = b.grad()->storage->id;
     record(last_);
     b.give(0, std::move(b.grads[0]));
   }
-  void leave_first(Backward& b, std::size_t) {
+  void leave_first(Backward& b) {
     stop_recording();
     const Part part{end_of_repetition_, mark()};
     const bool repeated = end_of_repetition_.event != 0;
@@ -823,7 +828,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   Mark end_of_repetition_{};
   StorageId gradient_of_last_ = kNever;              ///< that comes into it
   bool passed_on_ = false;                           ///< its own backward hands that on
-  int gaps_before_backward_ = 0;                     ///< whose backward has not come by
+  std::vector<Gap> written_;                         ///< those whose backward has not come by
   StorageId input_of_first_ = kNever;                ///< of its forward
   StorageId output_ = kNever;                        ///< place of a block's output among those born in its forward
   bool saves_input_ = false, saves_output_ = false;  ///< a block's forward, for backward
@@ -846,8 +851,8 @@ const std::vector<CheckpointSegment>* BlockStack::segments_of(const Checkpointin
   return nullptr;
 }
 
-/// Blocks of [begin, end) that are alike, between blocks that are alike; of those before and behind the first and the
-/// last gap, one more.
+/// Stretches of blocks that are alike, as their neighbours are. Of the first the first block is executed, and of the
+/// last the last, for the others to be written from.
 std::vector<BlockStack::Gap> BlockStack::gaps_between(std::size_t begin, std::size_t end,
                                                       const std::function<bool(std::size_t)>& is_other) {
   const auto is_alike = [&](std::size_t i) { return i >= begin && i < end && !(is_other && is_other(i)); };
@@ -920,12 +925,13 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     return hidden_states;
   }
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-                 !context.frame && !context.recomputing && !context.blocks && !context.past_key_values &&
-                 end - begin > 4;
+                 !context.frame && !context.recomputing && !context.blocks && !context.past_key_values;
+  std::vector<Gap> gaps;
+  if (repeats) gaps = gaps_between(begin, end, traits.is_other);
+  repeats = !gaps.empty();
   for (std::size_t i = begin; repeats && i < end; ++i) repeats = same_parameters(begin, i);
   if (repeats)
-    if (std::vector<Gap> gaps = gaps_between(begin, end, traits.is_other); !gaps.empty())
-      return (*std::make_shared<Run>(*this, context, begin, end, std::move(gaps)))(std::move(hidden_states), run_block);
+    return (*std::make_shared<Run>(*this, context, begin, end, std::move(gaps)))(std::move(hidden_states), run_block);
   for (std::size_t i = begin; i < end; ++i) {
     // A region of several blocks (not under FSDP). A model that takes hidden states out of the middle of a stack ends
     // it there and begins another.

@@ -1,7 +1,6 @@
 #include "models/llama/llama.h"
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 #include <tuple>
 
@@ -368,16 +367,13 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
   positions.position_ids = position_ids;
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
-  // Layers of two kinds are not equal blocks.
-  const bool alike = std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>()) == windows.end();
-  const Scoped<bool> repeats(context.repeats, context.repeats && alike);
   hidden_states =
       blocks.run(0, layers.size(), std::move(hidden_states), checkpointing,
                  [&](std::size_t i) -> BlockStack::Forward {
                    return [&layer = layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
                            cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
                  },
-                 {.nested = nested});
+                 {.nested = nested, .is_other = [&](std::size_t i) { return windows[i] != windows[0]; }});
   return norm(hidden_states);
 }
 

@@ -123,6 +123,30 @@ TEST_CASE("Single blocks that do something else are executed, those between them
   }
 }
 
+TEST_CASE("Layers with a window and layers without are two kinds of blocks", "[nn]") {
+  json job = json::parse(R"({
+    "version": 1,
+    "model": {"config": {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 13,
+                         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100,
+                         "use_sliding_window": true, "sliding_window": 32}},
+    "data": {"micro_batch_size": 2, "sequence_length": 128}
+  })");
+  for (const int layers : {0, 1, 6, 9, 13}) {
+    job["model"]["config"]["max_window_layers"] = layers;
+    job["parallel"] = json::object();
+    check(job);
+    job["training"]["activation_checkpointing"] = "reentrant";
+    check(job);
+    job["training"] = json::object();
+    for (const char* strategy : {"ddp", "fsdp1", "fsdp2"}) {
+      job["parallel"] = {{"strategy", strategy}, {"data", 2}};
+      check(job);
+    }
+    job["parallel"] = {{"strategy", "deepspeed"}, {"data", 2}, {"zero_stage", 3}};
+    check(job);
+  }
+}
+
 TEST_CASE("DeepSpeed is told of every gradient between what is written", "[nn]") {
   json job = llava_job(7, 12);
   job["parallel"] = {{"strategy", "deepspeed"}, {"data", 4}};
