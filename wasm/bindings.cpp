@@ -1,10 +1,136 @@
-// What JavaScript sees of every module; the functions are in adapters.cpp.
+// What JavaScript sees, in types that cross the boundary without handles: strings and copied arrays.
 #include <emscripten/bind.h>
+#include <emscripten/em_js.h>
+#include <emscripten/heap.h>
+#include <emscripten/val.h>
 
-#include "adapters.h"
+#include <string>
+
+#include "advice/advice.h"
+#include "advice/checkpoint_advice.h"
+#include "job/catalogue.h"
+#include "job/estimate.h"
+#include "report/json.h"
+#include "report/json_writer.h"
+#include "version.h"
+
+// JavaScript's own arrays, filled from a piece of the heap: nothing points into it afterwards.
+// clang-format off
+EM_JS(emscripten::EM_VAL, oometer_bytes, (const char* bytes, std::size_t size), {
+  return Emval.toHandle(HEAPU8.slice(bytes, bytes + size));
+});
+EM_JS(emscripten::EM_VAL, oometer_series, (const char* names, const double* values, std::size_t size), {
+  const series = JSON.parse(UTF8ToString(names));
+  series["rows"] = HEAPF64.slice(values >> 3, (values >> 3) + size);
+  return Emval.toHandle(series);
+});
+// clang-format on
+
+namespace oometer::wasm {
+
+namespace {
+
+constexpr std::size_t kSeriesPoints = 2000;
+
+std::string estimate(const std::string& job) { return estimate_json(job); }
+
+std::string summary(const std::string& job) { return summary_json(job); }
+
+std::string tree(const std::string& job) {
+  EstimateOptions options;
+  options.full_tree = true;
+  return estimate_json(job, options);
+}
+
+std::string tensors(const std::string& job, const std::string& module) { return tensors_json(job, module); }
+
+emscripten::val series(const std::string& job) {
+  ReportOptions options;
+  options.timeline_points = kSeriesPoints;
+  options.largest = 0;
+  const Result<Estimate> result = oometer::estimate(job, options);
+  if (!result) return emscripten::val(error_json(result.error()));
+  const TimelinePlaces places = timeline_places(result->report, result->simulation.log);
+  JsonWriter names;
+  names.begin_object();
+  names.member_array("columns", timeline_columns());
+  names.member_array("ops", places.ops);
+  names.member_array("modules", places.modules);
+  names.end_object();
+  std::vector<double> values;
+  for (std::size_t i = 0; i < places.rows.size(); ++i) {
+    const TimelineRow& row = result->report.timeline[i];
+    values.push_back(static_cast<double>(row.event));
+    values.push_back(static_cast<double>(row.allocated));
+    values.push_back(static_cast<double>(row.reserved));
+    for (const std::int64_t bytes : row.factors) values.push_back(static_cast<double>(bytes));
+    values.push_back(static_cast<double>(places.rows[i].op));
+    values.push_back(static_cast<double>(places.rows[i].module));
+  }
+  return emscripten::val::take_ownership(oometer_series(names.take().c_str(), values.data(), values.size()));
+}
+
+emscripten::val snapshot(const std::string& job) {
+  const Result<std::string> pickle = estimate_snapshot(job);
+  if (!pickle) return emscripten::val(error_json(pickle.error()));
+  return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
+}
+
+std::string advise(const std::string& job) { return advise_json(job); }
+
+std::string checkpoints(const std::string& job) { return checkpoint_advice_json(job); }
+
+std::string presets() {
+  JsonWriter json;
+  json.begin_object();
+  json.key("models");
+  json.begin_array();
+  for (const ModelPreset& model : model_presets()) {
+    json.begin_object();
+    json.member("id", model.id);
+    json.member("title", model.title);
+    json.member("description", model.description);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("gpus");
+  json.begin_array();
+  constexpr const char* kBasis[] = {"measured", "derived", "nominal"};
+  for (const Gpu& gpu : gpu_catalogue()) {
+    json.begin_object();
+    json.member("id", gpu.id);
+    json.member("name", gpu.name);
+    json.member("vendor", gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
+    json.member("architecture", gpu.architecture);
+    json.member("usable_bytes", gpu.usable_bytes);
+    json.member("basis", kBasis[static_cast<std::size_t>(gpu.basis)]);
+    json.member("calibrated", gpu.calibrated);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+std::string version_text() { return std::string(version()); }
+
+double heap_bytes() { return static_cast<double>(emscripten_get_heap_size()); }
+
+}  // namespace
 
 EMSCRIPTEN_BINDINGS(oometer) {
-  emscripten::function("estimate", &oometer::wasm::estimate);
-  emscripten::function("presets", &oometer::wasm::presets);
-  emscripten::function("version", &oometer::wasm::version_text);
+  using emscripten::function;
+  function("estimate", &estimate);
+  function("summary", &summary);
+  function("tree", &tree);
+  function("tensors", &tensors);
+  function("series", &series);
+  function("snapshot", &snapshot);
+  function("advise", &advise);
+  function("checkpoints", &checkpoints);
+  function("presets", &presets);
+  function("version", &version_text);
+  function("heapBytes", &heap_bytes);
 }
+
+}  // namespace oometer::wasm

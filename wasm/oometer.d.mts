@@ -1,15 +1,11 @@
-/** What every module answers: `const oometer = await create(); JSON.parse(oometer.estimate(job))`. */
-export interface Estimator {
-  /** A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message"}}`, out. Never throws. */
+/** The core: `JSON.parse(oometer.estimate(job))`. parts.mjs puts it together. */
+export interface Oometer {
+  /** A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message"}}`, out. */
   estimate(job: string): string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */
   version(): string;
-}
-
-/** What a page asks besides. */
-export interface Page extends Estimator {
   /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
   summary(job: string): string;
   /** The whole report with every module, where `estimate` stops at the layers; or the error. */
@@ -22,10 +18,6 @@ export interface Page extends Estimator {
   snapshot(job: string): Uint8Array<ArrayBuffer> | string;
   /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
   heapBytes(): number;
-}
-
-/** The core of oometer as a module. */
-export interface Oometer extends Page {
   /**
    * What would help: `{largest_micro_batch, longest_sequence, fewest_gpus, changes: [{label, change, peak, verdict, saves, costs}],
    * combination: {labels, change, peak, verdict} | null}`, or the error. `change` is a JSON merge patch on the job; a number is
@@ -48,12 +40,8 @@ export interface Series {
 }
 
 export interface CreateOptions {
-  /** The bytes of oometer.wasm. Needed in Node; a browser or a worker fetches the file beside the module itself. */
-  wasmBinary?: ArrayBuffer | Uint8Array;
-  /** Where a browser finds a file of the module, if not beside it. */
-  locateFile?(path: string, prefix: string): string;
-  /** Instantiates a module that was compiled already, in place of fetching it: a page gives its workers its own. */
-  instantiateWasm?(imports: WebAssembly.Imports, received: (instance: WebAssembly.Instance) => void): object;
+  /** Instantiates the module from its parts, as parts.mjs does. */
+  instantiateWasm(imports: WebAssembly.Imports, received: (instance: WebAssembly.Instance) => void): object;
 }
 
-export default function create(options?: CreateOptions): Promise<Oometer>;
+export default function create(options: CreateOptions): Promise<Oometer>;

@@ -1,5 +1,5 @@
-// The widget as one script beside the site: dist/widget.js, which fetches only widget.wasm, and the whole core for a job
-// that needs it.
+// The widget as one script beside the site: dist/widget.js, which fetches only the core's first part, and the rest for a
+// job that needs it.
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
@@ -20,7 +20,7 @@ export default defineConfig(() => ({
     modulePreload: { polyfill: false },
     rollupOptions: {
       input: resolve(here, 'src/widget/main.ts'),
-      output: { entryFileNames: 'widget.js', chunkFileNames: 'assets/[name]-widget-[hash].js' },
+      output: { entryFileNames: 'widget.js', inlineDynamicImports: true },
     },
   },
 }));

@@ -4,7 +4,6 @@
 
 #include "graph/job.h"
 #include "job/accelerate.h"
-#include "job/carried.h"
 #include "job/names.h"
 #include "job/read.h"
 #include "models/mistral/config.h"
@@ -108,7 +107,6 @@ Result<Job> read_job(const json& document) {
   check_count(reader.object("gpu"), job.parallel);
   reader.finish();
   if (findings.error) return *findings.error;
-  if (std::optional<Error> error = not_carried(job)) return *std::move(error);
 
   job.unmodelled = std::move(findings.unmodelled);
   job.assumptions = runtime_caveats(job.runtime);

@@ -1,7 +1,8 @@
 // What the form offers, asked of the real core: no choice may lead to an error that is not the person's own.
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Oometer } from '../../wasm/oometer.mjs';
+import type * as Script from '../../wasm/oometer.mjs';
+import type * as Parts from '../../wasm/parts.mjs';
 import {
   adopt,
   applies,
@@ -37,11 +38,15 @@ const OWN: Readonly<Record<string, Model>> = {
 let core: Core;
 
 beforeAll(async () => {
-  const { default: create } = (await import(/* @vite-ignore */ new URL('graph.mjs', built).href)) as {
-    default: (options: { wasmBinary: Uint8Array }) => Promise<Oometer>;
-  };
-  const module = await create({ wasmBinary: readFileSync(new URL('graph.wasm', built)) });
-  core = wrap(module, () => Promise.resolve(module));
+  const load = <T>(script: string): Promise<T> => import(/* @vite-ignore */ new URL(script, built).href) as Promise<T>;
+  const { default: create } = await load<typeof Script>('oometer.mjs');
+  const { instantiate } = await load<typeof Parts>('parts.mjs');
+  const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(name, built)));
+  const whole = await instantiate(create, [compile('oometer.wasm'), compile('oometer.rest.wasm')]);
+  core = await wrap(
+    () => Promise.resolve(whole),
+    () => Promise.resolve(whole),
+  );
 });
 
 function answer(setup: Setup, own?: Model): string {

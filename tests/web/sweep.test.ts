@@ -35,7 +35,7 @@ describe('a sweep', () => {
     await sweepOf('32');
     expect(await swept(100_000)).toMatch(/^1,024 cells in/);
     // The browser may ask for the workers' own script once more.
-    expect(requests.slice(before).filter((address) => !/\/whole-[^/]*\.js$/.test(address))).toEqual([]);
+    expect(requests.slice(before).filter((address) => !/\/oometer-[^/]*\.js$/.test(address))).toEqual([]);
   });
 
   it('says of a cell what the page says of its settings', async () => {

@@ -1,33 +1,28 @@
 // Prints what the page and the widget weigh until their first answer, compressed as browsers take it (brotli; gzip beside
-// it), beside what was promised, and fails when one weighs more. The whole core is loaded for jobs that the first does
-// not carry.
+// it), beside what was promised, and fails when one weighs more. The rest of the core comes after the first answer.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { dist, filesOf } from './site.js';
 
-const CORE = /first-[^/]*\.(js|wasm)$/;
+const CORE = /oometer-[^/]*\.(js|wasm)$/;
 const named = (pattern) =>
   readdirSync(join(dist, 'assets'))
     .filter((file) => pattern.test(file))
     .map((file) => `assets/${file}`);
-const WHOLE = named(/^(whole-(?!widget-).*\.js|oometer-.*\.wasm)$/);
-const GRAPH = named(/^graph-.*\.(js|wasm)$/);
-const LATER = [...WHOLE, ...GRAPH, ...named(/^whole-widget-.*\.js$/)];
-
-/** Without the larger cores. */
-const firstFilesOf = (entry) => [...filesOf(entry, new Set(LATER))].filter((file) => !LATER.includes(file));
+const REST = named(/^oometer\.rest-.*\.wasm$/);
+/** Without what comes later. */
+const firstFilesOf = (entry) => [...filesOf(entry, new Set(REST))].filter((file) => !REST.includes(file));
 const weight = (files, compress) =>
   files.reduce((sum, file) => sum + compress(readFileSync(join(dist, file))).length, 0);
 
 const page = firstFilesOf('index.html');
 const parts = [
-  ['core', page.filter((file) => CORE.test(file)), 200_000],
+  ['first core', page.filter((file) => CORE.test(file)), 200_000],
   ['page: JS + CSS', page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file)), 90_000],
   ['page: everything', page, 250_000],
   ['widget: everything', firstFilesOf('widget.js'), 200_000],
-  ['whole core', WHOLE, 255_000],
-  ['core with graphs', GRAPH, 290_000],
+  ['rest of the core', REST, 160_000],
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {

@@ -200,13 +200,13 @@ export class OometerApp extends LitElement {
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.advisor.advise(answer);
     }
-    if (this.trouble?.elsewhere) void this.takeWhole(core, this.trouble.elsewhere);
+    if (this.trouble?.elsewhere) void this.takeWhole(core);
     this.announce();
   }
 
-  private async takeWhole(core: PageCore, job: Job): Promise<void> {
+  private async takeWhole(core: PageCore): Promise<void> {
     try {
-      await core.loadWhole(job);
+      await core.loadWhole();
       this.pinned.clear();
       this.compute();
     } catch (error) {
@@ -378,7 +378,7 @@ export class OometerApp extends LitElement {
     if (known) return known;
     if (!this.core) return { key: null, message: '' };
     const answer = ask(this.core, setup, this.library.find);
-    if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core, answer.elsewhere);
+    if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core);
     this.pinned.set(key, answer);
     return answer;
   }

@@ -29,8 +29,11 @@ export class Explorer implements ReactiveController {
 
   async explore(core: Core, base: Result, find: FindModel): Promise<void> {
     this.idle.stop();
-    // The first core does not carry every choice; where the whole one cannot be had, what that would say stays unknown.
-    await core.loadWhole(base.job).catch(() => undefined);
+    try {
+      await core.loadWhole(); // its first part does not carry every choice
+    } catch {
+      return; // what the others would do stays unknown
+    }
     const { models, gpus } = core.catalogue;
     const lists: Partial<Record<FieldKey, readonly { id: string }[]>> = { model: models, gpu: gpus };
     const listed = [...this.opened].flatMap((key) =>

@@ -134,7 +134,14 @@ export class OometerIcicle extends LitElement {
     const below = path !== '' && !line.at(-1)?.children.length;
     const found = path === '' || line.length > 1;
     if ((found && !below) || !core || !job) return line;
-    if (this.asked?.job !== job) this.asked = { job, root: core.tree(job)[0] ?? root };
+    if (this.asked?.job !== job) {
+      const tree = core.tree(job);
+      if (!tree) {
+        this.askAgain(core);
+        return line;
+      }
+      this.asked = { job, root: tree[0] ?? root };
+    }
     return lineage(this.asked.root, path);
   }
 
@@ -229,13 +236,22 @@ export class OometerIcicle extends LitElement {
     </div>`;
   }
 
+  private askAgain(core: PageCore): void {
+    core.loadWhole().then(
+      () => {
+        this.requestUpdate();
+      },
+      () => undefined, // what is known stays
+    );
+  }
+
   /** What a layer or less holds, tensor by tensor; without a core, what of it is among the largest of all. */
   private tensors(path: string): TemplateResult {
     const { core, job } = this;
+    const known = core && job ? core.tensors(job, path) : null;
+    if (!known && core && job) this.askAgain(core);
     const all =
-      core && job
-        ? core.tensors(job, path)
-        : (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
+      known ?? (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
     if (all.length === 0) return html`<p class="small soft">No tensor at the peak is its own.</p>`;
     const shown = all.slice(0, MOST_TENSORS);
     const rest = all.slice(MOST_TENSORS).reduce((sum, { bytes }) => sum + bytes, 0);

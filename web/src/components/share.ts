@@ -135,18 +135,22 @@ export class OometerShare extends LitElement {
     </div>`;
   }
 
-  private readonly saveJson = (): void => {
+  private readonly saveJson = async (): Promise<void> => {
     const { core, result } = this;
-    if (core && result) this.save('json', new Blob([core.raw(result.job)], { type: 'application/json' }));
+    if (!core || !result) return;
+    await core.loadWhole();
+    this.save('json', new Blob([core.raw(result.job) ?? ''], { type: 'application/json' }));
   };
 
   private readonly saveCsv = (): void => {
     if (this.result) this.save('csv', new Blob([csv(asCells(this.result))], { type: 'text/csv' }));
   };
 
-  private readonly saveSnapshot = (): void => {
+  private readonly saveSnapshot = async (): Promise<void> => {
     const { core, result } = this;
-    const pickle = core && result ? core.snapshot(result.job) : null;
+    if (!core || !result) return;
+    await core.loadWhole();
+    const pickle = core.snapshot(result.job);
     if (pickle instanceof Uint8Array) this.save('pickle', new Blob([pickle], { type: 'application/octet-stream' }));
   };
 

@@ -26,18 +26,15 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const model = library.find(setup);
   if (!model?.job) return { problem: 'The link’s model is not known here.' };
   const job = toJob(setup, model);
-  let answer = core.estimate(job);
-  if (!answer.ok && answer.error.code === 'elsewhere') {
-    await core.loadWhole(job);
-    answer = core.estimate(job);
-  }
+  await core.loadWhole();
+  const answer = core.estimate(job);
   if (!answer.ok) return { problem: answer.error.message };
   return {
     title: `${model.title} on ${gpus.find(({ id }) => id === setup.gpu)?.name ?? setup.gpu}, micro-batch ${setup.mbs}`,
     report: answer.report,
     simulated() {
       const pickle = core.snapshot(job);
-      if (!(pickle instanceof Uint8Array)) throw new Error(pickle.message);
+      if (!(pickle instanceof Uint8Array)) throw new Error(pickle?.message);
       return readHistory(readPickle(pickle));
     },
     withMeasured: (measured) => write({ ...setup, measured }, link.pins),

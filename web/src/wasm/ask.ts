@@ -21,8 +21,8 @@ export interface Trouble {
   /** The field it belongs to, or null where no field shows it. */
   key: FieldKey | null;
   message: string;
-  /** More of the core has to be loaded for this job, and asked again. */
-  elsewhere?: Job;
+  /** The whole core has to be loaded for this job, and asked again. */
+  elsewhere?: true;
 }
 
 /** Finds a setup's model: a preset's, or an own one that was given or linked. */
@@ -43,7 +43,7 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   const job = toJob(setup, model);
   const answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere')
-    return { key: null, message: 'Loading what this needs …', elsewhere: job };
+    return { key: null, message: 'Loading what this needs …', elsewhere: true };
   if (!answer.ok) return trouble(answer.error, setup);
   const { report, milliseconds } = answer;
   return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };
@@ -54,7 +54,7 @@ export async function refusal(core: Core, model: OwnModel): Promise<string> {
   const job: Job = { version: 1, model: { ...model } };
   let answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere') {
-    await core.loadWhole(job);
+    await core.loadWhole();
     answer = core.estimate(job);
   }
   if (answer.ok || answer.error.code === 'elsewhere' || !answer.error.pointer.startsWith('/model')) return '';

@@ -1,11 +1,8 @@
-// A worker with a core of its own, the whole one or a graph's, for what would hold an edit up.
-import { importLarger } from './larger';
+// A worker with a whole core of its own, for what would hold an edit up.
 import type { Question } from './serve';
-import { coreFor, type Larger } from './wrap';
 
 export class Helper {
   private worker: Promise<Worker> | null = null;
-  private carries: Larger = 'whole';
   /** The question before, which the worker answers first. */
   private last: Promise<unknown> = Promise.resolve();
 
@@ -27,10 +24,7 @@ export class Helper {
   }
 
   private async send(question: Question): Promise<string[]> {
-    const needs = coreFor(question.job);
-    if (needs === 'graph' && this.carries !== needs) this.stop();
-    if (!this.worker) this.carries = needs;
-    const worker = await (this.worker ??= start(needs));
+    const worker = await (this.worker ??= start());
     return new Promise((done, fail) => {
       worker.onmessage = ({ data }: MessageEvent<string[]>) => {
         done(data);
@@ -45,10 +39,10 @@ export class Helper {
   }
 }
 
-async function start(larger: Larger): Promise<Worker> {
-  const { compiled, script } = await importLarger(larger);
-  const module = await compiled();
+async function start(): Promise<Worker> {
+  const { whole, script } = await import('./oometer');
+  const modules = await whole.compiled();
   const worker = new Worker(script, { type: 'module', name: 'oometer' });
-  worker.postMessage(module);
+  worker.postMessage(modules);
   return worker;
 }

@@ -1,31 +1,35 @@
-// A core of the build: compiled once, for the page and for its workers.
-import type { CreateOptions } from 'oometer-core/oometer.mjs';
+// A core of compiled modules: each compiled once, for the page and for its workers.
+import type { CreateOptions, Oometer } from 'oometer-core/oometer.mjs';
+import { instantiate as put } from 'oometer-core/parts.mjs';
 
-export interface Loader<M> {
+/** The first part, and perhaps the rest. */
+export type Compiled = WebAssembly.Module[];
+
+export interface Loader {
   /** Workers are given the same, so that they fetch nothing. */
-  compiled: () => Promise<WebAssembly.Module>;
-  instantiate: (module: WebAssembly.Module) => Promise<M>;
-  load: () => Promise<M>;
+  compiled: () => Promise<Compiled>;
+  instantiate: (modules: Compiled) => Promise<Oometer>;
+  load: () => Promise<Oometer>;
 }
 
-/** `create` is the core's own script, `wasm` the address of its module. */
-export function loader<M>(create: (options: CreateOptions) => Promise<M>, wasm: string): Loader<M> {
+/** `create` is the core's own script, `parts` compile its modules. */
+export function loader(
+  create: (options: CreateOptions) => Promise<Oometer>,
+  ...parts: (() => Promise<WebAssembly.Module>)[]
+): Loader {
+  const compiled = (): Promise<Compiled> => Promise.all(parts.map((part) => part()));
+  const instantiate = (modules: Compiled): Promise<Oometer> => put(create, modules);
+  return { compiled, instantiate, load: async () => instantiate(await compiled()) };
+}
+
+/** Compiles the module at this address when it is asked for first. */
+export function part(wasm: string): () => Promise<WebAssembly.Module> {
   let compiling: Promise<WebAssembly.Module> | null = null;
-  const compiled = (): Promise<WebAssembly.Module> =>
+  return () =>
     (compiling ??= compile(wasm).catch((error: unknown) => {
       compiling = null; // the next one tries again
       throw error;
     }));
-  const instantiate = (module: WebAssembly.Module): Promise<M> =>
-    new Promise((done, fail) => {
-      create({
-        instantiateWasm(imports, received) {
-          WebAssembly.instantiate(module, imports).then(received, fail);
-          return {};
-        },
-      }).then(done, fail);
-    });
-  return { compiled, instantiate, load: async () => instantiate(await compiled()) };
 }
 
 async function compile(wasm: string): Promise<WebAssembly.Module> {

@@ -1,5 +1,5 @@
 // The core's strings as values.
-import type { Estimator } from 'oometer-core/oometer.mjs';
+import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
 import { readCatalogue, type Catalogue } from './catalogue';
 import type { JobError, Report } from './report';
@@ -10,52 +10,61 @@ export type Answer =
 export interface Core {
   catalogue: Catalogue;
   version: string;
-  /** The report as the core wrote it. */
-  raw(job: Job): string;
-  /** An error of code "elsewhere" says that more of the core has to be loaded, and asked again. */
+  /** The report as the core wrote it; null where `estimate` says "elsewhere". */
+  raw(job: Job): string | null;
+  /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
   estimate(job: Job): Answer;
-  /** From then on the whole core answers; where the job has a graph, the one that carries its operators. */
-  loadWhole(job?: Job): Promise<void>;
+  /** From then on the whole core answers. */
+  loadWhole(): Promise<void>;
 }
 
-/** Cores that answer more than the first one; each answers what those before it do. */
-export const LARGER = ['whole', 'graph'] as const;
-export type Larger = (typeof LARGER)[number];
+interface Wrapped extends Core {
+  /** What the core says at once; null where that takes the whole one. */
+  attempt<T>(ask: (module: Oometer) => T): T | null;
+}
 
-export const coreFor = (job: { model?: object } | undefined): Larger =>
-  job?.model !== undefined && 'graph' in job.model ? 'graph' : 'whole';
+const ELSEWHERE: JobError = { code: 'elsewhere', pointer: '', message: 'This takes the whole core.' };
 
-/** `first` answers until `loadWhole` is called, which calls `load` once for each that is needed. */
-export function wrap<M extends Estimator>(first: M, load: (larger: Larger) => Promise<M>): Core & { module(): M } {
-  let module = first;
-  let rank = -1;
-  const loading: Partial<Record<Larger, Promise<void> | undefined>> = {};
-  const raw = (job: Job): string => module.estimate(JSON.stringify(job));
+/** A core without its rest, which `loadWhole` replaces. One that lacked what an answer needed is spent. */
+export async function wrap(loadFirst: () => Promise<Oometer>, loadWhole: () => Promise<Oometer>): Promise<Wrapped> {
+  let module = await loadFirst();
+  let spent = false;
+  let loading: Promise<void> | null = null;
+  const take = (loaded: Oometer): void => {
+    module = loaded;
+    spent = false;
+  };
+  const attempt = <T>(ask: (module: Oometer) => T): T | null => {
+    if (spent) return null;
+    try {
+      return ask(module);
+    } catch (error) {
+      if (!(error instanceof Error && error.name === 'RestNeeded')) throw error;
+      spent = true;
+      return null;
+    }
+  };
+  const raw = (job: Job): string | null => attempt((module) => module.estimate(JSON.stringify(job)));
   return {
     catalogue: readCatalogue(module.presets()),
     version: module.version(),
-    module: () => module,
+    attempt,
     raw,
     estimate(job) {
       const start = performance.now();
-      const answer = JSON.parse(raw(job)) as Report | { error: JobError };
+      const json = raw(job);
+      const answer = json === null ? { error: ELSEWHERE } : (JSON.parse(json) as Report | { error: JobError });
       const milliseconds = performance.now() - start;
       return 'error' in answer
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
     },
-    loadWhole(job) {
-      const larger = loading.graph ? 'graph' : coreFor(job);
-      return (loading[larger] ??= load(larger).then(
-        (loaded) => {
-          const its = LARGER.indexOf(larger);
-          if (its > rank) [module, rank] = [loaded, its];
-        },
-        (error: unknown) => {
-          loading[larger] = undefined; // the next one tries again
-          throw error;
-        },
-      ));
+    loadWhole() {
+      return (loading ??= loadWhole().then(take, async (error: unknown) => {
+        loading = null; // the next one tries again
+        if (spent) take(await loadFirst());
+        throw error;
+      }));
     },
   };
 }

@@ -18,10 +18,8 @@ export type WidgetAnswer =
     }
   | { error: string };
 
-/** The whole core has to be asked; what it does not answer either is the page's. */
-const ELSEWHERE: WidgetAnswer = {
-  error: 'This model is a graph of operators: oometer’s page answers it, a widget does not.',
-};
+/** The whole core has to be asked. */
+const ELSEWHERE: WidgetAnswer = { error: 'oometer did not answer.' };
 
 /** One for all widgets of a page. */
 let loading: Promise<Core> | null = null;

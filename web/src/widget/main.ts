@@ -3,4 +3,4 @@ import { setSite } from '../format/links';
 import './widget';
 
 // Links must lead to where this script came from, not to the page that it is used in.
-setSite(new URL('.', import.meta.url).href);
+setSite(new URL(/* @vite-ignore */ '.', import.meta.url).href);

@@ -1,0 +1,99 @@
+// What a first answer runs: asks the instrumented core for such answers and writes which functions they took, which
+// wasm-split keeps in the first part. The rest is loaded for whatever needs another.
+//   node profile.mjs SCRIPT INSTRUMENTED PROFILE
+import { readFileSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const llava = { model: { preset: "llava-1.5-7b" } };
+const original = { ...llava, runtime: { framework: "llava" } };
+const llama = { model: { preset: "llama-3-8b" } };
+const clip = { model: { preset: "clip-vit-l-14" } };
+const tower = { model: { config: { model_type: "clip_vision_model" } }, training: { loss: "pooler_output" } };
+
+const choices = {
+  optimizer: ["adam", "adamw", "sgd"].flatMap((name) =>
+    ["foreach", "fused", "for-loop"].map((implementation) => ({ name, implementation })),
+  ),
+  activation_checkpointing: ["none", "reentrant", "non-reentrant"],
+  attention: ["eager", "sdpa", "sdpa-flash", "sdpa-efficient", "sdpa-math"],
+  precision: ["fp32", "bf16", "fp16"],
+  gradient_accumulation_steps: [1, 4],
+};
+const alone = { precision: ["amp-bf16", "amp-fp16"], max_grad_norm: [1] };
+const stages = { stage: ["pretrain", "finetune", "full"] };
+
+/** The model with its defaults, and with each choice in place of one. */
+const each = (model, ...tables) => [
+  model,
+  ...tables.flatMap((table) =>
+    Object.entries(table).flatMap(([key, values]) =>
+      values.map((value) => ({ ...model, training: { ...model.training, [key]: value } })),
+    ),
+  ),
+];
+
+const zero = { stage: 2, overlap_comm: true, contiguous_gradients: true, reduce_bucket_size: "auto" };
+const file = {
+  fp16: { enabled: "auto", loss_scale: 0 },
+  bf16: { enabled: "auto" },
+  train_micro_batch_size_per_gpu: "auto",
+  train_batch_size: "auto",
+  gradient_accumulation_steps: "auto",
+  zero_optimization: zero,
+};
+const zero2 = (model) =>
+  [{ zero_stage: 2, data: 1 }, { zero_stage: 2, data: 8 }, { ds_config: file, data: 8 }].map((parallel) => ({
+    ...model,
+    parallel: { strategy: "deepspeed", ...parallel },
+  }));
+
+const pasted = {
+  model_type: "llava",
+  vision_config: { model_type: "clip_vision_model", hidden_size: 1024, num_attention_heads: 16, image_size: 336 },
+  text_config: { model_type: "llama", hidden_size: 4096, vocab_size: 32064, rms_norm_eps: 1e-5, num_hidden_layers: 2 },
+  image_token_index: 32000,
+  vision_feature_layer: -2,
+  architectures: ["LlavaForConditionalGeneration"],
+};
+
+const jobs = [
+  ...[llama, clip, tower].flatMap((model) => each(model, choices, alone)),
+  ...[llava, original].flatMap((model) => each(model, choices, alone, stages)),
+  ...zero2(llama).flatMap((model) => each(model, choices)),
+  ...[llava, original].flatMap(zero2).flatMap((model) => each(model, choices, stages)),
+  // A config with changes or in place of a preset, many images, a limit of one's own, an allocator's option.
+  { model: { ...llama.model, config: { num_key_value_heads: 4, tie_word_embeddings: true, rope_theta: 1e-5 } } },
+  { model: { config: pasted } },
+  { model: { ...llava.model, config: { vision_feature_layer: [-2, -5] } }, data: { images_per_sample: 3 } },
+  { ...llava, gpu: { usable_bytes: 84825604096, compute_capability: "9.0" } },
+  { ...llava, runtime: { cudnn: false, expandable_segments: true } },
+];
+
+const [script, instrumented, profile] = process.argv.slice(2);
+const { default: create } = await import(pathToFileURL(resolve(script)));
+const module = await WebAssembly.compile(readFileSync(instrumented));
+let exported;
+const core = await create({
+  instantiateWasm(imports, received) {
+    WebAssembly.instantiate(module, imports).then((instance) => {
+      exported = instance.exports;
+      received(instance);
+    });
+    return {};
+  },
+});
+core.presets();
+core.version();
+for (const job of jobs) {
+  const { error } = JSON.parse(core.estimate(JSON.stringify({ version: 1, ...job })));
+  if (error) throw new Error(`${JSON.stringify(job)}: ${error.pointer}: ${error.message}`);
+}
+core.estimate(JSON.stringify({ version: 1, ...llava, data: { micro_batch_size: 0 } }));  // how an error is said
+
+const memory = Object.values(exported).find((value) => value instanceof WebAssembly.Memory);
+const size = exported.__write_profile(0, 0);
+const at = memory.buffer.byteLength;
+memory.grow(Math.ceil(size / 65536));
+exported.__write_profile(at, size);
+writeFileSync(profile, new Uint8Array(memory.buffer, at, size));
