@@ -14,8 +14,8 @@ export interface PageCore extends Core {
 }
 
 export async function loadCore(): Promise<PageCore> {
-  const { first, whole } = await import('./oometer');
-  const core = await wrap(first.load, whole.load);
+  const { loadFirst, loadWhole } = await import('./oometer');
+  const core = await wrap(loadFirst, loadWhole);
   const text = JSON.stringify;
   return Object.assign(core, {
     tree(job: Job) {

@@ -40,8 +40,8 @@ export class Helper {
 }
 
 async function start(): Promise<Worker> {
-  const { whole, script } = await import('./oometer');
-  const modules = await whole.compiled();
+  const { compiled, script } = await import('./oometer');
+  const modules = await compiled();
   const worker = new Worker(script, { type: 'module', name: 'oometer' });
   worker.postMessage(modules);
   return worker;

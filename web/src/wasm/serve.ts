@@ -1,6 +1,5 @@
 // What a worker does: it is given the compiled core, then one question after another. Its answers are the core's strings.
 import type { Oometer } from 'oometer-core/oometer.mjs';
-import type { Compiled } from './load';
 
 export interface Question {
   ask: 'advise' | 'checkpoints' | 'estimate' | 'summary';
@@ -9,12 +8,12 @@ export interface Question {
   variants: readonly object[];
 }
 
-type Instantiate = (modules: Compiled) => Promise<Oometer>;
+type Instantiate = (modules: WebAssembly.Module[]) => Promise<Oometer>;
 
 /** The first message is the compiled core and has no answer. */
 export function serve(instantiate: Instantiate): void {
   let core: Promise<Oometer> | null = null;
-  addEventListener('message', ({ data }: MessageEvent<Compiled | Question>) => {
+  addEventListener('message', ({ data }: MessageEvent<WebAssembly.Module[] | Question>) => {
     if (Array.isArray(data)) {
       core = instantiate(data);
       return;
