@@ -191,6 +191,22 @@ it('says so in words when the core cannot be loaded', async () => {
   complaints.length = 0; // the browser's own, of the failed request
 });
 
+it('answers what it can where the rest of the core cannot be had, and everything when it can', async () => {
+  let refused = true;
+  await page.route('**/oometer.rest-*.wasm', (route) => (refused ? route.abort() : route.continue()));
+  await page.goto(`${site.address}#v1?model=qwen3-8b`);
+  const notice = page.locator('.notice');
+  await expect.poll(() => notice.innerText()).toContain('What this needs could not be loaded');
+  // What the first part answers, it answers.
+  await pick('Model', 'LLaVA-1.5 7B');
+  await expect.poll(headline).toMatch(/^Fits/);
+  refused = false;
+  await pick('Model', 'Qwen3 8B');
+  await expect.poll(() => notice.count()).toBe(0);
+  await expect.poll(headline).toMatch(/^Fits/);
+  complaints.length = 0; // the browser's own, of the failed requests
+});
+
 describe('everybody', () => {
   it('can use it by keyboard alone', async () => {
     await visit();

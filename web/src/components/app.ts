@@ -210,7 +210,8 @@ export class OometerApp extends LitElement {
       this.pinned.clear();
       this.compute();
     } catch (error) {
-      this.trouble = { key: null, message: error instanceof Error ? error.message : String(error) };
+      const why = error instanceof Error ? error.message : String(error);
+      this.trouble = { key: null, message: `What this needs could not be loaded (${why}).` };
     }
   }
 

@@ -54,6 +54,8 @@ function badLink({ problems, onStartAgain }: Notices): TemplateResult | typeof n
 function noAnswer({ trouble, answered, onReveal, onStartAgain }: Notices): TemplateResult | typeof nothing {
   if (!trouble) return nothing;
   const { key, message } = trouble;
+  const last = answered ? html`<br /><span class="soft">Below is the last answer.</span>` : nothing;
+  if (trouble.elsewhere) return html`<div class="notice" role="status"><p>${message} ${last}</p></div>`;
   return html`<div class="notice error" id="trouble">
     <p>
       No answer for these settings.
@@ -69,7 +71,7 @@ function noAnswer({ trouble, answered, onReveal, onStartAgain }: Notices): Templ
               </button>`
           : html`${message} <button @click=${onStartAgain}>Start from the example</button>`
       }
-      ${answered ? html`<br /><span class="soft">Below is the last answer.</span>` : nothing}
+      ${last}
     </p>
   </div>`;
 }
