@@ -200,6 +200,7 @@ it('answers what it can where the rest of the core cannot be had, and everything
   // What the first part answers, it answers.
   await pick('Model', 'LLaVA-1.5 7B');
   await expect.poll(headline).toMatch(/^Fits/);
+  expect(await notice.count()).toBe(0);
   refused = false;
   await pick('Model', 'Qwen3 8B');
   await expect.poll(() => notice.count()).toBe(0);

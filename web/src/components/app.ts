@@ -210,6 +210,11 @@ export class OometerApp extends LitElement {
       this.pinned.clear();
       this.compute();
     } catch (error) {
+      const answer = ask(core, this.setup, this.library.find);
+      if (!isTrouble(answer) || !answer.elsewhere) {
+        this.compute(); // other settings by now, which need less
+        return;
+      }
       const why = error instanceof Error ? error.message : String(error);
       this.trouble = { key: null, message: `What this needs could not be loaded (${why}).` };
     }

@@ -138,7 +138,7 @@ export class OometerShare extends LitElement {
   private readonly saveJson = async (): Promise<void> => {
     const { core, result } = this;
     if (!core || !result) return;
-    await core.loadWhole();
+    if (core.raw(result.job) === null) await core.loadWhole();
     this.save('json', new Blob([core.raw(result.job) ?? ''], { type: 'application/json' }));
   };
 
