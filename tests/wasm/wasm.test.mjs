@@ -12,15 +12,15 @@ let oometer;
 
 const built = (name) => new URL(`build/wasm/${name}`, root);
 const { instantiate } = await import(built("parts.mjs"));
+const { default: create } = await import(built("oometer.mjs"));
 
-/** The core of a script, of these modules: "oometer.wasm" is what first answers run, "oometer.rest.wasm" the rest. */
-async function load(script, ...modules) {
-  const { default: create } = await import(built(script));
+/** The core of these modules: "oometer.wasm" is what first answers run, "oometer.rest.wasm" the rest. */
+async function load(...modules) {
   return instantiate(create, await Promise.all(modules.map((name) => WebAssembly.compile(readFileSync(built(name))))));
 }
 
 before(async () => {
-  oometer = await load("oometer.mjs", "oometer.wasm", "oometer.rest.wasm");
+  oometer = await load("oometer.wasm", "oometer.rest.wasm");
 });
 
 function nativeReport(job) {
@@ -82,7 +82,7 @@ test("the first part says the same, or that the rest is needed", async () => {
   let first = null;
   let answered = 0;
   for (const { name, job } of cases()) {
-    first ??= await load("oometer.mjs", "oometer.wasm");
+    first ??= await load("oometer.wasm");
     const text = JSON.stringify(job);
     try {
       assert.equal(first.estimate(text), oometer.estimate(text), name);
@@ -96,7 +96,7 @@ test("the first part says the same, or that the rest is needed", async () => {
 });
 
 test("a first answer does not need the rest", async () => {
-  const first = await load("oometer.mjs", "oometer.wasm");
+  const first = await load("oometer.wasm");
   assert.equal(first.presets(), oometer.presets());
   assert.equal(first.version(), oometer.version());
   const llava = { version: 1, model: { preset: "llava-1.5-7b" } };
