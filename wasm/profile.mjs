@@ -65,6 +65,8 @@ const jobs = [
   // A config with changes or in place of a preset, many images, a limit of one's own, an allocator's option.
   { model: { ...llama.model, config: { num_key_value_heads: 4, tie_word_embeddings: true, rope_theta: 1e-5 } } },
   { model: { config: pasted } },
+  { model: { ...llava.model, config: { projector_hidden_act: "relu" } } },
+  { model: { ...clip.model, config: { vision_config: { attention_dropout: 0.1 } } } },
   { model: { ...llava.model, config: { vision_feature_layer: [-2, -5] } }, data: { images_per_sample: 3 } },
   { ...llava, gpu: { usable_bytes: 84825604096, compute_capability: "9.0" } },
   { ...llava, runtime: { cudnn: false, expandable_segments: true } },
