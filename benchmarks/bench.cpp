@@ -102,7 +102,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): it may 
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   nlohmann::ordered_json medians;
   nlohmann::ordered_json parts;
-  const auto is_answered = [&](const std::string& name, const std::string& job) {
+  // False where there is no answer to measure.
+  const auto measure = [&](const std::string& name, const std::string& job) {
     if (const std::string report = oometer::estimate_json(job); report.starts_with("{\"error\"")) {
       std::fprintf(stderr, "%s: %s\n", name.c_str(), report.c_str());
       return false;
@@ -113,10 +114,10 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): it may 
   std::ifstream file(argv[1]);
   for (const auto& entry : nlohmann::json::parse(file)) {
     const std::string job = entry.at("job").dump();
-    if (!is_answered(entry.at("name"), job)) return 1;
+    if (!measure(entry.at("name"), job)) return 1;
     if (parts.empty()) parts = parts_of(job);
   }
-  if (!is_answered("graph", job_of_layers(1'000))) return 1;
+  if (!measure("graph", job_of_layers(1'000))) return 1;
   std::puts(
       nlohmann::ordered_json{{"medians", medians}, {"parts", parts}, {"plans", checkpoint_plans()}}.dump().c_str());
 }

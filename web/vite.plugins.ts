@@ -55,7 +55,7 @@ export function preloadCore(): Plugin {
         if (!html.includes('<script')) return [];
         const embedded = path.endsWith('embed.html');
         const files = Object.values(bundle ?? {});
-        const core = embedded ? /\/oometer-[^/]*\.wasm$/ : /\/oometer-[^/]*\.(js|wasm)$/;
+        const core = /\/oometer-[^/]*\.(js|wasm)$/;
         const details = files.find((file) => file.type === 'chunk' && file.name === 'details');
         const later = details?.type === 'chunk' && !embedded ? [details.fileName, ...details.imports] : [];
         return [

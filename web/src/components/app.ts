@@ -189,7 +189,8 @@ export class OometerApp extends LitElement {
     history.replaceState(null, '', this.address());
   };
 
-  private compute(): void {
+  /** `missing` says why the whole core is not to be had, if that was tried. */
+  private compute(missing = ''): void {
     const { core } = this;
     if (!core) return;
     const answer = ask(core, this.setup, this.library.find);
@@ -200,24 +201,22 @@ export class OometerApp extends LitElement {
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.advisor.advise(answer);
     }
-    if (this.trouble?.elsewhere) void this.takeWhole(core);
+    if (this.trouble?.elsewhere) {
+      if (missing) this.trouble = { key: null, message: `What this needs could not be loaded (${missing}).` };
+      else void this.takeWhole(core);
+    }
     this.announce();
   }
 
   private async takeWhole(core: PageCore): Promise<void> {
+    let missing = '';
     try {
       await core.loadWhole();
       this.pinned.clear();
-      this.compute();
     } catch (error) {
-      const answer = ask(core, this.setup, this.library.find);
-      if (!isTrouble(answer) || !answer.elsewhere) {
-        this.compute(); // other settings by now, which need less
-        return;
-      }
-      const why = error instanceof Error ? error.message : String(error);
-      this.trouble = { key: null, message: `What this needs could not be loaded (${why}).` };
+      missing = error instanceof Error ? error.message : String(error);
     }
+    this.compute(missing); // by now perhaps of settings that need less
   }
 
   private async detail(answer: Result): Promise<void> {

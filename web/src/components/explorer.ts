@@ -42,7 +42,6 @@ export class Explorer implements ReactiveController {
     const found = new Map<string, Effect | null>();
     const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
       const answer = ask(core, change(base.setup, key, value, models, base.model), find);
-      if (isTrouble(answer) && answer.elsewhere) return;
       const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
       found.set(effectKey(key, value), effect);
     });

@@ -135,11 +135,8 @@ export class OometerIcicle extends LitElement {
     const found = path === '' || line.length > 1;
     if ((found && !below) || !core || !job) return line;
     if (this.asked?.job !== job) {
-      const tree = core.tree(job);
-      if (!tree) {
-        this.askAgain(core);
-        return line;
-      }
+      const tree = this.ask(() => core.tree(job));
+      if (!tree) return line;
       this.asked = { job, root: tree[0] ?? root };
     }
     return lineage(this.asked.root, path);
@@ -236,22 +233,26 @@ export class OometerIcicle extends LitElement {
     </div>`;
   }
 
-  private askAgain(core: PageCore): void {
-    core.loadWhole().then(
-      () => {
-        this.requestUpdate();
-      },
-      () => undefined, // what is known stays
-    );
+  /** What the core says; null where that takes the whole one, which is then asked when it is there. */
+  private ask<T>(what: (core: PageCore, job: Job) => T | null): T | null {
+    const { core, job } = this;
+    if (!core || !job) return null;
+    const said = what(core, job);
+    if (said === null)
+      core.loadWhole().then(
+        () => {
+          this.requestUpdate();
+        },
+        () => undefined, // what is known stays
+      );
+    return said;
   }
 
   /** What a layer or less holds, tensor by tensor; without a core, what of it is among the largest of all. */
   private tensors(path: string): TemplateResult {
-    const { core, job } = this;
-    const known = core && job ? core.tensors(job, path) : null;
-    if (!known && core && job) this.askAgain(core);
     const all =
-      known ?? (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
+      this.ask((core, job) => core.tensors(job, path)) ??
+      (this.report?.largest ?? []).filter(({ module }) => module === path || module.startsWith(path + '.'));
     if (all.length === 0) return html`<p class="small soft">No tensor at the peak is its own.</p>`;
     const shown = all.slice(0, MOST_TENSORS);
     const rest = all.slice(MOST_TENSORS).reduce((sum, { bytes }) => sum + bytes, 0);

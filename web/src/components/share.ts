@@ -138,8 +138,12 @@ export class OometerShare extends LitElement {
   private readonly saveJson = async (): Promise<void> => {
     const { core, result } = this;
     if (!core || !result) return;
-    if (core.raw(result.job) === null) await core.loadWhole();
-    this.save('json', new Blob([core.raw(result.job) ?? ''], { type: 'application/json' }));
+    let report = core.raw(result.job);
+    if (report === null) {
+      await core.loadWhole();
+      report = core.raw(result.job);
+    }
+    this.save('json', new Blob([report ?? ''], { type: 'application/json' }));
   };
 
   private readonly saveCsv = (): void => {

@@ -57,7 +57,7 @@ export async function refusal(core: Core, model: OwnModel): Promise<string> {
     await core.loadWhole();
     answer = core.estimate(job);
   }
-  if (answer.ok || answer.error.code === 'elsewhere' || !answer.error.pointer.startsWith('/model')) return '';
+  if (answer.ok || !answer.error.pointer.startsWith('/model')) return '';
   return placed(answer.error);
 }
 
