@@ -279,12 +279,15 @@ bool Pattern::matches(std::string_view text) const {
   if (root_.kind == Kind::sequence && !root_.parts.empty() && root_.parts.back().kind == Kind::text &&
       !text.ends_with(root_.parts.back().text))
     return false;
-  return advance(root_, text, Places(1))[text.size()];
+  constexpr std::size_t kOneWord = 64;  // enough for most paths, and much faster
+  if (text.size() < kOneWord) return advance(root_, text, Places<kOneWord>(1))[text.size()];
+  return advance(root_, text, Places<kLongestText + 1>(1))[text.size()];
 }
 
-Pattern::Places Pattern::advance(const Node& node, std::string_view text, const Places& from) {
+template <std::size_t Size>
+Pattern::Places<Size> Pattern::advance(const Node& node, std::string_view text, const Places<Size>& from) {
   if (from.none()) return from;
-  Places to;
+  Places<Size> to;
   const std::size_t size = text.size();
   switch (node.kind) {
     case Kind::empty:
@@ -306,9 +309,9 @@ Pattern::Places Pattern::advance(const Node& node, std::string_view text, const 
       return to;
     case Kind::repeat: {
       const Node& part = node.parts[0];
-      Places here = from;
+      Places<Size> here = from;
       for (std::size_t i = 0; i < node.least; ++i) {
-        const Places next = advance(part, text, here);
+        const Places<Size> next = advance(part, text, here);
         if (next == here) break;  // nothing left, or all that is left can stay where it is
         here = next;
       }
@@ -333,7 +336,8 @@ Pattern::Places Pattern::advance(const Node& node, std::string_view text, const 
     case Kind::lookahead:
     case Kind::not_lookahead:
       for (std::size_t i = 0; i <= size; ++i)
-        if (from[i] && advance(node.parts[0], text, Places().set(i)).any() == (node.kind == Kind::lookahead)) to.set(i);
+        if (from[i] && advance(node.parts[0], text, Places<Size>().set(i)).any() == (node.kind == Kind::lookahead))
+          to.set(i);
       return to;
     case Kind::begin:
       to[0] = from[0];

@@ -24,7 +24,9 @@ class Pattern {
   bool matches(std::string_view text) const;
 
  private:
-  using Places = std::bitset<kLongestText + 1>;
+  /// Of a text that is shorter than `Size` characters.
+  template <std::size_t Size>
+  using Places = std::bitset<Size>;
   using Characters = std::bitset<256>;
   enum class Kind {
     empty,
@@ -48,7 +50,8 @@ class Pattern {
   };
   class Parser;
 
-  static Places advance(const Node& node, std::string_view text, const Places& from);
+  template <std::size_t Size>
+  static Places<Size> advance(const Node& node, std::string_view text, const Places<Size>& from);
 
   Node root_;
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "rounding.h"
 
@@ -155,13 +154,12 @@ CachingAllocator::FreeList::FreeList(bool small_, std::uint8_t stream_, std::int
   for (Links& end : bins_) end = {std::numeric_limits<std::int64_t>::max(), 0, &end, &end};
 }
 
-/// The exponent and the first five bits of the fraction of the size as a floating-point number.
+/// Where the highest bit is, and the five behind it.
 inline std::uint32_t CachingAllocator::FreeList::bin_of(std::int64_t size) {
-  const auto value = static_cast<double>(size);
-  std::uint64_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  constexpr std::uint64_t kSmallest = std::uint64_t{1023 + 9} << 5;  // 1023: a double's exponent bias; 9: 512 bytes
-  return static_cast<std::uint32_t>((bits >> 47) - kSmallest);
+  const auto bytes = static_cast<std::uint64_t>(size);
+  const auto width = static_cast<std::uint32_t>(std::bit_width(bytes));
+  constexpr auto kSmallest = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(kMinBlock)));
+  return (width - kSmallest) * 32 + static_cast<std::uint32_t>(bytes >> (width - 6)) - 32;
 }
 
 inline CachingAllocator::Block* CachingAllocator::FreeList::first_from(std::uint32_t bin) const {

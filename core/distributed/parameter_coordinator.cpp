@@ -160,47 +160,48 @@ void ParameterCoordinator::invalidate_trace() {
 
 // --- gathering -------------------------------------------------------------------------------------------------------
 
+void ParameterCoordinator::begin_gather(Index index, const std::shared_ptr<AllGather>& gather) {
+  parameters_[index].status = Status::inflight;
+  states_[index].gather = gather;
+  available_ += parameters_[index].numel;
+}
+
+/// Into its own memory. With one rank (NoGatherHandle, NoGatherCoalescedHandle) the partition is the parameter, unless
+/// it comes from host memory.
+void ParameterCoordinator::gather_alone(Index index) {
+  const ZeroParameter& parameter = parameters_[index];
+  if (world_ == 1 && parameter.partition) return set_data(parameter.tensor, parameter.partition);
+  set_data(parameter.tensor, parameter_memory(context_, parameter, checked_product(parameter.partition_numel, world_)));
+  if (world_ > 1 && !parameter.partition)
+    const Storage copy = parameter_memory(context_, parameter, parameter.partition_numel);
+}
+
 /// all_gather_coalesced: one parameter into its own memory, several into a buffer (each type into one of its own) from
 /// which they are copied when the first of them is waited for.
 void ParameterCoordinator::all_gather(std::span<const Index> needed) {
   const auto is_wanted = [&](Index i) { return parameters_[i].status == Status::not_available; };
   const auto count = static_cast<std::size_t>(std::count_if(needed.begin(), needed.end(), is_wanted));
   if (count == 0) return;
+  const Scoped<std::uint8_t> stream(context_.stream, stream_);
+  if (count == 1) {
+    const Index index = *std::find_if(needed.begin(), needed.end(), is_wanted);
+    begin_gather(index, of_one_);
+    return gather_alone(index);
+  }
   const auto dtype_of = [&](Index i) { return parameters_[i].tensor.dtype(); };
   // Those in half precision first.
   const auto comes_before = [&](Index a, Index b) {
     const bool half_a = is_half(dtype_of(a)), half_b = is_half(dtype_of(b));
     return half_a != half_b ? half_a : a < b;
   };
-  const std::shared_ptr<AllGather> gather = count == 1 ? of_one_ : std::make_shared<AllGather>();
+  const auto gather = std::make_shared<AllGather>();
   std::vector<Index>& wanted = gather->parameters;
-  wanted.clear();
   wanted.reserve(count);
   for (const Index i : needed)
     if (is_wanted(i)) wanted.insert(std::upper_bound(wanted.begin(), wanted.end(), i, comes_before), i);
-  const Scoped<std::uint8_t> stream(context_.stream, stream_);
-  for (const Index i : wanted) {
-    parameters_[i].status = Status::inflight;
-    states_[i].gather = gather;
-    available_ += parameters_[i].numel;
-  }
-  if (world_ == 1) {
-    // NoGatherHandle, NoGatherCoalescedHandle: the partition is the parameter; it may come from host memory.
-    for (const Index i : wanted) {
-      const ZeroParameter& parameter = parameters_[i];
-      set_data(parameter.tensor, parameter.partition ? Storage(parameter.partition->storage)
-                                                     : parameter_memory(context_, parameter, parameter.numel));
-    }
-    gather->is_complete = true;
-    return;
-  }
-  if (count == 1 || config_.allgather_sequential) {
-    for (const Index i : wanted) {
-      const ZeroParameter& parameter = parameters_[i];
-      set_data(parameter.tensor,
-               parameter_memory(context_, parameter, checked_product(parameter.partition_numel, world_)));
-      if (!parameter.partition) const Storage copy = parameter_memory(context_, parameter, parameter.partition_numel);
-    }
+  for (const Index i : wanted) begin_gather(i, gather);
+  if (world_ == 1 || config_.allgather_sequential) {
+    for (const Index i : wanted) gather_alone(i);
     gather->is_complete = true;
     return;
   }
@@ -224,14 +225,17 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
 
 /// AllGatherCoalescedHandle.wait
 void ParameterCoordinator::wait(Index index) {
-  const Scoped<std::uint8_t> stream(context_.stream, stream_);
   const std::shared_ptr<AllGather> gather = std::move(states_[index].gather);
+  const auto arrive = [&](Index i) {
+    if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
+  };
+  if (gather == of_one_) return arrive(index);
+  const Scoped<std::uint8_t> stream(context_.stream, stream_);
   if (!gather->is_complete)
     for (const Index i : gather->parameters)
       set_data(parameters_[i].tensor, parameter_memory(context_, parameters_[i], parameters_[i].numel));
   gather->is_complete = true;
-  for (const Index i : gather == of_one_ ? std::span(&index, 1) : std::span<const Index>(gather->parameters))
-    if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
+  std::for_each(gather->parameters.begin(), gather->parameters.end(), arrive);
 }
 
 void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
@@ -244,7 +248,7 @@ void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
 void ParameterCoordinator::release(Index index) {
   ZeroParameter& parameter = parameters_[index];
   if (parameter.status != Status::available || states_[index].active_modules.size() > 0) return;
-  release_parameter(context_, parameter);
+  release_parameter(parameter);
   available_ -= parameter.numel;
 }
 

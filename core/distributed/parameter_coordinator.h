@@ -105,6 +105,8 @@ class ParameterCoordinator final : public ModuleListener {
 
   void fetch(ModuleId module, bool forward);
   void prefetch();
+  void begin_gather(Index index, const std::shared_ptr<AllGather>& gather);
+  void gather_alone(Index index);
   void all_gather(std::span<const Index> needed);
   void wait(Index index);
   void release_module(ModuleId module, bool forward);
@@ -117,11 +119,12 @@ class ParameterCoordinator final : public ModuleListener {
   const DeepSpeedConfig& config_;
   std::int64_t world_;
   std::uint8_t stream_;
-  std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
-  std::vector<State> states_;                                                ///< likewise
-  const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< of each that is gathered alone
-  OfModule of_module_;         ///< its own and, behind them, those that it was found to read
-  std::vector<bool> wrapped_;  ///< by module
+  std::vector<ZeroParameter> parameters_;  ///< by ds_id
+  std::vector<State> states_;              ///< likewise
+  const std::shared_ptr<AllGather> of_one_ =
+      std::make_shared<AllGather>();  ///< stands for each gather of one parameter
+  OfModule of_module_;                ///< its own and, behind them, those that it was found to read
+  std::vector<bool> wrapped_;         ///< by module
   std::vector<Index> persistent_;
   std::vector<Index> prefetched_;  ///< prefetch's own
   std::vector<ActiveBackward> active_backward_;

@@ -39,7 +39,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   for (const Parameter& parameter : model_.parameters) {
     if (!context_.record(parameter.tensor)) continue;  // it has been cut
     if (context_.behaviours.deepspeed_halves_buffers) cast_parameter(parameter.tensor, dtype_);
-    ZeroParameter& cut = parameters_.emplace_back(ZeroParameter{parameter.tensor, parameter.module, 0, 0, {}, {}});
+    ZeroParameter& cut = parameters_.emplace_back(ZeroParameter{parameter.tensor, parameter.module, 0, 0, {}, {}, {}});
     partition_parameter(context_, cut, config_, world_);
   }
   coordinator_ = std::make_unique<ParameterCoordinator>(

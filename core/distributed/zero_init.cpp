@@ -16,7 +16,8 @@ void partition_parameter(Context& context, ZeroParameter& parameter, const DeepS
   if (config.offload_param == OffloadDevice::none)
     parameter.partition =
         empty(context, Op::empty, {parameter.partition_numel}, parameter.tensor.dtype(), Role::parameter);
-  set_data(parameter.tensor, context.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+  parameter.nothing = parameter_memory(context, parameter, 0);
+  release_parameter(parameter);
 }
 
 Storage parameter_memory(Context& context, const ZeroParameter& parameter, std::int64_t numel) {
@@ -49,8 +50,8 @@ void gather_parameters(Context& context, const std::vector<ZeroParameter*>& want
   }
 }
 
-void release_parameter(Context& context, ZeroParameter& parameter) {
-  set_data(parameter.tensor, context.allocate(Op::none, 0, parameter.tensor.dtype(), {}, Role::parameter));
+void release_parameter(ZeroParameter& parameter) {
+  set_data(parameter.tensor, parameter.nothing);
   parameter.status = ZeroParameter::Status::not_available;
 }
 
@@ -63,7 +64,7 @@ ZeroInit::ZeroInit(Context& context, const DeepSpeedConfig& config, std::int64_t
 ZeroInit::~ZeroInit() { context_.construction = nullptr; }
 
 void ZeroInit::parameter_made(const Tensor& parameter, ModuleId module) {
-  pending_.push_back({parameter, module, 0, 0, {}, {}});
+  pending_.push_back({parameter, module, 0, 0, {}, {}, {}});
 }
 
 /// Modules that do not hold `next` are through; the innermost was first.

@@ -18,6 +18,7 @@ struct ZeroParameter {
   std::int64_t numel = 0;            ///< ds_numel
   std::int64_t partition_numel = 0;  ///< of each rank, padded
   Tensor partition;                  ///< ds_tensor; null where it is in host memory
+  Storage nothing;                   ///< what `tensor` has while it is not available
   Status status = Status::not_available;
 };
 
@@ -51,6 +52,6 @@ void gather_parameters(Context& context, const std::vector<ZeroParameter*>& want
 /// New memory of `numel` elements for a parameter, or for a part of it.
 Storage parameter_memory(Context& context, const ZeroParameter& parameter, std::int64_t numel);
 /// Param.partition(): the whole is let go again.
-void release_parameter(Context& context, ZeroParameter& parameter);
+void release_parameter(ZeroParameter& parameter);
 
 }  // namespace oometer

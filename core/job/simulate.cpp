@@ -26,7 +26,7 @@ GatherParameters gather_of(Context& context, std::vector<ZeroParameter>& cut, st
         }
         for (std::size_t i = 0; i < gathered.size(); ++i) {
           gathered[i]->tensor = tensors[i];
-          release_parameter(context, *gathered[i]);
+          release_parameter(*gathered[i]);
         }
         gathered.clear();
       };

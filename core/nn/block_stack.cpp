@@ -450,7 +450,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     if (!listens()) return;
     recorded_ = stack_.parameters_of(block);
     recording_ = {};
-    memory_.assign(modules_ ? recorded_.size() : 0, {});
+    memory_.clear();
+    if (modules_)
+      for (const Parameter& parameter : recorded_) memory_.push_back({parameter.tensor.get()});
     look_after_call();
     if (gradients_) context_.gradients = this;
     if (modules_) context_.modules = this;
@@ -492,6 +494,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   /// The memory of a parameter of the block that is executed. What changes its count of references between two calls is
   /// the block.
   struct Memory {
+    const TensorImpl* parameter;
     const StorageImpl* storage = nullptr;
     StorageId id = kNever;
     std::uint32_t references = 0;
@@ -499,31 +502,29 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     std::size_t hold = 0;    ///< which, if so
   };
   void look_before_call() {
-    for (std::size_t k = 0; k < memory_.size(); ++k) {
-      Memory& memory = memory_[k];
-      const std::uint32_t references = recorded_[k].tensor->storage->references;
-      if (memory.id == kNever || references == memory.references) continue;
+    for (Memory& memory : memory_) {
+      if (memory.id == kNever || memory.storage->references == memory.references) continue;
       if (memory.held == 0) {
         memory.hold = recording_.holds.size();
-        recording_.holds.push_back({memory.id, k, recording_.calls.size(), kNever, false});
+        const auto parameter = static_cast<std::size_t>(&memory - memory_.data());
+        recording_.holds.push_back({memory.id, parameter, recording_.calls.size(), kNever, false});
       }
-      memory.held += references - memory.references;
+      memory.held += memory.storage->references - memory.references;
       if (memory.held == 0) recording_.holds[memory.hold].until = recording_.calls.size();
     }
   }
   void look_after_call() {
-    for (std::size_t k = 0; k < memory_.size(); ++k) {
-      Memory& memory = memory_[k];
-      const StorageImpl& storage = *recorded_[k].tensor->storage;
+    for (Memory& memory : memory_) {
+      const StorageImpl& storage = *memory.parameter->storage;
       if (storage.id != memory.id) {
         // What was freed in its place (storage.resize_) is no longer there to be held.
         if (memory.held > 0 && memory.storage == &storage)
           recording_.holds[memory.hold].until = recording_.calls.size();
         if (memory.held > 0 && memory.storage != &storage) recording_.holds[memory.hold].outlives = true;
         memory.held = 0;
+        memory.id = storage.id;
       }
       memory.storage = &storage;
-      memory.id = storage.id;
       memory.references = storage.references;
     }
   }
@@ -660,12 +661,16 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
                                          is_in_backward(incoming) ? forward_ids(to) : nullptr, &input};
     std::vector<Storage> gradients(heard.holds_gradients ? heard.calls.size() : 0), holds;
     const Moved moved = move(from, to);
+    const Scoped<ModuleId> module(context_.module, kModel);
+    const Scoped<std::uint8_t> stream(context_.stream, kDefaultStream);
+    const Scoped<bool> recomputing(context_.recomputing, false), grad_mode(context_.grad_mode, false);
     const Heard::Step* step = heard.steps.data();
-    const auto write_until = [&](std::size_t index) {
-      const Heard::Step* const end = heard.steps.data() + index;
+    const std::size_t calls = heard.calls.size();
+    for (std::size_t i = 0;; ++i) {
+      const Heard::Step* const until = heard.steps.data() + (i < calls ? heard.calls[i].step : heard.steps.size());
       auto now = static_cast<std::uint32_t>(log.events.size());
       auto next = static_cast<StorageId>(log.storages.size());
-      for (; step != end; ++step, ++now) {
+      for (; step != until; ++step, ++now) {
         Event event = step->event;
         event.module = moved(event.module);
         if (event.kind == EventKind::alloc) {
@@ -686,17 +691,14 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         }
         log.events.push_back(event);
       }
-    };
-    for (std::size_t i = 0; i < heard.calls.size(); ++i) {
+      if (i == calls) break;
       const Heard::Call& call = heard.calls[i];
-      write_until(call.step);
       if (call.moves_holds) hold(heard, i, parameters, holds);
       Storage gradient;
       if (call.gradient != kNever) gradient = context_.resume(born[first_born + call.gradient]);
       if (call.held) gradients[i] = gradient;
       tell(heard, call, moved, parameters, std::move(gradient));
     }
-    write_until(heard.steps.size());
     context_.change_allocated(heard.change);
   }
 
@@ -713,10 +715,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   void tell(const Heard& heard, const Heard::Call& told, const Moved& moved, std::span<const Parameter> parameters,
             Storage gradient) {
-    const ModuleScope scope(context_, moved(told.module));
-    const Scoped<std::uint8_t> stream(context_.stream, told.stream);
-    const Scoped<bool> recomputing(context_.recomputing, told.recomputing),
-        grad_mode(context_.grad_mode, told.grad_mode);
+    context_.module = moved(told.module);
+    context_.stream = told.stream;
+    context_.recomputing = told.recomputing;
+    context_.grad_mode = told.grad_mode;
     const Tensor& parameter = parameters.empty() ? none_ : parameters[told.parameter].tensor;
     if (told.what == Heard::What::gradient) {
       // It has one already where this one was added to it.

@@ -63,15 +63,14 @@ void Context::allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, 
     return;
   }
   storage.id = static_cast<StorageId>(log.storages.size());
-  StorageRecord& record = log.storages.emplace_back();
-  record.bytes = bytes;
-  record.alloc_event = static_cast<std::uint32_t>(log.events.size());
-  record.module = module;
-  record.shape = static_cast<std::uint32_t>(log.dims.size());
-  record.ndim = shape.count;
-  record.dtype = dtype;
-  record.role = role;
-  record.recomputed = recomputing;
+  log.storages.push_back({.bytes = bytes,
+                          .alloc_event = static_cast<std::uint32_t>(log.events.size()),
+                          .module = module,
+                          .shape = static_cast<std::uint32_t>(log.dims.size()),
+                          .ndim = shape.count,
+                          .dtype = dtype,
+                          .role = role,
+                          .recomputed = recomputing});
   for (std::int64_t dim : shape) log.dims.push_back(dim);
   log.events.push_back({storage.id, module, static_cast<OpId>(op), EventKind::alloc, stream});
   change_allocated(rounded(bytes));

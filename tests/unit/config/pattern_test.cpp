@@ -28,6 +28,17 @@ TEST_CASE("A pattern matches whole texts, as re.fullmatch does", "[config]") {
   CHECK_FALSE(matches(R"(.*layers\.[0-9]\..*q_proj)", kQuery));
 }
 
+TEST_CASE("A text's length does not change what a pattern says of it", "[config]") {
+  for (std::size_t length = 0; length <= Pattern::kLongestText; ++length) {
+    const std::string text(length, 'a');
+    CHECK(matches("a*", text));
+    CHECK(matches("(?!.*b)(a|b){" + std::to_string(length) + "}", text));
+    CHECK_FALSE(matches("a*b", text));
+    CHECK_FALSE(matches("a{" + std::to_string(length + 1) + ",}", text));
+  }
+  CHECK_FALSE(matches("a*", std::string(Pattern::kLongestText + 1, 'a')));
+}
+
 TEST_CASE("A dot in a pattern is any character, an escaped one a dot", "[config]") {
   CHECK(matches("a.c", "abc"));
   CHECK_FALSE(matches(R"(a\.c)", "abc"));
