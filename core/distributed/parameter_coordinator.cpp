@@ -386,4 +386,49 @@ void ParameterCoordinator::read(const Tensor& parameter) {
   gather_now({&index, 1});
 }
 
+// --- blocks ----------------------------------------------------------------------------------------------------------
+
+void ParameterCoordinator::begin_block() {
+  block_.begin = order_.size();
+  block_.first_active = active_backward_.size();
+}
+
+/// Nothing of the module's is gathered.
+bool ParameterCoordinator::is_untouched(ModuleId module) const {
+  const std::span<const Index> needed = of_module_[module];
+  return std::all_of(needed.begin(), needed.end(), [&](Index i) {
+    return parameters_[i].status == Status::not_available && states_[i].active_modules.size() == 0;
+  });
+}
+
+bool ParameterCoordinator::end_block() {
+  block_.end = order_.size();
+  block_.last_active = active_backward_.size();
+  if (trace_ != Trace::record || block_.last_active < block_.first_active) return false;
+  const auto called = std::span(order_).subspan(block_.begin);
+  const auto active = std::span(active_backward_).subspan(block_.first_active);
+  return std::all_of(called.begin(), called.end(), [&](ModuleId module) { return is_untouched(module); }) &&
+         std::all_of(active.begin(), active.end(), [](const ActiveBackward& left) { return left.recompute.empty(); });
+}
+
+bool ParameterCoordinator::repeat_block(const MovedModules& moved) {
+  for (std::size_t k = block_.begin; k < block_.end; ++k) {
+    const ModuleId like = order_[k], module = moved(like);
+    // What the one was found to read of its block, the other reads of its own.
+    while (module != like && of_module_[module].size() < of_module_[like].size()) {
+      const Index read = of_module_[like][of_module_[module].size()];
+      const ModuleId owner = parameters_[read].module;
+      const std::span<const Index> of_owner = of_module_[owner];
+      const auto place = std::find(of_owner.begin(), of_owner.end(), read) - of_owner.begin();
+      of_module_.add(module, of_module_[moved(owner)][static_cast<std::size_t>(place)]);
+    }
+    if (!is_untouched(module)) return false;
+    order_.push_back(module);
+  }
+  step_ += block_.end - block_.begin;
+  for (std::size_t k = block_.first_active; k < block_.last_active; ++k)
+    active_backward_.push_back({moved(active_backward_[k].module), {}});
+  return true;
+}
+
 }  // namespace oometer

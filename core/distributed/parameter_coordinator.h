@@ -57,6 +57,11 @@ class ParameterCoordinator final : public ModuleListener {
   void before_backward(ModuleId module) override;
   void after_backward(ModuleId module) override;
   void read(const Tensor& parameter) override;
+  /// While it records, it gathers what a module needs, and lets it go with the module.
+  bool does_alike_in_blocks() const override { return trace_ == Trace::record; }
+  void begin_block() override;
+  bool end_block() override;
+  bool repeat_block(const MovedModules& moved) override;
 
  private:
   /// AllGatherCoalescedHandle: its buffers stay until each of its parameters has been waited for.
@@ -103,6 +108,13 @@ class ParameterCoordinator final : public ModuleListener {
     std::vector<Index> recompute;  ///< ds_recompute_parameters
   };
 
+  bool is_untouched(ModuleId module) const;
+  /// What a block's calls have added.
+  struct BlockCalls {
+    std::size_t begin = 0, end = 0;                 ///< to `order_`
+    std::size_t first_active = 0, last_active = 0;  ///< to `active_backward_`: modules that are called by keyword
+  };
+
   void fetch(ModuleId module, bool forward);
   void prefetch();
   void begin_gather(Index index, const std::shared_ptr<AllGather>& gather);
@@ -131,6 +143,7 @@ class ParameterCoordinator final : public ModuleListener {
 
   Trace trace_ = Trace::invalid;
   std::vector<ModuleId> order_;          ///< of modules
+  BlockCalls block_;                     ///< that others repeat
   std::vector<std::int64_t> traversed_;  ///< elements of the parameters of all steps before each
   std::vector<Use> uses_;                ///< of parameters, in that order
   std::size_t next_use_ = 0;

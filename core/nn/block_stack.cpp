@@ -25,14 +25,6 @@ struct Looks {
 /// Nobody else holds the tensor or its storage, nor does it hold another.
 bool is_sole(const Tensor& x) { return x->references == 1 && x->storage->references == 1 && !x->base; }
 
-/// What a module of one block is in another; what is outside of it stays.
-struct Moved {
-  ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
-
-  ModuleId begin, count;
-  ModuleId by;  ///< modulo 2^32
-};
-
 }  // namespace
 
 /// What a block did: its part of the log.
@@ -52,7 +44,7 @@ class BlockStack::Stencil {
   struct Steps {
     StorageId forward, backward;  ///< of storages born before `begin_of_backward`, and later (modulo 2^32)
     StorageId begin_of_backward;
-    Moved moved;
+    MovedModules moved;
   };
 
   Stencil(Context& context, const Part& part, const Steps& steps)
@@ -126,7 +118,7 @@ class BlockStack::Stencil {
 };
 
 /// What a block itself did while listeners (DeepSpeed) were told of its calls and gradients on the way. The listeners'
-/// own doing is left out: it differs from block to block, and is done anew wherever the calls came.
+/// own doing is left out where it differs from block to block: it is done anew wherever the calls came.
 struct BlockStack::Heard {
   enum class About : std::uint8_t { born, incoming, born_in_forward, incoming_in_forward, gradient, parameter };
   struct Step {
@@ -142,6 +134,12 @@ struct BlockStack::Heard {
     std::size_t parameter;
     std::size_t from, until;  ///< calls before which this begins, and has ended
     bool outlives;            ///< the parameter got other memory meanwhile: the block lets this memory go
+  };
+  /// As Share, of a storage that is told by its place among those born.
+  struct BornShare {
+    StorageId place;
+    ModuleId module;
+    std::int64_t elements;
   };
   enum class What : std::uint8_t { before_forward, after_forward, before_backward, after_backward, read, gradient };
   struct Call {
@@ -166,6 +164,7 @@ struct BlockStack::Heard {
   std::vector<Call> calls;
   std::vector<Looks> gradients;
   std::vector<Hold> holds;  ///< in the order of `from`
+  std::vector<BornShare> shares;
   bool holds_gradients = false;
   std::int64_t change = 0;  ///< of the bytes alive, by the block itself
 };
@@ -195,7 +194,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       : stack_(stack),
         context_(context),
         gradients_(context.gradients),
-        modules_(context.modules),
+        modules_(context.modules && !context.modules->does_alike_in_blocks() ? context.modules : nullptr),
+        alike_(context.modules && context.modules->does_alike_in_blocks() ? context.modules : nullptr),
         begin_(begin),
         gaps_(std::move(gaps)),
         first_(gaps_.front().begin - 1),
@@ -264,7 +264,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   }
   Part forward_of(std::size_t block) const { return {forward_[block], forward_[block + 1]}; }
 
-  Moved move(std::size_t from, std::size_t to) const {
+  MovedModules move(std::size_t from, std::size_t to) const {
     const std::vector<ModuleId>& starts = stack_.starts_;
     return {starts[from], starts[from + 1] - starts[from], starts[to] - starts[from]};
   }
@@ -423,7 +423,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- once more, with listeners ---
 
-  bool listens() const { return gradients_ || modules_; }
+  bool listens() const { return gradients_ || modules_ || alike_; }
 
   /// Storages of a block's forward by their place among those born in it.
   StorageId forward_id(std::size_t block, StorageId place) const {
@@ -454,6 +454,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     if (modules_)
       for (const Parameter& parameter : recorded_) memory_.push_back({parameter.tensor.get()});
     look_after_call();
+    first_share_ = context_.log.shares.size();
+    if (alike_) alike_->begin_block();
     if (gradients_) context_.gradients = this;
     if (modules_) context_.modules = this;
   }
@@ -569,6 +571,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   /// A block's own part of its forward or backward; none where it was about more than itself and what came into it.
   std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) {
+    if (alike_ && !alike_->end_block()) return std::nullopt;
     const Log& log = context_.log;
     Heard heard = std::move(recording_);
     const bool in_backward = is_in_backward(part.begin.storage);
@@ -623,6 +626,10 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
         return std::nullopt;
       }
     }
+    for (const Share& share : std::span(log.shares).subspan(first_share_))
+      if (const StorageId place = part.has(share.storage) ? places[share.storage - part.begin.storage] : kNever;
+          place != kNever)
+        heard.shares.push_back({place, share.module, share.elements});
     for (Heard::Hold& hold : heard.holds) {
       hold.id = kNever;
       if (hold.until == kNever) return std::nullopt;
@@ -643,7 +650,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       y.of = module_of(block_b, block_a, y.of);
       return x == y;
     };
+    const auto same_share = [&](const Heard::BornShare& x, const Heard::BornShare& y) {
+      return x.place == y.place && x.module == module_of(block_b, block_a, y.module) && x.elements == y.elements;
+    };
     return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step) &&
+           std::equal(a.shares.begin(), a.shares.end(), b.shares.begin(), b.shares.end(), same_share) &&
            std::equal(a.born.begin(), a.born.end(), b.born.begin(), b.born.end(), same_birth) &&
            std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call) &&
            a.gradients == b.gradients && a.holds == b.holds;
@@ -660,11 +671,12 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const StorageId* const storages[] = {born.data() + first_born, &incoming,
                                          is_in_backward(incoming) ? forward_ids(to) : nullptr, &input};
     std::vector<Storage> gradients(heard.holds_gradients ? heard.calls.size() : 0), holds;
-    const Moved moved = move(from, to);
+    const MovedModules moved = move(from, to);
     const Scoped<ModuleId> module(context_.module, kModel);
     const Scoped<std::uint8_t> stream(context_.stream, kDefaultStream);
     const Scoped<bool> recomputing(context_.recomputing, false), grad_mode(context_.grad_mode, false);
     const Heard::Step* step = heard.steps.data();
+    auto share = heard.shares.begin();
     const std::size_t calls = heard.calls.size();
     for (std::size_t i = 0;; ++i) {
       const Heard::Step* const until = heard.steps.data() + (i < calls ? heard.calls[i].step : heard.steps.size());
@@ -680,6 +692,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
           record.alloc_event = now;
           record.free_event = kNever;
           record.module = moved(record.module);
+          for (; share != heard.shares.end() && share->place == step->place; ++share)
+            log.shares.push_back({event.storage, moved(share->module), share->elements});
         } else {
           if (step->about == Heard::About::gradient)
             event.storage = let_go(gradients[step->place]);
@@ -700,6 +714,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       tell(heard, call, moved, parameters, std::move(gradient));
     }
     context_.change_allocated(heard.change);
+    if (alike_ && !alike_->repeat_block(moved)) fail();
   }
 
   /// What the block holds of its parameters' memory when `call` comes.
@@ -713,8 +728,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       holds.emplace_back(parameters[heard.holds[holds.size()].parameter].tensor->storage);
   }
 
-  void tell(const Heard& heard, const Heard::Call& told, const Moved& moved, std::span<const Parameter> parameters,
-            Storage gradient) {
+  void tell(const Heard& heard, const Heard::Call& told, const MovedModules& moved,
+            std::span<const Parameter> parameters, Storage gradient) {
     context_.module = moved(told.module);
     context_.stream = told.stream;
     context_.recomputing = told.recomputing;
@@ -821,7 +836,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   const BlockStack& stack_;
   Context& context_;
   GradientListener* const gradients_;
-  ModuleListener* const modules_;
+  ModuleListener* const modules_;  ///< that is told of each call
+  ModuleListener* const alike_;    ///< that does the same in each block
   const std::size_t begin_;
   const std::vector<Gap> gaps_;
   const std::size_t first_, last_;  ///< whose forward is written in the gaps, whose backward; between them is any gap
@@ -838,6 +854,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   // with listeners
   std::span<const Parameter> recorded_;  ///< those of the block that is executed while it is recorded
   Heard recording_;
+  std::size_t first_share_ = 0;  ///< of what is recorded, in Log::shares
   const Tensor none_;
   std::vector<Memory> memory_;             ///< of its parameters
   std::optional<Heard> heard_in_forward_;  ///< of the first block

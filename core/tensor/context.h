@@ -54,6 +54,14 @@ class BlockListener {
   virtual Tensor after_block(ModuleId block, Tensor output) = 0;
 };
 
+/// What a module of one block is in another that is equal; what is outside of it stays.
+struct MovedModules {
+  ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
+
+  ModuleId begin, count;  ///< the block's modules
+  ModuleId by;            ///< modulo 2^32
+};
+
 /// Hears of modules' calls, as nn.Module's hooks do: where ZeRO-3 and FSDP2 gather parameters and let them go. `module`
 /// is kNever for one that has no parameters and no place in the tree (an activation function). Of a block that is run
 /// again for its checkpoint only the modules within are called (transformers 5.23, GradientCheckpointingLayer).
@@ -73,6 +81,15 @@ class ModuleListener {
   virtual bool hears_keywords() const { return false; }
   /// What a module is called with is cast to this before its hooks (FSDP's cast_forward_inputs), if to any.
   virtual std::optional<DType> input_dtype() const { return std::nullopt; }
+
+  // Where it does the same in each of a stack's equal blocks, what it did in one is written for the others with what
+  // the block itself did. It hears where that one begins and ends, and then of each other as a whole.
+  virtual bool does_alike_in_blocks() const { return false; }
+  virtual void begin_block() {}
+  /// False if it was not left as it was found: then nothing is written from this block.
+  virtual bool end_block() { return false; }
+  /// The last block's calls were made once more, by other modules. False if that would not have been the same.
+  virtual bool repeat_block([[maybe_unused]] const MovedModules& moved) { return false; }
 };
 
 /// Hears how a model is constructed: where zero.Init cuts parameters.
