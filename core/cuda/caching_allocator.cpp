@@ -154,12 +154,12 @@ CachingAllocator::FreeList::FreeList(bool small_, std::uint8_t stream_, std::int
   for (Links& end : bins_) end = {std::numeric_limits<std::int64_t>::max(), 0, &end, &end};
 }
 
-/// Where the highest bit is, and the five behind it.
+/// Where the highest bit is, and the four behind it.
 inline std::uint32_t CachingAllocator::FreeList::bin_of(std::int64_t size) {
   const auto bytes = static_cast<std::uint64_t>(size);
   const auto width = static_cast<std::uint32_t>(std::bit_width(bytes));
   constexpr auto kSmallest = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(kMinBlock)));
-  return (width - kSmallest) * 32 + static_cast<std::uint32_t>(bytes >> (width - 6)) - 32;
+  return (width - kSmallest) * kBinsPerOctave + static_cast<std::uint32_t>(bytes >> (width - 5)) - kBinsPerOctave;
 }
 
 inline CachingAllocator::Block* CachingAllocator::FreeList::first_from(std::uint32_t bin) const {

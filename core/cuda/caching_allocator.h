@@ -131,7 +131,7 @@ class CachingAllocator {
 
  private:
   /// Free blocks of one pool and stream, in the order of BlockComparatorSize: by size, then by address. Sizes are
-  /// binned (32 bins between powers of two); each bin is a sorted ring of blocks, of which few are ever passed on the
+  /// binned (16 bins between powers of two); each bin is a sorted ring of blocks, of which few are ever passed on the
   /// way. What this costs is mispredicted branches, so there is an end to each ring that compares as larger than any
   /// block.
   class FreeList {
@@ -154,7 +154,8 @@ class CachingAllocator {
     std::vector<Block*> unmapped;  ///< by address
 
    private:
-    static constexpr std::uint32_t kBins = 52 * 32;  // from 512 to beyond 2^60 bytes
+    static constexpr std::uint32_t kBinsPerOctave = 16;
+    static constexpr std::uint32_t kBins = 52 * kBinsPerOctave;  // from 512 to beyond 2^60 bytes
 
     static std::uint32_t bin_of(std::int64_t size);
     Block* first_from(std::uint32_t bin) const;

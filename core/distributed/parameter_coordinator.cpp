@@ -276,7 +276,7 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
       std::rotate(again, again + 1, active_backward_.end());
   }
   const std::span<const Index> needed = of_module_[module];
-  all_gather(needed);
+  if (!needed.empty()) all_gather(needed);
   for (const Index i : needed) {
     include(states_[i].active_modules, module);
     // A frozen parameter that a recomputation needs goes when the module does whose backward made it run again.
@@ -321,7 +321,7 @@ void ParameterCoordinator::prefetch() {
     wanted.push_back(use.parameter);
     numel += parameters_[use.parameter].numel;
   }
-  all_gather(wanted);
+  if (!wanted.empty()) all_gather(wanted);
 }
 
 /// __params_to_release: not what is needed again within max_reuse_distance elements.

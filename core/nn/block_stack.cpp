@@ -124,7 +124,9 @@ struct BlockStack::Heard {
   struct Step {
     Event event;
     About about;
-    StorageId place;  ///< among those born; of a held gradient in `calls`, of a parameter's memory in `holds`
+    StorageId place;            ///< among those born; of a held gradient in `calls`, of a parameter's memory in `holds`
+    bool moves = false;         ///< the event's module is one of the block's
+    bool record_moves = false;  ///< the storage's is
   };
   /// The block itself holds the memory that a parameter has (a view of it was saved for backward).
   struct Hold {
@@ -575,6 +577,9 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
     const Log& log = context_.log;
     Heard heard = std::move(recording_);
     const bool in_backward = is_in_backward(part.begin.storage);
+    const auto is_inside = [begin = stack_.starts_[block], end = stack_.starts_[block + 1]](ModuleId module) {
+      return module >= begin && module < end;
+    };
     std::vector<StorageId> places(part.storages(), kNever);
     std::vector<StorageId> told(part.storages(), kNever);  // in which call of a gradient
     StorageId calls = 0;
@@ -625,6 +630,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       } else {
         return std::nullopt;
       }
+      heard.steps.back().moves = is_inside(event.module);
+      heard.steps.back().record_moves = is_inside(log.storages[id].module);
     }
     for (const Share& share : std::span(log.shares).subspan(first_share_))
       if (const StorageId place = part.has(share.storage) ? places[share.storage - part.begin.storage] : kNever;
@@ -684,15 +691,15 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       auto next = static_cast<StorageId>(log.storages.size());
       for (; step != until; ++step, ++now) {
         Event event = step->event;
-        event.module = moved(event.module);
+        event.module += step->moves ? moved.by : 0;
         if (event.kind == EventKind::alloc) {
           event.storage = next++;
           born[first_born + step->place] = event.storage;
           StorageRecord& record = log.storages.emplace_back(log.storages[heard.born[step->place]]);
           record.alloc_event = now;
           record.free_event = kNever;
-          record.module = moved(record.module);
-          for (; share != heard.shares.end() && share->place == step->place; ++share)
+          record.module += step->record_moves ? moved.by : 0;
+          for (; record.shared && share != heard.shares.end() && share->place == step->place; ++share)
             log.shares.push_back({event.storage, moved(share->module), share->elements});
         } else {
           if (step->about == Heard::About::gradient)

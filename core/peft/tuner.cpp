@@ -26,6 +26,7 @@ bool Tuner::names_to_save(ModuleId module) const {
 /// check_target_module_exists: a module that is saved gets no adapter, nor does what is within it; here a name is
 /// whole.
 bool Tuner::is_saved_within(ModuleId module) const {
+  if (modules_to_save_.empty()) return false;
   for (; module != 0; module = context_.log.modules[module].parent)
     for (const std::string& name : modules_to_save_)
       if (path_ends_with(context_.log, module, name)) return true;
