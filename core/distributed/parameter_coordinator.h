@@ -57,8 +57,7 @@ class ParameterCoordinator final : public ModuleListener {
   void before_backward(ModuleId module) override;
   void after_backward(ModuleId module) override;
   void read(const Tensor& parameter) override;
-  /// While it records, it gathers what a module needs, and lets it go with the module.
-  bool does_alike_in_blocks() const override { return trace_ == Trace::record; }
+  // While the first step is recorded, each module's parameters go with it.
   void begin_block() override;
   bool end_block() override;
   bool repeat_block(const MovedModules& moved) override;

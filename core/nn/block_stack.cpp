@@ -168,6 +168,7 @@ struct BlockStack::Heard {
   std::vector<Hold> holds;  ///< in the order of `from`
   std::vector<BornShare> shares;
   bool holds_gradients = false;
+  bool is_whole = false;    ///< with the doing of ModuleListener, which is told of no call then
   std::int64_t change = 0;  ///< of the bytes alive, by the block itself
 };
 
@@ -196,8 +197,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       : stack_(stack),
         context_(context),
         gradients_(context.gradients),
-        modules_(context.modules && !context.modules->does_alike_in_blocks() ? context.modules : nullptr),
-        alike_(context.modules && context.modules->does_alike_in_blocks() ? context.modules : nullptr),
+        modules_(context.modules),
         begin_(begin),
         gaps_(std::move(gaps)),
         first_(gaps_.front().begin - 1),
@@ -425,7 +425,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   // --- once more, with listeners ---
 
-  bool listens() const { return gradients_ || modules_ || alike_; }
+  bool listens() const { return gradients_ || modules_; }
 
   /// Storages of a block's forward by their place among those born in it.
   StorageId forward_id(std::size_t block, StorageId place) const {
@@ -457,7 +457,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       for (const Parameter& parameter : recorded_) memory_.push_back({parameter.tensor.get()});
     look_after_call();
     first_share_ = context_.log.shares.size();
-    if (alike_) alike_->begin_block();
+    if (modules_) modules_->begin_block();
     if (gradients_) context_.gradients = this;
     if (modules_) context_.modules = this;
   }
@@ -573,9 +573,13 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
 
   /// A block's own part of its forward or backward; none where it was about more than itself and what came into it.
   std::optional<Heard> heard(const Part& part, std::size_t block, StorageId incoming) {
-    if (alike_ && !alike_->end_block()) return std::nullopt;
     const Log& log = context_.log;
     Heard heard = std::move(recording_);
+    heard.is_whole = modules_ && modules_->end_block();
+    if (heard.is_whole) {
+      std::erase_if(heard.calls, [](const Heard::Call& call) { return call.what != Heard::What::gradient; });
+      heard.holds.clear();
+    }
     const bool in_backward = is_in_backward(part.begin.storage);
     const auto is_inside = [begin = stack_.starts_[block], end = stack_.starts_[block + 1]](ModuleId module) {
       return module >= begin && module < end;
@@ -664,7 +668,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
            std::equal(a.shares.begin(), a.shares.end(), b.shares.begin(), b.shares.end(), same_share) &&
            std::equal(a.born.begin(), a.born.end(), b.born.begin(), b.born.end(), same_birth) &&
            std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(), same_call) &&
-           a.gradients == b.gradients && a.holds == b.holds;
+           a.gradients == b.gradients && a.holds == b.holds && a.is_whole == b.is_whole;
   }
 
   /// What block `from` did, as block `to` does it, into which `incoming` comes. The storages that are born go to
@@ -721,7 +725,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       tell(heard, call, moved, parameters, std::move(gradient));
     }
     context_.change_allocated(heard.change);
-    if (alike_ && !alike_->repeat_block(moved)) fail();
+    if (heard.is_whole && !modules_->repeat_block(moved)) fail();
   }
 
   /// What the block holds of its parameters' memory when `call` comes.
@@ -843,8 +847,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
   const BlockStack& stack_;
   Context& context_;
   GradientListener* const gradients_;
-  ModuleListener* const modules_;  ///< that is told of each call
-  ModuleListener* const alike_;    ///< that does the same in each block
+  ModuleListener* const modules_;
   const std::size_t begin_;
   const std::vector<Gap> gaps_;
   const std::size_t first_, last_;  ///< whose forward is written in the gaps, whose backward; between them is any gap

@@ -83,12 +83,11 @@ class ModuleListener {
   virtual std::optional<DType> input_dtype() const { return std::nullopt; }
 
   // Where it does the same in each of a stack's equal blocks, what it did in one is written for the others with what
-  // the block itself did. It hears where that one begins and ends, and then of each other as a whole.
-  virtual bool does_alike_in_blocks() const { return false; }
+  // the block itself did: it hears of each of them as a whole.
   virtual void begin_block() {}
-  /// False if it was not left as it was found: then nothing is written from this block.
+  /// Whether others can be written so: it has been left as it was found.
   virtual bool end_block() { return false; }
-  /// The last block's calls were made once more, by other modules. False if that would not have been the same.
+  /// That block's calls were made once more, by other modules. False if it would not have done the same.
   virtual bool repeat_block([[maybe_unused]] const MovedModules& moved) { return false; }
 };
 
