@@ -107,13 +107,13 @@ class ParameterCoordinator final : public ModuleListener {
     std::vector<Index> recompute;  ///< ds_recompute_parameters
   };
 
-  bool is_untouched(ModuleId module) const;
   /// What a block's calls have added.
   struct BlockCalls {
     std::size_t begin = 0, end = 0;                 ///< to `order_`
     std::size_t first_active = 0, last_active = 0;  ///< to `active_backward_`: modules that are called by keyword
   };
 
+  bool is_untouched(ModuleId module) const;
   void fetch(ModuleId module, bool forward);
   void prefetch();
   void begin_gather(Index index, const std::shared_ptr<AllGather>& gather);
@@ -130,12 +130,11 @@ class ParameterCoordinator final : public ModuleListener {
   const DeepSpeedConfig& config_;
   std::int64_t world_;
   std::uint8_t stream_;
-  std::vector<ZeroParameter> parameters_;  ///< by ds_id
-  std::vector<State> states_;              ///< likewise
-  const std::shared_ptr<AllGather> of_one_ =
-      std::make_shared<AllGather>();  ///< stands for each gather of one parameter
-  OfModule of_module_;                ///< its own and, behind them, those that it was found to read
-  std::vector<bool> wrapped_;         ///< by module
+  std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
+  std::vector<State> states_;                                                ///< likewise
+  const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< stands for each of one parameter
+  OfModule of_module_;         ///< its own and, behind them, those that it was found to read
+  std::vector<bool> wrapped_;  ///< by module
   std::vector<Index> persistent_;
   std::vector<Index> prefetched_;  ///< prefetch's own
   std::vector<ActiveBackward> active_backward_;
