@@ -25,14 +25,15 @@ std::string activations_of_adapters(const Job& job, const Log& log, const Report
       bytes += report.modules[module][Factor::activations];
   }
   if (bytes < report.peak.allocated / 10) return {};
-  const bool casts = std::any_of(log.storages.begin(), log.storages.end(), [&](const StorageRecord& storage) {
-    return storage.role == Role::parameter && storage.dtype == DType::float32 && storage.free_event == kNever &&
-           std::string_view(log.modules[storage.module].name).starts_with("lora_");
-  });
   const bool half = job.training.precision == Precision::bf16 || job.training.precision == Precision::fp16;
+  const bool casts = half && std::any_of(log.storages.begin(), log.storages.end(), [&](const StorageRecord& storage) {
+                       return storage.role == Role::parameter && storage.dtype == DType::float32 &&
+                              storage.free_event == kNever &&
+                              std::string_view(log.modules[storage.module].name).starts_with("lora_");
+                     });
   std::string text = "LoRA: the adapters of " + std::to_string(layers) + " layers keep " + gibibytes(bytes) +
                      " of activations at the peak. Each keeps a copy of its own input";
-  text += half && casts ? " in fp32, 4 bytes an element" : "";
+  text += casts ? " in fp32, 4 bytes an element" : "";
   text += lora.dropout > 0 ? ", behind dropout, and dropout's mask, 1 byte an element" : "";
   text += "; layers that train without adapters share one input between them. ";
   text += job.training.checkpointing.mode == CheckpointMode::none
