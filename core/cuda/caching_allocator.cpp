@@ -157,7 +157,7 @@ CachingAllocator::FreeList::FreeList(bool small_, std::uint8_t stream_, std::int
 /// Where the highest bit is, and the four behind it.
 inline std::uint32_t CachingAllocator::FreeList::bin_of(std::int64_t size) {
   const auto bytes = static_cast<std::uint64_t>(size);
-  const auto width = static_cast<std::uint32_t>(std::bit_width(bytes));
+  const auto width = static_cast<std::uint32_t>(std::bit_width(bytes | kMinBlock));
   constexpr auto kSmallest = static_cast<std::uint32_t>(std::bit_width(static_cast<std::uint64_t>(kMinBlock)));
   return (width - kSmallest) * kBinsPerOctave + static_cast<std::uint32_t>(bytes >> (width - 5)) - kBinsPerOctave;
 }
