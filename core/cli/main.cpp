@@ -71,9 +71,9 @@ int run_advise(const JobOptions& options, bool json) {
 int run_presets() {
   std::printf("Models (--preset)\n");
   for (const ModelPreset& model : model_presets()) std::printf("  %-26s %s\n", model.id.c_str(), model.title.c_str());
-  std::printf("\nGPUs (--gpu)%50s\n", "usable memory");
+  std::printf("\n%-72s %13s\n", "GPUs (--gpu)", "usable memory");
   for (const Gpu& gpu : gpu_catalogue()) {
-    std::printf("  %-26s %-32s%s%s\n", gpu.id.c_str(), gpu.name.c_str(), bytes_text(gpu.usable_bytes).c_str(),
+    std::printf("  %-26s %-43s %13s%s\n", gpu.id.c_str(), gpu.name.c_str(), bytes_text(gpu.usable_bytes).c_str(),
                 gpu.calibrated ? "" : "  (not calibrated)");
   }
   return kFits;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { MALICIOUS, SNAPSHOT } from '../../web/src/snapshot/snapshot.fixture';
-import { page, site, useBrowser } from './browser';
+import { complaints, page, site, useBrowser } from './browser';
 
 useBrowser();
 
@@ -20,6 +20,13 @@ const file = (name: string, content: Uint8Array): string => {
   writeFileSync(path, content);
   return path;
 };
+
+it('says why where the calculator cannot be had', async () => {
+  await page.route('**/oometer.rest-*.wasm', (route) => route.abort());
+  await page.goto(`${site.address}compare.html${LINK}`);
+  await expect.poll(() => page.locator('#setup').innerText()).toContain('could not be loaded');
+  complaints.length = 0; // the browser's own, of the failed request
+});
 
 describe('a typed peak', () => {
   it('becomes a correction that the calculator’s link carries and its answer names', async () => {

@@ -1,7 +1,7 @@
 // What one takes away: links, text, files, pictures, paper.
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
-import { copiedFrom, headline, page, shown, useBrowser, visit } from './browser';
+import { complaints, copiedFrom, headline, page, shown, site, useBrowser, visit } from './browser';
 
 useBrowser();
 
@@ -46,6 +46,20 @@ describe('copying', () => {
 });
 
 describe('saving', () => {
+  it('says why where the rest of the core cannot be had, and tries again', async () => {
+    let refused = true;
+    await page.route('**/oometer.rest-*.wasm', (route) => (refused ? route.abort() : route.continue()));
+    await page.goto(site.address);
+    await headline();
+    const share = page.locator('oometer-share');
+    await share.getByRole('button', { name: 'Memory snapshot' }).click();
+    await expect.poll(() => share.locator('p[role=status]').innerText()).toContain('could not be loaded');
+    refused = false;
+    expect((await saved('Memory snapshot')).bytes.length).toBeGreaterThan(10_000);
+    await expect.poll(() => share.locator('p[role=status]').innerText()).toBe('');
+    complaints.length = 0; // the browser's own, of the failed request
+  });
+
   it('gives the report as the core wrote it', async () => {
     await visit();
     const { name, bytes } = await saved('Report, JSON');

@@ -224,4 +224,7 @@ async function start(): Promise<void> {
   for (const id of ['reserved', 'process']) at(id).addEventListener('input', show);
 }
 
-void start();
+start().catch((error: unknown) => {
+  const why = error instanceof Error ? error.message : String(error);
+  at('setup').textContent = `The calculator could not be loaded (${why}). Load this page again.`;
+});

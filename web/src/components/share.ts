@@ -13,14 +13,21 @@ import { download, rasterize } from './download';
 
 /** The answer for others: as a link, as text, as a file, as a picture, on paper. */
 export class OometerShare extends LitElement {
-  static override properties = { result: { attribute: false }, core: { attribute: false }, link: { attribute: false } };
+  static override properties = {
+    result: { attribute: false },
+    core: { attribute: false },
+    link: { attribute: false },
+    said: { state: true },
+  };
   declare result: Result | null;
   declare core: PageCore | null;
   /** The page's address, with all that it shows. */
   declare link: () => string;
+  declare private said: string;
 
   constructor() {
     super();
+    this.said = '';
     this.result = null;
     this.core = null;
     this.link = () => location.href;
@@ -36,6 +43,12 @@ export class OometerShare extends LitElement {
       }
       .buttons + .buttons {
         margin-top: 0.5rem;
+      }
+      [role='status'] {
+        margin: 0.5rem 0 0;
+      }
+      [role='status']:empty {
+        margin: 0;
       }
       details {
         margin-top: 0.9rem;
@@ -104,6 +117,7 @@ export class OometerShare extends LitElement {
               Print
             </button>
           </div>
+          <p class="small" role="status">${this.said}</p>
           <details>
             <summary>Embed in another page</summary>
             ${this.snippet('widget', 'As an element', widgetSnippet)}
@@ -140,7 +154,7 @@ export class OometerShare extends LitElement {
     if (!core || !result) return;
     let report = core.raw(result.job);
     if (report === null) {
-      await core.loadWhole();
+      if (!(await this.takeWhole(core))) return;
       report = core.raw(result.job);
     }
     this.save('json', new Blob([report ?? ''], { type: 'application/json' }));
@@ -153,10 +167,23 @@ export class OometerShare extends LitElement {
   private readonly saveSnapshot = async (): Promise<void> => {
     const { core, result } = this;
     if (!core || !result) return;
-    await core.loadWhole();
+    if (!(await this.takeWhole(core))) return;
     const pickle = core.snapshot(result.job);
     if (pickle instanceof Uint8Array) this.save('pickle', new Blob([pickle], { type: 'application/octet-stream' }));
   };
+
+  /** Whether the whole core is there; it says why not. */
+  private async takeWhole(core: PageCore): Promise<boolean> {
+    try {
+      await core.loadWhole();
+      this.said = '';
+      return true;
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      this.said = `Not saved: what this file needs could not be loaded (${why}). Another click tries again.`;
+      return false;
+    }
+  }
 
   private readonly saveSvg = (): void => {
     const drawn = this.picture();
