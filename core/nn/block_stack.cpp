@@ -581,9 +581,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       heard.holds.clear();
     }
     const bool in_backward = is_in_backward(part.begin.storage);
-    const auto is_inside = [begin = stack_.starts_[block], end = stack_.starts_[block + 1]](ModuleId module) {
-      return module >= begin && module < end;
-    };
+    const MovedModules itself = move(block, block);
     std::vector<StorageId> places(part.storages(), kNever);
     std::vector<StorageId> told(part.storages(), kNever);  // in which call of a gradient
     StorageId calls = 0;
@@ -634,8 +632,8 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
       } else {
         return std::nullopt;
       }
-      heard.steps.back().moves = is_inside(event.module);
-      heard.steps.back().record_moves = is_inside(log.storages[id].module);
+      heard.steps.back().moves = itself.moves(event.module);
+      heard.steps.back().record_moves = itself.moves(log.storages[id].module);
     }
     for (const Share& share : std::span(log.shares).subspan(first_share_))
       if (const StorageId place = part.has(share.storage) ? places[share.storage - part.begin.storage] : kNever;
@@ -683,9 +681,11 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
                                          is_in_backward(incoming) ? forward_ids(to) : nullptr, &input};
     std::vector<Storage> gradients(heard.holds_gradients ? heard.calls.size() : 0), holds;
     const MovedModules moved = move(from, to);
-    const Scoped<ModuleId> module(context_.module, kModel);
-    const Scoped<std::uint8_t> stream(context_.stream, kDefaultStream);
-    const Scoped<bool> recomputing(context_.recomputing, false), grad_mode(context_.grad_mode, false);
+    // What each call is told under.
+    const Scoped<ModuleId> module(context_.module, context_.module);
+    const Scoped<std::uint8_t> stream(context_.stream, context_.stream);
+    const Scoped<bool> recomputing(context_.recomputing, context_.recomputing),
+        grad_mode(context_.grad_mode, context_.grad_mode);
     const Heard::Step* step = heard.steps.data();
     auto share = heard.shares.begin();
     const std::size_t calls = heard.calls.size();
@@ -703,7 +703,7 @@ class BlockStack::Run : public std::enable_shared_from_this<Run>, private Gradie
           record.alloc_event = now;
           record.free_event = kNever;
           record.module += step->record_moves ? moved.by : 0;
-          for (; record.shared && share != heard.shares.end() && share->place == step->place; ++share)
+          for (; share != heard.shares.end() && share->place == step->place; ++share)
             log.shares.push_back({event.storage, moved(share->module), share->elements});
         } else {
           if (step->about == Heard::About::gradient)

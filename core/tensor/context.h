@@ -56,7 +56,8 @@ class BlockListener {
 
 /// What a module of one block is in another that is equal; what is outside of it stays.
 struct MovedModules {
-  ModuleId operator()(ModuleId module) const { return module - begin < count ? module + by : module; }
+  bool moves(ModuleId module) const { return module - begin < count; }
+  ModuleId operator()(ModuleId module) const { return moves(module) ? module + by : module; }
 
   ModuleId begin, count;  ///< the block's modules
   ModuleId by;            ///< modulo 2^32
