@@ -1,4 +1,5 @@
 // The page that sets one's own measurement beside the answer. It stands alone, so that the calculator weighs nothing more.
+import { reason } from './format/reason';
 import { bindAnswer } from './snapshot/setup';
 import { parting, type History, type Point } from './snapshot/history';
 import type { Message } from './snapshot/worker';
@@ -225,6 +226,5 @@ async function start(): Promise<void> {
 }
 
 start().catch((error: unknown) => {
-  const why = error instanceof Error ? error.message : String(error);
-  at('setup').textContent = `The calculator could not be loaded (${why}). Load this page again.`;
+  at('setup').textContent = `The calculator could not be loaded (${reason(error)}). Load this page again.`;
 });

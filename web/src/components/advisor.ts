@@ -1,4 +1,5 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
+import { reason } from '../format/reason';
 import { readAdvice, type Advice } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import type { RankRow, Report } from '../wasm/report';
@@ -53,7 +54,7 @@ export class Advisor implements ReactiveController {
       this.refused = 'message' in answer ? answer.message : '';
       this.advice = 'message' in answer ? null : answer;
     } catch (error) {
-      this.refused = error instanceof Error ? error.message : String(error);
+      this.refused = reason(error);
     }
     this.busy = false;
     this.base = base;

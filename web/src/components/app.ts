@@ -1,4 +1,5 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
+import { reason } from '../format/reason';
 import { verdict } from '../format/words';
 import { adopt, change, field, START, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
@@ -123,7 +124,7 @@ export class OometerApp extends LitElement {
       // Only now is it known which models and GPUs a link may name.
       await this.openLink();
     } catch (error) {
-      this.broken = error instanceof Error ? error.message : String(error);
+      this.broken = reason(error);
     }
     clearTimeout(patience);
     this.draw();
@@ -214,7 +215,7 @@ export class OometerApp extends LitElement {
       await core.loadWhole();
       this.pinned.clear();
     } catch (error) {
-      missing = error instanceof Error ? error.message : String(error);
+      missing = reason(error);
     }
     this.compute(missing); // by now perhaps of settings that need less
   }

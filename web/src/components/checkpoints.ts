@@ -1,5 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gibNumber } from '../format/bytes';
+import { reason } from '../format/reason';
 import type { Setup } from '../state/fields';
 import { planOf, withPlan } from '../state/plan';
 import { shared } from '../styles/shared';
@@ -85,7 +86,7 @@ export class OometerCheckpoints extends LitElement {
       this.problem = 'error' in answer ? answer.error.message : '';
       this.stacks = 'error' in answer ? [] : answer;
     } catch (error) {
-      this.problem = error instanceof Error ? error.message : String(error);
+      this.problem = reason(error);
     }
   }
 

@@ -1,4 +1,5 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { reason } from '../format/reason';
 import { readConfig, textOf, type OwnModel } from '../state/model';
 import { readRun, type RunFile } from '../state/runfile';
 import './copy';
@@ -149,7 +150,7 @@ export class OometerOwnModel extends LitElement {
     try {
       this.give(await Promise.all(files.map(async (file) => this.read(await textOf(file), file.name))));
     } catch (error) {
-      const problem = error instanceof Error ? error.message : String(error);
+      const problem = reason(error);
       if (this.dialog()?.open) this.problem = problem;
       else this.show(problem);
     }
@@ -179,7 +180,7 @@ export class OometerOwnModel extends LitElement {
       const text = this.textarea()?.value ?? '';
       this.give([await this.read(text)]);
     } catch (error) {
-      this.problem = error instanceof Error ? error.message : String(error);
+      this.problem = reason(error);
     }
   };
 

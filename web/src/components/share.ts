@@ -1,6 +1,7 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { INKS, picture, type Palette, type Picture } from '../charts/picture';
 import { frameSnippet, widgetSnippet } from '../format/embed';
+import { reason } from '../format/reason';
 import { asCells, asMarkdown, settings } from '../format/summary';
 import { csv } from '../format/table';
 import { command } from '../state/command';
@@ -179,8 +180,7 @@ export class OometerShare extends LitElement {
       this.said = '';
       return true;
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      this.said = `Not saved: what this file needs could not be loaded (${why}). Another click tries again.`;
+      this.said = `Not saved: what this file needs could not be loaded (${reason(error)}). Another click tries again.`;
       return false;
     }
   }

@@ -1,4 +1,5 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
+import { reason } from '../format/reason';
 import { field, OWN_GPU, type FieldKey, type Setup } from '../state/fields';
 import { known, setupAt, upTo, type Axis, type Cells, type Grid } from '../state/sweep';
 import { fields, shared } from '../styles/shared';
@@ -210,7 +211,7 @@ export class OometerSweep extends LitElement {
       this.said = `${written(cells.length)} cells in ${seconds} s. Press one to use its settings.`;
     } catch (error) {
       this.sweeper.cancel();
-      this.said = `The sweep ended: ${error instanceof Error ? error.message : String(error)}`;
+      this.said = `The sweep ended: ${reason(error)}`;
     }
     this.drawn = known(cells);
     this.running = false;

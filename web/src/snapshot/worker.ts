@@ -1,4 +1,5 @@
 // Reads a snapshot beside the page: progress, then its history or a sentence that says why not.
+import { reason } from '../format/reason';
 import { readHistory, type History } from './history';
 import { readPickle } from './pickle';
 
@@ -19,6 +20,6 @@ addEventListener('message', ({ data }: MessageEvent<File | Uint8Array>) => {
       tell({ history: readHistory(value) });
     })
     .catch((error: unknown) => {
-      tell({ problem: error instanceof Error ? error.message : String(error) });
+      tell({ problem: reason(error) });
     });
 });

@@ -1,4 +1,5 @@
 // What a widget is asked: a permalink or a job, perhaps about another GPU.
+import { reason } from '../format/reason';
 import { Library } from '../state/library';
 import { read, write } from '../state/permalink';
 import type { Job } from '../state/job.generated';
@@ -37,7 +38,7 @@ export async function answerTo(job: string | object, gpu: string): Promise<Widge
     return await answer();
   } catch (error) {
     loading = null; // the next one tries again
-    return { error: `oometer could not be loaded: ${error instanceof Error ? error.message : String(error)}` };
+    return { error: `oometer could not be loaded: ${reason(error)}` };
   }
 }
 
