@@ -4,19 +4,19 @@
 
 namespace oometer::cli {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
-std::string limit(const Json& advice, const char* key, const char* words, const char* unit) {
-  const Json& number = advice.at(key);
+std::string limit(const OrderedJson& advice, const char* key, const char* words, const char* unit) {
+  const OrderedJson& number = advice.at(key);
   const std::string value = number.is_null() ? "none" : std::to_string(number.get<std::int64_t>()) + " " + unit;
   return std::string(words) + value + "\n";
 }
 
-std::string bytes(const Json& object, const char* key) { return bytes_text(object.at(key).get<std::int64_t>()); }
+std::string bytes(const OrderedJson& object, const char* key) { return bytes_text(object.at(key).get<std::int64_t>()); }
 
-std::string text(const Json& object, const char* key) { return object.at(key).get<std::string>(); }
+std::string text(const OrderedJson& object, const char* key) { return object.at(key).get<std::string>(); }
 
 std::string row(const char* format, const std::string& a, const std::string& b, const std::string& c) {
   char line[160];
@@ -26,19 +26,19 @@ std::string row(const char* format, const std::string& a, const std::string& b, 
 
 }  // namespace
 
-std::string advice_table(const Json& advice) {
+std::string advice_table(const OrderedJson& advice) {
   std::string out = "How far it can go, all else equal\n";
   out += limit(advice, "largest_micro_batch", "  largest micro-batch  ", "samples");
   out += limit(advice, "longest_sequence", "  longest sequence     ", "tokens");
   if (!advice.at("fewest_gpus").is_null()) out += limit(advice, "fewest_gpus", "  fewest GPUs          ", "GPUs");
 
   if (!advice.at("frontier").empty()) out += "\nHow many at once, by prompt and answer together\n";
-  for (const Json& point : advice.at("frontier"))
+  for (const OrderedJson& point : advice.at("frontier"))
     out += row("  %9s tokens %11s%s\n", std::to_string(point.at("context").get<std::int64_t>()),
                std::to_string(point.at("users").get<std::int64_t>()), "");
 
   out += "\nWhat one change does\n" + row("  %13s%13s  %-14s", "saves", "peak", "verdict") + "change\n";
-  for (const Json& change : advice.at("changes")) {
+  for (const OrderedJson& change : advice.at("changes")) {
     const std::int64_t saves = change.at("saves").get<std::int64_t>();
     std::string saved = bytes_text(saves < 0 ? -saves : saves);
     if (saves < 0) saved.insert(0, 1, '-');
@@ -47,9 +47,9 @@ std::string advice_table(const Json& advice) {
   }
   if (advice.at("changes").empty()) out += "  nothing that oometer knows saves memory here\n";
 
-  if (const Json& combination = advice.at("combination"); !combination.is_null()) {
+  if (const OrderedJson& combination = advice.at("combination"); !combination.is_null()) {
     out += "\nThe cheapest that is enough (" + text(combination, "verdict") + ", " + bytes(combination, "peak") + ")\n";
-    for (const Json& label : combination.at("labels")) out += "  - " + label.get<std::string>() + "\n";
+    for (const OrderedJson& label : combination.at("labels")) out += "  - " + label.get<std::string>() + "\n";
   }
   return out;
 }

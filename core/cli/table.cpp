@@ -9,7 +9,7 @@
 
 namespace oometer::cli {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -26,9 +26,9 @@ void line(std::string& out, const char* format, ...) {
   out += '\n';
 }
 
-std::int64_t bytes_of(const Json& object, const char* key) { return object.value(key, std::int64_t{0}); }
+std::int64_t bytes_of(const OrderedJson& object, const char* key) { return object.value(key, std::int64_t{0}); }
 
-std::string text_of(const Json& object, const char* key) {
+std::string text_of(const OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
@@ -51,7 +51,7 @@ std::string bar(double share) {
 
 void heading(std::string& out, const std::string& text) { out += "\n" + text + "\n"; }
 
-std::string peak_place(const Json& at) {
+std::string peak_place(const OrderedJson& at) {
   std::string place = "iteration " + std::to_string(at.value("iteration", 0)) + ", " + text_of(at, "phase");
   for (const char* key : {"module", "op"}) {
     if (const std::string text = text_of(at, key); !text.empty()) place += ", " + text;
@@ -59,15 +59,15 @@ std::string peak_place(const Json& at) {
   return place;
 }
 
-void peak(std::string& out, const Json& report) {
-  const Json& peak = report.at("peak");
+void peak(std::string& out, const OrderedJson& report) {
+  const OrderedJson& peak = report.at("peak");
   heading(out, "Peak (" + peak_place(report.at("peak_at")) + ")");
   for (const char* key : {"allocated", "reserved", "outside_allocator", "total"}) {
     line(out, "  %-20s %12s", words(key).c_str(), bytes_text(bytes_of(peak, key)).c_str());
   }
 }
 
-void breakdown(std::string& out, const Json& report) {
+void breakdown(std::string& out, const OrderedJson& report) {
   const double allocated = std::max(1.0, static_cast<double>(bytes_of(report.at("peak"), "allocated")));
   heading(out, "Who holds the allocated bytes at the peak");
   for (const auto& [key, value] : report.at("breakdown").items()) {
@@ -81,7 +81,7 @@ using Columns = std::vector<const char*>;
 constexpr int kTreeDepth = 2;  // model, its parts, their parts: layers one by one are for --json and the page
 
 /// The bytes of a module and all below it: a node's own keys hold them already.
-void module_rows(std::string& out, const Json& module, int depth, const Columns& columns) {
+void module_rows(std::string& out, const OrderedJson& module, int depth, const Columns& columns) {
   std::string path = text_of(module, "path");
   path = path.empty() ? text_of(module, "type") : path.substr(path.rfind('.') + 1);
   std::string row = padded("", 2 + 2 * static_cast<std::size_t>(depth)) + path;
@@ -89,10 +89,10 @@ void module_rows(std::string& out, const Json& module, int depth, const Columns&
   for (const char* factor : columns) row += padded(bytes_text(bytes_of(module, factor)), 13);
   out += row + "\n";
   if (depth == kTreeDepth) return;
-  for (const Json& child : module.value("children", Json::array())) module_rows(out, child, depth + 1, columns);
+  for (const OrderedJson& child : module.value("children", OrderedJson::array())) module_rows(out, child, depth + 1, columns);
 }
 
-void modules(std::string& out, const Json& report) {
+void modules(std::string& out, const OrderedJson& report) {
   heading(out, "Modules");
   std::string row(30, ' ');
   const Columns columns = bytes_of(report.at("breakdown"), "kv_cache") > 0
@@ -101,12 +101,12 @@ void modules(std::string& out, const Json& report) {
   for (const char* factor : columns)
     row += padded(words(factor), factor == std::string_view("optimizer_states") ? 18 : 13);
   out += row + "\n";
-  for (const Json& module : report.at("modules")) module_rows(out, module, 0, columns);
+  for (const OrderedJson& module : report.at("modules")) module_rows(out, module, 0, columns);
 }
 
-void phases(std::string& out, const Json& report) {
+void phases(std::string& out, const OrderedJson& report) {
   heading(out, "Phases (peaks)");
-  for (const Json& phase : report.at("phases")) {
+  for (const OrderedJson& phase : report.at("phases")) {
     const int iteration = phase.value("iteration", 0);
     const std::string name = (iteration > 0 ? std::to_string(iteration) + " " : "") + text_of(phase, "name");
     line(out, "  %-20s %12s allocated %12s reserved", name.c_str(), bytes_text(bytes_of(phase, "allocated")).c_str(),
@@ -114,11 +114,11 @@ void phases(std::string& out, const Json& report) {
   }
 }
 
-void ranks(std::string& out, const Json& report) {
-  const Json& rows = report.at("ranks");
+void ranks(std::string& out, const OrderedJson& report) {
+  const OrderedJson& rows = report.at("ranks");
   if (rows.empty()) return;
   heading(out, "Ranks (peaks)");
-  for (const Json& row : rows) {
+  for (const OrderedJson& row : rows) {
     const bool reported = row.value("reported", false);
     const std::string name = "rank " + std::to_string(bytes_of(row, "rank")) + (reported ? ", above" : "");
     line(out, "  %-20s %12s allocated %12s reserved%s", name.c_str(), bytes_text(bytes_of(row, "allocated")).c_str(),
@@ -126,17 +126,17 @@ void ranks(std::string& out, const Json& report) {
   }
 }
 
-void list(std::string& out, const Json& report, const char* key, const char* title) {
-  const Json items = report.value(key, Json::array());
+void list(std::string& out, const OrderedJson& report, const char* key, const char* title) {
+  const OrderedJson items = report.value(key, OrderedJson::array());
   if (items.empty()) return;
   heading(out, title);
-  for (const Json& item : items) out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
+  for (const OrderedJson& item : items) out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
 }
 
 }  // namespace
 
-std::string verdict_line(const Json& report) {
-  const Json& gpu = report.at("gpu");
+std::string verdict_line(const OrderedJson& report) {
+  const OrderedJson& gpu = report.at("gpu");
   const std::string verdict = text_of(report, "verdict");
   const std::int64_t headroom = bytes_of(report, "headroom");
   const std::string name = text_of(gpu, "name").empty() ? "this GPU" : text_of(gpu, "name");
@@ -144,15 +144,15 @@ std::string verdict_line(const Json& report) {
   sentence += " on " + name + ": needs " + bytes_text(bytes_of(report.at("peak"), "total")) + " of " +
               bytes_text(bytes_of(gpu, "usable_bytes"));
   sentence += headroom >= 0 ? ", " + bytes_text(headroom) + " to spare" : ", " + bytes_text(-headroom) + " too much";
-  const Json& interval = report.at("interval");
+  const OrderedJson& interval = report.at("interval");
   sentence +=
       " (between " + bytes_text(bytes_of(interval, "low")) + " and " + bytes_text(bytes_of(interval, "high")) + ")";
   return sentence + ".";
 }
 
-std::string table(const Json& report) {
+std::string table(const OrderedJson& report) {
   std::string out = verdict_line(report) + "\n";
-  const Json& model = report.at("model");
+  const OrderedJson& model = report.at("model");
   line(out, "%.2f billion parameters, %.2f billion of them trained.",
        static_cast<double>(bytes_of(model, "parameters")) / 1e9,
        static_cast<double>(bytes_of(model, "trainable")) / 1e9);
