@@ -249,23 +249,22 @@ def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, st
     return [
         (
             "By source",
-            "Signed errors are told by ./dev validate, with an explanation of each of a tenth or more. fitcheck, PEFT, nanoVLM and the runs "
-            "of long context ran the code that oometer has read; the other sources ran their own models and trainers, for which a job of transformers stands by analogy, with "
-            "lengths and tools that are partly not published: they say how far an analogy goes.",
+            "./dev validate prints signed errors, and explains each error of 10 % or more. fitcheck, PEFT, nanoVLM and the long-context runs "
+            "used the code that oometer reproduces. The other sources used their own models and trainers, with lengths and tools that are only "
+            "partly published; a transformers job stands in for them, so these rows show how far an analogy goes.",
             HEAD,
             by_source(cases),
         ),
         (
             "Beside other estimates",
-            f"{len(read)} of the runs of the code that oometer has read (LoRA and QLoRA, and one full fine-tuning), by formulas as their "
-            "authors publish them; accelerate's and DeepSpeed's are meant for runs that train every weight. Their sources are in "
-            "tools/accuracy.py.",
+            f"{len(read)} runs of the code that oometer reproduces (LoRA, QLoRA and one full fine-tuning), compared with published formulas. "
+            "accelerate's and DeepSpeed's are meant for runs that train every weight. Sources: tools/accuracy.py.",
             HEAD,
             against_others(read),
         ),
         (
             "Fits or not",
-            "Each of these runs asked of every NVIDIA GPU of the catalogue. A false “fits” is a run that was promised and would die; "
+            "Each of these runs, checked against every NVIDIA GPU of the catalogue. A false “fits” promises a run that would die. "
             "oometer says “tight” where only the upper end of its interval does not fit.",
             ["said", "questions", "false “fits”", "false “does not fit”"],
             verdicts(read, gpus),
@@ -331,15 +330,15 @@ def image_models() -> list[tuple[str, str, list[str], list[list[str]]]]:
 
 
 INTRO = (
-    "Predicted beside measured, for every run that others measured on a real GPU and published and whose configuration can be told as a "
-    "job. Each has its citation in tests/measured. Filled: the run’s code is what oometer has read. Hollow: it stands for another "
-    "framework’s, by analogy. Of each run the widest thing that was measured is shown: the whole device, else reserved, else allocated bytes."
+    "Predicted against measured, for every published run on a real GPU whose configuration can be written as a job. The citations are in "
+    "tests/measured. A filled dot is a run of code that oometer reproduces; a hollow dot is another framework's run, answered by analogy. "
+    "Each dot shows the widest figure that was measured: the whole device, else reserved, else allocated bytes."
 )
 NOTE = "Written by ./dev validate --write."
 
 
 def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
-    lines = ["# How right it is", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
+    lines = ["# Accuracy", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
     for title, text, head, rows in contents(cases, recorded):
         lines += [f"## {title}", "", text, ""]
         if rows:
@@ -373,7 +372,7 @@ def page(cases: list[Case], recorded: list[list[str]]) -> str:
     <meta name="viewport" content="width=device-width, initial-scale=1" />
     <meta name="color-scheme" content="light dark" />
     <meta name="description" content="What oometer predicts, beside what was measured on real GPUs." />
-    <title>How right it is – oometer</title>
+    <title>Accuracy – oometer</title>
     <link rel="icon" href="data:," />
     <link rel="stylesheet" href="./src/styles/page.css" />
     <link rel="stylesheet" href="./src/styles/method.css" />
@@ -382,7 +381,7 @@ def page(cases: list[Case], recorded: list[list[str]]) -> str:
   <body>
     <header><a href="./index.html">oometer</a></header>
     <main>
-      <h1>How right it is</h1>
+      <h1>Accuracy</h1>
       {inner}
     </main>
   </body>

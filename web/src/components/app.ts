@@ -313,7 +313,7 @@ export class OometerApp extends LitElement {
       </main>
       <footer>
         Everything is computed in this tab. Nothing is sent anywhere, nothing is stored.
-        <a href="./method.html">How it is calculated</a>. <a href="./accuracy.html">How right it is</a>.
+        <a href="./method.html">How it is calculated</a>. <a href="./accuracy.html">Accuracy</a>.
         <a href="./compare.html${write(this.setup, this.pins)}">Compare with your run</a>.
         ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
