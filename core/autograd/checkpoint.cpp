@@ -77,12 +77,12 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
 
 }  // namespace
 
-Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
+Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
                   bool positional, const TensorList& nested) {
-  if (mode == Checkpointing::reentrant) return reentrant(argument, std::move(function), positional, nested);
+  if (mode == CheckpointMode::reentrant) return reentrant(argument, std::move(function), positional, nested);
   Context& context = argument.context();
   // Without a graph the region is just run: _NoopSaveInputs leaves no grad_fn.
-  if (mode == Checkpointing::none || !context.grad_mode) return function(argument);
+  if (mode == CheckpointMode::none || !context.grad_mode) return function(argument);
 
   const Handle<CheckpointFrame> frame(new CheckpointFrame);
   frame->context = &context;

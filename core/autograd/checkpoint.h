@@ -34,13 +34,13 @@ struct CheckpointFrame {
   void forget(const Node& node);
 };
 
-enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant };
+enum class CheckpointMode : std::uint8_t { none, non_reentrant, reentrant };
 
 /// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long
 /// as the region does, as a Python closure's variables do. `positional`: the region is called with all that it needs,
 /// not bound to it by keyword (GradientCheckpointingLayer); then those are a reentrant region's saved tensors, but
 /// `nested`, tensors in a tuple, which no one saves: they stay as long as the region's node.
-Tensor checkpoint(Checkpointing mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
+Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
                   bool positional = false, const TensorList& nested = {});
 
 }  // namespace oometer

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/cub.h"
 #include "generation/cache.h"
 #include "models/masking.h"
+#include "ops/cub.h"
 #include "ops/integers.h"
 #include "ops/ops.h"
 #include "rounding.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "nn/attention.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
-#include "train/config.h"
 
 /// The ATen operators that a graph may have: which memory each takes is said by core/ops.
 namespace oometer {

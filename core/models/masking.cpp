@@ -1,7 +1,7 @@
 #include "models/masking.h"
 
-#include "cuda/cub.h"
 #include "nn/kv_cache.h"
+#include "ops/cub.h"
 #include "ops/ops.h"
 
 namespace oometer {

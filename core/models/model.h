@@ -7,11 +7,14 @@
 #include "models/data.h"
 #include "models/registry.h"
 #include "nn/attention.h"
+#include "nn/checkpointing.h"
+#include "nn/components.h"
 #include "nn/kv_cache.h"
 #include "nn/module.h"
+#include "nn/quantizer.h"
+#include "ops/liger.h"
 #include "result.h"
 #include "tensor/tensor_list.h"
-#include "train/config.h"
 
 namespace oometer {
 

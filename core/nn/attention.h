@@ -3,10 +3,12 @@
 #include "nn/module.h"
 #include "ops/ops.h"
 #include "tensor/tensor.h"
-#include "train/config.h"
 
 /// transformers' attention interface (ALL_ATTENTION_FUNCTIONS, 5.23): what a model's attention layers call.
 namespace oometer {
+
+/// `sdpa` leaves the choice of kernel to PyTorch; the others force one.
+enum class AttentionKind : std::uint8_t { eager, sdpa, sdpa_flash, sdpa_efficient, sdpa_math, sdpa_cudnn };
 
 struct AttentionCall {
   AttentionKind kind = AttentionKind::sdpa;

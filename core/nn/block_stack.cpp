@@ -904,9 +904,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                        const CheckpointingConfig& checkpointing, const std::function<Forward(std::size_t)>& block,
                        const BlockTraits& traits) const {
   Context& context = hidden_states.context();
-  const Checkpointing mode = checkpointing.mode == CheckpointMode::none        ? Checkpointing::none
-                             : checkpointing.mode == CheckpointMode::reentrant ? Checkpointing::reentrant
-                                                                               : Checkpointing::non_reentrant;
+  const CheckpointMode mode = checkpointing.mode;
   const bool positional = traits.positional || !context.behaviours.checkpoint_passes_keywords;
   // activation_checkpointing_enable(offload=True): save_on_cpu(pin_memory=True) around each checkpoint.
   const auto run_checkpoint = [&](const Tensor& x, Forward forward) {
@@ -922,7 +920,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   };
   const auto is_checkpointed = [&](std::size_t i) {
     if (!checkpointing.segments.empty()) return segment_with(i) != nullptr;
-    return mode != Checkpointing::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
+    return mode != CheckpointMode::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
   };
   const auto run_forward = [&](std::size_t i, const Tensor& x) {
     return is_checkpointed(i) ? run_checkpoint(x, block(i)) : block(i)(x);

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "nn/checkpointing.h"
 #include "nn/module.h"
 #include "tensor/tensor_list.h"
-#include "train/config.h"
 
 namespace oometer {
 

@@ -1,15 +1,29 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "nn/linear4bit.h"
 #include "nn/module.h"
 #include "tensor/context.h"
-#include "train/config.h"
+#include "trace/dtype.h"
 
 namespace oometer {
+
+/// BitsAndBytesConfig of 4 bits (transformers 5.23, utils/quantization_config.py), and what peft does next. fp4 or nf4:
+/// the same memory.
+struct QuantizationConfig {
+  bool is_nf4 = false;                                   ///< bnb_4bit_quant_type
+  bool double_quant = false;                             ///< bnb_4bit_use_double_quant
+  DType compute_dtype = DType::float32;                  ///< bnb_4bit_compute_dtype
+  std::optional<std::vector<std::string>> skip_modules;  ///< llm_int8_skip_modules; none: the output embeddings
+  bool prepares = true;  ///< prepare_model_for_kbit_training: everything else becomes float32
+
+  bool operator==(const QuantizationConfig&) const = default;
+};
 
 /// transformers' Bnb4BitHfQuantizer (5.23) and peft's prepare_model_for_kbit_training (0.21). The model is built
 /// without memory (Context::stopped stands for the meta device), and `load` brings its weights one by one, as

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "autograd/node.h"
-#include "cuda/cub.h"
+#include "ops/cub.h"
 #include "ops/ops.h"
 #include "rounding.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "autograd/node.h"
-#include "cuda/cub.h"
+#include "ops/cub.h"
 #include "ops/ops.h"
 
 /// ATen/native/Embedding.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu (2.15).

@@ -1,5 +1,5 @@
 #include "autograd/node.h"
-#include "cuda/cub.h"
+#include "ops/cub.h"
 #include "ops/ops.h"
 
 /// ATen/native/cuda/IndexKernel.cpp, Nonzero.cu; derivatives.yaml and FunctionsManual.cpp (2.15).

@@ -8,6 +8,17 @@
 /// nothing themselves. Several write their gradient over what they saved, or over the gradient that came in.
 namespace oometer {
 
+/// Kernels of liger-kernel 0.8.5 in place of transformers' modules and loss: what `apply_liger_kernel_to_llama` (and
+/// its kin) are told. All off: no Liger.
+struct LigerConfig {
+  bool rope = false, rms_norm = false, swiglu = false;
+  bool cross_entropy = false;               ///< F.cross_entropy alone
+  bool fused_linear_cross_entropy = false;  ///< the head and the loss, by chunks of tokens
+  bool accumulates_in_fp32 = false;         ///< of the latter: accum_dtype=torch.float32
+
+  bool operator==(const LigerConfig&) const = default;
+};
+
 /// LigerRMSNormFunction, casting_mode "llama", in_place: rms_norm.py.
 Tensor liger_rms_norm(const Tensor& x, const Tensor& weight);
 /// LigerRopeFunction: rope.py. query, key [b, heads, s, d] are turned in place where their memory is [b, s, heads, d].

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/node.h"
-#include "cuda/cub.h"
+#include "ops/cub.h"
 #include "ops/ops.h"
 
 /// ATen/native/cuda (PyTorch 2.15): SpatialMaxPool2d, AveragePool2d, AdaptiveAveragePooling, Activation, Indexing; what

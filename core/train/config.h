@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "nn/attention.h"
+#include "nn/checkpointing.h"
+#include "nn/components.h"
+#include "nn/quantizer.h"
+#include "ops/liger.h"
 #include "peft/config.h"
 #include "tensor/context.h"
-#include "trace/dtype.h"
 
 /// What a training step is made of. The job's `training` object turned into values; see the design of the job.
 namespace oometer {
@@ -24,11 +27,6 @@ enum class OptimizerName : std::uint8_t { adamw, adam, sgd };
 /// of their states; and DeepSpeed's FusedAdam.
 enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop, bnb_8bit, bnb_32bit, deepspeed_fused };
 
-/// `sdpa` leaves the choice of kernel to PyTorch; the others force one.
-enum class AttentionKind : std::uint8_t { eager, sdpa, sdpa_flash, sdpa_efficient, sdpa_math, sdpa_cudnn };
-
-enum class CheckpointMode : std::uint8_t { none, non_reentrant, reentrant };
-
 struct OptimizerConfig {
   OptimizerName name = OptimizerName::adamw;
   OptimizerImplementation implementation = OptimizerImplementation::fused;
@@ -40,65 +38,6 @@ struct OptimizerConfig {
     return implementation == OptimizerImplementation::bnb_8bit || implementation == OptimizerImplementation::bnb_32bit;
   }
   bool operator==(const OptimizerConfig&) const = default;
-};
-
-/// Blocks [begin, end) of a stack that are one checkpointed region: run again together, from the first one's input.
-struct CheckpointSegment {
-  std::size_t begin = 0, end = 0;
-
-  bool operator==(const CheckpointSegment&) const = default;
-};
-
-struct StackSegments {
-  std::string stack;  ///< dotted name, at any depth: `language_model.layers`
-  std::vector<CheckpointSegment> segments;
-
-  bool operator==(const StackSegments&) const = default;
-};
-
-/// Activation checkpointing of every block that `gradient_checkpointing_enable` covers, of every k-th, or of those
-/// listed.
-struct CheckpointingConfig {
-  CheckpointMode mode = CheckpointMode::none;
-  std::int64_t every = 1;               ///< transformers 5.23's `every_n_layers`
-  bool offload = false;                 ///< transformers 5.23's: what a region keeps lies in pinned host memory
-  std::vector<StackSegments> segments;  ///< if any: these and no others, as a loop of one's own would have it
-  /// The model's enable_input_require_grads() is called, as whoever trains adapters has to. Follows from the rest.
-  bool input_require_grads = false;
-
-  bool operator==(const CheckpointingConfig&) const = default;
-};
-
-/// Components by dotted name, at any depth: `vision_tower` matches `model.vision_tower.x`.
-struct Components {
-  std::vector<std::string> freeze;      ///< requires_grad = False
-  std::vector<std::string> train_only;  ///< if any: everything else is frozen
-  std::vector<std::string> no_grad;     ///< forward runs under torch.no_grad
-
-  bool operator==(const Components&) const = default;
-};
-
-/// Kernels of liger-kernel 0.8.5 in place of transformers' modules and loss: what `apply_liger_kernel_to_llama` (and
-/// its kin) are told. All off: no Liger.
-struct LigerConfig {
-  bool rope = false, rms_norm = false, swiglu = false;
-  bool cross_entropy = false;               ///< F.cross_entropy alone
-  bool fused_linear_cross_entropy = false;  ///< the head and the loss, by chunks of tokens
-  bool accumulates_in_fp32 = false;         ///< of the latter: accum_dtype=torch.float32
-
-  bool operator==(const LigerConfig&) const = default;
-};
-
-/// BitsAndBytesConfig of 4 bits (transformers 5.23, utils/quantization_config.py), and what peft does next. fp4 or nf4:
-/// the same memory.
-struct QuantizationConfig {
-  bool is_nf4 = false;                                   ///< bnb_4bit_quant_type
-  bool double_quant = false;                             ///< bnb_4bit_use_double_quant
-  DType compute_dtype = DType::float32;                  ///< bnb_4bit_compute_dtype
-  std::optional<std::vector<std::string>> skip_modules;  ///< llm_int8_skip_modules; none: the output embeddings
-  bool prepares = true;  ///< prepare_model_for_kbit_training: everything else becomes float32
-
-  bool operator==(const QuantizationConfig&) const = default;
 };
 
 struct TrainingConfig {

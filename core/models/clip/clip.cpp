@@ -3,7 +3,7 @@
 #include "models/masking.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "ops/ops.h"
 
 namespace oometer {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/cub.h"
 #include "models/deepseek/mtla.h"
 #include "models/masking.h"
 #include "nn/activation.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "nn/kv_cache.h"
+#include "ops/cub.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/vision.h"

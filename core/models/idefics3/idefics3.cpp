@@ -4,7 +4,7 @@
 
 #include "models/clip/clip.h"
 #include "models/llama/llama.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "ops/integers.h"
 
 namespace oometer {

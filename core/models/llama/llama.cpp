@@ -9,7 +9,7 @@
 #include "models/qwen3/qwen3.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "nn/kv_cache.h"
 #include "ops/liger.h"
 #include "ops/ops.h"

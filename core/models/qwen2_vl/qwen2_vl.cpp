@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "cuda/cub.h"
 #include "models/llama/llama.h"
 #include "nn/activation.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
+#include "ops/cub.h"
 #include "ops/integers.h"
 
 /// Names and order of steps are the modeling files'. The batch has its position_ids, as get_rope_index makes them in a

@@ -1,7 +1,7 @@
 #include "models/siglip/siglip.h"
 
 #include "autograd/node.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "ops/ops.h"
 
 namespace oometer {

@@ -22,7 +22,7 @@ struct Recomputed {
   std::vector<std::string> again;
 };
 
-Recomputed run_region(Checkpointing mode) {
+Recomputed run_region(CheckpointMode mode) {
   Process p;
   const Tensor x = p.input({256}, kFp32, true);
   const Tensor first = silu(x);
@@ -43,16 +43,16 @@ Recomputed run_region(Checkpointing mode) {
 
 TEST_CASE("A checkpointed region keeps its input alone", "[autograd]") {
   // Without: the region's input, and silu's result; the loss.
-  CHECK(run_region(Checkpointing::none).kept == 2 * 1024 + 4);
-  CHECK(run_region(Checkpointing::non_reentrant).kept == 1024 + 4);
-  CHECK(run_region(Checkpointing::reentrant).kept == 1024 + 4);
+  CHECK(run_region(CheckpointMode::none).kept == 2 * 1024 + 4);
+  CHECK(run_region(CheckpointMode::non_reentrant).kept == 1024 + 4);
+  CHECK(run_region(CheckpointMode::reentrant).kept == 1024 + 4);
 }
 
 TEST_CASE("Running again stops at the last tensor wanted, unless it is reentrant", "[autograd]") {
-  CHECK(run_region(Checkpointing::none).recomputed == 0);
+  CHECK(run_region(CheckpointMode::none).recomputed == 0);
   // gelu's input is the last that anything saved: gelu and add are not run.
-  CHECK(run_region(Checkpointing::non_reentrant).again == std::vector<std::string>{"silu"});
-  const Recomputed reentrant = run_region(Checkpointing::reentrant);
+  CHECK(run_region(CheckpointMode::non_reentrant).again == std::vector<std::string>{"silu"});
+  const Recomputed reentrant = run_region(CheckpointMode::reentrant);
   REQUIRE(reentrant.again.size() >= 3);
   CHECK(reentrant.again[0] == "silu");
   CHECK(reentrant.again[1] == "gelu");
@@ -60,7 +60,7 @@ TEST_CASE("Running again stops at the last tensor wanted, unless it is reentrant
 }
 
 TEST_CASE("Under no_grad a checkpoint is its function", "[autograd]") {
-  const auto mode = GENERATE(Checkpointing::non_reentrant, Checkpointing::reentrant);
+  const auto mode = GENERATE(CheckpointMode::non_reentrant, CheckpointMode::reentrant);
   Process p;
   const Tensor x = p.input({256}, kFp32, true);
   const NoGrad no_grad(p.context);
@@ -73,12 +73,12 @@ TEST_CASE("A reentrant region whose input wants no gradient gives none to its we
   Process p;
   const Linear fc(p.builder(kFp32), 256, 256, false);
   const Tensor x = p.input({4, 256}, kFp32);
-  CHECK_FALSE(checkpoint(Checkpointing::reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
-  CHECK(checkpoint(Checkpointing::non_reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
+  CHECK_FALSE(checkpoint(CheckpointMode::reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
+  CHECK(checkpoint(CheckpointMode::non_reentrant, x, [&](const Tensor& t) { return fc(t); }).requires_grad());
 }
 
 TEST_CASE("Autocast is as it was when a region runs again", "[autograd]") {
-  const auto mode = GENERATE(Checkpointing::non_reentrant, Checkpointing::reentrant);
+  const auto mode = GENERATE(CheckpointMode::non_reentrant, CheckpointMode::reentrant);
   Process p;
   const Linear fc(p.builder(kFp32), 256, 256, false);
   const Tensor x = p.input({4, 256}, kFp32, true);
@@ -98,7 +98,7 @@ TEST_CASE("Autocast is as it was when a region runs again", "[autograd]") {
 }
 
 TEST_CASE("Nothing of a checkpoint outlives its backward", "[autograd]") {
-  const auto mode = GENERATE(Checkpointing::none, Checkpointing::non_reentrant, Checkpointing::reentrant);
+  const auto mode = GENERATE(CheckpointMode::none, CheckpointMode::non_reentrant, CheckpointMode::reentrant);
   Process p;
   const Tensor x = p.input({256}, kFp32, true);
   {
@@ -115,7 +115,7 @@ TEST_CASE("A view that a region saves when it runs again keeps nothing of its gr
   Process p;
   const Tensor x = p.input({4, 256}, kFp32, true);
   const Tensor first = silu(x);
-  const Tensor y = checkpoint(Checkpointing::non_reentrant, first, [](const Tensor& hidden) {
+  const Tensor y = checkpoint(CheckpointMode::non_reentrant, first, [](const Tensor& hidden) {
     Tensor up = gelu(hidden);
     up = gelu(up);
     up = add(up, hidden);  // its gradient, written over what was saved, waits for the region's input to have all
@@ -136,7 +136,7 @@ TEST_CASE("What a region saved for a graph that led nowhere is not kept when it 
   for (const bool uses : {false, true}) {
     Process p;
     const Tensor x = p.input({256}, DType::float32, true);
-    Tensor y = checkpoint(Checkpointing::non_reentrant, x, [&](const Tensor& hidden) {
+    Tensor y = checkpoint(CheckpointMode::non_reentrant, x, [&](const Tensor& hidden) {
       Tensor aside = exp(hidden);  // saves its result
       Tensor result = pow(hidden, 2);
       if (uses) result = add(result, aside);

@@ -53,7 +53,7 @@ TEST_CASE("A checkpoint's input may lie on the host, and what it runs again does
   Tensor y;
   {
     const Scoped<SavesOn> saving(p.context.saves_on, SavesOn::pinned);
-    y = checkpoint(Checkpointing::non_reentrant, hidden, block);
+    y = checkpoint(CheckpointMode::non_reentrant, hidden, block);
   }
   hidden.reset();
   CHECK(p.context.saved_on_host == 4096);

@@ -5,7 +5,7 @@
 
 #include "nn/activation.h"
 #include "nn/attention.h"
-#include "nn/block.h"
+#include "nn/checkpointing.h"
 #include "process.h"
 
 namespace oometer {
