@@ -216,11 +216,7 @@ Result<json> parse_json(std::string_view text, std::size_t max_depth) {
 std::string describe(const json& value) {
   if (value.is_null()) return "null";
   if (value.is_object()) return "an object";
-  const char* kind = value.is_boolean()  ? "a boolean"
-                     : value.is_string() ? "text"
-                     : value.is_array()  ? "a list"
-                                         : "a number";
-  return std::string(kind) + " (" + clip(value.dump(-1, ' ', true, json::error_handler_t::replace)) + ")";
+  return clip(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 std::string quote(std::string_view text) {
@@ -246,7 +242,7 @@ ConfigReader::ConfigReader(const json* object, std::string pointer, Mode mode, F
       pointer_(std::move(pointer)),
       mode_(mode),
       findings_(findings) {
-  if (object && !object_) fail("", "wrong-type", "found " + describe(*object) + "; an object {...} belongs here");
+  if (object && !object_) fail("", "wrong-type", "found " + describe(*object) + "; expected an object {...}");
 }
 
 std::string ConfigReader::pointer_to(std::string_view key) const {
@@ -314,8 +310,8 @@ std::optional<std::int64_t> ConfigReader::to_integer(const std::string& pointer,
     return static_cast<std::int64_t>(*number);
   }
   note(pointer, number ? "out-of-range" : "wrong-type",
-       "found " + describe(value) + "; a whole number from " + std::to_string(range.min) + " to " +
-           std::to_string(range.max) + " belongs here");
+       "found " + describe(value) + "; expected a whole number from " + std::to_string(range.min) + " to " +
+           std::to_string(range.max));
   return std::nullopt;
 }
 
@@ -332,7 +328,7 @@ std::optional<std::int64_t> ConfigReader::optional_integer(const char* key, Rang
 const json* ConfigReader::list(const char* key) {
   const json* value = find(key);
   if (!value || (value->is_array() && value->size() <= 10'000)) return value;
-  fail_found(key, "wrong-type", "a list [...] belongs here");
+  fail_found(key, "wrong-type", "expected a list [...]");
   return nullptr;
 }
 
@@ -354,7 +350,7 @@ std::optional<double> ConfigReader::optional_number(const char* key, double min,
   if (!number || !(*number >= min && *number <= max)) {
     const auto plain = [](double x) { return json(x).dump(); };
     fail_found(key, number ? "out-of-range" : "wrong-type",
-               "a number from " + plain(min) + " to " + plain(max) + " belongs here");
+               "expected a number from " + plain(min) + " to " + plain(max));
     return std::nullopt;
   }
   return number;
@@ -368,7 +364,7 @@ bool ConfigReader::boolean(const char* key, bool fallback) {
   const json* value = get(key);
   if (!value) return fallback;
   if (value->is_boolean()) return value->get<bool>();
-  fail_found(key, "wrong-type", "true or false belongs here");
+  fail_found(key, "wrong-type", "expected true or false");
   return fallback;
 }
 
@@ -376,7 +372,7 @@ std::string ConfigReader::text(const char* key, std::string_view fallback) {
   const json* value = get(key);
   if (!value) return std::string(fallback);
   if (value->is_string()) return value->get<std::string>();
-  fail_found(key, "wrong-type", "text in quotes belongs here");
+  fail_found(key, "wrong-type", "expected text in quotes");
   return std::string(fallback);
 }
 
@@ -387,7 +383,7 @@ std::vector<std::string> ConfigReader::texts(const char* key) {
     const json& value = (*values)[i];
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
       note(pointer_to(key) + "/" + std::to_string(i), "wrong-type",
-           "found " + describe(value) + "; a name in quotes belongs here");
+           "found " + describe(value) + "; expected a name in quotes");
       return {};
     }
     out.push_back(value.get<std::string>());
@@ -401,7 +397,7 @@ std::size_t ConfigReader::choose(const char* key, const std::vector<std::string_
   const auto found =
       value->is_string() ? std::find(names.begin(), names.end(), value->get_ref<const std::string&>()) : names.end();
   if (found == names.end()) {
-    fail_found(key, value->is_string() ? "unknown-value" : "wrong-type", "one of these belongs here: " + join(names));
+    fail_found(key, value->is_string() ? "unknown-value" : "wrong-type", "expected one of these: " + join(names));
   }
   return static_cast<std::size_t>(found - names.begin());
 }

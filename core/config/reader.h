@@ -133,7 +133,7 @@ T ConfigReader::choice(const char* key, T fallback, const Name<std::type_identit
 /// Parses a document without recursion and without exceptions: at most `max_depth` levels, no key twice in an object.
 Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_depth = 64);
 
-/// "a number (3.5)", "text (\"abc\")": what an error says was found. Long values are cut.
+/// What an error says was found, as JSON: 3.5, "abc". Long values are cut; an object is "an object".
 std::string describe(const nlohmann::json& value);
 
 /// Text in quotes, as ASCII and cut where it is long: safe to show.

@@ -117,7 +117,7 @@ void DistributedDataParallel::before_forward(bool last_micro_step) {
     refusal_ = Error{"inconsistent", "/parallel/ddp",
                      "found " + std::to_string(parameters_.size() - arrived_.size()) +
                          " trained parameters that get no gradient, which stops DistributedDataParallel in the second "
-                         "step; {\"find_unused_parameters\": true} belongs here, or freeze them"};
+                         "step; set {\"find_unused_parameters\": true}, or freeze them"};
     return;
   }
   rebuild_buckets();

@@ -127,7 +127,7 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
                      std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +
                          ") that are not FSDP's units but parts of one, which " +
                          (stops ? "stops in backward" : "is not modelled") +
-                         ": non-reentrant belongs here, or the block in parallel.fsdp.wrap"};
+                         ": use non-reentrant ones, or put the block into parallel.fsdp.wrap"};
     return;
   }
 }
@@ -163,7 +163,7 @@ void FullyShardedDataParallel::gather_units() {
     if (!config_.use_orig_params && !unit.pieces.empty() && trains(unit.pieces.front()) != tensor->leaf_requires_grad)
       refusal_ = Error{"inconsistent", "/parallel/fsdp/use_orig_params",
                        "found a unit of FSDP with trained and frozen parameters, which it does not flatten without the "
-                       "original parameters: true belongs here"};
+                       "original parameters: set it to true"};
     if (config_.use_orig_params) {
       const std::int64_t aligned = kAlignment / element_size(gathered_dtype(unit));
       if (const std::int64_t over = unit.numel % aligned; over != 0) {

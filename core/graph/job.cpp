@@ -10,16 +10,16 @@ void check_graph_task(ConfigReader& job_reader, const Graph& graph, bool infers)
   if (infers && has_gradients)
     job_reader.fail_found(
         "task", "inconsistent",
-        "the graph is of training: \"train\" belongs here, or a graph of export_graph.py --inference");
+        "the graph is one of training; expected \"train\", or a graph of export_graph.py --inference");
   else if (!infers && !has_gradients)
     job_reader.fail("task", "inconsistent",
-                    "found training, and a graph without gradients, as export_graph.py --inference writes it: "
-                    "\"inference\" belongs here");
+                    "found training, and a graph without gradients, as export_graph.py --inference writes it; expected "
+                    "\"inference\"");
 }
 
 Precision precision_of_graph(ConfigReader& training, const Graph& graph) {
   if (graph.dtype == DType::float64 && !training.has("precision"))
-    training.fail("precision", "missing", "found nothing, and a graph of float64; fp32, bf16 or fp16 belongs here");
+    training.fail("precision", "missing", "found nothing, and a graph of float64; expected fp32, bf16 or fp16");
   if (graph.dtype == DType::bfloat16) return Precision::bf16;
   return graph.dtype == DType::float16 ? Precision::fp16 : Precision::fp32;
 }
@@ -31,8 +31,8 @@ std::string loss_of_graph(ConfigReader& training, const Graph& graph, const std:
   if (!loss.empty() && (loss != "cross_entropy" || !has_classes))
     training.fail_found("loss", "unknown-value",
                         has_classes
-                            ? "mean or cross_entropy belongs here"
-                            : "mean belongs here: the first output is no [batch, classes] to take a cross-entropy of");
+                            ? "expected mean or cross_entropy"
+                            : "expected mean: the first output is no [batch, classes] to take a cross-entropy of");
   return "";
 }
 
@@ -41,7 +41,7 @@ void check_graph_training(ConfigReader& reader, const TrainingConfig& training) 
     reader.fail_found("no_grad", "not-modelled", "a graph has its operators as they were recorded: leave it out");
   if (training.precision == Precision::amp_bf16 || training.precision == Precision::amp_fp16)
     reader.fail_found("precision", "not-modelled",
-                      "autocast of a graph is known and not modelled yet: fp32, bf16 or fp16 belongs here");
+                      "autocast of a graph is not supported yet; expected fp32, bf16 or fp16");
 }
 
 void read_graph_batch(ConfigReader& reader, const Graph& graph, DataConfig& data) {
@@ -50,7 +50,7 @@ void read_graph_batch(ConfigReader& reader, const Graph& graph, DataConfig& data
   if (data.micro_batch_size != graph.fixed_batch)
     reader.fail_found(
         "micro_batch_size", "inconsistent",
-        "the graph was recorded for " + std::to_string(graph.fixed_batch) + " samples, which belongs here");
+        "expected " + std::to_string(graph.fixed_batch) + ", the batch size that the graph was recorded with");
 }
 
 }  // namespace oometer

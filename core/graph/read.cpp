@@ -46,7 +46,7 @@ class GraphReader {
     if (const json* list = section(document, "operators")) {
       if (list->size() > kMostOperators)
         fail("/operators", "out-of-range",
-             "found " + std::to_string(list->size()) + " operators; at most 100,000 belong here");
+             "found " + std::to_string(list->size()) + " operators; expected at most 100,000");
       for (std::size_t i = 0; i < list->size() && ok(); ++i) read_operator((*list)[i], at("/operators", i));
       refuse_unknown();
     }
@@ -89,9 +89,9 @@ class GraphReader {
     std::string where = "/";
     where += key;
     if (found == document.end())
-      fail(where, "missing", "found nothing; a list belongs here, as tools/export_graph.py writes it");
+      fail(where, "missing", "found nothing; expected a list, as tools/export_graph.py writes it");
     else if (!found->is_array())
-      fail_found(where, *found, "a list belongs here");
+      fail_found(where, *found, "expected a list");
     else
       return &*found;
     return nullptr;
@@ -99,11 +99,11 @@ class GraphReader {
 
   void read_head(const json& document) {
     if (!document.is_object())
-      return fail_found("", document, "a graph file's object, of tools/export_graph.py, belongs here");
+      return fail_found("", document, "expected a graph file's object, of tools/export_graph.py");
     const auto format = document.find("format"), version = document.find("version"), batch = document.find("batch");
     if (format == document.end() || *format != "oometer-graph")
       return fail("/format", "invalid", "found no \"oometer-graph\", which a file of tools/export_graph.py has here");
-    if (version == document.end()) return fail("/version", "missing", "found nothing; 1 belongs here");
+    if (version == document.end()) return fail("/version", "missing", "found nothing; expected 1");
     if (*version != 1) return fail_found("/version", *version, "this oometer reads version 1");
     for (const auto& [key, value] : document.items()) {
       constexpr std::string_view kKeys[] = {"format",     "version", "torch",  "batch",     "modules",
@@ -123,21 +123,20 @@ class GraphReader {
       const std::int64_t number = value.get<std::int64_t>();
       if (number >= min && number <= max) return number;
     }
-    fail_found(where, value, "an integer from " + std::to_string(min) + " to " + std::to_string(max) + " belongs here");
+    fail_found(where, value, "expected an integer from " + std::to_string(min) + " to " + std::to_string(max));
     return min;
   }
 
   std::string text(const json& value, const std::string& where) {
     if (value.is_string() && value.get_ref<const std::string&>().size() <= 1000) return value.get<std::string>();
-    fail_found(where, value, "a text belongs here");
+    fail_found(where, value, "expected a text");
     return {};
   }
 
   /// A list of `least` to `most` items.
   bool is_row(const json& value, const std::string& where, std::size_t least, std::size_t most) {
     if (value.is_array() && value.size() >= least && value.size() <= most) return true;
-    fail_found(where, value,
-               "a list of " + std::to_string(least) + " to " + std::to_string(most) + " items belongs here");
+    fail_found(where, value, "expected a list of " + std::to_string(least) + " to " + std::to_string(most) + " items");
     return false;
   }
 
@@ -166,7 +165,7 @@ class GraphReader {
   DType dtype(const json& value, const std::string& where) {
     if (value.is_string())
       if (const auto found = parse_dtype(value.get_ref<const std::string&>())) return *found;
-    fail_found(where, value, "float64, float32, float16, bfloat16, int64, int32, uint8 or bool belongs here");
+    fail_found(where, value, "expected float64, float32, float16, bfloat16, int64, int32, uint8 or bool");
     return DType::float32;
   }
 
@@ -184,7 +183,7 @@ class GraphReader {
       else if (key == "plus")
         result.value = integer(item, where + "/plus", -kLargest, kLargest);
       else
-        fail(where, "unknown-key", "found the key " + quote(key) + "; {\"batch\": n, \"plus\": m} belongs here");
+        fail(where, "unknown-key", "found the key " + quote(key) + "; expected {\"batch\": n, \"plus\": m}");
     }
     if (graph_.fixed_batch != 0)
       fail(where, "inconsistent",
@@ -199,7 +198,7 @@ class GraphReader {
       const GraphNumber size = number(value[i], at(where, i));
       // At every batch size from 1 on it must be a size.
       if (ok() && (size.batch < 0 || size.value + size.batch < 0))
-        fail_found(at(where, i), value[i], "a size that is not negative belongs here");
+        fail_found(at(where, i), value[i], "expected a size that is not negative");
       result.push_back(size);
     }
     return result;
@@ -243,7 +242,7 @@ class GraphReader {
     if (row.size() == 3) {
       const auto number = reference(row[2]);
       if (!number)
-        fail_found(at(where, 2), row[2], "a tensor, \"%0\", or a type and sizes belong here");
+        fail_found(at(where, 2), row[2], "expected a tensor, \"%0\", or a type and sizes");
       else if (is_alive(*number, at(where, 2)))
         tensor.number = *number;
       tensor.tied = true;
@@ -253,10 +252,10 @@ class GraphReader {
     tensor.sizes = sizes(row[3], at(where, 3));
     for (std::size_t i = 0; i < tensor.sizes.size(); ++i)
       if (tensor.sizes[i].batch != 0)
-        fail_found(at(at(where, 3), i), row[3][i], "a weight's size, which no batch changes, belongs here");
+        fail_found(at(at(where, 3), i), row[3][i], "expected a weight's size, which no batch changes");
     if (row.size() == 5) {
       if (!row[4].is_boolean())
-        fail_found(at(where, 4), row[4], "requires_grad, true or false, belongs here");
+        fail_found(at(where, 4), row[4], "expected requires_grad, true or false");
       else
         tensor.requires_grad = row[4].get<bool>();
     }
@@ -296,7 +295,7 @@ class GraphReader {
     op.grad_mode = !name.ends_with(kNoGrad);
     if (!op.grad_mode) name.remove_suffix(kNoGrad.size());
     const int kernel = find_operator(name);
-    if (!row[2].is_array()) return fail_found(at(where, 2), row[2], "the list of arguments belongs here");
+    if (!row[2].is_array()) return fail_found(at(where, 2), row[2], "expected the list of arguments");
     if (kernel >= 0) {
       op.kernel = static_cast<std::uint16_t>(kernel);
       graph_.convolutions += is_convolution(kernel);
@@ -400,7 +399,7 @@ class GraphReader {
       argument.integer.value = span.first;
       argument.length = span.count;
     } else if (!value.is_null()) {
-      fail_found(where, value, "a number, a text, a tensor or a list of them belongs here");
+      fail_found(where, value, "expected a number, a text, a tensor or a list of them");
     }
     return argument;
   }
@@ -481,8 +480,7 @@ class GraphReader {
   }
 
   void read_dead(GraphOperator& op, const json& value, const std::string& where) {
-    if (!value.is_array())
-      return fail_found(where, value, "the list of tensors that go after the operator belongs here");
+    if (!value.is_array()) return fail_found(where, value, "expected the list of tensors that go after the operator");
     op.dead.first = static_cast<std::uint32_t>(graph_.numbers.size());
     for (std::size_t i = 0; i < value.size() && ok(); ++i) {
       const auto number = static_cast<std::uint32_t>(integer(value[i], at(where, i), 0, kMostTensors));

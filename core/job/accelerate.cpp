@@ -21,7 +21,7 @@ constexpr const char* kNotYet = "it is known and not modelled yet: leave it out"
 json deepspeed_of(ConfigReader& reader, std::int64_t& steps) {
   if (const json* file = reader.find("deepspeed_config_file"); file && file->is_object()) return *file;
   if (reader.has("deepspeed_config_file"))
-    reader.fail_found("deepspeed_config_file", "missing", "that file's content belongs here, in place of its name");
+    reader.fail_found("deepspeed_config_file", "missing", "expected that file's content, in place of its name");
   json config = json::object();
   json& zero = config["zero_optimization"];
   const std::int64_t stage = reader.integer("zero_stage", 2, {0, 3});
@@ -74,7 +74,7 @@ json fsdp_of(ConfigReader& reader, std::int64_t version, const std::string& prec
   const std::string policy = reader.text("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
   const bool is_alone = policy == "NO_WRAP";
   if (!is_alone && policy != "TRANSFORMER_BASED_WRAP")
-    reader.fail_found("fsdp_auto_wrap_policy", "not-modelled", "TRANSFORMER_BASED_WRAP or NO_WRAP belongs here");
+    reader.fail_found("fsdp_auto_wrap_policy", "not-modelled", "expected TRANSFORMER_BASED_WRAP or NO_WRAP");
   std::string names = reader.text("fsdp_transformer_layer_cls_to_wrap", "");
   if (is_alone || !names.empty()) fsdp["wrap"] = json::array();
   while (!names.empty()) {
@@ -103,7 +103,7 @@ std::optional<Error> spell_out_accelerate(json& job) {
   const std::string type = config.text("distributed_type", "NO");
   const bool is_deepspeed = type == "DEEPSPEED", is_fsdp = type == "FSDP", is_ddp = type == "MULTI_GPU";
   if (!is_deepspeed && !is_fsdp && !is_ddp && type != "NO")
-    config.fail_found("distributed_type", "not-modelled", "NO, MULTI_GPU, DEEPSPEED or FSDP belongs here");
+    config.fail_found("distributed_type", "not-modelled", "expected NO, MULTI_GPU, DEEPSPEED or FSDP");
   const std::int64_t processes = config.integer("num_processes", 1, {1, 1 << 16});
   std::string precision = config.text("mixed_precision", "no");
   if (precision != "no" && precision != "bf16" && precision != "fp16")
@@ -149,7 +149,7 @@ std::optional<Error> spell_out_accelerate(json& job) {
   config.finish();
   // What the job says of it too has to be the same. DeepSpeed's engine holds the weights in that precision; elsewhere
   // the Accelerator wraps the forward in autocast.
-  constexpr const char* kDiffers = "what the accelerate_config says belongs here, or nothing";
+  constexpr const char* kDiffers = "expected what the accelerate_config says, or nothing";
   if (beside.has("data") && beside.integer("data", 1) != processes) beside.fail_found("data", "inconsistent", kDiffers);
   if (precision != "no" && !is_deepspeed) precision.insert(0, "amp-");
   const bool is_said = trains.has("precision");

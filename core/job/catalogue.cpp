@@ -113,7 +113,7 @@ Result<std::pair<int, int>> parse_compute_capability(const std::string& text) {
   const Result<Version> version = parse_version(text);
   if (!version || text.size() > 4 || version->major < 5 || version->major > 12 || version->minor > 9) {
     return Error{"out-of-range", "",
-                 "found " + quote(text) + "; a compute capability from \"5.0\" to \"12.9\" belongs here"};
+                 "found " + quote(text) + "; expected a compute capability from \"5.0\" to \"12.9\""};
   }
   return std::pair(version->major, version->minor);
 }

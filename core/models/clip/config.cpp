@@ -9,7 +9,7 @@ namespace {
 void check_heads(ConfigReader& reader, std::int64_t hidden_size, std::int64_t heads) {
   if (hidden_size % heads != 0) {
     reader.fail_found("hidden_size", "inconsistent",
-                      "a multiple of num_attention_heads (" + std::to_string(heads) + ") belongs here");
+                      "expected a multiple of num_attention_heads (" + std::to_string(heads) + ")");
   }
 }
 
@@ -38,7 +38,7 @@ ClipVisionConfig read_vision_sizes(ConfigReader& reader, const ClipVisionConfig&
   check_heads(reader, c.hidden_size, c.num_attention_heads);
   if (c.patch_size > c.image_size) {
     reader.fail_found("patch_size", "inconsistent",
-                      "at most image_size (" + std::to_string(c.image_size) + ") belongs here: no patch fits");
+                      "expected at most image_size (" + std::to_string(c.image_size) + "): no patch fits");
   }
   return c;
 }

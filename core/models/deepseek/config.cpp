@@ -57,8 +57,8 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
   c.num_experts_per_tok = reader.optional_integer("num_experts_per_tok").value_or(c.num_experts_per_tok);
   if (has_experts && (c.num_experts_per_tok < 1 || c.num_experts_per_tok > c.n_routed_experts))
     reader.fail("num_experts_per_tok", "inconsistent",
-                "found " + std::to_string(c.num_experts_per_tok) + "; 1 to n_routed_experts (" +
-                    std::to_string(c.n_routed_experts) + ") belongs here");
+                "found " + std::to_string(c.num_experts_per_tok) + "; expected 1 to n_routed_experts (" +
+                    std::to_string(c.n_routed_experts) + ")");
   if (names.is_v3) {
     c.chooses_groups = true;
     c.norm_topk_prob = reader.boolean("norm_topk_prob", true);
@@ -68,18 +68,18 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
     const std::string method = reader.is_null("topk_method") ? "greedy" : reader.text("topk_method", "greedy");
     c.chooses_groups = method == "group_limited_greedy";
     if (!c.chooses_groups && method != "greedy")
-      reader.fail_found("topk_method", "unknown-value", "\"greedy\" or \"group_limited_greedy\" belongs here");
+      reader.fail_found("topk_method", "unknown-value", "expected \"greedy\" or \"group_limited_greedy\"");
     reader.ignore({"norm_topk_prob"});
     c.mlp_bias = reader.boolean("mlp_bias", false);
   }
   if (has_experts && c.chooses_groups && c.n_routed_experts % c.n_group != 0)
     reader.fail_found("n_group", "inconsistent",
-                      "a divisor of n_routed_experts (" + std::to_string(c.n_routed_experts) + ") belongs here");
+                      "expected a divisor of n_routed_experts (" + std::to_string(c.n_routed_experts) + ")");
   else if (has_experts && c.chooses_groups &&
            (c.topk_group > c.n_group || (names.is_v3 && c.n_routed_experts / c.n_group < 2)))
     reader.fail_found(
         "topk_group", "inconsistent",
-        "at most n_group (" + std::to_string(c.n_group) + ") belongs here, and groups of two experts at least");
+        "expected at most n_group (" + std::to_string(c.n_group) + "), and groups of two experts at least");
   c.hidden_act = reader.activation("hidden_act", c.hidden_act);
   c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
   c.attention_bias = reader.boolean("attention_bias", false);
@@ -88,8 +88,8 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
   if (!reader.is_null("num_key_value_heads") &&
       reader.integer("num_key_value_heads", c.num_attention_heads) != c.num_attention_heads)
     reader.fail_found("num_key_value_heads", "inconsistent",
-                      "keys are expanded to every head: num_attention_heads (" + std::to_string(c.num_attention_heads) +
-                          ") belongs here");
+                      "keys are expanded to every head; expected num_attention_heads (" +
+                          std::to_string(c.num_attention_heads) + ")");
   if (c.qk_rope_head_dim % 2 != 0)
     reader.fail_found("qk_rope_head_dim", "inconsistent", "rotary embeddings need an even size");
   // Complex numbers are made of pairs: view_as_complex wants even strides.
@@ -98,7 +98,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
                       "view_as_complex needs an even size before the rotated part");
   if (!names.is_v3 && c.hidden_size % c.num_attention_heads != 0)
     reader.fail_found("hidden_size", "inconsistent",
-                      "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ") belongs here");
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
   // The modelling code of 5.x never reads these: losses of balance, prediction of several tokens, what the original
   // code does otherwise.
   reader.ignore({"head_dim", "qk_head_dim", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method",

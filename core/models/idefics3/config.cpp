@@ -77,7 +77,7 @@ Idefics3Config read_idefics3_config(ConfigReader& reader, const Idefics3Family& 
   const std::int64_t side = c.tile_size / c.vision.patch_size;
   if (side == 0 || side % c.scale_factor != 0)
     reader.fail_found("scale_factor", "inconsistent",
-                      "a divisor of the " + std::to_string(side) + " patches along a tile's side belongs here");
+                      "expected a divisor of the " + std::to_string(side) + " patches along a tile's side");
   return c;
 }
 

@@ -33,7 +33,7 @@ void check_llama_heads(ConfigReader& reader, const LlamaConfig& c) {
   // repeat_kv gives num_key_value_heads * (num_attention_heads // num_key_value_heads) heads; attention needs all.
   if (c.num_attention_heads % c.num_key_value_heads != 0) {
     reader.fail_found("num_key_value_heads", "inconsistent",
-                      "a divisor of num_attention_heads (" + std::to_string(c.num_attention_heads) + ") belongs here");
+                      "expected a divisor of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
   }
 }
 
@@ -46,7 +46,7 @@ LlamaConfig read_llama_config(ConfigReader& reader) {
   // LlamaConfig.validate_architecture.
   if (c.hidden_size % c.num_attention_heads != 0) {
     reader.fail_found("hidden_size", "inconsistent",
-                      "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ") belongs here");
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
   }
   check_llama_heads(reader, c);
   return c;

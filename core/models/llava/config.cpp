@@ -74,7 +74,7 @@ void read_original_keys(ConfigReader& reader, LlavaConfig& c) {
   if (const auto depth = projector_depth(type)) {
     c.projector_depth = *depth;
   } else {
-    reader.fail_found("mm_projector_type", "unknown-value", "linear, identity or mlpNx_gelu (mlp2x_gelu) belongs here");
+    reader.fail_found("mm_projector_type", "unknown-value", "expected linear, identity or mlpNx_gelu (mlp2x_gelu)");
   }
   c.vision_feature_select =
       reader.choice<FeatureSelect>("mm_vision_select_feature", c.vision_feature_select,
@@ -82,7 +82,7 @@ void read_original_keys(ConfigReader& reader, LlavaConfig& c) {
   const auto width = reader.optional_integer("mm_hidden_size");
   if (width && *width != c.vision.hidden_size) {
     reader.fail_found("mm_hidden_size", "inconsistent",
-                      "the tower's hidden size (" + std::to_string(c.vision.hidden_size) + ") belongs here");
+                      "expected the tower's hidden size (" + std::to_string(c.vision.hidden_size) + ")");
   }
   reader.choice<int>("mm_patch_merge_type", 0, {{"flat", 0}});
   reader.choice<int>("image_aspect_ratio", 0, {{"pad", 0}, {"square", 0}});
@@ -151,7 +151,7 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
   if (c.vision_feature_layer_is_list) {
     c.vision_feature_layers = reader.integers(layer_key, index);
     if (c.vision_feature_layers.empty()) {
-      reader.fail_found(layer_key, "out-of-range", "a layer's index or a list of at least one belongs here");
+      reader.fail_found(layer_key, "out-of-range", "expected a layer's index or a list of at least one");
     }
   } else {
     c.vision_feature_layers = {reader.integer(layer_key, -2, index)};
@@ -160,10 +160,10 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
 
   if (c.tokens_per_image() == 0)
     reader.fail_found("vision_feature_select_strategy", "inconsistent",
-                      "\"full\" belongs here: the image's only patch is dropped otherwise");
+                      "expected \"full\": the image's only patch is dropped otherwise");
   if (c.projector_depth == 0 && c.projector_input_size() != c.text.hidden_size) {
     reader.fail_found("mm_projector_type", "inconsistent",
-                      "a projector belongs here: the tower's " + std::to_string(c.projector_input_size()) +
+                      "expected a projector: the tower's " + std::to_string(c.projector_input_size()) +
                           " channels are not the language model's " + std::to_string(c.text.hidden_size));
   }
   return c;

@@ -26,7 +26,7 @@ std::vector<LlavaConfig::Resolution> read_pinpoints(ConfigReader& reader, std::i
   if (pinpoints.empty() || pinpoints.size() != list.size() || pinpoints.size() > 1024)
     reader.fail_found(
         kKey, "wrong-type",
-        "a list of [height, width] in multiples of the tower's image_size (" + std::to_string(tile) + ") belongs here");
+        "expected a list of [height, width] in multiples of the tower's image_size (" + std::to_string(tile) + ")");
   if (pinpoints.empty()) pinpoints = {{tile, tile}};
   return pinpoints;
 }
@@ -80,8 +80,8 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   // LlavaNextModel.pack_image_features: view(rows, columns, height, width, -1) of a tile's features
   if (c.tokens_per_image() != c.vision.num_patches())
     reader.fail_found("vision_feature_select_strategy", "inconsistent",
-                      c.has_siglip() ? "\"full\" belongs here: this tower has no class token to drop"
-                                     : "\"default\" belongs here: with the class token the features are no grid");
+                      c.has_siglip() ? "expected \"full\": this tower has no class token to drop"
+                                     : "expected \"default\": with the class token the features are no grid");
   return c;
 }
 

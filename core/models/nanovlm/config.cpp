@@ -35,29 +35,29 @@ NanoVlmConfig read_nanovlm_config(ConfigReader& reader) {
   const auto divides = [&](const char* key, std::int64_t whole, std::int64_t part, const char* of) {
     if (whole % part != 0)
       reader.fail_found(key, "inconsistent",
-                        "a divisor of " + std::string(of) + " (" + std::to_string(whole) + ") belongs here");
+                        "expected a divisor of " + std::string(of) + " (" + std::to_string(whole) + ")");
   };
   divides("vit_n_heads", vit.hidden_size, vit.num_attention_heads, "vit_hidden_dim");
   divides("lm_n_heads", lm.hidden_size, lm.num_attention_heads, "lm_hidden_dim");
   divides("lm_n_kv_heads", lm.num_attention_heads, lm.num_key_value_heads, "lm_n_heads");
   if (lm.head_dim % 2 != 0)
-    reader.fail_found("lm_n_heads", "inconsistent", "heads of an even size, which rotary embeddings need, belong here");
+    reader.fail_found("lm_n_heads", "inconsistent", "expected heads of an even size, which rotary embeddings need");
   const std::int64_t side = vit.image_size / vit.patch_size;
   if (side == 0)
-    reader.fail_found("vit_patch_size", "inconsistent", "at most vit_img_size belongs here: no patch fits");
+    reader.fail_found("vit_patch_size", "inconsistent", "expected at most vit_img_size: no patch fits");
   else
     divides("mp_pixel_shuffle_factor", side, c.scale_factor, "the patches along a side");
   // _replace_img_tokens_with_embd: values of [batch, tokens, width] go where the mp_image_token_length indices say
   const std::int64_t tokens = c.tokens_per_image();
   if (reader.ok() && reader.integer("mp_image_token_length", 64) != tokens)
     reader.fail_found("mp_image_token_length", "inconsistent",
-                      std::to_string(tokens) + ", as many as the projector gives, belongs here");
+                      "expected " + std::to_string(tokens) + ", as many as the projector gives");
   for (const char* key : {"vit_dropout", "lm_dropout"})
     if (reader.number(key, 0.0, 0.0, 1.0) != 0.0)
-      reader.fail_found(key, "not-modelled", "0 belongs here: nanoVLM's dropout is not modelled");
+      reader.fail_found(key, "not-modelled", "expected 0: nanoVLM's dropout is not modelled");
   for (const char* key : {"vit_cls_flag", "lm_use_tokens"})
     if (reader.boolean(key, false))
-      reader.fail_found(key, "inconsistent", "false belongs here: VisionLanguageModel does not run with it");
+      reader.fail_found(key, "inconsistent", "expected false: VisionLanguageModel does not run with it");
   return c;
 }
 

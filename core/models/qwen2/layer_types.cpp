@@ -18,7 +18,7 @@ void read_layer_types(ConfigReader& reader, LlamaConfig& c, std::int64_t max_win
   if (!types.empty() && types.size() != layers)
     reader.fail("layer_types", "inconsistent",
                 "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; num_hidden_layers of them belong here");
+                    " layers; expected num_hidden_layers of them");
   std::vector<std::int64_t> layer_windows(layers);
   bool any = false;
   for (std::size_t i = 0; i < layers; ++i) {

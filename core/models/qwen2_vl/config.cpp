@@ -91,7 +91,7 @@ QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
   // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
   if (c.hidden_size % c.num_heads != 0 || c.head_dim() % 4 != 0)
     reader.fail_found(width, "inconsistent",
-                      "num_heads (" + std::to_string(c.num_heads) + ") heads of a multiple of 4 belong here");
+                      "expected num_heads (" + std::to_string(c.num_heads) + ") heads of a multiple of 4");
   return c;
 }
 
@@ -109,13 +109,13 @@ LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
   LlamaConfig c = read_llama_sizes(reader, defaults);
   check_llama_heads(reader, c);
   if (c.head_dim * c.num_attention_heads != c.hidden_size)  // Qwen2VLAttention.__init__
-    reader.fail_found("hidden_size", "inconsistent",
-                      "a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) +
-                          "), each head as large as its share, belongs here");
+    reader.fail_found(
+        "hidden_size", "inconsistent",
+        "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") times the size of a head");
   read_layer_types(reader, c, 80);
   if (c.sliding_window != 0)
     reader.fail("use_sliding_window", "not-modelled",
-                "found layers that slide, which are not modelled: full attention in every layer belongs here");
+                "found layers that slide, which are not modelled: expected full attention in every layer");
   ConfigReader rope = reader.object(reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
   const std::vector<std::int64_t> sections =
       rope.has("mrope_section") ? rope.integers("mrope_section") : std::vector<std::int64_t>{16, 24, 24};
@@ -152,7 +152,7 @@ QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& n
       {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "vision_token_id"});
   if (c.vision.out_hidden_size != c.text.hidden_size)
     vision.fail_found(names.has_windows ? "out_hidden_size" : "hidden_size", "inconsistent",
-                      "the language model's hidden size (" + std::to_string(c.text.hidden_size) + ") belongs here");
+                      "expected the language model's hidden size (" + std::to_string(c.text.hidden_size) + ")");
   return c;
 }
 
@@ -169,7 +169,7 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
   if (!grid.empty()) {
     if (grid.size() != 3 || grid[1] % vision.spatial_merge_size != 0 || grid[2] % vision.spatial_merge_size != 0) {
       reader.fail_found("grid_thw", "inconsistent",
-                        "[frames, rows, columns] of patches belongs here, rows and columns multiples of "
+                        "expected [frames, rows, columns] of patches, rows and columns multiples of "
                         "spatial_merge_size (" +
                             std::to_string(vision.spatial_merge_size) + ")");
       return;
@@ -179,7 +179,7 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
     if (size.empty()) size = {672, 448};
     if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
       reader.fail_found("image_size", "inconsistent",
-                        "[height, width] in pixels belongs here, neither more than 200 times the other");
+                        "expected [height, width] in pixels, neither more than 200 times the other");
       return;
     }
     const auto [height, width] =

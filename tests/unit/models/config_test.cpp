@@ -39,7 +39,7 @@ std::string message(const std::string& text) {
 
 TEST_CASE("What is no transformers config is called by its name", "[models]") {
   CHECK(message(R"({"_class_name": "UNet2DConditionModel"})")
-            .starts_with("found text (\"UNet2DConditionModel\"); this is a config of diffusers"));
+            .starts_with("found \"UNet2DConditionModel\"; this is a config of diffusers"));
   CHECK(message(R"({"general.architecture": "llama"})").find("metadata of a GGUF file") != std::string::npos);
   CHECK(message(R"({"llama.block_count": 32})").find("config.json of a transformers model") != std::string::npos);
 }

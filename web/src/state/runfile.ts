@@ -33,7 +33,7 @@ export function readYaml(text: string): Record<string, unknown> {
   text.split('\n').forEach((line, index) => {
     if (/^\s*(#|---|$)/.test(line)) return;
     const found = /^( *)([\w-]+):(?: +(.*?))?\s*(?:\s#.*)?$/.exec(line);
-    if (!found) throw new Error(`Line ${index + 1} is not as accelerate config writes it: “key: value” belongs there.`);
+    if (!found) throw new Error(`Line ${index + 1} is not as accelerate config writes it. Expected “key: value”.`);
     const [, spaces = '', key = '', value = ''] = found;
     const [indent, last] = stack[stack.length - 1] ?? [-1, root];
     if (open !== null && spaces.length > indent) {
