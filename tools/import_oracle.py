@@ -1,10 +1,12 @@
 """Makes tests/reference/ from the oracle's cases and from traces of real PyTorch.
 
-    import_oracle.py --oracle DIR [--traces DIR] [--ranks DIR] [--peaks DIR]
+    import_oracle.py --oracle DIR [--traces DIR] [--jobs DIR] [--peaks DIR]
 
-Writes single_gpu.jsonl, zero2.jsonl, distributed.jsonl and layers.json from the oracle, real.jsonl and real_zero2.jsonl from the
-traces, real_ranks.jsonl from those of --ranks (NAME.spec.json with NAME.peaks.json, as real_trace.py and rank_trace.py write them). --peaks: the oracle's cases as
-real_trace.py or rank_trace.py --peaks measures them (NAME.json), which go along as "real". tests/reference/README.md has the fields.
+Writes single_gpu.jsonl, zero2.jsonl, distributed.jsonl and layers.json from the oracle. Of traces (NAME.spec.json with NAME.peaks.json,
+as real_trace.py and rank_trace.py write them) those of one GPU go into FAMILY/training.jsonl, ranks into FAMILY/ranks.jsonl; of jobs
+(NAME.job.json with NAME.peaks.json) all into training.jsonl. A case that is there by its name is replaced, others stay. --peaks: the
+oracle's cases as real_trace.py or rank_trace.py --peaks measures them (NAME.json), which go along as "real".
+tests/reference/README.md has the fields.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,15 @@ FAMILIES = (
     *("llava7b", "llava13b", "tiny", "clip", "llama", "vicuna", "tinyllama"),
     *("qwen25vl", "qwen2vl", "smolvlm", "idefics3", "llavanext"),
 )
+# The folders of core/models whose name is not their model_type.
+FOLDERS = {
+    "clip_vision_model": "clip",
+    "deepseek_v2": "deepseek",
+    "deepseek_v3": "deepseek",
+    "llava_next": "llava",
+    "smolvlm": "idefics3",
+    "qwen2_5_vl": "qwen2_vl",
+}
 PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "step": "optimizer"}
 STATISTICS = ("requested", "allocated", "reserved")
 PEFT_OPTIONS = ("use_dora", "use_rslora", "lora_bias", "autocast_adapter_dtype")
@@ -149,39 +160,46 @@ def layers(oracle: Path) -> list[dict[str, Any]]:
     return out
 
 
-def write_lines(path: Path, cases: Iterator[dict[str, Any]]) -> None:
-    lines = [json.dumps(case, separators=(",", ":")) for case in cases]
-    path.write_text("\n".join(lines) + "\n")
-    print(f"{path.name}: {len(lines)} cases, {path.stat().st_size:,d} bytes")
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines))
+    print(f"{path.relative_to(OUT)}: {path.stat().st_size:,d} bytes")
+
+
+def line_of(case: dict[str, Any]) -> str:
+    return json.dumps(case, separators=(",", ":"))
+
+
+def add_to_families(kind: str, cases: Iterator[dict[str, Any]]) -> None:
+    files: dict[Path, dict[str, str]] = {}
+    for case in cases:
+        model_type = case["job"]["model"]["config"]["model_type"]
+        path = OUT / FOLDERS.get(model_type, model_type) / f"{kind}.jsonl"
+        if path not in files:
+            lines = path.read_text().splitlines() if path.exists() else []
+            files[path] = {json.loads(line)["name"]: line for line in lines}
+        files[path][case["name"]] = line_of(case)
+    for path, lines in files.items():
+        write_lines(path, lines.values())
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--oracle", type=Path, required=True)
     arguments.add_argument("--traces", type=Path)
-    arguments.add_argument("--ranks", type=Path)
-    arguments.add_argument("--jobs", type=Path, help="NAME.job.json with NAME.peaks.json of real_trace.py, for options.jsonl")
-    arguments.add_argument("--qwen-vl", type=Path, help="the same, for qwen_vl.jsonl")
-    arguments.add_argument("--vision-language", type=Path, help="the same, for vision_language.jsonl")
+    arguments.add_argument("--jobs", type=Path)
     arguments.add_argument("--peaks", type=Path)
     given = arguments.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
-    write_lines(OUT / "single_gpu.jsonl", single_gpu(given.oracle, given.peaks))
-    write_lines(OUT / "zero2.jsonl", ranks(given.oracle, "A", given.peaks))
-    write_lines(OUT / "distributed.jsonl", ranks(given.oracle, "[BC]", given.peaks))
+    write_lines(OUT / "single_gpu.jsonl", map(line_of, single_gpu(given.oracle, given.peaks)))
+    write_lines(OUT / "zero2.jsonl", map(line_of, ranks(given.oracle, "A", given.peaks)))
+    write_lines(OUT / "distributed.jsonl", map(line_of, ranks(given.oracle, "[BC]", given.peaks)))
     entries = [json.dumps(layer, separators=(",", ":")) for layer in layers(given.oracle)]
     (OUT / "layers.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")
     if given.traces:
-        write_lines(OUT / "real.jsonl", real(given.traces, given.oracle, distributed=False))
-        write_lines(OUT / "real_zero2.jsonl", real(given.traces, given.oracle, distributed=True))
+        add_to_families("training", real(given.traces, given.oracle, distributed=False))
+        add_to_families("ranks", real(given.traces, given.oracle, distributed=True))
     if given.jobs:
-        write_lines(OUT / "options.jsonl", of_jobs(given.jobs))
-    if given.qwen_vl:
-        write_lines(OUT / "qwen_vl.jsonl", of_jobs(given.qwen_vl))
-    if given.vision_language:
-        write_lines(OUT / "vision_language.jsonl", of_jobs(given.vision_language))
-    if given.ranks:
-        write_lines(OUT / "real_ranks.jsonl", real(given.ranks, given.oracle, distributed=True))
+        add_to_families("training", of_jobs(given.jobs))
 
 
 if __name__ == "__main__":

@@ -39,9 +39,12 @@ class Oometer:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def cases(file: str) -> Iterator[Json]:
-    for line in (ROOT / "tests" / "reference" / file).read_text().splitlines():
-        yield json.loads(line)
+def cases(kind: str) -> Iterator[Json]:
+    """Of all families, or of the one file of that name."""
+    folder = ROOT / "tests" / "reference"
+    for path in sorted(folder.glob(f"*/{kind}.jsonl")) or [folder / f"{kind}.jsonl"]:
+        for line in path.read_text().splitlines():
+            yield json.loads(line)
 
 
 def truth_of(case: Json, statistic: str) -> int | None:
@@ -64,18 +67,15 @@ def percent(value: float) -> str:
 # --- accuracy ---------------------------------------------------------------------------------------------------------
 
 
-def group_of(file: str, case: Json) -> str:
-    name = case["name"]
-    if file == "real_ranks.jsonl" and (option := option_of(case["job"]["training"])) != OTHER_OPTION:
-        return f"tiny models {option}, ZeRO and FSDP"
-    if file != "options.jsonl" and case["job"]["training"].keys() & {"lora", "ia3"}:
-        names = {
-            "single_gpu.jsonl": "LLaVA-1.5 7B and 13B, Llama with LoRA, one GPU",
-            "real.jsonl": "tiny models with LoRA, DoRA, (IA)³, one GPU",
-            "real_ranks.jsonl": "tiny models with LoRA, DoRA, (IA)³, ZeRO and FSDP",
-        }
-        return names.get(file, "tiny models with LoRA, DeepSpeed ZeRO-2")
-    if file == "single_gpu.jsonl":
+def group_of(kind: str, case: Json) -> str:
+    name, training = case["name"], case["job"]["training"]
+    where = "ZeRO and FSDP" if "parallel" in case["job"] else "one GPU"
+    if kind in ("training", "ranks") and (option := option_of(training)):
+        return f"tiny models {option}, {where}"
+    if training.keys() & {"lora", "ia3"}:
+        models = "LLaVA-1.5 7B and 13B, Llama with LoRA" if kind == "single_gpu" else "tiny models with LoRA, DoRA, (IA)³"
+        return f"{models}, {where}"
+    if kind == "single_gpu":
         if name.startswith("tiny_"):
             return "tiny LLaVA and Llama, one GPU"
         families = {
@@ -87,28 +87,25 @@ def group_of(file: str, case: Json) -> str:
             "idefics3": "SmolVLM and Idefics3",
         }
         return next((family for start, family in families.items() if name.startswith(start)), "Llama, Vicuna") + ", one GPU"
-    if file == "real.jsonl":
+    if kind == "training":
         return "tiny models, one choice of the form a case, one GPU"
-    if file == "options.jsonl":
-        return f"tiny models {option_of(case['job']['training'])}, one GPU"
-    models = {"zero2.jsonl": "LLaVA-1.5 7B", "distributed.jsonl": "LLaVA-1.5 7B and Llamas"}.get(file, "tiny models")
+    models = {"zero2": "LLaVA-1.5 7B", "distributed": "LLaVA-1.5 7B and Llamas"}.get(kind, "tiny models")
     return f"{models}, {strategy_of(case['job']['parallel'])}"
 
 
-OTHER_OPTION = "with chosen blocks checkpointed"
-
-
-def option_of(training: Json) -> str:
+def option_of(training: Json) -> str | None:
     if training.get("quantization"):
         return "with QLoRA"
-    if training["optimizer"].get("implementation", "").startswith("bnb-"):
+    if training.get("optimizer", {}).get("implementation", "").startswith("bnb-"):
         return "with bitsandbytes' AdamW"
     if training.get("chunked_cross_entropy"):
         return "with the loss by chunks"
     checkpointing = training.get("activation_checkpointing")
     if training.get("save_on_cpu") or (isinstance(checkpointing, dict) and checkpointing.get("offload")):
         return "with saved tensors in host memory"
-    return "with Liger's kernels" if training.get("liger") else OTHER_OPTION
+    if training.get("liger"):
+        return "with Liger's kernels"
+    return "with chosen blocks checkpointed" if isinstance(checkpointing, dict) else None
 
 
 def strategy_of(parallel: Json) -> str:
@@ -122,16 +119,8 @@ def strategy_of(parallel: Json) -> str:
 def accuracy(oometer: Oometer) -> str:
     errors: dict[str, dict[str, list[float]]] = {}
     verdicts = right = refused = 0
-    for file in (
-        "single_gpu.jsonl",
-        "real.jsonl",
-        "options.jsonl",
-        "zero2.jsonl",
-        "real_zero2.jsonl",
-        "distributed.jsonl",
-        "real_ranks.jsonl",
-    ):
-        for case in cases(file):
+    for kind in ("single_gpu", "training", "zero2", "distributed", "ranks"):
+        for case in cases(kind):
             report = oometer(case["job"])
             if report is None:
                 refused += 1
@@ -140,7 +129,7 @@ def accuracy(oometer: Oometer) -> str:
                 verdicts += 1
                 right += report["fits"] == ("out_of_memory" not in case["truth"])
                 continue
-            found = errors.setdefault(group_of(file, case), {"allocated": [], "reserved": []})
+            found = errors.setdefault(group_of(kind, case), {"allocated": [], "reserved": []})
             for statistic, values in found.items():
                 truth = truth_of(case, statistic)
                 if truth:
@@ -192,7 +181,7 @@ WORLDS = (1, 2, 4, 8)
 
 
 def paper(oometer: Oometer) -> str:
-    recorded = {case["name"]: case for case in cases("zero2.jsonl")}
+    recorded = {case["name"]: case for case in cases("zero2")}
     rows = []
     for stage, words in STAGES.items():
         for length, batch in ((1024, 16), (2048, 8)):
@@ -223,7 +212,7 @@ def paper(oometer: Oometer) -> str:
 
 def other_versions(oometer: Oometer) -> str:
     """What recordings of another version say of the column without one."""
-    found = [case for case in cases("zero2.jsonl") if re.match(r"A3_ds0144_.*_w4", case["name"])]
+    found = [case for case in cases("zero2") if re.match(r"A3_ds0144_.*_w4", case["name"])]
     reports = [(case, oometer(case["job"])) for case in found]
     same = sum(report is not None and mark(case, report["peak"]) == " ✓" for case, report in reports)
     return f"Of DeepSpeed 0.14.4 there are {len(found)} recordings at DP 4 (SeqLen 1024); {same} agree in the same way."

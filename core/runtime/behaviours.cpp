@@ -127,7 +127,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
 
 namespace {
 
-/// The versions of transformers that tests/reference/versions.jsonl has recordings of.
+/// The versions of transformers that the versions.jsonl of a family (tests/reference) have recordings of.
 bool is_recorded(const Version& transformers) {
   constexpr Version kRecorded[] = {{4, 37, 2}, {4, 40, 2}, {4, 44, 2}, {4, 46, 3}, {4, 48, 3}, {4, 51, 3}, {4, 57, 1}};
   return std::find(std::begin(kRecorded), std::end(kRecorded), transformers) != std::end(kRecorded);

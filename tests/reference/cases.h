@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/replay.h"
+#include "files.h"
 #include "job/estimate.h"
 #include "job/parse.h"
 #include "job/simulate.h"
@@ -29,21 +30,25 @@ struct ReferenceCase {
 /// two.
 enum class Groups { as_the_job_says, one };
 
-inline std::vector<ReferenceCase> read_cases(const std::string& file, Groups groups) {
+inline std::vector<ReferenceCase> read_cases(const std::filesystem::path& file, Groups groups) {
   std::vector<ReferenceCase> cases;
-  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/" + file);
+  std::ifstream input(kReference / file);
   for (std::string line; std::getline(input, line);) {
     nlohmann::json json = nlohmann::json::parse(line);
     INFO(json["name"]);
     if (groups == Groups::one) json["job"]["training"]["optimizer"]["param_groups"] = 1;
     Result<Job> job = parse_job(json["job"].dump());
-    if (!job && job.error().message.find("not modelled yet") != std::string::npos) {
-      WARN(json["name"] << " is left out: " << job.error().message);
-      continue;
-    }
     if (!job) FAIL(job.error().pointer << ": " << job.error().message);
     cases.push_back({json["name"], std::move(*job), std::move(json["truth"])});
   }
+  return cases;
+}
+
+/// The cases of a kind of all families.
+inline std::vector<ReferenceCase> read_cases_of_families(const std::string& kind, Groups groups) {
+  std::vector<ReferenceCase> cases;
+  for (const std::filesystem::path& file : files_of_families(kind))
+    for (ReferenceCase& c : read_cases(file, groups)) cases.push_back(std::move(c));
   return cases;
 }
 

@@ -1,4 +1,4 @@
-#include "cases.h"
+#include "families.h"
 
 /// Real generate(), measured without a dispatch mode: to the byte where every token is run, and close to it where most
 /// are skipped.
@@ -31,14 +31,11 @@ void check_inference(const ReferenceCase& c) {
   }
 }
 
-TEST_CASE("Every phase of a generation is real PyTorch's to the byte", "[reference][inference]") {
-  const std::vector<ReferenceCase> cases = read_cases("inference.jsonl", Groups::as_the_job_says);
-  CHECK(cases.size() == 242);
-  for (const ReferenceCase& c : cases) check_inference(c);
-}
+const FamilyTests kInference("inference", Groups::as_the_job_says, check_inference,
+                             "every phase of a generation is real PyTorch's to the byte");
 
 TEST_CASE("A graph's forward in eval mode is real PyTorch's to the byte", "[reference][inference][graph]") {
-  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs_inference.jsonl");
+  std::ifstream input(kReference / "graphs_inference.jsonl");
   std::size_t cases = 0;
   for (std::string text; std::getline(input, text); ++cases) {
     const nlohmann::json line = nlohmann::json::parse(text);
@@ -55,7 +52,7 @@ TEST_CASE("A graph's forward in eval mode is real PyTorch's to the byte", "[refe
 TEST_CASE("An answer that skips tokens has the same peaks: allocated within 0.5 %, reserved within 2 %",
           "[reference][inference]") {
   std::size_t skipped = 0;
-  for (const ReferenceCase& c : read_cases("inference.jsonl", Groups::as_the_job_says)) {
+  for (const ReferenceCase& c : read_cases_of_families("inference", Groups::as_the_job_says)) {
     INFO(c.name);
     const Run r = run(c.job);
     skipped += r.simulation.generated.skipped;

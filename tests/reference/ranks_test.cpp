@@ -71,27 +71,25 @@ TEST_CASE("Each rank of the other strategies peaks as recorded", "[reference]") 
 
 TEST_CASE("A report's row for a rank is what that rank really did", "[reference]") {
   std::size_t rows = 0;
-  for (const char* file : {"real_zero2.jsonl", "real_ranks.jsonl"}) {
-    for (ReferenceCase& c : read_cases(file, Groups::as_the_job_says)) {
-      INFO(c.name);
-      // Its recording made the parameter groups otherwise.
-      if (!c.job.parallel.rank || c.name == "zero2_llava_full_w2_ckpt") continue;
-      const std::int64_t rank = *std::exchange(c.job.parallel.rank, std::nullopt);
-      c.job.parallel.all_ranks = true;
-      ReportOptions options;
-      options.attribution = false;
-      const Result<Estimate> estimate = oometer::estimate(c.job, options);
-      REQUIRE(estimate);
-      MemoryStats truth;
-      for (const nlohmann::json& iteration : c.truth["iterations"])
-        for (const nlohmann::json& phase : iteration["phases"])
-          truth = highest(truth, {phase["allocated"], phase["reserved"]});
-      for (const RankPeak& row : estimate->input.ranks) {
-        if (row.rank != rank) continue;
-        ++rows;
-        CHECK(row.peak.allocated == truth.allocated);
-        CHECK(row.peak.reserved == truth.reserved);
-      }
+  for (ReferenceCase& c : read_cases_of_families("ranks", Groups::as_the_job_says)) {
+    INFO(c.name);
+    // Its recording made the parameter groups otherwise.
+    if (!c.job.parallel.rank || c.name == "zero2_llava_full_w2_ckpt") continue;
+    const std::int64_t rank = *std::exchange(c.job.parallel.rank, std::nullopt);
+    c.job.parallel.all_ranks = true;
+    ReportOptions options;
+    options.attribution = false;
+    const Result<Estimate> estimate = oometer::estimate(c.job, options);
+    REQUIRE(estimate);
+    MemoryStats truth;
+    for (const nlohmann::json& iteration : c.truth["iterations"])
+      for (const nlohmann::json& phase : iteration["phases"])
+        truth = highest(truth, {phase["allocated"], phase["reserved"]});
+    for (const RankPeak& row : estimate->input.ranks) {
+      if (row.rank != rank) continue;
+      ++rows;
+      CHECK(row.peak.allocated == truth.allocated);
+      CHECK(row.peak.reserved == truth.reserved);
     }
   }
   CHECK(rows >= 80);

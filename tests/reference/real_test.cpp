@@ -1,6 +1,7 @@
-#include "cases.h"
+#include "families.h"
 
-/// Tiny models over the matrix of options, measured in real PyTorch without a dispatch mode: equal to the byte.
+/// Tiny models over the matrix of options, and as ranks of ZeRO, DDP and FSDP, measured in real PyTorch without a
+/// dispatch mode: equal to the byte.
 namespace oometer {
 namespace {
 
@@ -75,67 +76,42 @@ void check_case(const ReferenceCase& c, bool blocks = true) {
   CHECK(allocations == c.truth["allocations"]);
 }
 
-TEST_CASE("Every phase of a tiny model is real PyTorch's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("real.jsonl", Groups::one);
-  CHECK(cases.size() == 237);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
+/// A rank's recording made the groups by names alone, so the tower's norms ("layer_norm1") had weight decay. HF Trainer
+/// goes by the type nn.LayerNorm too, as oometer does.
+bool groups_made_by_name(const ReferenceCase& c) { return c.name == "zero2_llava_full_w2_ckpt"; }
 
-TEST_CASE("Every phase of a tiny vision-language model is real PyTorch's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("vision_language.jsonl", Groups::one);
-  CHECK(cases.size() == 159);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
+const FamilyTests kTraining(
+    "training", Groups::one, [](const ReferenceCase& c) { check_case(c); },
+    "every phase of training is real PyTorch's to the byte");
+const FamilyTests kVersions(
+    "versions", Groups::one, [](const ReferenceCase& c) { check_case(c); },
+    "every phase is older transformers' and the original LLaVA code's to the byte");
+const FamilyTests kRanks(
+    "ranks", Groups::as_the_job_says,
+    [](const ReferenceCase& c) {
+      if (!groups_made_by_name(c)) check_case(c);
+    },
+    "every phase of a rank is the real framework's to the byte");
 
-TEST_CASE("Every phase of a model with latent attention and experts is the real one's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("deepseek.jsonl", Groups::one);
-  CHECK(cases.size() == 61);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
-
-TEST_CASE("Every phase of a tiny Qwen3 is the real one's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("qwen3.jsonl", Groups::one);
-  CHECK(cases.size() == 65);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
-
-TEST_CASE("Every phase of a tiny model with more libraries and options is the real one's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("options.jsonl", Groups::one);
-  CHECK(cases.size() == 144);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
-
-TEST_CASE("Every phase of a tiny Qwen-VL is the real one's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("qwen_vl.jsonl", Groups::one);
-  CHECK(cases.size() == 22);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
-
-TEST_CASE("Every phase of a tiny model is older transformers' and the original LLaVA code's to the byte",
-          "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("versions.jsonl", Groups::one);
-  CHECK(cases.size() == 73);
-  for (const ReferenceCase& c : cases) check_case(c);
-}
-
-TEST_CASE("Every phase of a tiny model under ZeRO is real DeepSpeed's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("real_zero2.jsonl", Groups::as_the_job_says);
-  CHECK(cases.size() == 43);
-  for (const ReferenceCase& c : cases) {
-    // Its recording made the groups by names alone, so the tower's norms ("layer_norm1") had weight decay. HF Trainer
-    // goes by the type nn.LayerNorm too, as oometer does.
-    if (c.name != "zero2_llava_full_w2_ckpt") check_case(c);
+TEST_CASE("Every file of a family's cases is read by a test, and none is missing", "[reference]") {
+  std::size_t cases = 0;
+  for (const auto& folder : std::filesystem::directory_iterator(kReference)) {
+    if (!folder.is_directory()) continue;
+    CAPTURE(folder.path());
+    CHECK(is_directory(kReference / "../../core/models" / folder.path().filename()));
+    for (const auto& file : std::filesystem::directory_iterator(folder)) {
+      const std::string kind = file.path().stem().string();
+      CAPTURE(kind);
+      CHECK((kind == "training" || kind == "versions" || kind == "ranks" || kind == "inference"));
+      std::ifstream input(file.path());
+      for (std::string line; std::getline(input, line);) ++cases;
+    }
   }
-}
-
-TEST_CASE("Every phase of a tiny model in data parallelism is the real framework's to the byte", "[reference]") {
-  const std::vector<ReferenceCase> cases = read_cases("real_ranks.jsonl", Groups::as_the_job_says);
-  CHECK(cases.size() == 346);
-  for (const ReferenceCase& c : cases) check_case(c);
+  CHECK(cases >= 1392);
 }
 
 TEST_CASE("Every phase of a graph's training is real PyTorch's to the byte", "[reference][graph]") {
-  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs.jsonl");
+  std::ifstream input(kReference / "graphs.jsonl");
   std::size_t cases = 0;
   for (std::string text; std::getline(input, text);) {
     const nlohmann::json line = nlohmann::json::parse(text);

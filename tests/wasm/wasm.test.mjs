@@ -33,7 +33,7 @@ function nativeReport(job) {
 
 function cases() {
   const read = (path) => readFileSync(new URL(path, root), "utf8");
-  const names = (folder, ending) => readdirSync(new URL(folder, root)).filter((name) => name.endsWith(ending));
+  const names = (folder, ending) => readdirSync(new URL(folder, root), { recursive: true }).filter((name) => name.endsWith(ending));
   return [
     ...names("tests/reference/", ".jsonl").flatMap((name) => read(`tests/reference/${name}`).trim().split("\n").map((line) => JSON.parse(line))).filter(({ job }) => job), // DeepSpeed's estimates are no jobs
     ...names("presets/jobs/", ".json").map((name) => ({ name, job: JSON.parse(read(`presets/jobs/${name}`)) })),
