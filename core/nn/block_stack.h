@@ -2,12 +2,11 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
-#include <span>
 #include <vector>
 
 #include "nn/checkpointing.h"
 #include "nn/module.h"
+#include "nn/repeat/block_modules.h"
 #include "tensor/tensor_list.h"
 
 namespace oometer {
@@ -33,7 +32,7 @@ class BlockStack {
   /// After each block's construction: its modules are those that have come since.
   void add_block(const Builder& builder);
 
-  std::size_t size() const { return starts_.size() - 1; }
+  std::size_t size() const { return modules_.size(); }
 
   using Forward = std::function<Tensor(const Tensor&)>;
 
@@ -48,27 +47,8 @@ class BlockStack {
  private:
   /// The job's segments of this stack; null: it has none.
   const std::vector<CheckpointSegment>* segments_of(const CheckpointingConfig& checkpointing, const Log& log) const;
-  /// In the order of named_parameters(). Looked up when the blocks run: wrappers have added theirs by then.
-  std::span<const Parameter> parameters_of(std::size_t block) const;
 
-  /// A place in the log.
-  struct Mark {
-    std::uint32_t event;
-    StorageId storage;
-  };
-  /// Blocks [begin, end) that are written, not executed.
-  struct Gap {
-    std::size_t begin, end;
-  };
-  static std::vector<Gap> gaps_between(std::size_t begin, std::size_t end,
-                                       const std::function<bool(std::size_t)>& is_other);
-  struct Part;
-  class Stencil;
-  struct Heard;
-  class Run;
-
-  const std::vector<Parameter>* parameters_ = nullptr;  ///< of the whole model, sorted by module
-  std::vector<ModuleId> starts_{0};                     ///< of each block, and where the last one ends
+  BlockModules modules_;
 };
 
 }  // namespace oometer

@@ -30,7 +30,7 @@ constexpr std::int64_t max_threads_per_sm(const Device& device) {
 
 // Listeners act when they are told of something and at no other time, and see nothing of a model but its parameters and
 // their gradients. So what a block does between two calls may be written into the log instead of being executed, as
-// long as the calls are made (BlockStack).
+// long as the calls are made (nn/repeat).
 
 /// Hears of gradients as AccumulateGrad's post hooks do: where DDP and ZeRO hang their buckets.
 class GradientListener {
@@ -148,7 +148,7 @@ class Context {
   /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
   bool zero_3_linear = false;
 
-  bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, BlockStack
+  bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun
   bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
 
   /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a
