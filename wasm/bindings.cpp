@@ -10,6 +10,7 @@
 #include "advice/checkpoint_advice.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "job/traits.h"
 #include "report/json.h"
 #include "report/json_writer.h"
 #include "version.h"
@@ -76,6 +77,8 @@ emscripten::val snapshot(const std::string& job) {
   return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
 }
 
+std::string traits(const std::string& job) { return traits_json(job); }
+
 std::string advise(const std::string& job) { return advise_json(job); }
 
 std::string checkpoints(const std::string& job) { return checkpoint_advice_json(job); }
@@ -129,6 +132,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("advise", &advise);
   function("checkpoints", &checkpoints);
   function("presets", &presets);
+  function("traits", &traits);
   function("version", &version_text);
   function("heapBytes", &heap_bytes);
 }

@@ -4,6 +4,8 @@ export interface Oometer {
   estimate(job: string): string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
+  /** What the form needs to know of a job's model: `Traits` as JSON, or the error. Nothing is simulated. */
+  traits(job: string): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */
   version(): string;
   /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
@@ -29,6 +31,33 @@ export interface Oometer {
    * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.
    */
   checkpoints(job: string): string;
+}
+
+/**
+ * What a model is and which settings mean something for it. A setting is named by its pointer in a job; one above another
+ * stands for it, too.
+ */
+export interface Traits {
+  /** "LlamaForCausalLM" */
+  class: string;
+  /** Whether it reads text. */
+  text: boolean;
+  /** Whether it takes images. */
+  images: boolean;
+  /** The length that its preset is used with. */
+  sequence_length: number | null;
+  /** The dotted names of tower and projector, by framework; none where no projector brings images among the text. */
+  components: Readonly<Record<string, { tower: string; projector: string }>>;
+  /** What QLoRA leaves as it is where the projector trains beside adapters. */
+  skip_modules: readonly string[];
+  /** peft's own target_modules, and (IA)^3's feedforward_modules. */
+  lora_targets: readonly string[];
+  ia3_targets: readonly string[];
+  ia3_feedforward: readonly string[];
+  /** Settings that mean nothing for it, or whose use with it is refused. */
+  without: readonly string[];
+  /** The choices of a setting, its own one first, where it has not all. */
+  choices: Readonly<Record<string, readonly (string | number)[]>>;
 }
 
 /** `rows` holds `columns.length` numbers a row: the event, bytes, then places in `ops` and `modules`. */

@@ -91,6 +91,7 @@ for (const job of jobs) {
   const { error } = JSON.parse(core.estimate(JSON.stringify({ version: 1, ...job })));
   if (error) throw new Error(`${JSON.stringify(job)}: ${error.pointer}: ${error.message}`);
 }
+for (const model of [llama.model, llava.model, clip.model, { config: pasted }]) core.traits(JSON.stringify({ model }));
 core.estimate(JSON.stringify({ version: 1, ...llava, data: { micro_batch_size: 0 } }));  // how an error is said
 
 const memory = Object.values(exported).find((value) => value instanceof WebAssembly.Memory);

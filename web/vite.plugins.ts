@@ -1,11 +1,10 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { HtmlTagDescriptor, Plugin } from 'vite';
-import { traits } from './src/state/model';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const folder = resolve(here, '../presets/models');
 const name = 'virtual:preset-traits';
 
 /** The compiled core lies outside this folder; `./dev build` makes it. */
@@ -17,27 +16,29 @@ export function coreFolder(): string {
   return core;
 }
 
-interface ModelFile {
-  id: string;
-  config: Record<string, unknown>;
-  defaults?: { sequence_length?: number };
+/** The core, in Node. */
+export async function loadCore(): Promise<Oometer> {
+  const core = coreFolder();
+  const script = <T>(name: string): Promise<T> => import(pathToFileURL(`${core}/${name}`).href) as Promise<T>;
+  const { default: create } = await script<typeof import('oometer-core/oometer.mjs')>('oometer.mjs');
+  const { instantiate } = await script<typeof import('oometer-core/parts.mjs')>('parts.mjs');
+  const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(`${core}/${name}`));
+  return instantiate(create, ['oometer.wasm', 'oometer.rest.wasm'].map(compile));
 }
 
-/** What the form needs to know of each preset, read from presets/models at build: the configs themselves stay out. */
+/** The traits of each preset, which the core is asked at build: a page that has them draws its form at once. */
 export function presetTraits(): Plugin {
   return {
     name,
     resolveId: (id) => (id === name ? '\0' + name : null),
-    load(id) {
+    async load(id) {
       if (id !== '\0' + name) return null;
-      const models = readdirSync(folder)
-        .filter((file) => file.endsWith('.json'))
-        .map((file) => JSON.parse(readFileSync(`${folder}/${file}`, 'utf8')) as ModelFile)
-        .map(({ id, config, defaults }) => [
-          id,
-          { ...traits(config), sequence_length: defaults?.sequence_length ?? null },
-        ]);
-      return `export default ${JSON.stringify(Object.fromEntries(models))}`;
+      const core = await loadCore();
+      const { models } = JSON.parse(core.presets()) as { models: { id: string }[] };
+      const traits = models.map((model) => core.traits(JSON.stringify({ model: { preset: model.id } })));
+      const kinds = [...new Set(traits)]; // presets of one class mostly have the same
+      const rows = models.map((model, i) => `"${model.id}":kinds[${kinds.indexOf(traits[i] ?? '')}]`);
+      return `const kinds=[${kinds.join()}];export default {${rows.join()}}`;
     },
   };
 }

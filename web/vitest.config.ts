@@ -3,5 +3,6 @@ import { presetTraits } from './vite.plugins';
 
 export default defineConfig({
   plugins: [presetTraits()],
+  server: { fs: { allow: ['..'] } },
   test: { include: ['src/**/*.test.ts'], environment: 'node' },
 });

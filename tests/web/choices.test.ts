@@ -18,6 +18,7 @@ import {
 import { Library } from '../../web/src/state/library';
 import { ownModel, readConfig, type Model } from '../../web/src/state/model';
 import { read } from '../../web/src/state/permalink';
+import { mixesImages } from '../../web/src/state/traits';
 import { ask, isTrouble } from '../../web/src/wasm/ask';
 import { wrap, type Core } from '../../web/src/wasm/wrap';
 
@@ -30,12 +31,13 @@ function graphOf(name: string, file: string): object {
 }
 const graph = graphOf('resnet18', 'graphs.jsonl');
 /** Models of one's own, by the name that a setup below has for them. */
-const OWN: Readonly<Record<string, Model>> = {
-  graph: ownModel('graph', readConfig(JSON.stringify(graph), 'resnet18.json')),
-  tower: ownModel('tower', readConfig('{"model_type": "clip_vision_model"}')),
-};
+const OWN: Record<string, Model> = {};
 
 let core: Core;
+const own = async (text: string): Promise<Model> => {
+  const model = readConfig(text);
+  return ownModel('own', model, await core.traits(model));
+};
 
 beforeAll(async () => {
   const load = <T>(script: string): Promise<T> => import(/* @vite-ignore */ new URL(script, built).href) as Promise<T>;
@@ -47,6 +49,8 @@ beforeAll(async () => {
     () => Promise.resolve(whole),
     () => Promise.resolve(whole),
   );
+  OWN.graph = await own(JSON.stringify(graph));
+  OWN.tower = await own('{"model_type": "clip_vision_model"}');
 });
 
 function answer(setup: Setup, own?: Model): string {
@@ -105,8 +109,14 @@ describe('every choice is answered', () => {
   }
 
   it('models, with the settings that picking them brings', () => {
-    for (const { id, sequence_length, images } of core.catalogue.models) {
-      const setup = { ...alone, model: id, stage: images ? 'finetune' : 'full', seq: String(sequence_length ?? 1) };
+    for (const model of core.catalogue.models) {
+      const { id, sequence_length } = model;
+      const setup = {
+        ...alone,
+        model: id,
+        stage: mixesImages(model) ? 'finetune' : 'full',
+        seq: String(sequence_length ?? 1),
+      };
       expect(`${id} ${answer(setup)}`).toBe(`${id} answered`);
     }
   });
@@ -123,12 +133,12 @@ describe('every choice is answered', () => {
     }
   });
 
-  it('a graph that was recorded for inference, which is its only task', () => {
-    const own = ownModel('graph', readConfig(JSON.stringify(graphOf('vgg11', 'graphs_inference.jsonl'))));
-    const setup = adopt(START, undefined, own);
-    expect(choicesOf(field('task'), own)).toEqual(['inference']);
+  it('a graph that was recorded for inference, which is its only task', async () => {
+    const vgg = await own(JSON.stringify(graphOf('vgg11', 'graphs_inference.jsonl')));
+    const setup = adopt(START, undefined, vgg);
+    expect(choicesOf(field('task'), vgg)).toEqual(['inference']);
     expect(setup.task).toBe('inference');
-    expect(answer(setup, own)).toBe('answered');
+    expect(answer(setup, vgg)).toBe('answered');
   });
 
   it('GPUs', () => {
@@ -138,8 +148,17 @@ describe('every choice is answered', () => {
   });
 });
 
+it('adapters are where each model has its language model', () => {
+  const setup: Setup = { ...START, model: 'smolvlm-2.2b', adapters: 'lora', parallel: 'none', gpus: '1', mbs: '1' };
+  const model = core.catalogue.models.find(({ id }) => id === setup.model);
+  const result = model && core.estimate(toJob(setup, model));
+  if (!result?.ok) throw new Error('no answer');
+  expect((result.report.model.trainable / 1e9).toFixed(2)).toBe('0.17');
+  expect((result.report.peak.total / 2 ** 30).toFixed(2)).toBe('8.40');
+});
+
 it('every link that was given out is answered, with its own models and its pins', async () => {
-  const library = new Library(core.catalogue.models);
+  const library = new Library(core.catalogue.models, core.traits);
   const known = { model: core.catalogue.models.map(({ id }) => id), gpu: core.catalogue.gpus.map(({ id }) => id) };
   for (const line of readFileSync(links, 'utf8').split('\n')) {
     if (!line.startsWith('#v')) continue;

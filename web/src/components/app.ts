@@ -7,6 +7,7 @@ import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
 import { MOST_PINS, read, write } from '../state/permalink';
 import { withRun, type RunFile } from '../state/runfile';
+import { UNKNOWN } from '../state/traits';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
@@ -57,7 +58,7 @@ export class OometerApp extends LitElement {
   declare private broken: string;
   declare private theme: Theme;
   declare private said: string;
-  private library = new Library([]);
+  private library = new Library([], () => Promise.resolve(UNKNOWN));
   private readonly explorer = new Explorer(this);
   private readonly advisor = new Advisor(this, (was, is) => {
     if (this.result !== was) return;
@@ -120,11 +121,11 @@ export class OometerApp extends LitElement {
     try {
       this.core = await loadCore();
       performance.mark('oometer-core-loaded');
-      this.library = new Library(this.core.catalogue.models);
+      this.library = new Library(this.core.catalogue.models, this.core.traits);
       // Only now is it known which models and GPUs a link may name.
       await this.openLink();
     } catch (error) {
-      this.broken = reason(error);
+      this.fail(error);
     }
     clearTimeout(patience);
     this.draw();
@@ -133,6 +134,10 @@ export class OometerApp extends LitElement {
     performance.mark('oometer-first-answer');
     this.dispatchEvent(new CustomEvent('ready'));
   }
+
+  private readonly fail = (error: unknown): void => {
+    this.broken = reason(error);
+  };
 
   private readonly draw = (): void => {
     this.patient = false;
@@ -157,7 +162,7 @@ export class OometerApp extends LitElement {
   }
 
   private readonly followAddress = (): void => {
-    if (location.hash !== write(this.setup, this.pins)) void this.openLink();
+    if (location.hash !== write(this.setup, this.pins)) this.openLink().catch(this.fail);
   };
 
   private setting({ key, value }: Setting): void {

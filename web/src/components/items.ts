@@ -3,6 +3,7 @@ import { gib } from '../format/bytes';
 import { effectKey, type Effects } from '../state/effects';
 import type { FieldKey } from '../state/fields';
 import type { Model } from '../state/model';
+import { mixesImages } from '../state/traits';
 import type { Gpu } from '../wasm/catalogue';
 import type { Item } from './picker';
 
@@ -29,13 +30,13 @@ function note(effects: Effects, key: FieldKey, value: string): string {
 
 export function modelItems(models: readonly Model[], effects: Effects): Item[] {
   return [...models]
-    .sort((a, b) => Number(b.images) - Number(a.images) || Number(b.text) - Number(a.text))
-    .map(({ id, title, description, images, text }) => ({
-      value: id,
-      label: title,
-      group: images ? 'Vision and language' : text && !id.startsWith('clip') ? 'Language' : 'Vision',
-      keywords: `${id} ${description}`,
-      note: note(effects, 'model', id),
+    .sort((a, b) => Number(mixesImages(b)) - Number(mixesImages(a)) || Number(b.text) - Number(a.text))
+    .map((model) => ({
+      value: model.id,
+      label: model.title,
+      group: mixesImages(model) ? 'Vision and language' : model.images ? 'Vision' : 'Language',
+      keywords: `${model.id} ${model.description}`,
+      note: note(effects, 'model', model.id),
     }));
 }
 

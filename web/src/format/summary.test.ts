@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { picture } from '../charts/picture';
 import { START } from '../state/fields';
+import { llama } from '../state/model.fixture';
 import type { Result } from '../wasm/ask';
 import { report } from '../wasm/report.fixture';
 import { GIB } from './bytes';
@@ -19,15 +20,7 @@ const held = {
 
 const result: Result = {
   setup: START,
-  model: {
-    id: 'm',
-    title: 'A <model>',
-    description: '',
-    text: true,
-    images: false,
-    sequence_length: null,
-    job: { preset: 'm' },
-  },
+  model: { ...llama, title: 'A <model>' },
   gpu: {
     id: 'h100-80gb',
     name: 'H100 80GB',

@@ -20,7 +20,7 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const core = await loadCore();
   const { models, gpus } = core.catalogue;
   const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
-  const library = new Library(models);
+  const library = new Library(models, core.traits);
   const link = await library.open(read(hash, known));
   const setup = { ...link.setup, measured: '' };
   const model = library.find(setup);

@@ -1,17 +1,7 @@
 import { expect, it } from 'vitest';
 import { command } from './command';
 import { START, toJob } from './fields';
-import type { Model } from './model';
-
-const model: Model = {
-  id: 'llava-1.5-7b',
-  title: 'LLaVA',
-  description: '',
-  text: true,
-  images: true,
-  sequence_length: 2048,
-  job: { preset: 'llava-1.5-7b' },
-};
+import { llava as model, preset } from './model.fixture';
 
 it('says what differs from the command’s own defaults', () => {
   expect(command(toJob(START, model))).toBe(
@@ -39,7 +29,7 @@ it('names what else an option sets', () => {
     cacheresidual: '64',
   };
   expect(command(toJob(quantized, model))).toContain('--cache quantized --cache-nbits 2 --cache-residual-length 64 ');
-  expect(command(toJob({ ...START, tiles: '5' }, { ...model, splits: true }))).toContain('--tiles 5 ');
+  expect(command(toJob({ ...START, tiles: '5' }, preset('smolvlm-2.2b')))).toContain('--tiles 5 ');
   expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
 });
 
@@ -49,7 +39,7 @@ it('gives what has no option of its own as a job', () => {
     /^echo '\{"training":\{"lora":\{"use_rslora":true\}\}\}' \| oometer estimate - --preset llava-1.5-7b .* --lora-rank 128 /,
   );
   const stride: typeof START = { ...START, task: 'inference', cache: 'mtla', stride: '3' };
-  expect(command(toJob(stride, { ...model, latent: true }))).toMatch(
+  expect(command(toJob(stride, preset('deepseek-v2-lite')))).toMatch(
     /^echo '\{"inference":\{"cache":\{"stride":3\}\}\}' \| oometer estimate - .* --cache mtla /,
   );
 });

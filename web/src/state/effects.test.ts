@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { alternatives, neighbours } from './effects';
 import { START } from './fields';
+import { llava, tower } from './model.fixture';
 
 it('tries half and twice a count', () => {
   expect(neighbours('8')).toEqual({ half: '4', double: '16' });
@@ -10,10 +11,10 @@ it('tries half and twice a count', () => {
 });
 
 it('changes one setting at a time, to what it is not', () => {
-  const all = alternatives(START, { text: true, images: true });
+  const all = alternatives(START, llava);
   expect(all).toContainEqual({ key: 'checkpointing', value: 'none' });
   expect(all).toContainEqual({ key: 'mbs', value: '4' });
   expect(all.some(({ key, value }) => START[key] === value)).toBe(false);
   expect(all.every(({ key }) => key !== 'model' && key !== 'gpu')).toBe(true);
-  expect(alternatives(START, { text: false, images: false }).some(({ key }) => key === 'seq')).toBe(false);
+  expect(alternatives(START, tower).some(({ key }) => key === 'seq')).toBe(false);
 });

@@ -1,7 +1,7 @@
 // What each other choice of a setting would do to the peak, with everything else left as it is.
 import type { Verdict } from '../wasm/report';
 import { applies, choicesOf, FIELDS, type Field, type FieldKey, type Setup } from './fields';
-import type { Traits } from './model';
+import type { Traits } from './traits';
 
 export interface Effect {
   total: number;

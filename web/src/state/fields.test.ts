@@ -1,19 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import type { Model } from './model';
 import { change, fieldAt, FIELDS, RARE, START, toJob, unreadable } from './fields';
+import { llava, preset, tower } from './model.fixture';
 
-const llava: Model = {
-  id: 'llava-1.5-7b',
-  title: 'LLaVA-1.5 7B',
-  description: '',
-  text: true,
-  images: true,
-  sequence_length: 2048,
-  job: { preset: 'llava-1.5-7b' },
-};
-const qwen: Model = { ...llava, id: 'qwen2.5-vl-7b', sizes: true, resizes: true };
-const llama: Model = { ...llava, id: 'llama-3-8b', images: false, sequence_length: 8192 };
-const tower: Model = { ...llava, id: 'vit', text: false, images: false, sequence_length: null };
+const llama = preset('llama-3-8b');
+const qwen = preset('qwen2.5-vl-7b');
 
 describe('toJob', () => {
   it('writes the start as a job of version 1', () => {
@@ -50,7 +40,7 @@ describe('toJob', () => {
   it('gives the size of images and videos where the model takes any', () => {
     const data = { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 };
     expect(toJob(START, qwen).data).toEqual({ ...data, image_size: [672, 448] });
-    expect(toJob(START, { ...llava, sizes: true }).data).toEqual({ ...data, image_size: [672, 448] });
+    expect(toJob(START, preset('llava-v1.6-vicuna-7b')).data).toEqual({ ...data, image_size: [672, 448] });
     const video = toJob({ ...START, height: '280', width: '560', frames: '16' }, qwen);
     expect(video.data).toEqual({ ...data, image_size: [280, 560], frames: 16 });
   });
@@ -60,10 +50,14 @@ describe('toJob', () => {
     expect(lora).toMatchObject({
       lora: { target_modules: '(?!.*visual).*\\.(q_proj|v_proj)', also_train: ['visual.merger'] },
     });
+    const smolvlm = toJob({ ...START, adapters: 'lora', targets: 'qv' }, preset('smolvlm-2.2b')).training;
+    expect(smolvlm).toMatchObject({
+      lora: { target_modules: '(?!.*vision_model).*\\.(q_proj|v_proj)', also_train: ['connector'] },
+    });
   });
 
   it('says of tiles what is not the processor’s own way, where a model takes them', () => {
-    const smolvlm: Model = { ...llava, id: 'smolvlm-2.2b', splits: true };
+    const smolvlm = preset('smolvlm-2.2b');
     expect(toJob({ ...START, tiles: '5' }, smolvlm).data).toMatchObject({ tiles: 5 });
     expect(toJob(START, smolvlm).data).not.toHaveProperty('tiles');
     expect(toJob({ ...START, tiles: '5' }, llava).data).not.toHaveProperty('tiles');

@@ -3,9 +3,10 @@
 // A setup holds what stands in each field, as text, so that a half-typed number survives; `toJob` makes a job of it.
 // Keys and values are what permalinks hold: once published, they keep their meaning.
 import type { Job } from './job.generated';
-import type { Model, Traits } from './model';
+import type { Model } from './model';
 import { unpackPlan } from './plan';
 import { unpackRun, type RunFile } from './runfile';
+import { has, isOfTransformers, mixesImages, ownChoice, takes, type Traits } from './traits';
 
 export type FieldKey =
   | 'task'
@@ -114,11 +115,11 @@ export interface Field {
   /** `names` and `numbers` are lists in a text, with commas or blanks between. */
   kind: 'catalogue' | 'config' | 'choice' | 'count' | 'names' | 'numbers';
   choices?: readonly string[];
-  /** Whether a choice can mean anything for this model; absent: each may. */
+  /** Whether a choice can mean anything for this model, where that is not what its traits say of the first pointer. */
   offers?: (model: Traits, value: string) => boolean;
   /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
   pointers: readonly string[];
-  /** Whether the field means anything for this model and the other settings. */
+  /** Whether the field means anything with the other settings, where the model has one of its pointers. */
   applies?: (model: Traits, setup: Setup) => boolean;
 }
 
@@ -164,15 +165,24 @@ const SHARED = [
 export const infers = (setup: Setup): boolean => setup.task === 'inference';
 
 /** Whether a setting has a meaning here. */
-export function applies({ key, applies: asks }: Field, model: Traits, setup: Setup): boolean {
+export function applies({ key, pointers, applies: asks }: Field, model: Traits, setup: Setup): boolean {
   const own = OF_INFERENCE.includes(key);
   if (infers(setup) ? !own && !SHARED.includes(key) : own) return false;
+  if (pointers.length > 0 && !pointers.some((pointer) => has(model, pointer))) return false;
   return asks?.(model, setup) !== false;
 }
 
+/** "3" of "zero3" */
+const zeroStage = (parallel: string): string | undefined => /^zero(\d)$/.exec(parallel)?.[1];
+
 /** The choices of a setting that can mean something for this model. */
-export const choicesOf = ({ choices = [], offers }: Field, model: Traits | null): readonly string[] =>
-  model && offers ? choices.filter((value) => offers(model, value)) : choices;
+export function choicesOf(
+  { choices = [], offers, pointers: [own = ''] }: Field,
+  model: Traits | null,
+): readonly string[] {
+  if (!model) return choices;
+  return choices.filter((value) => (offers ? offers(model, value) : takes(model, own, value)));
+}
 
 /** What a setting is called where the model infers, if it is called otherwise. */
 const OTHERWISE: Partial<Record<FieldKey, string>> = {
@@ -183,17 +193,7 @@ const OTHERWISE: Partial<Record<FieldKey, string>> = {
 export const labelOf = ({ key, label }: Field, setup: Setup): string =>
   (infers(setup) ? OTHERWISE[key] : undefined) ?? label;
 
-/** Not where a model is code of its own, which no setting of transformers' classes reaches. */
-const isClass = ({ plain }: Traits): boolean => plain !== true;
-const isGraph = ({ plain, images }: Traits): boolean => plain === true && !images;
-/** A vision encoder alone: its class has no loss. */
-const isTower = (model: Traits): boolean => !model.text && isClass(model);
-const unlessPlain =
-  (...values: string[]) =>
-  (model: Traits, value: string): boolean =>
-    isClass(model) || !values.includes(value);
-
-const withAdapters = (model: Traits, setup: Setup): boolean => isClass(model) && setup.adapters !== 'none';
+const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
 const withLora = (model: Traits, setup: Setup): boolean => withAdapters(model, setup) && setup.adapters !== 'ia3';
 
 /** Whether a file of one's own leaves the strategy to the settings, and it is one of these. */
@@ -206,15 +206,14 @@ const usesFsdp = uses('fsdp1', 'fsdp2');
 const usesFsdp1 = uses('fsdp1');
 const usesDdp = uses('ddp');
 
-const readsText = (model: Traits): boolean => model.text;
-const mayLiger = (model: Traits): boolean => model.text && isClass(model);
-const withLiger = (model: Traits, setup: Setup): boolean => mayLiger(model) && setup.liger === 'some';
-const checkpoints = (model: Traits, { checkpointing }: Setup): boolean => isClass(model) && checkpointing !== 'none';
+const withLiger = (_: Traits, setup: Setup): boolean => setup.liger === 'some';
+const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
 const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
 const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
-const hasTurns = (model: Traits, { cache }: Setup): boolean => model.text && cache !== 'mtla';
-const inGroups = (model: Traits, { cache, cachebackend }: Setup): boolean =>
-  model.text && cache === 'quantized' && cachebackend !== 'fp8';
+const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
+const hasLaterTurns = (model: Traits, setup: Setup): boolean => hasTurns(model, setup) && setup.turns !== '1';
+const inGroups = (_: Traits, { cache, cachebackend }: Setup): boolean =>
+  cache === 'quantized' && cachebackend !== 'fp8';
 
 const row = (
   key: FieldKey,
@@ -237,13 +236,13 @@ const isOwnGpu = (_: Traits, { gpu }: Setup): boolean => gpu === OWN_GPU;
 const ON_OFF = ['on', 'off'];
 const FLOATS = ['own', 'bf16', 'fp16', 'fp32'];
 const isCustom = (_: Traits, { stage }: Setup): boolean => stage === 'custom';
-const hasSize = ({ sizes }: Traits, { grid }: Setup): boolean => sizes === true && grid === '';
-const resizes = (model: Traits): boolean => model.resizes === true;
-const byPixels = (model: Traits, { grid }: Setup): boolean => resizes(model) && grid === '';
+/** The size of its images, where tiles do not say it. */
+const hasSize = (model: Traits, { grid }: Setup): boolean => grid === '' && !has(model, '/data/tiles');
+const byPixels = (_: Traits, { grid }: Setup): boolean => grid === '';
 const caches =
   (cache: string) =>
-  (model: Traits, setup: Setup): boolean =>
-    model.text && setup.cache === cache;
+  (_: Traits, setup: Setup): boolean =>
+    setup.cache === cache;
 const isPaged = caches('paged');
 const plainFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && setup.fsdpmp === 'off';
 
@@ -254,8 +253,8 @@ const plainFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setu
 export const RARE: readonly Field[] = [
   row('freeze', 'Frozen modules', '/training/freeze', 'names', isCustom),
   row('trainonly', 'Trained modules', '/training/train_only', 'names', isCustom),
-  row('nograd', 'Modules without gradient', '/training/no_grad', 'names', (m, s) => isCustom(m, s) && !isGraph(m)),
-  row('grid', 'Patch grid', '/data/grid_thw', 'numbers', resizes),
+  row('nograd', 'Modules without gradient', '/training/no_grad', 'names', isCustom),
+  row('grid', 'Patch grid', '/data/grid_thw', 'numbers', () => true),
   row('minpixels', 'Fewest pixels', '/data/min_pixels', 'count', byPixels),
   row('maxpixels', 'Most pixels', '/data/max_pixels', 'count', byPixels),
   row('cacheroom', 'Room of the cache', '/inference/cache/max_cache_len', 'count', caches('static')),
@@ -263,14 +262,8 @@ export const RARE: readonly Field[] = [
   row('batched', 'Tokens of a forward', '/inference/cache/max_num_batched_tokens', 'count', isPaged),
   row('prefix', 'Shared prefix', '/inference/cache/shared_prefix', 'count', isPaged),
   {
-    ...row(
-      'loss',
-      'Loss',
-      '/training/loss',
-      ['usual', 'mean', 'last_hidden_state'],
-      (model) => isTower(model) || model.classes === true,
-    ),
-    offers: (model, value) => value === 'usual' || (value === 'mean') === isGraph(model),
+    ...row('loss', 'Loss', '/training/loss', ['usual', 'mean', 'last_hidden_state'], () => true),
+    offers: (model, value) => value === 'usual' || takes(model, '/training/loss', value),
   },
   row('groups', 'Parameter groups', '/training/optimizer/param_groups', ['2', '1'], () => true),
   row('loratrain', 'Modules saved whole', '/training/lora/modules_to_save', 'names', withLora),
@@ -315,7 +308,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['train', 'inference'],
     pointers: ['/task'],
-    offers: ({ task }, value) => value === (task ?? value),
   },
   { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
   // A pasted config.json, packed; where there is one, it stands for the model.
@@ -326,7 +318,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['pretrain', 'finetune', 'full', 'custom'],
     pointers: ['/training/stage'],
-    offers: (model, value) => !isGraph(model) || value === 'full' || value === 'custom',
   },
   { key: 'gpu', label: 'GPU', kind: 'catalogue', pointers: ['/gpu'] },
   { key: 'gpus', label: 'Count', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
@@ -341,14 +332,13 @@ export const FIELDS: readonly Field[] = [
     label: 'Sequence length',
     kind: 'count',
     pointers: ['/data/sequence_length'],
-    applies: (model) => model.text,
   },
   {
     key: 'images',
     label: 'Images per sample',
     kind: 'count',
     pointers: ['/data/images_per_sample'],
-    applies: (model) => model.images && model.text && isClass(model),
+    applies: (model) => model.text,
   },
   {
     key: 'tiles',
@@ -356,14 +346,12 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['usual', '1', '5', '10', '13', '17'],
     pointers: ['/data/tiles'],
-    applies: ({ splits }) => splits === true,
   },
   {
     key: 'newtokens',
     label: 'New tokens',
     kind: 'count',
     pointers: ['/inference/new_tokens', '/inference'],
-    applies: readsText,
   },
   { key: 'turns', label: 'Turns', kind: 'count', pointers: ['/inference/turns'], applies: hasTurns },
   {
@@ -371,25 +359,21 @@ export const FIELDS: readonly Field[] = [
     label: 'Tokens of later prompts',
     kind: 'count',
     pointers: ['/inference/turn_tokens'],
-    applies: (model, setup) => hasTurns(model, setup) && setup.turns !== '1',
+    applies: hasLaterTurns,
   },
   {
     key: 'turnimages',
     label: 'Images of later prompts',
     kind: 'count',
     pointers: ['/inference/turn_images'],
-    applies: (model, setup) =>
-      hasTurns(model, setup) && setup.turns !== '1' && model.images && isClass(model) && !resizes(model),
+    applies: hasLaterTurns,
   },
   {
     key: 'cache',
     label: 'KV cache',
     kind: 'choice',
     choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'quantized', 'paged'],
-    offers: ({ latent, normed, resizes }, value) =>
-      value === 'mtla' ? latent === true : value !== 'headinfer' || ![latent, normed, resizes].includes(true),
-    pointers: ['/inference/cache'],
-    applies: readsText,
+    pointers: ['/inference/cache/implementation', '/inference/cache'],
   },
   {
     key: 'pool',
@@ -397,7 +381,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['90', '95', '80', '70', '50'],
     pointers: ['/inference/cache/gpu_memory_utilization'],
-    applies: (model, { cache }) => model.text && cache === 'paged',
+    applies: isPaged,
   },
   {
     key: 'stride',
@@ -405,7 +389,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['2', '3', '4', '8'],
     pointers: ['/inference/cache/stride'],
-    applies: (model, { cache }) => model.text && cache === 'mtla',
+    applies: caches('mtla'),
   },
   {
     key: 'cachebackend',
@@ -413,7 +397,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['quanto', 'hqq', 'fp8'],
     pointers: ['/inference/cache/backend'],
-    applies: (model, { cache }) => model.text && cache === 'quantized',
+    applies: caches('quantized'),
   },
   {
     key: 'cachebits',
@@ -444,7 +428,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['all', '16384', '4096', '1024'],
     pointers: ['/inference/prefill_chunk_size'],
-    applies: (model, { cache }) => model.text && !model.images && cache !== 'paged' && cache !== 'mtla',
+    applies: (model, { cache }) => !mixesImages(model) && cache !== 'paged' && cache !== 'mtla',
   },
   {
     key: 'logits',
@@ -452,7 +436,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['last', 'all'],
     pointers: ['/inference/logits'],
-    applies: readsText,
   },
   {
     key: 'height',
@@ -461,7 +444,7 @@ export const FIELDS: readonly Field[] = [
     pointers: ['/data/image_size'],
     applies: hasSize,
   },
-  { key: 'width', label: 'Image width', kind: 'count', pointers: [], applies: hasSize },
+  { key: 'width', label: 'Image width', kind: 'count', pointers: ['/data/image_size'], applies: hasSize },
   {
     key: 'frames',
     label: 'Frames',
@@ -475,7 +458,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['none', 'non-reentrant', 'reentrant'],
     pointers: ['/training/activation_checkpointing'],
-    applies: isClass,
   },
   {
     key: 'ckptevery',
@@ -499,7 +481,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['gpu', 'checkpoints', 'pinned', 'pageable'],
     pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
-    offers: unlessPlain('checkpoints'),
+    offers: (model, value) => value !== 'checkpoints' || has(model, '/training/activation_checkpointing'),
   },
   {
     key: 'liger',
@@ -507,7 +489,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['off', 'on', 'loss', 'some'],
     pointers: ['/training/liger'],
-    applies: mayLiger,
   },
   {
     key: 'ligernorm',
@@ -547,7 +528,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['off', '2', '4', '8', '16', '32'],
     pointers: ['/training/chunked_cross_entropy'],
-    applies: mayLiger,
   },
   {
     key: 'adapters',
@@ -555,7 +535,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['none', 'lora', 'dora', 'ia3'],
     pointers: ['/training/lora', '/training/ia3'],
-    applies: isClass,
   },
   {
     key: 'rank',
@@ -602,7 +581,7 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['none', 'nf4', 'nf4-double', 'fp4'],
     pointers: ['/training/quantization'],
-    applies: (model, { adapters }) => isClass(model) && adapters === 'lora',
+    applies: (_, { adapters }) => adapters === 'lora',
   },
   {
     key: 'parallel',
@@ -611,8 +590,11 @@ export const FIELDS: readonly Field[] = [
     choices: ['none', 'ddp', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'],
     pointers: ['/parallel'],
     applies: uses(),
-    offers: ({ plain, scalar }, value) =>
-      ['none', 'ddp'].includes(value) || (plain !== true && (scalar !== true || value === 'zero3')),
+    offers: (model, value) => {
+      const stage = zeroStage(value);
+      if (stage === undefined) return takes(model, '/parallel/strategy', value);
+      return takes(model, '/parallel/strategy', 'deepspeed') && takes(model, '/parallel/zero_stage', stage);
+    },
   },
   // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
   {
@@ -620,7 +602,6 @@ export const FIELDS: readonly Field[] = [
     label: 'Own configuration',
     kind: 'config',
     pointers: ['/parallel/accelerate_config'],
-    applies: isClass,
   },
   {
     key: 'ddpviews',
@@ -707,7 +688,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['bf16', 'fp16', 'fp32', 'amp-bf16', 'amp-fp16'],
     pointers: ['/training/precision'],
-    offers: ({ precisions }, value) => precisions?.includes(value) !== false,
   },
   {
     key: 'optimizer',
@@ -729,7 +709,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['sdpa', 'sdpa-flash', 'sdpa-efficient', 'sdpa-cudnn', 'sdpa-math', 'eager'],
     pointers: ['/training/attention'],
-    offers: unlessPlain('eager'),
   },
   {
     key: 'accumulate',
@@ -757,7 +736,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['transformers', 'llava'],
     pointers: ['/runtime/framework'],
-    applies: isClass,
   },
   {
     key: 'segments',
@@ -779,7 +757,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'],
     pointers: ['/runtime/transformers'],
-    applies: isClass,
   },
   {
     key: 'deepspeed',
@@ -787,7 +764,6 @@ export const FIELDS: readonly Field[] = [
     kind: 'choice',
     choices: ['0.19.8', '0.14.4', '0.12.6'],
     pointers: ['/runtime/deepspeed'],
-    applies: isClass,
   },
   // What the comparing page found: thousandths of the simulated reserved bytes, and MiB outside of the allocator.
   { key: 'measured', label: 'Measured', kind: 'config', pointers: ['/calibration'] },
@@ -1015,19 +991,23 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   linear: [...ATTENTION, 'gate_proj', 'up_proj', 'down_proj', 'fc1', 'fc2'],
 };
 
-const projectorOf = ({ resizes }: Traits): string => (resizes === true ? 'visual.merger' : 'multi_modal_projector');
+/** The model's tower and projector, where these are not all trained: what trains beside adapters. */
+const partsOf = (setup: Setup, model: Model): Traits['components'][string] | undefined =>
+  setup.stage === 'full' ? undefined : model.components[frameworkOf(setup, model)];
+
+const frameworkOf = (setup: Setup, model: Model): string =>
+  applies(field('framework'), model, setup) ? setup.framework : 'transformers';
 
 /**
  * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
  * the language model, the projector trained in full, nothing in the vision encoder.
  */
-function adapters(setup: Setup, model: Traits): object {
+function adapters(setup: Setup, model: Model): object {
   if (setup.adapters === 'none') return {};
-  const recipe = model.images && setup.stage !== 'full';
-  const named = (names: readonly string[]): string =>
-    `${recipe ? `(?!.*${model.resizes === true ? 'visual' : 'vision_tower'})` : ''}.*\\.(${names.join('|')})`;
+  const parts = partsOf(setup, model);
+  const named = (names: readonly string[]): string => `${parts ? `(?!.*${parts.tower})` : ''}.*\\.(${names.join('|')})`;
   const common = {
-    ...(recipe ? { also_train: [setup.framework === 'llava' ? 'mm_projector' : projectorOf(model)] } : {}),
+    ...(parts ? { also_train: [parts.projector] } : {}),
     ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
   };
   if (setup.adapters === 'ia3') {
@@ -1055,9 +1035,7 @@ function quantization(setup: Setup, model: Model): object {
     bnb_4bit_quant_type: setup.quantization.slice(0, 3),
     ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
     bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
-    ...(model.images && setup.stage !== 'full'
-      ? { llm_int8_skip_modules: ['lm_head', `model.${projectorOf(model)}`] }
-      : {}),
+    ...(partsOf(setup, model) ? { llm_int8_skip_modules: model.skip_modules } : {}),
   };
 }
 
@@ -1067,7 +1045,7 @@ function runOptions({ kind, config }: RunFile): object {
 
 function strategyOptions(setup: Setup): object {
   const { parallel } = setup;
-  const stage = /^zero(\d)$/.exec(parallel)?.[1];
+  const stage = zeroStage(parallel);
   return {
     strategy: stage === undefined ? parallel : 'deepspeed',
     ...(stage === undefined ? {} : zeroOptions(setup, Number(stage))),
@@ -1150,7 +1128,8 @@ export function toJob(setup: Setup, model: Model): Job {
     const value = setup[rare.key];
     if (value !== START[rare.key] && means(rare.key)) put(job, rare.pointers[0] ?? '', literal(rare, value));
   }
-  if (isTower(model) && !infers(setup) && setup.loss === START.loss) put(job, '/training/loss', 'pooler_output');
+  const loss = ownChoice(model, '/training/loss');
+  if (loss !== undefined && means('loss') && setup.loss === START.loss) put(job, '/training/loss', loss);
   return job as unknown as Job;
 }
 
@@ -1241,15 +1220,18 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   const usual = (model: Model | undefined): string => String(model?.sequence_length ?? '');
   const untouched = setup.seq === START.seq || setup.seq === usual(before);
   if (untouched && usual(after) !== '') next.seq = usual(after);
-  if (after?.images === false) next.stage = 'full';
-  else if ((before?.images === false || before?.plain) && setup.stage === 'full') next.stage = START.stage;
-  const [own] = after?.precisions ?? [];
+  if (!after) return next;
+  const hadStages = !before || (mixesImages(before) && isOfTransformers(before));
+  if (!mixesImages(after) || !isOfTransformers(after)) next.stage = 'full';
+  else if (!hadStages && setup.stage === 'full') next.stage = START.stage;
+  const precision = '/training/precision';
+  const own = ownChoice(after, precision);
   if (own !== undefined) next.precision = own;
-  else if (setup.precision === before?.precisions?.[0]) next.precision = START.precision;
-  if (after?.plain) {
-    Object.assign(next, { task: after.task ?? START.task, stage: 'full', runfile: '', groups: '1' });
-  } else if (before?.plain) next.groups = START.groups;
-  if (after && !choicesOf(field('parallel'), after).includes(next.parallel)) next.parallel = 'ddp';
-  if (after?.batch !== undefined) next.mbs = String(after.batch);
+  else if (before && setup.precision === ownChoice(before, precision)) next.precision = START.precision;
+  if (!isOfTransformers(after)) Object.assign(next, { runfile: '', groups: '1' });
+  else if (before && !isOfTransformers(before)) next.groups = START.groups;
+  next.task = ownChoice(after, '/task') ?? next.task;
+  if (!choicesOf(field('parallel'), after).includes(next.parallel)) next.parallel = 'ddp';
+  next.mbs = ownChoice(after, '/data/micro_batch_size') ?? next.mbs;
   return next;
 }

@@ -1,20 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { ownModel, pack, readConfig, traits, unpack } from './model';
-
-it('tells language, vision and joint models apart', () => {
-  expect(traits({ model_type: 'llama', vocab_size: 32000 })).toEqual({ text: true, images: false });
-  expect(traits({ model_type: 'llava', text_config: {}, image_token_index: 32000 })).toEqual({
-    text: true,
-    images: true,
-  });
-  expect(traits({ model_type: 'smolvlm', text_config: {}, image_token_id: 49190 })).toMatchObject({ splits: true });
-  expect(traits({ model_type: 'clip_vision_model' })).toEqual({ text: false, images: false });
-  expect(traits({ model_type: 'clip', text_config: {}, vision_config: {} })).toEqual({
-    text: true,
-    images: false,
-    scalar: true,
-  });
-});
+import { pack, readConfig, unpack } from './model';
+import { own } from './model.fixture';
 
 describe('an own model', () => {
   const config = { model_type: 'llama', vocab_size: 32000, num_hidden_layers: 4 };
@@ -27,7 +13,7 @@ describe('an own model', () => {
     expect(readConfig(JSON.stringify({ ...config, _name_or_path: 'acme/small' }), 'config.json').name).toBe(
       'acme/small',
     );
-    expect(ownModel('x', readConfig(text))).toMatchObject({ id: 'x', title: 'llama', text: true, images: false });
+    expect(own(readConfig(text))).toMatchObject({ title: 'llama', text: true, images: false });
   });
 
   it.each(['', '{', '[]', '3', 'null', ' '.repeat(1e6)])('is refused with a sentence: case %#', (bad) => {
@@ -35,10 +21,10 @@ describe('an own model', () => {
   });
 
   it('survives a link, whatever its letters', async () => {
-    const own = { name: 'größe 模型', config };
-    const packed = await pack(own);
+    const model = { name: 'größe 模型', config };
+    const packed = await pack(model);
     expect(packed).toMatch(/^[\w-]+$/);
-    expect(await unpack(packed)).toEqual(own);
+    expect(await unpack(packed)).toEqual(model);
   });
 
   it.each(['', 'A', '!!!!', 'AAAA', 'x'.repeat(5000)])(

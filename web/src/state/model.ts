@@ -1,44 +1,14 @@
 // What the page knows of a model, and one's own models: a Hugging Face config.json, or a graph of operators as
 // tools/export_graph.py writes it; pasted or dropped.
+import type { Traits } from 'oometer-core/oometer.mjs';
 import { isObject } from './json';
-
-/** What the form needs to know of a model to show the fields that mean something for it. */
-export interface Traits {
-  /** Whether it reads text. */
-  text: boolean;
-  /** Whether images stand as tokens among its text, so that a sample may hold any number of them. */
-  images: boolean;
-  /** Whether an image's size decides how many tokens it takes (Qwen-VL, LLaVA-NeXT). */
-  sizes?: boolean;
-  /** Whether it takes images of any size, and videos (Qwen-VL). */
-  resizes?: boolean;
-  /** Whether its attention keeps a latent in the cache (DeepSeek's). */
-  latent?: boolean;
-  /** Whether each head of its queries and keys is normalised (Qwen3's). */
-  normed?: boolean;
-  /** Whether its processor cuts large images into tiles (SmolVLM, Idefics3). */
-  splits?: boolean;
-  /** Whether it is code of its own, of no class of transformers: settings that act on those mean nothing. */
-  plain?: boolean;
-  /** The precisions that it runs in, its own first, where not in all. */
-  precisions?: readonly string[];
-  /** Whether its loss may be the cross-entropy of classes (a graph with such an output). */
-  classes?: boolean;
-  /** The only micro-batch that it was recorded with. */
-  batch?: number;
-  /** The only task that it was recorded for, or that has settings here. */
-  task?: 'train' | 'inference';
-  /** Whether a parameter of its has no dimension, at which FSDP and DeepSpeed 0.19's first stages stop (CLIPModel's). */
-  scalar?: boolean;
-}
+import { UNKNOWN } from './traits';
 
 export interface Model extends Traits {
   /** A preset's name, or an own model's packed config. */
   id: string;
   title: string;
   description: string;
-  /** The length that people train it with, where it reads text and that is known. */
-  sequence_length: number | null;
   /** How a job names it; null where only its name is known: a link's file that is not here. */
   job: { preset: string } | OwnModel | null;
 }
@@ -59,46 +29,7 @@ export async function textOf(file: File): Promise<string> {
   return file.text();
 }
 
-/** Reads a Hugging Face config.json. */
-export function traits(config: Readonly<Record<string, unknown>>): Traits {
-  return {
-    text: 'vocab_size' in config || 'text_config' in config,
-    images: 'image_token_index' in config || 'image_token_id' in config,
-    ...(/^(smolvlm|idefics3)$/.test(String(config.model_type)) ? { splits: true } : {}),
-    ...(String(config.model_type).startsWith('deepseek_v') ? { latent: true } : {}),
-    ...(/^qwen2.*_vl$/.test(String(config.model_type)) ? { images: true, text: true, sizes: true, resizes: true } : {}),
-    ...(config.model_type === 'qwen3' ? { normed: true } : {}),
-    ...(config.model_type === 'clip' && !String(config.architectures).includes('CLIPVisionModel')
-      ? { scalar: true }
-      : {}),
-    ...(config.model_type === 'llava_next' ? { sizes: true } : {}),
-    ...(config.model_type === 'nanovlm'
-      ? // It generates by code of its own, whose settings are not the page's.
-        { text: true, images: true, plain: true, task: 'train', precisions: ['amp-bf16', 'amp-fp16', 'fp32'] }
-      : {}),
-  };
-}
-
 const isList = Array.isArray as (value: unknown) => value is readonly unknown[];
-const PRECISIONS: Readonly<Record<string, string>> = { float32: 'fp32', bfloat16: 'bf16', float16: 'fp16' };
-
-/** Reads a graph, which may be anything: whether it is sound, the core says. */
-function graphTraits({ batch, parameters, outputs, operators }: Json): Traits {
-  const types = isList(parameters) ? parameters.map((row) => (isList(row) ? String(row[2]) : '')) : [];
-  const own = types.map((type) => PRECISIONS[type]).find((precision) => precision !== undefined) ?? 'fp32';
-  const names = isList(operators) ? operators.map((row) => (isList(row) ? String(row[1]) : '')) : [];
-  const [output] = isList(outputs) ? outputs : [];
-  const [, type, sizes] = isList(output) ? output : [];
-  return {
-    text: false,
-    images: false,
-    plain: true,
-    precisions: [own, ...Object.values(PRECISIONS).filter((precision) => precision !== own)],
-    classes: String(type) in PRECISIONS && isList(sizes) && sizes.length === 2,
-    task: names.length > 0 && names.every((name) => name.endsWith('!no_grad')) ? 'inference' : 'train',
-    ...(isList(batch) && batch.length === 1 ? { batch: Number(batch[0]) } : {}),
-  };
-}
 
 /**
  * The model of a pasted text or a dropped file; throws a sentence for the person who gave it. Whether it is a model's
@@ -130,7 +61,8 @@ export function readConfig(text: string, file = ''): OwnModel {
   return { name: (named || path || kind).slice(0, LONGEST_NAME), config };
 }
 
-export function ownModel(id: string, own: OwnModel): Model {
+/** `traits`: as the core tells them. */
+export function ownModel(id: string, own: OwnModel, traits: Traits): Model {
   const isGraph = 'graph' in own;
   const kind = isGraph
     ? 'graph of operators'
@@ -141,9 +73,8 @@ export function ownModel(id: string, own: OwnModel): Model {
     id,
     title: own.name,
     description: `Your own ${kind}${isAside(id) ? ': too large for a link, which holds everything but the file' : ''}`,
-    sequence_length: null,
     job: own,
-    ...(isGraph ? graphTraits(own.graph) : traits(own.config)),
+    ...traits,
   };
 }
 
@@ -175,11 +106,8 @@ export function absentModel(id: string): Model {
     id,
     title,
     description: 'Its file is not here',
-    sequence_length: null,
     job: null,
-    text: false,
-    images: false,
-    plain: true,
+    ...UNKNOWN,
   };
 }
 

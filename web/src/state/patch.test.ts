@@ -1,17 +1,7 @@
 import { expect, it } from 'vitest';
-import { FIELDS, START, toJob, type Setup } from './fields';
-import type { Model } from './model';
+import { applies, FIELDS, START, toJob, type Setup } from './fields';
+import { llava as model } from './model.fixture';
 import { applied, merge } from './patch';
-
-const model: Model = {
-  id: 'llava-1.5-7b',
-  title: '',
-  description: '',
-  text: true,
-  images: true,
-  sequence_length: 2048,
-  job: { preset: 'llava-1.5-7b' },
-};
 
 it('merges as RFC 7386 says', () => {
   expect(merge({ a: { b: 1, c: 2 } }, { a: { b: null, d: 3 } })).toEqual({ a: { c: 2, d: 3 } });
@@ -22,8 +12,9 @@ it('merges as RFC 7386 says', () => {
 it('finds every choice and count in the job that it makes', { timeout: 60_000 }, () => {
   for (const parallel of ['zero2', 'ddp']) {
     const before: Setup = { ...START, parallel };
-    for (const { key, kind, choices, applies } of FIELDS) {
-      if (applies?.(model, before) === false || key === 'parallel') continue;
+    for (const field of FIELDS) {
+      const { key, kind, choices } = field;
+      if (!applies(field, model, before) || key === 'parallel') continue;
       const values = kind === 'count' ? ['3'] : [...(choices ?? [])];
       for (const value of values) {
         const wanted: Setup = { ...before, [key]: value };

@@ -1,7 +1,8 @@
-// The models and GPUs that the core knows, and what the form needs to know of the models.
+// The models and GPUs that the core knows, and the models' traits, which the core was asked when the page was built.
 import presetTraits from 'virtual:preset-traits';
 import { OWN_GPU } from '../state/fields';
 import type { Model } from '../state/model';
+import { UNKNOWN } from '../state/traits';
 
 export interface Gpu {
   id: string;
@@ -42,7 +43,7 @@ export function readCatalogue(json: string): Catalogue {
     models: models.map((model) => ({
       ...model,
       job: { preset: model.id },
-      ...(presetTraits[model.id] ?? { text: true, images: true, sequence_length: null }),
+      ...(presetTraits[model.id] ?? UNKNOWN),
     })),
     gpus: [...gpus, OWN],
   };

@@ -1,4 +1,4 @@
 declare module 'virtual:preset-traits' {
-  const traits: Record<string, import('../state/model').Traits & { sequence_length: number | null }>;
+  const traits: Readonly<Record<string, import('../state/traits').Traits>>;
   export default traits;
 }

@@ -1,6 +1,8 @@
 // The core's strings as values.
 import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
+import type { OwnModel } from '../state/model';
+import { UNKNOWN, type Traits } from '../state/traits';
 import { readCatalogue, type Catalogue } from './catalogue';
 import type { JobError, Report } from './report';
 
@@ -14,6 +16,8 @@ export interface Core {
   raw(job: Job): string | null;
   /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
   estimate(job: Job): Answer;
+  /** What one's own model is; the whole core is loaded where that takes it. A model that cannot be read has no traits. */
+  readonly traits: (model: OwnModel) => Promise<Traits>;
   /** From then on the whole core answers. */
   loadWhole(): Promise<void>;
 }
@@ -45,6 +49,12 @@ export async function wrap(loadFirst: () => Promise<Oometer>, loadWhole: () => P
     }
   };
   const raw = (job: Job): string | null => attempt((module) => module.estimate(JSON.stringify(job)));
+  const ensureWhole = (): Promise<void> =>
+    (loading ??= loadWhole().then(take, async (error: unknown) => {
+      loading = null; // the next one tries again
+      if (spent) take(await loadFirst());
+      throw error;
+    }));
   return {
     catalogue: readCatalogue(module.presets()),
     version: module.version(),
@@ -59,12 +69,16 @@ export async function wrap(loadFirst: () => Promise<Oometer>, loadWhole: () => P
         ? { ok: false, error: answer.error, milliseconds }
         : { ok: true, report: answer, milliseconds };
     },
-    loadWhole() {
-      return (loading ??= loadWhole().then(take, async (error: unknown) => {
-        loading = null; // the next one tries again
-        if (spent) take(await loadFirst());
-        throw error;
-      }));
+    async traits(model) {
+      const ask = (): string | null => attempt((module) => module.traits(JSON.stringify({ model })));
+      let json = ask();
+      if (json === null) {
+        await ensureWhole();
+        json = ask();
+      }
+      const answer = JSON.parse(json ?? '{"error": {}}') as Traits | { error: JobError };
+      return 'error' in answer ? UNKNOWN : answer;
     },
+    loadWhole: ensureWhole,
   };
 }

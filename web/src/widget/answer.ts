@@ -45,7 +45,7 @@ export async function answerTo(job: string | object, gpu: string): Promise<Widge
 async function linked(core: Core, text: string, gpu: string): Promise<WidgetAnswer> {
   const { models, gpus } = core.catalogue;
   const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
-  const library = new Library(models);
+  const library = new Library(models, core.traits);
   const link = await library.open(read(text.includes('#') ? text.slice(text.indexOf('#')) : text, known));
   const [problem] = link.problems;
   if (problem !== undefined) return { error: problem };
