@@ -1,23 +1,34 @@
 #include "autograd/checkpoint.h"
 
-#include "autograd/save_on_cpu.h"
+#include "autograd/engine.h"
+#include "tensor/save_on_cpu.h"
 
 namespace oometer {
 
-void retain(CheckpointFrame* frame) { ++frame->references; }
-
-void release(CheckpointFrame* frame) {
-  if (--frame->references == 0) delete frame;
+void CheckpointFrame::pack(Node& node, unsigned slot, const Tensor& tensor) {
+  if (!recomputing) {
+    node.hooks = Handle<SavedTensorHooks>(this);
+    node.promised = static_cast<std::uint8_t>(node.promised | 1U << slot);
+    node.packed[slot] = packed++;
+    return;
+  }
+  // _recomputation_hook: the frame keeps the tensor, for nodes that are still there, and so does this inner graph,
+  // which is never run. A hook is given what is no view (SavedVariable::set_hooks_and_pack_data).
+  const Tensor kept = tensor.requires_grad() || tensor->base ? detach(tensor) : tensor;
+  node.saved[slot] = kept;
+  const bool is_forgotten = recomputed_count < forgotten.size() && forgotten[recomputed_count];
+  tensors.push_back(is_forgotten ? Tensor() : kept);
+  if (++recomputed_count == packed) context->stopped = context->behaviours.checkpoint_early_stop;
 }
 
-Tensor CheckpointFrame::unpack(std::uint32_t index) {
+Tensor CheckpointFrame::unpack(const Node& node, unsigned slot) {
   if (!recomputed) {
     recomputing = true;
     tensors.reserve(packed);
     {
       const Scoped<bool> grad(context->grad_mode, true);
       const Scoped<bool> flag(context->recomputing, true);
-      const Scoped<CheckpointFrame*> hooks(context->frame, this);
+      const Scoped<SavedTensorHooks*> hooks(context->saved_tensor_hooks, this);
       const ModuleScope scope(*context, module);
       const Tensor input = argument_on_host ? unpack_from_cpu(argument) : argument;  // unpack_hook's `args`
       if (argument_on_host) input->leaf_requires_grad = argument_requires_grad;
@@ -30,7 +41,7 @@ Tensor CheckpointFrame::unpack(std::uint32_t index) {
     recomputing = false;
     recomputed = true;
   }
-  return std::move(tensors[index]);
+  return std::move(tensors[node.packed[slot]]);
 }
 
 void CheckpointFrame::forget(const Node& node) {
@@ -86,14 +97,14 @@ Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Ten
 
   const Handle<CheckpointFrame> frame(new CheckpointFrame);
   frame->context = &context;
-  frame->argument_on_host = context.saves_on != SavesOn::device && !context.frame;
+  frame->argument_on_host = context.saves_on != SavesOn::device && !context.saved_tensor_hooks;
   frame->argument_requires_grad = argument.requires_grad();
   frame->argument = frame->argument_on_host ? pack_to_cpu(argument) : argument;
   frame->module = context.module;
   frame->autocast = context.autocast.enabled;
   frame->function = std::move(function);
   if (StorageRecord* record = context.record(argument); record && !frame->argument_on_host) record->saved = true;
-  const Scoped<CheckpointFrame*> hooks(context.frame, frame.get());
+  const Scoped<SavedTensorHooks*> hooks(context.saved_tensor_hooks, frame.get());
   return frame->function(argument);
 }
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "autograd/node.h"
 #include "tensor/context.h"
+#include "tensor/node.h"
 #include "tensor/tensor.h"
 #include "tensor/tensor_list.h"
 
@@ -13,8 +13,7 @@ namespace oometer {
 
 /// One non-reentrant region (_CheckpointFrame): while its forward runs, every saved tensor is only counted; the first
 /// that backward asks for runs the region again, which stops as soon as all of them are back (early stop).
-struct CheckpointFrame {
-  std::uint32_t references = 0;
+struct CheckpointFrame : SavedTensorHooks {
   Context* context = nullptr;
   std::function<Tensor(const Tensor&)> function;
   Tensor argument;                ///< held as a saved tensor is
@@ -29,9 +28,10 @@ struct CheckpointFrame {
   TensorList tensors;           ///< back from recomputation, dropped one by one as nodes take them
   std::vector<char> forgotten;  ///< of those saved, the ones whose node has died: nothing is kept for it
 
-  Tensor unpack(std::uint32_t index);
+  void pack(Node& node, unsigned slot, const Tensor& tensor) override;
+  Tensor unpack(const Node& node, unsigned slot) override;
   /// A node that holds promises of this frame dies unrun: its graph led nowhere (_Holder is held weakly).
-  void forget(const Node& node);
+  void forget(const Node& node) override;
 };
 
 enum class CheckpointMode : std::uint8_t { none, non_reentrant, reentrant };

@@ -1,19 +1,17 @@
+#include "autograd/engine.h"
+
 #include <algorithm>
-#include <limits>
 #include <vector>
 
-#include "autograd/checkpoint.h"
-#include "autograd/node.h"
-#include "autograd/save_on_cpu.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
+#include "tensor/save_on_cpu.h"
 
 /// The backward engine, after torch/csrc/autograd/engine.cpp, input_buffer.cpp and functions/accumulate_grad.h
 /// (PyTorch 2.15): nodes run in order of their sequence number, newest first, as soon as all their gradients are in.
 namespace oometer::autograd {
 
 namespace {
-
-constexpr std::uint64_t kRunsFirst = std::numeric_limits<std::uint64_t>::max();
 
 /// utils::obeys_layout_contract, for dense leaves: equal strides, those of single elements apart.
 bool same_layout(const Tensor& gradient, const Tensor& leaf) {
@@ -118,7 +116,7 @@ class GraphTask {
 
   void push(const Handle<Node>& node) {
     retain(node.get());
-    heap_.push_back({node.get(), node->function == accumulate_grad ? kRunsFirst : node->sequence_number, pushed_++});
+    heap_.push_back({node.get(), node->sequence_number, pushed_++});
     std::push_heap(heap_.begin(), heap_.end(), runs_later);
   }
 
@@ -159,7 +157,7 @@ class GraphTask {
       const Scoped<std::uint8_t> stream(context_.stream, node.stream);
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
       for (unsigned i = 0; node.promised >> i != 0; ++i)
-        if (node.promised >> i & 1U) node.saved[i] = node.frame->unpack(node.packed[i]);
+        if (node.promised >> i & 1U) node.saved[i] = node.hooks->unpack(node, i);
       for (unsigned n = 0; node.on_host != 0 && n < Node::kMaxSaved; ++n) {
         const unsigned i = unpacked_slot(node.op, n);
         if (node.on_host >> i & 1U) node.saved[i] = unpack_from_cpu(node.saved[i]);
@@ -173,7 +171,7 @@ class GraphTask {
       if (any_defined && node.custom)
         (*node.custom)(call);
       else if (any_defined)
-        node.function(call);
+        node.variable ? accumulate_grad(call) : node.function(call);
       // What was unpacked are locals of the backward function; what was held as it is goes with release_variables.
       const unsigned unpacked = node.promised | node.on_host;
       for (unsigned i = 0; unpacked >> i != 0; ++i)
@@ -181,7 +179,7 @@ class GraphTask {
       validate(node, call);
       call.grads.clear();
       for (int i = 0; i < node.saved_count; ++i) node.saved[i].reset();
-      node.frame.reset();
+      node.hooks.reset();
     }
     node.seen = false;
     const ModuleScope scope(context_, node.module);
@@ -200,28 +198,12 @@ class GraphTask {
 
 }  // namespace
 
-Edge gradient_edge(const Tensor& tensor) {
-  if (tensor->grad_fn) return {Handle<Node>(tensor->grad_fn), tensor->output_nr};
-  if (!tensor->accumulator) {
-    Context& context = tensor.context();
-    Node* node = context.nodes().make();
-    node->context = &context;
-    node->op = Op::accumulate_grad;
-    node->function = accumulate_grad;
-    node->variable = tensor.get();
-    retain(tensor.get());
-    if (const StorageRecord* record = context.record(tensor)) node->module = record->module;
-    tensor->accumulator = node;
-  }
-  return {Handle<Node>(tensor->accumulator), 0};
-}
-
 void backward(const Tensor& root, Tensor gradient) {
   Context& context = root.context();
   if (!root.requires_grad()) return;
   const Scoped<bool> in_backward(context.in_backward, true);
   const NoGrad no_grad(context);
-  const Scoped<CheckpointFrame*> no_hooks(context.frame, nullptr);
+  const Scoped<SavedTensorHooks*> no_hooks(context.saved_tensor_hooks, nullptr);
   if (!gradient) gradient = empty(context, Op::ones_like, root.sizes(), root.dtype());
   GraphTask(context).run(gradient_edge(root), gradient);  // Tensor.backward holds its gradient until it returns
 }

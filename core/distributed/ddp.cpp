@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "autograd/node.h"
 #include "distributed/broadcast.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

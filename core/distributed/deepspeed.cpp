@@ -1,6 +1,6 @@
 #include "distributed/deepspeed.h"
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "ops/ops.h"
 
 namespace oometer {

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "distributed/broadcast.h"
 #include "distributed/partition.h"
 #include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"

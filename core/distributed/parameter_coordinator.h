@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "autograd/node.h"
 #include "distributed/zero_init.h"
 #include "result.h"
+#include "tensor/node.h"
 #include "tensor/tensor_list.h"
 
 namespace oometer {

@@ -67,7 +67,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     return hidden_states;
   }
   bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-                 !context.frame && !context.recomputing && !context.blocks && !context.past_key_values;
+                 !context.saved_tensor_hooks && !context.recomputing && !context.blocks && !context.past_key_values;
   std::vector<RepeatedBlocks> repeated;
   if (repeats) repeated = repeated_blocks(begin, end, traits.is_other);
   repeats = !repeated.empty();

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "autograd/node.h"
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

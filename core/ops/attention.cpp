@@ -2,10 +2,10 @@
 #include <array>
 #include <cmath>
 
-#include "autograd/node.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/node.h"
 
 /// F.scaled_dot_product_attention on CUDA: ATen/native/transformers/attention.cpp, cuda/attention.cu,
 /// cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp (PyTorch 2.15).

@@ -1,5 +1,5 @@
-#include "autograd/node.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 /// ATen/autocast_mode.cpp (2.15), cached_cast: parameters in float32 are cast once in a region, activations every time.
 namespace oometer {

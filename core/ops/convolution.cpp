@@ -1,6 +1,6 @@
 #include "ops/convolution.h"
 
-#include "autograd/node.h"
+#include "tensor/node.h"
 
 /// Patch embedding. Without cuDNN PyTorch unfolds one image at a time into a matrix and multiplies
 /// (ATen/native/cuda/ConvolutionMM2d.cu, slow_conv2d); with cuDNN nothing is unfolded, and what cuDNN takes for itself

@@ -1,6 +1,6 @@
-#include "autograd/node.h"
 #include "ops/convolution.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 /// Any convolution: ATen/native/Convolution.cpp (2.15). A patch embedding's, which is all that models have, is in
 /// convolution.cpp. Without cuDNN PyTorch unfolds one sample at a time into a matrix and multiplies

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 /// ATen/native/Embedding.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu (2.15).
 namespace oometer {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

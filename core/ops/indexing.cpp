@@ -1,6 +1,6 @@
-#include "autograd/node.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 /// ATen/native/cuda/IndexKernel.cpp, Nonzero.cu; derivatives.yaml and FunctionsManual.cpp (2.15).
 namespace oometer {

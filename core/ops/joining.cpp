@@ -1,5 +1,5 @@
-#include "autograd/node.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

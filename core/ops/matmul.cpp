@@ -1,6 +1,6 @@
-#include "autograd/node.h"
 #include "cuda/cublas.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 /// ATen/native/cuda/layer_norm_kernel.cu (2.15).
 namespace oometer {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

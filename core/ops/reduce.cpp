@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "autograd/node.h"
 #include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

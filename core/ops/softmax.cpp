@@ -1,6 +1,6 @@
-#include "autograd/node.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/node.h"
 
 /// ATen/native/cuda/SoftMax.cu, NLLLoss.cu (2.15).
 namespace oometer {

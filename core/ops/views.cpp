@@ -1,7 +1,7 @@
 #include <optional>
 
-#include "autograd/node.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "autograd/node.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 /// ATen/native/cuda (PyTorch 2.15): SpatialMaxPool2d, AveragePool2d, AdaptiveAveragePooling, Activation, Indexing; what
 /// their autograd formulas save is in tools/autograd/derivatives.yaml.

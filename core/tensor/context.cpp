@@ -1,7 +1,6 @@
 #include "tensor/context.h"
 
-#include "autograd/checkpoint.h"
-#include "autograd/node.h"
+#include "tensor/node.h"
 
 namespace oometer {
 
@@ -108,7 +107,7 @@ void Context::drop(Node* node) {
   while (!graph.dying.empty()) {
     Node* next = graph.dying.back();
     graph.dying.pop_back();
-    if (next->frame) next->frame->forget(*next);
+    if (next->hooks) next->hooks->forget(*next);
     if (TensorImpl* variable = std::exchange(next->variable, nullptr)) {
       variable->accumulator = nullptr;
       release(variable);

@@ -11,8 +11,8 @@
 
 namespace oometer {
 
-struct CheckpointFrame;
 class KvCache;
+class SavedTensorHooks;
 
 /// The device that operators ask about: some of their scratch memory depends on it.
 struct Device {
@@ -133,7 +133,7 @@ class Context {
   bool stopped = false;                ///< a recomputation has all it needs: nothing more is allocated until it is left
   bool training = true;                ///< model.train(), or model.eval(): dropout does nothing
   KvCache* past_key_values = nullptr;  ///< what attention layers are called with; none: no cache is used
-  CheckpointFrame* frame = nullptr;    ///< saved-tensor hooks of the innermost non-reentrant checkpoint, if any
+  SavedTensorHooks* saved_tensor_hooks = nullptr;  ///< of the innermost non-reentrant checkpoint, if any
   Autocast autocast;
   SavesOn saves_on = SavesOn::device;
   std::int64_t saved_on_host = 0;       ///< bytes that this forward has put into host memory
@@ -148,7 +148,7 @@ class Context {
   /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
   bool zero_3_linear = false;
 
-  bool repeats = true;             ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun
+  bool repeats = true;  ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun
   bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
 
   /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "ops/ops.h"
 #include "train/repetition.h"
 

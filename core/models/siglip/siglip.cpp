@@ -1,8 +1,8 @@
 #include "models/siglip/siglip.h"
 
-#include "autograd/node.h"
 #include "nn/checkpointing.h"
 #include "ops/ops.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

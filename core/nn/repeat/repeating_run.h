@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "autograd/node.h"
 #include "nn/repeat/repeater.h"
+#include "tensor/node.h"
 
 namespace oometer {
 

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "autograd/engine.h"
 #include "ops/liger.h"
 #include "process.h"
 

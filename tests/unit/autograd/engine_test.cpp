@@ -1,7 +1,9 @@
+#include "autograd/engine.h"
+
 #include <catch2/catch_test_macros.hpp>
 
-#include "autograd/node.h"
 #include "process.h"
+#include "tensor/node.h"
 
 namespace oometer {
 namespace {

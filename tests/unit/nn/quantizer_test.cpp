@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "process.h"
 
 namespace oometer {

@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <utility>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "process.h"
 
 namespace oometer {

@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "process.h"
 
 /// Each operator: what it allocates, keeps, and allocates in its backward. The numbers are those that PyTorch 2.15's

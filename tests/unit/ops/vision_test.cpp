@@ -3,7 +3,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "../process.h"
-#include "autograd/node.h"
 #include "ops/ops.h"
 
 /// Operators of which graphs are made (core/graph); their reference cases are in tests/reference/graphs.jsonl.

@@ -1,7 +1,8 @@
-#include "autograd/node.h"
+#include "tensor/node.h"
 
-#include "autograd/checkpoint.h"
-#include "autograd/save_on_cpu.h"
+#include <limits>
+
+#include "tensor/save_on_cpu.h"
 
 namespace oometer {
 
@@ -14,6 +15,22 @@ bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
 }
 
 }  // namespace
+
+Edge autograd::gradient_edge(const Tensor& tensor) {
+  if (tensor->grad_fn) return {Handle<Node>(tensor->grad_fn), tensor->output_nr};
+  if (!tensor->accumulator) {
+    Context& context = tensor.context();
+    Node* node = context.nodes().make();
+    node->context = &context;
+    node->op = Op::accumulate_grad;
+    node->sequence_number = std::numeric_limits<std::uint64_t>::max();  // accumulate_grad.cpp: it runs first
+    node->variable = tensor.get();
+    retain(tensor.get());
+    if (const StorageRecord* record = context.record(tensor)) node->module = record->module;
+    tensor->accumulator = node;
+  }
+  return {Handle<Node>(tensor->accumulator), 0};
+}
 
 Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs) {
   Context& context = (*inputs.begin())->context();
@@ -51,29 +68,13 @@ void Record::save(const Tensor& tensor) {
   const unsigned slot = node_->saved_count++;
   Context& context = *node_->context;
   if (context.stopped) return;
-  if (context.saves_on != SavesOn::device && !context.frame) {
+  if (context.saves_on != SavesOn::device && !context.saved_tensor_hooks) {
     node_->saved[slot] = pack_to_cpu(tensor);
     node_->on_host = static_cast<std::uint8_t>(node_->on_host | 1U << slot);
     return;
   }
   if (StorageRecord* record = context.record(tensor)) record->saved = true;
-  if (CheckpointFrame* frame = context.frame) {
-    if (frame->recomputing) {
-      // _recomputation_hook: the frame keeps the tensor, for nodes that are still there, and so does this inner graph,
-      // which is never run. A hook is given what is no view (SavedVariable::set_hooks_and_pack_data).
-      const Tensor kept = tensor.requires_grad() || tensor->base ? detach(tensor) : tensor;
-      node_->saved[slot] = kept;
-      const bool forgotten =
-          frame->recomputed_count < frame->forgotten.size() && frame->forgotten[frame->recomputed_count];
-      frame->tensors.push_back(forgotten ? Tensor() : kept);
-      if (++frame->recomputed_count == frame->packed) context.stopped = context.behaviours.checkpoint_early_stop;
-    } else {
-      node_->frame = Handle<CheckpointFrame>(frame);
-      node_->promised = static_cast<std::uint8_t>(node_->promised | 1U << slot);
-      node_->packed[slot] = frame->packed++;
-    }
-    return;
-  }
+  if (SavedTensorHooks* hooks = context.saved_tensor_hooks) return hooks->pack(*node_.get(), slot, tensor);
   node_->saved[slot] = tensor;
 }
 
@@ -94,7 +95,6 @@ Tensor Record::output(Tensor tensor) {
   return tensor;
 }
 
-// Here, as tensor/ knows nothing of nodes.
 Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result) {
   const BackwardFunction run = [](Backward& b) {
     const auto of = static_cast<ModuleId>(b.node.integers[0]);

@@ -13,8 +13,6 @@ namespace oometer {
 
 class Backward;
 struct Node;
-void retain(CheckpointFrame* frame);
-void release(CheckpointFrame* frame);
 
 using BackwardFunction = void (*)(Backward&);
 
@@ -65,6 +63,26 @@ struct OutputMetadata {
   DType dtype = DType::float32;
 };
 
+/// torch.autograd.graph.saved_tensors_hooks: while it is Context::saved_tensor_hooks, nodes hand it what they save.
+/// Counted by those that it keeps something for.
+class SavedTensorHooks {
+ public:
+  virtual ~SavedTensorHooks() = default;
+  /// `node` saves a tensor: if it is to come back from here, the slot is `promised`, and the node's `hooks` are these.
+  virtual void pack(Node& node, unsigned slot, const Tensor& tensor) = 0;
+  /// What was promised, for the node's backward.
+  virtual Tensor unpack(const Node& node, unsigned slot) = 0;
+  /// A node that was promised something dies.
+  virtual void forget(const Node& node) = 0;
+
+  std::uint32_t references = 0;
+};
+
+inline void retain(SavedTensorHooks* hooks) { ++hooks->references; }
+inline void release(SavedTensorHooks* hooks) {
+  if (--hooks->references == 0) delete hooks;
+}
+
 /// One recorded operator. `function` is what its backward allocates; `sizes`, `integers`, `dtype` are what it remembers
 /// besides tensors. There are thousands at once, so what few nodes need is behind a pointer.
 struct Node {
@@ -77,16 +95,16 @@ struct Node {
   DType dtype = DType::float32;
   bool seen = false;          ///< the engine's, while a backward runs
   std::uint8_t on_host = 0;   ///< a bit a slot: its tensor lies in host memory (save_on_cpu)
-  std::uint8_t promised = 0;  ///< a bit a slot: its tensor comes back by recomputation of `frame`
+  std::uint8_t promised = 0;  ///< a bit a slot: its tensor comes back from `hooks`
   std::uint64_t sequence_number = 0;
   Context* context = nullptr;
   BackwardFunction function = nullptr;
 
-  /// Tensors held for backward (SavedVariable), or, inside a non-reentrant checkpoint, promises that the block's
-  /// recomputation makes good: numbers of what its forward packed.
+  /// Tensors held for backward (SavedVariable), or, where hooks have taken them, what those know each by: inside a
+  /// non-reentrant checkpoint the number of what its forward packed.
   static constexpr int kMaxSaved = 8;
   Tensor saved[kMaxSaved];
-  Handle<CheckpointFrame> frame;
+  Handle<SavedTensorHooks> hooks;
   std::uint32_t packed[kMaxSaved];
 
   SmallVector<Edge, 3> edges;
@@ -167,9 +185,6 @@ namespace autograd {
 
 /// The node that gradients of this tensor go to: its grad_fn, or a leaf's AccumulateGrad (made on first use).
 Edge gradient_edge(const Tensor& tensor);
-
-/// Tensor.backward(): runs the graph from `root`, in the engine's order. `gradient` null: ones_like(root).
-void backward(const Tensor& root, Tensor gradient = {});
 
 }  // namespace autograd
 

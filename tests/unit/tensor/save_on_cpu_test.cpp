@@ -1,10 +1,11 @@
-#include "autograd/save_on_cpu.h"
+#include "tensor/save_on_cpu.h"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "autograd/checkpoint.h"
-#include "autograd/node.h"
+#include "autograd/engine.h"
 #include "process.h"
+#include "tensor/node.h"
 
 namespace oometer {
 namespace {

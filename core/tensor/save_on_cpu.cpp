@@ -1,4 +1,4 @@
-#include "autograd/save_on_cpu.h"
+#include "tensor/save_on_cpu.h"
 
 #include <algorithm>
 
