@@ -109,7 +109,7 @@ void DistributedDataParallel::rebuild_buckets() {
 }
 
 /// _pre_forward
-void DistributedDataParallel::before_forward(bool last_micro_step) {
+void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step) {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
   if (reduces_ && !config_.find_unused_parameters && !config_.static_graph && arrived_.size() < parameters_.size()) {

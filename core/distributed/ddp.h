@@ -18,7 +18,7 @@ class DistributedDataParallel final : public Trainer, private GradientListener {
   ~DistributedDataParallel() override;
 
   void initialize() override;
-  void before_forward(bool last_micro_step) override;
+  void before_forward(ModelInputs& inputs, bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
 

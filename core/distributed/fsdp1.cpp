@@ -638,7 +638,7 @@ Tensor FullyShardedDataParallel::after_block(ModuleId block, Tensor output) {
   return hook_output(std::move(output), unit);
 }
 
-void FullyShardedDataParallel::before_forward(bool last_micro_step) {
+void FullyShardedDataParallel::before_forward(ModelInputs& inputs, bool last_micro_step) {
   if (refusal_) return;
   syncs_ = last_micro_step;
   const ModuleScope scope(context_, kModel);
@@ -649,14 +649,14 @@ void FullyShardedDataParallel::before_forward(bool last_micro_step) {
       unit.prefetched = false;
     }
   reset_gradients();
-  if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
+  if (config_.param_dtype) input_cast_.apply(inputs, *config_.param_dtype);
   pre_forward(units_.front());
 }
 
 void FullyShardedDataParallel::after_forward(ModelOutputs& outputs) {
   post_forward(units_.front());
   for (Tensor* output : outputs.all()) *output = hook_output(*output, units_.front());
-  input_cast_.undo(model_);
+  input_cast_.undo();
 }
 
 void FullyShardedDataParallel::backward(const Tensor& loss, bool) {

@@ -26,7 +26,7 @@ class FullyShardedDataParallel final : public Trainer, private BlockListener {
   ~FullyShardedDataParallel() override;
 
   void initialize() override;
-  void before_forward(bool last_micro_step) override;
+  void before_forward(ModelInputs& inputs, bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;

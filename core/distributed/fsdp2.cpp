@@ -343,17 +343,17 @@ void FullyShard::post_backward(Group& group) {
 
 // --- the step --------------------------------------------------------------------------------------------------------
 
-void FullyShard::before_forward(bool last_micro_step) {
+void FullyShard::before_forward(ModelInputs& inputs, bool last_micro_step) {
   if (refusal_) return;
   syncs_ = last_micro_step;
-  if (config_.param_dtype) input_cast_.apply(model_, *config_.param_dtype);
+  if (config_.param_dtype) input_cast_.apply(inputs, *config_.param_dtype);
   pre_forward(groups_.back());
 }
 
 void FullyShard::after_forward(ModelOutputs& outputs) {
   post_forward(groups_.back());
   for (Tensor* output : outputs.all()) *output = hook_gradient(*output, kModel, true);
-  input_cast_.undo(model_);
+  input_cast_.undo();
 }
 
 void FullyShard::backward(const Tensor& loss, bool) {

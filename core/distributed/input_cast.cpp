@@ -4,18 +4,18 @@
 
 namespace oometer {
 
-void InputCast::apply(Model& model, DType dtype) {
-  for (Tensor* input : model.floating_inputs()) {
+void InputCast::apply(ModelInputs& inputs, DType dtype) {
+  cast_ = inputs.floating();
+  for (Tensor* input : cast_) {
     before_.push_back(*input);
     *input = to(*input, dtype);
   }
 }
 
-void InputCast::undo(Model& model) {
-  std::size_t i = 0;
-  for (Tensor* input : model.floating_inputs())
-    if (i < before_.size()) *input = std::move(before_[i++]);
+void InputCast::undo() {
+  for (std::size_t i = 0; i < cast_.size(); ++i) *cast_[i] = std::move(before_[i]);
   before_.clear();
+  cast_.clear();
 }
 
 }  // namespace oometer

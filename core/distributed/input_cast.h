@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "models/model.h"
 #include "tensor/tensor_list.h"
 
@@ -9,11 +11,12 @@ namespace oometer {
 /// _root_cast_forward_input and FSDP2's cast_forward_inputs (2.15).
 class InputCast {
  public:
-  void apply(Model& model, DType dtype);
+  void apply(ModelInputs& inputs, DType dtype);
   /// The batch is again as it was; nothing, if it was not cast.
-  void undo(Model& model);
+  void undo();
 
  private:
+  std::vector<Tensor*> cast_;
   TensorList before_;
 };
 

@@ -207,7 +207,7 @@ std::vector<ModuleId> DeepSpeedZeroOptimizerStage3::roots() const {
   return {kModel};
 }
 
-void DeepSpeedZeroOptimizerStage3::before_forward(bool) {
+void DeepSpeedZeroOptimizerStage3::before_forward(ModelInputs&, bool) {
   coordinator_->reset_step();
   for (const ModuleId root : roots()) coordinator_->before_forward(root);
 }

@@ -23,7 +23,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   ~DeepSpeedZeroOptimizerStage3() override;
 
   void initialize() override;
-  void before_forward(bool last_micro_step) override;
+  void before_forward(ModelInputs& inputs, bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
   void step() override;
   std::int64_t rank() const override { return rank_; }

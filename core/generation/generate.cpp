@@ -28,7 +28,7 @@ class Generation {
       : context_(context), model_(model), options_(options), inference_(inference), cache_(cache) {}
 
   /// What comes before the prefill: special tokens, checks, position ids.
-  void prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images);
+  void prepare(const ModelInputs& inputs, bool with_images);
   /// _prefill.
   void prefill();
   void prefill_in_chunks(std::int64_t past);
@@ -53,7 +53,7 @@ class Generation {
     sizes[-1] = tokens;
     return sizes;
   }
-  void forward(const GenerationInputs& inputs);
+  void forward(const ModelInputs& inputs);
   void choose();
 
   Context& context_;
@@ -65,16 +65,16 @@ class Generation {
   Tensor first_position_ids_, position_ids_;  ///< generate()'s own; the loop's, which grow
   Tensor input_ids_, mm_token_type_ids_, unfinished_sequences_, next_token_logits_, next_tokens_;
   TensorList mm_encoder_outputs_;
-  GenerationInputs inputs_;  ///< model_inputs, bound until the next step's are there
+  ModelInputs inputs_;  ///< model_inputs, bound until the next step's are there
   ModelOutputs outputs_;
   std::int64_t length_ = 0;  ///< of input_ids
 };
 
-void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, bool with_images) {
-  const std::int64_t batch = input_ids.size(0);
-  const Shape tokens = attention_mask.sizes();
-  input_ids_ = input_ids;
-  length_ = input_ids.size(1);
+void Generation::prepare(const ModelInputs& inputs, bool with_images) {
+  const std::int64_t batch = inputs.input_ids.size(0);
+  const Shape tokens = inputs.attention_mask.sizes();
+  input_ids_ = inputs.input_ids;
+  length_ = input_ids_.size(1);
   // _prepare_special_tokens: without a pad_token_id it is a view of eos_token_id
   bos_token_ = integers(context_, Op::to_copy, {});
   eos_token_ = integers(context_, Op::to_copy, {});
@@ -93,11 +93,11 @@ void Generation::prepare(const Tensor& input_ids, const Tensor& attention_mask, 
     const Tensor masked = booleans(Op::eq, tokens);
     text_positions = integers(context_, Op::masked_fill, tokens);
   }
-  if (with_images) mm_token_type_ids_ = model_.mm_token_type_ids();
-  first_position_ids_ = model_.prepare_position_ids(std::move(text_positions), cache_.length() > 0);
+  if (with_images) mm_token_type_ids_ = inputs.mm_token_type_ids;
+  first_position_ids_ = model_.prepare_position_ids(inputs, std::move(text_positions), cache_.length() > 0);
   position_ids_ = first_position_ids_;
   check(Op::eq, tokens, Op::all);  // nothing is masked: the mask is dropped
-  if (with_images) mm_encoder_outputs_ = model_.encoded_images();
+  if (with_images) mm_encoder_outputs_ = model_.encoded_images(inputs);
   check(Op::lt, tokens, Op::any);
   unfinished_sequences_ = integers(context_, Op::fill, {batch});
 }
@@ -117,8 +117,8 @@ CausalMasks Generation::attention_mask(std::int64_t queries) const {
   return masks;
 }
 
-void Generation::forward(const GenerationInputs& inputs) {
-  cache_.masks = inputs.attention_mask;
+void Generation::forward(const ModelInputs& inputs) {
+  cache_.masks = inputs.causal_masks;
   outputs_ = model_.forward(inputs);
   cache_.masks = {};
 }
@@ -127,7 +127,7 @@ void Generation::prefill() {
   const std::int64_t past = cache_.length();
   if (inference_.prefill_chunk_size != 0) return prefill_in_chunks(past);
   const Shape tokens{input_ids_.size(0), length_ - past};
-  GenerationInputs inputs;
+  ModelInputs inputs;
   // A StaticLayer's length is on the device: input_ids.shape[1] - past_length too.
   Tensor next_sequence_length;
   if (past > 0 && cache_.is_compileable() && cache_.windows[0] == 0) {
@@ -137,7 +137,7 @@ void Generation::prefill() {
   inputs.input_ids = integers(context_, Op::clone, tokens);
   inputs.position_ids = past > 0 ? integers(context_, Op::clone, position_sizes(tokens[1])) : position_ids_;
   inputs.mm_token_type_ids = mm_token_type_ids_;
-  inputs.attention_mask = attention_mask(tokens[1]);
+  inputs.causal_masks = attention_mask(tokens[1]);
   if (!mm_encoder_outputs_.empty()) inputs.images = &mm_encoder_outputs_;
   inputs.logits_to_keep = inference_.logits == Logits::last;
   forward(inputs);
@@ -147,13 +147,13 @@ void Generation::prefill() {
 void Generation::prefill_in_chunks(std::int64_t past) {
   const std::int64_t batch = input_ids_.size(0);
   const Tensor token_positions = position_ids_;
-  GenerationInputs model_inputs;
+  ModelInputs model_inputs;
   while (past < length_) {
     const std::int64_t tokens = std::min(inference_.prefill_chunk_size, length_ - past);
-    GenerationInputs inputs;
+    ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, tokens});
     inputs.position_ids = slice(token_positions, -1, past, tokens);
-    inputs.attention_mask = attention_mask(tokens);
+    inputs.causal_masks = attention_mask(tokens);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     model_inputs = std::move(inputs);
     forward(model_inputs);
@@ -225,11 +225,11 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
         next_token_logits_ = empty(context_, Op::to_copy, {batch, logits[-1]}, DType::float32);
       }
     }
-    GenerationInputs inputs;
+    ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, 1});
     inputs.position_ids = integers(context_, Op::clone, position_sizes(1));
     if (mm_token_type_ids_) inputs.mm_token_type_ids = integers(context_, Op::clone, {batch, 1});
-    inputs.attention_mask = attention_mask(1);
+    inputs.causal_masks = attention_mask(1);
     inputs.logits_to_keep = inference_.logits == Logits::last;
     inputs_ = std::move(inputs);
     forward(inputs_);
@@ -269,9 +269,10 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
   const std::int64_t batch = data.micro_batch_size;
   std::int64_t length = data.sequence_length;
   const auto tokens = [&] { return empty(context, Op::input, {batch, length}, DType::int64, Role::input); };
-  Tensor input_ids = tokens();
-  model.make_images(data.images_per_sample);
-  Tensor attention_mask = tokens();
+  ModelInputs inputs;
+  inputs.input_ids = tokens();
+  model.make_images(inputs, data.images_per_sample);
+  inputs.attention_mask = tokens();
   std::unique_ptr<GrowingCache> cache =
       make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(language, context.log));
   const Scoped<KvCache*> passed(context.past_key_values, cache.get());
@@ -280,12 +281,12 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
     if (turn > 1) {  // all that was said, and more
       length += inference.turn_tokens;
       Tensor longer_ids = tokens(), longer_mask = tokens();
-      if (inference.turn_images > 0) model.make_images(inference.turn_images);
-      input_ids = std::move(longer_ids);
-      attention_mask = std::move(longer_mask);
+      if (inference.turn_images > 0) model.make_images(inputs, inference.turn_images);
+      inputs.input_ids = std::move(longer_ids);
+      inputs.attention_mask = std::move(longer_mask);
     }
     Generation generation(context, model, options, inference, *cache);
-    generation.prepare(input_ids, attention_mask, turn == 1 || inference.turn_images > 0);
+    generation.prepare(inputs, turn == 1 || inference.turn_images > 0);
     generation.prefill();
     context.begin_phase(PhaseName::decode, turn);
     generated.skipped |= generation.sample(inference.new_tokens, executed);
@@ -309,7 +310,7 @@ Generated run_paged(Context& context, Model& model, const DataConfig& data, cons
   const Scoped<KvCache*> passed(context.past_key_values, &cache);
   // _dummy_run and _dummy_sampler_run (vllm/v1/worker/gpu_model_runner.py)
   const auto forward = [&] {
-    GenerationInputs inputs;
+    ModelInputs inputs;
     inputs.input_ids = empty(context, Op::input, tokens, DType::int64, Role::input);
     inputs.position_ids = empty(context, Op::input, tokens, DType::int64, Role::input);
     inputs.logits_to_keep = std::min(users, tokens[1]);
@@ -339,9 +340,9 @@ Generated run_paged(Context& context, Model& model, const DataConfig& data, cons
 void run_forward(Context& context, Model& model) {
   const NoGrad no_grad(context);
   context.training = false;
-  model.make_inputs();
+  const ModelInputs inputs = model.make_inputs(false);
   context.begin_phase(PhaseName::prefill, 1);
-  const ModelOutputs outputs = model.forward();
+  const ModelOutputs outputs = model.forward(inputs);
   context.finish();
 }
 

@@ -13,6 +13,7 @@ class GraphModel : public Model {
  public:
   GraphModel(Context& context, const Graph& graph, const DataConfig& data, const ModelOptions& options)
       : context_(context), graph_(graph), batch_(data.micro_batch_size), options_(options), values_(graph.tensors) {
+    loss_type = LossType::cross_entropy;
     std::vector<ModuleId> ids;
     for (const GraphModule& module : graph.modules)
       ids.push_back(context.add_module(ids.empty() ? 0 : ids[module.parent], module.name.c_str(), -1,
@@ -24,17 +25,19 @@ class GraphModel : public Model {
         tied.push_back({values_[parameter.number], modules_[parameter.module], parameter.name.c_str()});
   }
 
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     for (const GraphTensor& input : graph_.inputs)
       values_[input.number] = empty(context_, Op::input, sizes_of(input.sizes), cast(input.dtype), Role::input);
     const Shape logits = sizes_of(graph_.outputs[0].sizes);
-    if (options_.return_loss && logits.ndim() == 2) {
+    ModelInputs batch;  // but for its own inputs, which stay where its operators look for them
+    if (with_labels && logits.ndim() == 2) {
       const ModuleScope scope(context_, modules_[0]);
-      labels_ = empty(context_, Op::input, {logits[0]}, DType::int64, Role::input);
+      batch.labels = empty(context_, Op::input, {logits[0]}, DType::int64, Role::input);
     }
+    return batch;
   }
 
-  ModelOutputs forward() override {
+  ModelOutputs forward(const ModelInputs& inputs) override {
     std::vector<Tensor> values = values_;
     for (std::size_t i = 0; i < graph_.operators.size() && !refusal; ++i) run(i, values);
     ModelOutputs outputs;
@@ -51,10 +54,9 @@ class GraphModel : public Model {
     }
     values = {};
     outputs.pooler_output = outputs.others.front();
-    if (!options_.return_loss) return outputs;
+    if (!loss_function) return outputs;
     const ModuleScope scope(context_, modules_[0]);
-    outputs.loss =
-        outputs.pooler_output.ndim() == 0 ? outputs.pooler_output : cross_entropy(outputs.pooler_output, labels_);
+    outputs.loss = inputs.labels ? (*loss_function)(outputs.pooler_output, inputs.labels) : outputs.pooler_output;
     return outputs;
   }
 
@@ -144,7 +146,6 @@ class GraphModel : public Model {
   ModelOptions options_;
   std::vector<ModuleId> modules_;
   std::vector<Tensor> values_;  ///< parameters, buffers and inputs by number
-  Tensor labels_;
 };
 
 }  // namespace

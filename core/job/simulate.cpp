@@ -8,6 +8,7 @@
 #include "peft/lora.h"
 #include "runtime/memory.h"
 #include "tensor/context.h"
+#include "train/objectives/objective.h"
 #include "train/segments.h"
 
 namespace oometer {
@@ -50,9 +51,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                              job.training.attention,
                              job.training.checkpointing,
                              job.training.liger,
-                             job.training.cross_entropy_chunks,
                              job.training.components,
-                             job.training.loss.empty() && job.task == Task::train,
                              tuner.get(),
                              quantizer.get()};
   {
@@ -62,6 +61,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     context.stopped = quantizer != nullptr;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
     context.stopped = false;
+    const std::unique_ptr<Objective> objective = make_objective(job.training, model->loss_type);
+    model->loss_function = objective->loss_function();
     if (quantizer) quantizer->load(model->parameters, model->buffers);
     std::vector<ZeroParameter> cut;
     if (zero_init) cut = zero_init->finish();
@@ -107,12 +108,11 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     const std::unique_ptr<Trainer> trainer =
         make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
-    run_training(context, *model, *trainer, job.training);
+    run_training(context, *model, *trainer, *objective, job.training);
     simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : trainer->refusal();
     simulation.rank = trainer->rank();
     if (!job.parallel.rank) simulation.ranks_that_differ = trainer->ranks_that_differ();
-    context.finish();
   }
   if (context.repetition_failed) return simulate(job, behaviours, false);
   simulation.log = std::move(context.log);

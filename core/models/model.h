@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/data.h"
+#include "models/loss_function.h"
 #include "models/registry.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
@@ -40,51 +41,56 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
-  std::int64_t cross_entropy_chunks = 0;
   Components components;           ///< `no_grad` is the model's to heed
-  bool return_loss = true;         ///< labels are passed
   Wrapping* wrapping = nullptr;    ///< who wraps modules of the model, if anyone
   Quantizer* quantizer = nullptr;  ///< who quantises some, if anyone
 };
 
-/// What generate() passes to forward, beside the cache (Context::past_key_values).
-struct GenerationInputs {
-  Tensor input_ids, position_ids;      ///< [b, s], new tokens only; positions as Model::prepare_position_ids has them
-  Tensor mm_token_type_ids{};          ///< [b, s], where the class has them
-  CausalMasks attention_mask{};        ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
-  const TensorList* images = nullptr;  ///< Model::encoded_images; null where no image comes
+/// What forward is called with, by its arguments' names; null: not passed. A batch, or what generate() makes of one
+/// beside the cache (Context::past_key_values).
+struct ModelInputs {
+  Tensor input_ids, position_ids;     ///< [b, s]; generate(): new tokens, as Model::prepare_position_ids has them
+  Tensor mm_token_type_ids{};         ///< [b, s], where the class has them
+  CausalMasks causal_masks{};         ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
+  Tensor attention_mask{}, labels{};  ///< [b, s]
+  Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
+  const TensorList* images = nullptr;  ///< Model::encoded_images, in place of pixel_values; null: there are none
   std::int64_t logits_to_keep = 0;     ///< 0: all
+
+  /// What a wrapper that casts its inputs replaces while forward runs.
+  std::vector<Tensor*> floating() {
+    return pixel_values ? std::vector<Tensor*>{&pixel_values} : std::vector<Tensor*>{};
+  }
 };
 
 /// A model that can be trained: built once, run in every iteration.
 class Model {
  public:
   virtual ~Model() = default;
-  /// Makes the batch on the device, as a data loader would have.
-  virtual void make_inputs() = 0;
-  virtual ModelOutputs forward() = 0;
-  /// The images of the batch alone, so many a sample.
-  virtual void make_images([[maybe_unused]] std::int64_t images_per_sample) {}
+  /// The batch on the device, as a data loader would have made it.
+  virtual ModelInputs make_inputs(bool with_labels) = 0;
+  /// With labels, their loss by `loss_function`, too. What generate() calls, of a class that has it: the logits are the
+  /// first of `others` then.
+  virtual ModelOutputs forward(const ModelInputs& inputs) = 0;
+  /// Puts the images of a batch into it, so many a sample.
+  virtual void make_images([[maybe_unused]] ModelInputs& batch, [[maybe_unused]] std::int64_t images_per_sample) {}
   /// The batch's images as generate() encodes them before its prefill: mm_encoder_outputs, which it holds until it
   /// returns; the features come first.
-  virtual TensorList encoded_images() { return {}; }
+  virtual TensorList encoded_images([[maybe_unused]] const ModelInputs& batch) { return {}; }
   /// _prepare_position_ids_for_generation, of the text's own [b, s]: what forward gets, of which the last dimension is
   /// the tokens'. `continues`: the cache holds an earlier turn.
-  virtual Tensor prepare_position_ids(Tensor text_positions, [[maybe_unused]] bool continues) { return text_positions; }
-  /// The batch's mm_token_type_ids, which grow with the answer.
-  virtual Tensor mm_token_type_ids() { return {}; }
-  /// forward() as generate() calls it, without labels: the logits are the first of `others`. Nothing: the class does
-  /// not generate, or that is not modelled.
-  virtual ModelOutputs forward([[maybe_unused]] const GenerationInputs& inputs) { return {}; }
+  virtual Tensor prepare_position_ids([[maybe_unused]] const ModelInputs& batch, Tensor text_positions,
+                                      [[maybe_unused]] bool continues) {
+    return text_positions;
+  }
   /// A class's own generate(), greedy, with its batch and its phases: of `new_tokens`, `executed` are run in full.
   /// False: it has none, and transformers' is run.
   virtual bool generate([[maybe_unused]] std::int64_t new_tokens, [[maybe_unused]] std::int64_t executed) {
     return false;
   }
-  /// The batch's floating-point tensors: what a wrapper that casts its inputs replaces while forward runs.
-  virtual std::vector<Tensor*> floating_inputs() { return {}; }
-
-  bool has_pad_token = false;  ///< its config's pad_token_id, which generate() takes to the device
+  LossType loss_type = LossType::causal_lm;     ///< its own; what `loss_function` is by default
+  const LossFunction* loss_function = nullptr;  ///< transformers' property; null: forward gives no loss
+  bool has_pad_token = false;                   ///< its config's pad_token_id, which generate() takes to the device
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction

@@ -73,7 +73,6 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.logits_float_in_model = hf < Version{4, 45, 0};
   b.llava_holds_causal_lm = !original && hf < Version{4, 52, 0};
   b.loss_shift = hf >= Version{4, 51, 3} ? LossShift::pad_labels : LossShift::shift_logits_copy;
-  b.llava_loss_shift = b.llava_holds_causal_lm ? LossShift::mask_logits_copy : b.loss_shift;
   b.legacy_merge_looks_for_zeros = hf < Version{4, 41, 0};
   b.legacy_merge_blanks_padding = hf >= Version{4, 38, 0};
   b.llava_chooses_merge = hf >= Version{4, 46, 0} && hf < Version{4, 48, 0};

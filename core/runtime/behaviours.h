@@ -57,7 +57,6 @@ enum class LlavaMerge : std::uint8_t {
 /// How the language-model loss shifts labels against logits.
 enum class LossShift : std::uint8_t {
   shift_logits_copy,  ///< logits[..., :-1, :].contiguous(): a copy; up to transformers 4.50
-  mask_logits_copy,   ///< LLaVA 4.37 - 4.51: boolean indexing by the attention mask
   pad_labels,         ///< ForCausalLMLoss: the labels are padded, the logits stay; 4.51.3 and later
 };
 
@@ -136,8 +135,7 @@ struct Behaviours {
   /// _activation_checkpointing_enable; the original LLaVA code calls enable_input_require_grads itself; 4.x only with
   /// PEFT).
   bool checkpointing_requires_input_grads = true;
-  LossShift loss_shift = LossShift::pad_labels;        ///< of LlamaForCausalLM
-  LossShift llava_loss_shift = LossShift::pad_labels;  ///< of LlavaForConditionalGeneration
+  LossShift loss_shift = LossShift::pad_labels;  ///< of LlamaForCausalLM
   /// LlavaForConditionalGeneration holds a whole LlamaForCausalLM (language_model.model.layers, language_model.lm_head)
   /// and has a loss of its own; up to 4.51. Since 4.52 a LlavaModel and an lm_head.
   bool llava_holds_causal_lm = false;

@@ -152,8 +152,9 @@ struct Kept {
   ModelOutputs outputs;
 };
 
-void run_micro_step(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training, int iteration,
-                    int micro_step, int micro_steps, Kept& kept) {
+void run_micro_step(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+                    const TrainingConfig& training, ModelInputs& batch, int iteration, int micro_step, int micro_steps,
+                    Kept& kept) {
   context.begin_phase(PhaseName::forward, iteration);
   Tensor loss;
   {
@@ -161,19 +162,18 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
     const AutocastRegion region(context, uses_autocast(training.precision));
     const Scoped<SavesOn> saving(context.saves_on, training.save_on_cpu);
     context.saved_on_host = 0;
-    trainer.before_forward(micro_step == micro_steps);
-    if (trainer.refusal()) return;
-    outputs = model.forward();
-    if (model.refusal) return;
-    trainer.after_forward(outputs);
-    loss = training.keep_outputs ? outputs.loss : std::move(outputs.loss);
-    if (training.keep_outputs) kept.outputs = outputs;
-    if (!training.loss.empty()) {
-      // Of CLIPVisionModel last_hidden_state is the other output.
-      const Tensor& output = training.loss == "last_hidden_state" ? outputs.others.front() : outputs.pooler_output;
-      const Tensor as_float = to(output, DType::float32);
-      loss = mean_all(as_float);
-    }
+    loss = objective.loss(
+        [&](ModelInputs& inputs) -> const ModelOutputs& {
+          trainer.before_forward(inputs, micro_step == micro_steps);
+          if (trainer.refusal()) return outputs;
+          outputs = model.forward(inputs);
+          if (model.refusal) return outputs;
+          trainer.after_forward(outputs);
+          if (training.keep_outputs) kept.outputs = outputs;
+          return outputs;
+        },
+        batch);
+    if (trainer.refusal() || model.refusal) return;
     if (training.keep_outputs) kept.loss = loss;
   }
   if (micro_steps > 1 && trainer.divides_loss()) {
@@ -191,12 +191,8 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Trai
   trainer.backward(loss, micro_step == micro_steps);
 }
 
-}  // namespace
-
-void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training) {
-  trainer.initialize();
-  model.make_inputs();
-  context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
+void run_steps(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+               const TrainingConfig& training, ModelInputs& batch) {
   // Every micro-step after the second repeats it: the gradients are there and are added to. The third still finds the
   // allocator's free blocks elsewhere than the second did, those after it as the third.
   const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 3));
@@ -205,7 +201,8 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
     Kept kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
-        if (!model.refusal) run_micro_step(context, model, trainer, training, iteration, micro_step, micro_steps, kept);
+        if (!model.refusal)
+          run_micro_step(context, model, trainer, objective, training, batch, iteration, micro_step, micro_steps, kept);
       if (trainer.refusal() || model.refusal) return;
       if (iteration == 1 && context.repeats) {
         if (const auto left = trainer.left_by_backward()) micro_steps_again.finish(*left);
@@ -214,6 +211,17 @@ void run_training(Context& context, Model& model, Trainer& trainer, const Traini
     context.begin_phase(PhaseName::optimizer, iteration);
     trainer.step();
   }
+}
+
+}  // namespace
+
+void run_training(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+                  const TrainingConfig& training) {
+  trainer.initialize();
+  ModelInputs batch = objective.prepare(model);
+  context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
+  run_steps(context, model, trainer, objective, training, batch);
+  context.finish();  // the loop has its batch still
 }
 
 }  // namespace oometer

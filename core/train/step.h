@@ -8,6 +8,7 @@
 #include "result.h"
 #include "tensor/context.h"
 #include "train/config.h"
+#include "train/objectives/objective.h"
 #include "train/optimizer.h"
 
 /// One training run: the model built, two iterations as in reality (the optimizer's states are born in the first).
@@ -24,7 +25,7 @@ class Trainer {
   /// The model stands on the device; its wrapper and the optimizer are made.
   virtual void initialize();
   /// The wrapper's forward begins, and ends.
-  virtual void before_forward([[maybe_unused]] bool last_micro_step) {}
+  virtual void before_forward([[maybe_unused]] ModelInputs& inputs, [[maybe_unused]] bool last_micro_step) {}
   virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}
   /// loss.backward(), or the engine's.
   virtual void backward(const Tensor& loss, bool last_micro_step);
@@ -67,6 +68,7 @@ void apply_components(const Log& log, std::vector<Parameter>& parameters, const 
 void train_also(const Log& log, std::vector<Parameter>& parameters, const std::vector<std::string>& names);
 
 /// Runs initialisation and both iterations into the context's log.
-void run_training(Context& context, Model& model, Trainer& trainer, const TrainingConfig& training);
+void run_training(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+                  const TrainingConfig& training);
 
 }  // namespace oometer

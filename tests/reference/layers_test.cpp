@@ -9,6 +9,7 @@
 #include "models/llama/llama.h"
 #include "nn/activation.h"
 #include "process.h"
+#include "train/objectives/causal_lm.h"
 
 /// What each single layer of layers.json keeps for backward, storage by storage: held against the graph that PyTorch
 /// leaves behind. Recorded under FakeTensor, which is a dispatch mode.

@@ -263,6 +263,7 @@ class ClipVisionOnly : public Model {
  public:
   ClipVisionOnly(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
+    loss_type = LossType::none;
     const Builder builder{&context,         &parameters,
                           &buffers,         context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
                           Modality::vision, options.dtype,
@@ -271,12 +272,14 @@ class ClipVisionOnly : public Model {
     if (options.checkpointing.input_require_grads) model_.embeddings.checkpointing = options.checkpointing;
   }
 
-  void make_inputs() override { pixel_values_ = make_pixels(context_, data_, channels_, dtype_); }
+  ModelInputs make_inputs(bool) override {
+    ModelInputs batch;
+    batch.pixel_values = make_pixels(context_, data_, channels_, dtype_);
+    return batch;
+  }
 
-  std::vector<Tensor*> floating_inputs() override { return {&pixel_values_}; }
-
-  ModelOutputs forward() override {
-    ClipVisionOutput output = model_(pixel_values_);
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    ClipVisionOutput output = model_(inputs.pixel_values);
     return {{}, output.pooler_output, {output.last_hidden_state}};
   }
 
@@ -286,7 +289,6 @@ class ClipVisionOnly : public Model {
   std::int64_t channels_;
   DType dtype_;
   ClipVisionModel model_;
-  Tensor pixel_values_;
 };
 
 // _get_vector_norm, or tensor.norm(p=2, dim=-1, keepdim=True)
@@ -297,16 +299,12 @@ Tensor vector_norm(const Tensor& tensor) {
   return pow(total, 0.5);
 }
 
-Tensor contrastive_loss(const Tensor& logits) {
-  const Tensor labels = empty(logits.context(), Op::arange, {logits.size(0)}, DType::int64);
-  return cross_entropy(logits, labels);
-}
-
 // CLIPModel
 class ClipModel : public Model {
  public:
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
+    loss_type = LossType::contrastive;
     const Builder builder{
         &context,       &parameters,   &buffers,        context.add_module(0, "", -1, "CLIPModel", Modality::none),
         Modality::none, options.dtype, options.wrapping};
@@ -322,18 +320,19 @@ class ClipModel : public Model {
     logit_scale_ = builder.parameter("logit_scale", {});
   }
 
-  void make_inputs() override {
-    input_ids_ = empty(context_, Op::input, {data_.micro_batch_size, data_.sequence_length}, DType::int64, Role::input);
-    pixel_values_ = make_pixels(context_, data_, channels_, dtype_);
+  ModelInputs make_inputs(bool) override {
+    ModelInputs batch;
+    batch.input_ids =
+        empty(context_, Op::input, {data_.micro_batch_size, data_.sequence_length}, DType::int64, Role::input);
+    batch.pixel_values = make_pixels(context_, data_, channels_, dtype_);
+    return batch;
   }
 
-  std::vector<Tensor*> floating_inputs() override { return {&pixel_values_}; }
-
-  ModelOutputs forward() override {
+  ModelOutputs forward(const ModelInputs& inputs) override {
     const bool projects_last = context_.behaviours.clip_projects_last;
-    ClipVisionOutput vision = vision_model_(pixel_values_);
+    ClipVisionOutput vision = vision_model_(inputs.pixel_values);
     if (!projects_last) vision.pooler_output = visual_projection_(vision.pooler_output);
-    ClipVisionOutput text = text_model_(input_ids_);
+    ClipVisionOutput text = text_model_(inputs.input_ids);
     Tensor image_embeds = projects_last ? visual_projection_(vision.pooler_output) : vision.pooler_output;
     Tensor text_embeds = text_projection_(text.pooler_output);
     if (!projects_last) text.pooler_output = text_embeds;
@@ -344,14 +343,8 @@ class ClipModel : public Model {
     if (!logit_scale) logit_scale = exp(logit_scale_);
     logits_per_text = mul(logits_per_text, logit_scale);
     const Tensor logits_per_image = transpose(logits_per_text, 0, 1);
-    Tensor loss;
-    {
-      // image_text_contrastive_loss
-      const Tensor caption_loss = contrastive_loss(logits_per_text);
-      const Tensor image_loss = contrastive_loss(transpose(logits_per_text, 0, 1));
-      const Tensor both = add(caption_loss, image_loss);
-      loss = div_scalar(both);
-    }
+    Tensor loss;  // return_loss=True
+    if (loss_function) loss = (*loss_function)(logits_per_text, {});
     return {loss,
             {},
             {logits_per_image, logits_per_text, text_embeds, image_embeds, text.last_hidden_state, text.pooler_output,
@@ -366,7 +359,7 @@ class ClipModel : public Model {
   ClipTextModel text_model_;
   ClipVisionModel vision_model_;
   Linear visual_projection_, text_projection_;
-  Tensor logit_scale_, input_ids_, pixel_values_;
+  Tensor logit_scale_;
 };
 
 }  // namespace

@@ -381,22 +381,17 @@ class DeepseekForCausalLM : public Model {
     if (config.tie_word_embeddings) tie(lm_head_, embed_tokens_);
   }
 
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    ModelInputs batch;
+    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    return batch;
   }
 
-  ModelOutputs forward() override {
-    const Tensor hidden_states = run(input_ids_, {});
-    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
-  }
-
-  ModelOutputs forward(const GenerationInputs& inputs) override {
+  ModelOutputs forward(const ModelInputs& inputs) override {
     const Tensor hidden_states = run(inputs.input_ids, inputs.position_ids);
-    ModelOutputs outputs;
-    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
-    return outputs;
+    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
   }
 
  private:
@@ -463,7 +458,6 @@ class DeepseekForCausalLM : public Model {
   LlamaRMSNorm norm_;
   LlamaRotaryEmbedding rotary_emb_;
   Linear lm_head_;
-  Tensor input_ids_, labels_;
 };
 
 }  // namespace

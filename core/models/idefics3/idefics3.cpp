@@ -135,7 +135,7 @@ struct Idefics3Connector {
 class Idefics3 : public Model {
  public:
   Idefics3(Context& context, const Idefics3Config& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), config_(config), data_(data), dtype_(options.dtype), options_(options) {
+      : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     const Builder root{
         &context,         &parameters,
         &buffers,         context.add_module(0, "", -1, config.family->conditional_generation, Modality::none),
@@ -157,49 +157,35 @@ class Idefics3 : public Model {
       if (name.ends_with("vision_model")) tower_without_grad_ = true;
   }
 
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    make_pixel_values();
+    ModelInputs batch;
+    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    make_pixel_values(batch);
+    return batch;
   }
 
   /// The processor's batch: with pixel_attention_mask.
-  void make_images(std::int64_t images_per_sample) override {
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    make_pixel_values();
-    if (!pixel_values_) return;
-    const Shape& sizes = pixel_values_.sizes();
-    pixel_attention_mask_ =
+    make_pixel_values(batch);
+    if (!batch.pixel_values) return;
+    const Shape& sizes = batch.pixel_values.sizes();
+    batch.pixel_attention_mask =
         empty(context_, Op::input, {sizes[0], sizes[1], sizes[3], sizes[4]}, DType::int64, Role::input);
   }
 
-  TensorList encoded_images() override {
-    if (!pixel_values_) return {};
-    ImageOutputs image = image_features();
+  TensorList encoded_images(const ModelInputs& batch) override {
+    if (!batch.pixel_values) return {};
+    ImageOutputs image = image_features(batch);
     return {std::move(image.features), std::move(image.last_hidden_state)};
   }
 
-  ModelOutputs forward(const GenerationInputs& inputs) override {
-    input_ids_ = inputs.input_ids;
-    ModelOutputs outputs;
+  ModelOutputs forward(const ModelInputs& inputs) override {
     TensorList image_hidden_states;
-    const Tensor hidden_states = model_forward(image_hidden_states, &inputs);
-    input_ids_.reset();
-    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
-    for (const Tensor& tensor : image_hidden_states) outputs.others.push_back(tensor);
-    return outputs;
-  }
-
-  std::vector<Tensor*> floating_inputs() override {
-    if (!pixel_values_) return {};
-    return {&pixel_values_};
-  }
-
-  ModelOutputs forward() override {
-    TensorList image_hidden_states;
-    const Tensor hidden_states = model_forward(image_hidden_states);
-    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
+    const Tensor hidden_states = model_forward(inputs, image_hidden_states);
+    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
     for (const Tensor& tensor : image_hidden_states) outputs.others.push_back(tensor);
     return outputs;
   }
@@ -209,23 +195,24 @@ class Idefics3 : public Model {
     Tensor last_hidden_state, features;
   };
 
-  void make_pixel_values() {
+  void make_pixel_values(ModelInputs& batch) const {
     if (data_.images() > 0)
-      pixel_values_ = empty(context_, Op::input,
-                            {data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
-                             config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                            dtype_, Role::input);
+      batch.pixel_values = empty(context_, Op::input,
+                                 {data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
+                                  config_.vision.num_channels, config_.tile_size, config_.tile_size},
+                                 dtype_, Role::input);
   }
 
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }
 
   // get_image_features: no tile is padding, which it finds out by counting zeros
-  ImageOutputs image_features() const {
-    const std::int64_t batch = pixel_values_.size(0), tiles = pixel_values_.size(1);
-    const std::int64_t patch = config_.vision.patch_size, height = pixel_values_.size(3), width = pixel_values_.size(4),
+  ImageOutputs image_features(const ModelInputs& batch_in) const {
+    const Tensor& padded = batch_in.pixel_values;
+    const std::int64_t batch = padded.size(0), tiles = padded.size(1);
+    const std::int64_t patch = config_.vision.patch_size, height = padded.size(3), width = padded.size(4),
                        rows = height / patch, columns = width / patch;
     Tensor patch_attention_mask, pixel_attention_mask, num_real_images_per_batch, real_images, pixel_values;
-    pixel_values = view(pixel_values_, {checked_product(batch, tiles), pixel_values_.size(2), height, width});
+    pixel_values = view(padded, {checked_product(batch, tiles), padded.size(2), height, width});
     const std::int64_t images = pixel_values.size(0);
     {
       Tensor zeros = pointwise(Op::eq, {&pixel_values}, DType::boolean);
@@ -239,13 +226,14 @@ class Idefics3 : public Model {
     }
     num_real_images_per_batch = sum(view(real_images, {batch, tiles}), {1}, false);
     pixel_values = index_mask(pixel_values, real_images, images);
-    pixel_attention_mask = pixel_attention_mask_
-                               ? index_mask(view(pixel_attention_mask_, {images, height, width}), real_images, images)
-                               : empty(context_, Op::ones_like, {images, height, width}, DType::boolean);
+    pixel_attention_mask =
+        batch_in.pixel_attention_mask
+            ? index_mask(view(batch_in.pixel_attention_mask, {images, height, width}), real_images, images)
+            : empty(context_, Op::ones_like, {images, height, width}, DType::boolean);
     {
       // unfold: a view of [images, rows, columns, patch, patch]
       const Tensor count = integers(context_, Op::sum, {images, rows, columns});
-      if (!pixel_attention_mask_)
+      if (!batch_in.pixel_attention_mask)
         const Tensor as_integers = integers(context_, Op::to_copy, {images, rows, columns, patch, patch});
       patch_attention_mask = pointwise(Op::gt, {&count}, DType::boolean);
     }
@@ -262,8 +250,8 @@ class Idefics3 : public Model {
   }
 
   // inputs_merger, SmolVLM's get_placeholder_mask
-  Tensor placeholder_mask() const {
-    const Tensor mask = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+  Tensor placeholder_mask(const Tensor& input_ids) const {
+    const Tensor mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
     Tensor count = sum_all(mask);
     Tensor elements = mul_scalar(count);
     if (!is_smolvlm()) count.reset();
@@ -273,41 +261,39 @@ class Idefics3 : public Model {
   }
 
   // Idefics3Model.forward
-  Tensor model_forward(TensorList& returned, const GenerationInputs* generation = nullptr) const {
+  Tensor model_forward(const ModelInputs& inputs, TensorList& returned) const {
     ModuleCall call(context_, model_);
-    Tensor inputs_embeds = text_model_.embed(input_ids_);
+    Tensor inputs_embeds = text_model_.embed(inputs.input_ids);
     ImageOutputs image;
     Tensor image_hidden_states, special_image_mask;
-    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
+    if (inputs.images || inputs.pixel_values) {
       // in a dictionary that lives until forward returns
-      image = generation ? ImageOutputs{(*generation->images)[1], (*generation->images)[0]} : image_features();
+      image = inputs.images ? ImageOutputs{(*inputs.images)[1], (*inputs.images)[0]} : image_features(inputs);
       const Tensor& features = image.features;
       const Tensor flat = view(features, {checked_product(features.size(0), features.size(1)), features.size(2)});
       image_hidden_states = cat({split(flat)}, 0);
       // self.dtype: the first parameter's, as it is now (FSDP's mixed precision)
       image_hidden_states = to(image_hidden_states, vision_model_.embeddings.patch_embedding.weight.dtype());
-      special_image_mask = placeholder_mask();
+      special_image_mask = placeholder_mask(inputs.input_ids);
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, image_hidden_states);
       if (!is_smolvlm()) special_image_mask.reset();
       // SmolVLM gives back what get_image_features gave, the tower's own output with it.
       returned = is_smolvlm() ? TensorList{image.last_hidden_state, image.features} : TensorList{image_hidden_states};
     }
     ModuleCall text(context_, text_model_.module);
-    return call.result(text.result(text_model_(inputs_embeds, generation ? generation->position_ids : Tensor())));
+    return call.result(text.result(text_model_(inputs_embeds, inputs.position_ids)));
   }
 
   Context& context_;
   Idefics3Config config_;
   DataConfig data_;
   DType dtype_;
-  ModelOptions options_;
   Idefics3VisionTransformer vision_model_;
   Idefics3Connector connector_;
   LlamaModel text_model_;
   Linear lm_head_;
   bool tower_without_grad_ = false;
   ModuleId model_ = 0;
-  Tensor input_ids_, labels_, pixel_values_, pixel_attention_mask_;
 };
 
 }  // namespace

@@ -377,53 +377,17 @@ Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_p
   return norm(hidden_states);
 }
 
-Tensor shifted_loss(const Tensor& logits, const Tensor& labels) {
-  const std::int64_t shorter = labels.size(-1) - 1;
-  Tensor shift_logits = contiguous(slice(logits, 1, 0, shorter));
-  const Tensor shift_labels = contiguous(slice(labels, -1, 1, shorter));
-  const std::int64_t tokens = shift_labels.numel();
-  shift_logits = view(shift_logits, {tokens, logits.size(-1)});
-  return cross_entropy(shift_logits, view(shift_labels, {tokens}));
-}
-
-Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool liger) {
-  Tensor logits = to(logits_in, DType::float32);
-  if (logits.context().behaviours.loss_shift == LossShift::shift_logits_copy) return shifted_loss(logits, labels_in);
-  const Tensor labels = pad_last(labels_in);
-  const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
-  const std::int64_t tokens = labels_in.numel();
-  logits = view(logits, {tokens, logits.size(-1)});
-  const Tensor target = view(shift_labels, {tokens});
-  return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
-}
-
-Tensor liger_causal_lm_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in,
-                            const LigerConfig& liger) {
-  Context& context = hidden_in.context();
-  if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
-  const Tensor labels = pad_last(labels_in);
-  const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
-  const std::int64_t tokens = labels_in.numel();
-  const Tensor hidden_states = view(hidden_in, {tokens, hidden_in.size(-1)});
-  return liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
-                                          liger.accumulates_in_fp32);
-}
-
-Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_t logits_to_keep) {
-  const std::int64_t length = hidden_states.size(1);
-  if (logits_to_keep == 0 || logits_to_keep >= length) return lm_head(hidden_states);
-  return lm_head(slice(hidden_states, 1, length - logits_to_keep, logits_to_keep));
-}
-
-ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                               const ModelOptions& options) {
-  const LigerConfig& liger = options.liger;
-  if (liger.fused_linear_cross_entropy) return {liger_causal_lm_loss(hidden_states, lm_head, labels, liger), {}, {}};
-  Tensor logits = lm_head(hidden_states);
+ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
+                               const LossFunction* loss_function) {
+  ModelOutputs outputs;
+  if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
+  if (outputs.loss) return outputs;
+  const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
+  Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
-  Tensor loss = options.cross_entropy_chunks > 0 ? chunked_causal_lm_loss(logits, labels, options.cross_entropy_chunks)
-                                                 : causal_lm_loss(logits, labels, liger.cross_entropy);
-  return {std::move(loss), {}, {std::move(logits)}};
+  if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);
+  outputs.others.push_back(std::move(logits));
+  return outputs;
 }
 
 namespace {
@@ -432,7 +396,7 @@ namespace {
 class LlamaForCausalLM : public Model {
  public:
   LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), data_(data), options_(options) {
+      : context_(context), data_(data) {
     const Builder builder{
         &context,           &parameters,
         &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
@@ -444,42 +408,31 @@ class LlamaForCausalLM : public Model {
     if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
   }
 
-  ModelOutputs forward(const GenerationInputs& inputs) override {
-    Tensor hidden_states;
-    {
-      ModuleCall call(context_, model_.module);
-      hidden_states = call.result(model_(model_.embed(inputs.input_ids), inputs.position_ids));
-    }
-    ModelOutputs outputs;
-    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
-    return outputs;
-  }
-
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    ModelInputs batch;
+    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    return batch;
   }
 
-  ModelOutputs forward() override {
+  ModelOutputs forward(const ModelInputs& inputs) override {
     Tensor hidden_states;
     {
       ModuleCall call(context_, model_.module);
-      Tensor position_ids;  // 4.37 makes them before the embeddings
-      if (context_.behaviours.rotary == Rotary::cached_per_layer)
-        position_ids = model_.positions(context_, input_ids_.size(1));
-      hidden_states = call.result(model_(model_.embed(input_ids_), position_ids));
+      Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
+      if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
+        position_ids = model_.positions(context_, inputs.input_ids.size(1));
+      hidden_states = call.result(model_(model_.embed(inputs.input_ids), position_ids));
     }
-    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
+    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
   }
 
  private:
   Context& context_;
   DataConfig data_;
-  ModelOptions options_;
   LlamaModel model_;
   Linear lm_head_;
-  Tensor input_ids_, labels_;
 };
 
 }  // namespace

@@ -107,28 +107,10 @@ struct LlamaModel {
   ModuleId module = 0;
 };
 
-/// The loss of logits[..., :-1, :] and labels[..., 1:], both copied (models up to 4.44, loss_utils.py up to 4.50).
-Tensor shifted_loss(const Tensor& logits, const Tensor& labels);
-
-/// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py. `liger`: with F.cross_entropy replaced.
-Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = false);
-
-/// The same cut along the sequence, of which one piece at a time is float32: torchtune 0.6's CEWithChunkedOutputLoss
-/// (modules/loss/ce_chunked_output_loss.py) in the place that Axolotl gives it in transformers
-/// (monkeypatch/loss/chunked.py, of LOSS_MAPPING's ForCausalLM; here of ForConditionalGeneration too), not compiled.
-/// logits [b, s, classes], labels [b, s].
-Tensor chunked_causal_lm_loss(const Tensor& logits, const Tensor& labels, std::int64_t chunks);
-
-/// LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py: the head without its logits.
-Tensor liger_causal_lm_loss(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                            const LigerConfig& liger);
-
-/// slice_logits_to_keep (transformers 5.23, modeling_utils.py) and the head.
-Tensor logits_of(const Tensor& hidden_states, const Linear& lm_head, std::int64_t logits_to_keep);
-
-/// The loss of what comes out of the model, and the logits if there are any.
-ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels,
-                               const ModelOptions& options);
+/// What a ForCausalLM's forward returns of hidden states: the loss if there are labels, and the logits
+/// (`logits_to_keep` as slice_logits_to_keep has it: transformers 5.23, modeling_utils.py).
+ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
+                               const LossFunction* loss_function);
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options);

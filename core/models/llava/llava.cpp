@@ -47,12 +47,8 @@ struct Merged {
 class Llava : public Model {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context),
-        behaviours_(context.behaviours),
-        config_(config),
-        data_(data),
-        dtype_(options.dtype),
-        options_(options) {
+      : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
+    if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
     const Builder root{&context,         &parameters,
                        &buffers,         context.add_module(0, "", -1, class_name(config), Modality::none),
                        Modality::none,   options.dtype,
@@ -104,55 +100,42 @@ class Llava : public Model {
       for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) captured_.push_back(i);
   }
 
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     Shape tokens{data_.micro_batch_size, data_.sequence_length};
     // Where the model itself makes room for the features, each image is one token of the input.
     if (data_.images() > 0 && behaviours_.llava_merge == LlavaMerge::legacy_index_put)
       tokens[1] -= checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    make_images(data_.images_per_sample);
+    ModelInputs batch;
+    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    make_images(batch, data_.images_per_sample);
     // These versions cannot do without one where there are images; the processor always gives it.
-    if (behaviours_.llava_loss_shift == LossShift::mask_logits_copy)
-      attention_mask_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (behaviours_.llava_holds_causal_lm)
+      batch.attention_mask = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    return batch;
   }
 
-  void make_images(std::int64_t images_per_sample) override {
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    if (data_.images() > 0) pixel_values_ = empty(context_, Op::input, pixel_sizes(), dtype_, Role::input);
+    if (data_.images() > 0) batch.pixel_values = empty(context_, Op::input, pixel_sizes(), dtype_, Role::input);
   }
 
-  TensorList encoded_images() override {
-    if (!pixel_values_) return {};
+  TensorList encoded_images(const ModelInputs& batch) override {
+    if (!batch.pixel_values) return {};
     TensorList outputs;  // of LLaVA-NeXT: a tensor an image
-    ClipVisionOutput image = config_.is_next() ? next_image_features(outputs) : image_features();
+    ClipVisionOutput image =
+        config_.is_next() ? next_image_features(batch.pixel_values, outputs) : image_features(batch.pixel_values);
     if (!config_.is_next()) outputs.push_back(std::move(image.pooler_output));
     for (Tensor& hidden_states : image.hidden_states) outputs.push_back(std::move(hidden_states));
     outputs.push_back(std::move(image.last_hidden_state));
     return outputs;
   }
 
-  ModelOutputs forward(const GenerationInputs& inputs) override {
-    input_ids_ = inputs.input_ids;
-    ModelOutputs outputs;
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm(inputs);
     Tensor image_hidden_states;
-    const Tensor hidden_states = model_forward(image_hidden_states, &inputs);
-    input_ids_.reset();
-    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
-    if (image_hidden_states) outputs.others.push_back(image_hidden_states);
-    return outputs;
-  }
-
-  std::vector<Tensor*> floating_inputs() override {
-    if (!pixel_values_) return {};
-    return {&pixel_values_};
-  }
-
-  ModelOutputs forward() override {
-    if (behaviours_.llava_holds_causal_lm) return forward_around_causal_lm();
-    Tensor image_hidden_states;
-    const Tensor hidden_states = model_forward(image_hidden_states);
-    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
+    const Tensor hidden_states = model_forward(inputs, image_hidden_states);
+    ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
     if (image_hidden_states) outputs.others.push_back(image_hidden_states);
     return outputs;
   }
@@ -184,8 +167,8 @@ class Llava : public Model {
   }
 
   // LlavaModel.get_image_features; before 4.52 LlavaForConditionalGeneration's, which gives the features only
-  ClipVisionOutput image_features() const {
-    ClipVisionOutput image_outputs = tower_outputs(pixel_values_);
+  ClipVisionOutput image_features(const Tensor& pixel_values) const {
+    ClipVisionOutput image_outputs = tower_outputs(pixel_values);
     const Tensor selected = selected_features(image_outputs);
     image_outputs.pooler_output = projector_(selected);
     if (!behaviours_.captures_all_hidden_states) return image_outputs;
@@ -193,12 +176,13 @@ class Llava : public Model {
   }
 
   // LlavaNextModel.get_image_features
-  ClipVisionOutput next_image_features(TensorList& packed) const {
+  ClipVisionOutput next_image_features(const Tensor& tiles_of_images, TensorList& packed) const {
     Tensor feature_lens;  // goes last
     // A cat of each image's own tiles.
     const Shape sizes = pixel_sizes();
-    const Tensor pixel_values = empty(
-        context_, Op::cat, {checked_product(sizes[0], sizes[1]), sizes[2], sizes[3], sizes[4]}, pixel_values_.dtype());
+    const Tensor pixel_values =
+        empty(context_, Op::cat, {checked_product(sizes[0], sizes[1]), sizes[2], sizes[3], sizes[4]},
+              tiles_of_images.dtype());
     ClipVisionOutput image_outputs = tower_outputs(pixel_values);
     const Tensor selected = selected_features(image_outputs);
     TensorList image_features;
@@ -215,8 +199,8 @@ class Llava : public Model {
   }
 
   // LlavaModel.get_placeholder_mask, and what stood in its place
-  Tensor placeholder_mask(const Tensor& inputs_embeds, const Tensor& features) const {
-    const auto is_image_token = [&] { return pointwise(Op::eq, {&input_ids_}, DType::boolean); };
+  Tensor placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) const {
+    const auto is_image_token = [&] { return pointwise(Op::eq, {&input_ids}, DType::boolean); };
     const auto expanded = [&](const Tensor& mask) { return expand(unsqueeze(mask, -1), inputs_embeds.sizes()); };
     switch (behaviours_.placeholder_check) {
       case PlaceholderCheck::count: {
@@ -243,28 +227,29 @@ class Llava : public Model {
   }
 
   // LlavaModel.forward
-  Tensor model_forward(Tensor& image_hidden_states, const GenerationInputs* generation = nullptr) const {
+  Tensor model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const {
     ModuleCall call(context_, model_);
-    Tensor inputs_embeds = language_model_.embed(input_ids_);
+    Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
     ClipVisionOutput image;
     TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
     Tensor special_image_mask;  // bound until forward returns
-    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
-      if (generation && config_.is_next())
-        for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*generation->images)[i]);
-      else if (generation)
-        image.pooler_output = generation->images->front();
+    if (inputs.images || inputs.pixel_values) {
+      if (inputs.images && config_.is_next())
+        for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*inputs.images)[i]);
+      else if (inputs.images)
+        image.pooler_output = inputs.images->front();
       else
-        image = config_.is_next() ? next_image_features(packed) : image_features();
+        image =
+            config_.is_next() ? next_image_features(inputs.pixel_values, packed) : image_features(inputs.pixel_values);
       Tensor features = config_.is_next() ? cat(packed, 0) : cat_unbound(image.pooler_output);
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      special_image_mask = placeholder_mask(inputs_embeds, features);
+      special_image_mask = placeholder_mask(inputs.input_ids, inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return call.result(run_language_model(inputs_embeds, generation ? generation->position_ids : Tensor()));
+    return call.result(run_language_model(inputs_embeds, inputs.position_ids));
   }
 
   Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids = {},
@@ -274,40 +259,41 @@ class Llava : public Model {
   }
 
   // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds
-  ModelOutputs forward_around_causal_lm() const {
+  ModelOutputs forward_around_causal_lm(const ModelInputs& inputs) const {
+    const Tensor &input_ids = inputs.input_ids, &pixel_values = inputs.pixel_values;
     ModelOutputs outputs;
-    Tensor inputs_embeds = language_model_.embed(input_ids_);
+    Tensor inputs_embeds = language_model_.embed(input_ids);
     if (behaviours_.llava_chooses_merge) {
       Tensor counts;
       {
-        const Tensor tokens = pointwise(Op::eq, {&input_ids_}, DType::boolean);
-        counts = empty(context_, Op::sum, {input_ids_.size(0)}, DType::int64);
-        const Tensor as_integers = empty(context_, Op::to_copy, input_ids_.sizes(), DType::int64);
+        const Tensor tokens = pointwise(Op::eq, {&input_ids}, DType::boolean);
+        counts = empty(context_, Op::sum, {input_ids.size(0)}, DType::int64);
+        const Tensor as_integers = empty(context_, Op::to_copy, input_ids.sizes(), DType::int64);
       }
       const Tensor most = empty(context_, Op::max, {}, DType::int64);
       counts.reset();
       const Tensor fewer = pointwise(Op::lt, {&most}, DType::boolean);
     }
-    Merged merged{inputs_embeds, attention_mask_, labels_, {}};
+    Merged merged{inputs_embeds, inputs.attention_mask, inputs.labels, {}};
     ClipVisionOutput image_outputs;  // up to 4.45 a name of forward's own: every hidden state lives to its end
     Tensor features, selected, special_image_mask;
-    if (pixel_values_ && behaviours_.llava_merge == LlavaMerge::legacy_index_put) {
-      image_outputs = tower_outputs(pixel_values_);
+    if (pixel_values && behaviours_.llava_merge == LlavaMerge::legacy_index_put) {
+      image_outputs = tower_outputs(pixel_values);
       selected = selected_features(image_outputs);
       features = projector_(selected);
       merged.embedding.reset();
-      merged = merge_input_ids_with_image_features(features, inputs_embeds);
+      merged = merge_input_ids_with_image_features(input_ids, features, inputs_embeds);
       inputs_embeds.reset();
-    } else if (pixel_values_) {
-      features = image_features().pooler_output;
+    } else if (pixel_values) {
+      features = image_features(pixel_values).pooler_output;
       features = to(features, inputs_embeds.dtype());
-      special_image_mask = placeholder_mask(inputs_embeds, features);
+      special_image_mask = placeholder_mask(input_ids, inputs_embeds, features);
       merged.embedding.reset();
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       merged.embedding = inputs_embeds;
     }
     const Tensor logits = causal_lm(merged);
-    outputs.loss = own_loss(logits, merged);
+    if (merged.labels) outputs.loss = (*loss_function)(logits, merged.labels, merged.attention_mask);
     outputs.others.push_back(logits);
     if (!image_outputs.last_hidden_state) outputs.others.push_back(features);
     return outputs;
@@ -323,26 +309,13 @@ class Llava : public Model {
     return call.result(logits);
   }
 
-  // "Shift so that tokens < n predict n", by the attention mask where there is one
-  Tensor own_loss(const Tensor& logits, const Merged& merged) const {
-    if (!merged.attention_mask) return shifted_loss(logits, merged.labels);
-    const std::int64_t shorter = merged.labels.size(1) - 1, tokens = checked_product(merged.labels.size(0), shorter);
-    const Tensor shift_attention_mask = slice(merged.attention_mask, 1, 1, shorter);
-    const auto shift = [&](const Tensor& x, std::int64_t start) {
-      const Tensor shifted = slice(x, 1, start, shorter);
-      const Tensor attended = pointwise(Op::ne, {&shift_attention_mask}, DType::boolean);
-      return index_mask(shifted, attended, tokens);
-    };
-    const Tensor shift_logits = shift(logits, 0), shift_labels = shift(merged.labels, 1);
-    return cross_entropy(shift_logits, shift_labels);
-  }
-
   // _merge_input_ids_with_image_features (4.37.2, 4.44.2): every index tensor by its size
-  Merged merge_input_ids_with_image_features(const Tensor& image_features, const Tensor& inputs_embeds) const {
-    const std::int64_t batch = input_ids_.size(0), length = data_.sequence_length, width = inputs_embeds.size(2);
+  Merged merge_input_ids_with_image_features(const Tensor& input_ids, const Tensor& image_features,
+                                             const Tensor& inputs_embeds) const {
+    const std::int64_t batch = input_ids.size(0), length = data_.sequence_length, width = inputs_embeds.size(2);
     const std::int64_t features = checked_product(image_features.size(0), image_features.size(1));
-    const std::int64_t text = checked_product(batch, input_ids_.size(1) - data_.images_per_sample);
-    const Shape input = input_ids_.sizes(), merged{batch, length};
+    const std::int64_t text = checked_product(batch, input_ids.size(1) - data_.images_per_sample);
+    const Shape input = input_ids.sizes(), merged{batch, length};
     const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
     const auto sum_booleans = [&](const Shape& sizes, const Shape& result) {
       Tensor total = integers(context_, Op::sum, result);
@@ -426,7 +399,6 @@ class Llava : public Model {
   LlavaConfig config_;
   DataConfig data_;
   DType dtype_;
-  ModelOptions options_;
   std::variant<ClipVisionModel, SiglipVisionModel> vision_tower_;
   LlavaMultiModalProjector projector_;
   LlamaModel language_model_;
@@ -435,7 +407,6 @@ class Llava : public Model {
   std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept
   bool tower_without_grad_ = false;
   ModuleId model_ = 0, causal_lm_ = 0;
-  Tensor input_ids_, labels_, attention_mask_, pixel_values_;
 };
 
 }  // namespace

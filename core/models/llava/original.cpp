@@ -52,6 +52,7 @@ class OriginalLlava : public Model {
  public:
   OriginalLlava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
+    loss_type = LossType::shifted;
     const Builder root{&context,           &parameters,
                        &buffers,           context.add_module(0, "", -1, "LlavaLlamaForCausalLM", Modality::language),
                        Modality::language, options.dtype,
@@ -71,34 +72,32 @@ class OriginalLlava : public Model {
     for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) all_layers_.push_back(i);
   }
 
-  void make_inputs() override {
+  ModelInputs make_inputs(bool with_labels) override {
     // One <image> token an image. A sample without images still brings one, of zeros
     // (LazySupervisedDataset.__getitem__).
     text_ = data_.sequence_length - checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
     const Shape tokens{data_.micro_batch_size, text_};
-    input_ids_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    labels_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    attention_mask_ = empty(context_, Op::input, tokens, DType::boolean, Role::input);
+    ModelInputs batch;
+    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
+    batch.attention_mask = empty(context_, Op::input, tokens, DType::boolean, Role::input);
     const std::int64_t height = data_.image_height > 0 ? data_.image_height : config_.vision.image_size;
     const std::int64_t width = data_.image_width > 0 ? data_.image_width : config_.vision.image_size;
-    images_ = empty(context_, Op::input,
-                    {std::max(data_.images(), data_.micro_batch_size), config_.vision.num_channels, height, width},
-                    dtype_, Role::input);
+    batch.pixel_values = empty(  // images
+        context_, Op::input,
+        {std::max(data_.images(), data_.micro_batch_size), config_.vision.num_channels, height, width}, dtype_,
+        Role::input);
+    return batch;
   }
 
   // LlavaLlamaForCausalLM.forward, then LlamaForCausalLM.forward
-  std::vector<Tensor*> floating_inputs() override {
-    if (!images_) return {};
-    return {&images_};
-  }
-
-  ModelOutputs forward() override {
-    const Prepared prepared = prepare_inputs_labels_for_multimodal();
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    const Prepared prepared = prepare_inputs_labels_for_multimodal(inputs);
     ModelOutputs outputs;
     const Tensor hidden_states = run_model(prepared.inputs_embeds);
     Tensor logits = lm_head_(hidden_states);
     logits = to(logits, DType::float32);
-    outputs.loss = shifted_loss(logits, prepared.labels);
+    if (inputs.labels) outputs.loss = (*loss_function)(logits, prepared.labels);
     outputs.others.push_back(logits);
     return outputs;
   }
@@ -114,19 +113,19 @@ class OriginalLlava : public Model {
   };
 
   // encode_images; CLIPVisionTower.forward is decorated with torch.no_grad
-  Tensor encode_images() const {
+  Tensor encode_images(const Tensor& images) const {
     Tensor image_features;
     {
       ModuleCall call(context_, tower_);
       const NoGrad no_grad(context_);
-      const Tensor pixels = to(images_, vision_tower_.embeddings.patch_embedding.weight.dtype());
+      const Tensor pixels = to(images, vision_tower_.embeddings.patch_embedding.weight.dtype());
       const ClipVisionOutput image_forward_outs = run_clip(pixels);
       // feature_select
       image_features =
           image_forward_outs.hidden_states[static_cast<std::size_t>(config_.vision_feature_layers.front())];
       if (config_.vision_feature_select == FeatureSelect::without_class_token)
         image_features = slice(image_features, 1, 1, image_features.size(1) - 1);
-      image_features = call.result(to(image_features, images_.dtype()));
+      image_features = call.result(to(image_features, images.dtype()));
     }
     image_features = mm_projector_(image_features);
     return image_features;
@@ -139,21 +138,22 @@ class OriginalLlava : public Model {
     return output;
   }
 
-  Prepared prepare_inputs_labels_for_multimodal() const {
+  Prepared prepare_inputs_labels_for_multimodal(const ModelInputs& inputs) const {
     const std::int64_t batch = data_.micro_batch_size, images_a_sample = data_.images_per_sample,
                        length = data_.sequence_length;
     const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
-    const Tensor image_features = encode_images();
+    const Tensor image_features = encode_images(inputs.pixel_values);
     Tensor position_ids = integers(context_, Op::arange, {text_});
 
     // Remove the padding using attention_mask.
     const auto attended = [&](const Tensor& tokens) {
       TensorList list;
       for (std::int64_t i = 0; i < batch; ++i)
-        list.push_back(index_mask(select(tokens, 0, i), select(attention_mask_, 0, i), text_));
+        list.push_back(index_mask(select(tokens, 0, i), select(inputs.attention_mask, 0, i), text_));
       return list;
     };
-    const TensorList input_ids = attended(input_ids_), labels = attended(labels_);
+    const TensorList input_ids = attended(inputs.input_ids),
+                     labels = attended(inputs.labels ? inputs.labels : empty_like(Op::fill, inputs.input_ids));
 
     TensorList new_input_embeds, new_labels;
     Tensor num_images, cur_input_embeds, cur_image_features;
@@ -226,7 +226,6 @@ class OriginalLlava : public Model {
   std::vector<std::int64_t> all_layers_;
   std::int64_t text_ = 0;  ///< tokens of a sample as the tokenizer gives them
   ModuleId tower_ = 0, clip_ = 0;
-  Tensor input_ids_, labels_, attention_mask_, images_;
 };
 
 }  // namespace

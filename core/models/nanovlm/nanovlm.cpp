@@ -319,6 +319,7 @@ class NanoVlm : public Model {
  public:
   NanoVlm(Context& context, const NanoVlmConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
+    loss_type = LossType::cross_entropy;
     const Builder root{&context,       &parameters,
                        &buffers,       context.add_module(0, "", -1, "VisionLanguageModel", Modality::none),
                        Modality::none, options.dtype};
@@ -331,21 +332,21 @@ class NanoVlm : public Model {
       if (name.ends_with("vision_encoder")) tower_without_grad_ = true;
   }
 
-  void make_inputs() override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    make_prompt();
-    targets_ = empty(context_, Op::input, tokens, DType::int64, Role::input);
+  ModelInputs make_inputs(bool with_labels) override {
+    ModelInputs batch = make_prompt();
+    if (with_labels) batch.labels = empty(context_, Op::input, batch.input_ids.sizes(), DType::int64, Role::input);
+    return batch;
   }
 
   // VisionLanguageModel.generate, without a mask, as its generate.py calls it
   bool generate(std::int64_t new_tokens, std::int64_t executed) override {
-    make_prompt();
+    const ModelInputs prompt = make_prompt();
     context_.begin_phase(PhaseName::prefill, 1);
     const std::int64_t batch = data_.micro_batch_size;
     TensorList kv_cache_list, newly_generated_ids_list;
-    const Tensor image_embd = mp_(vision_encoder_(image_));
-    const Tensor prompt_token_embeds = decoder_.token_embedding(input_ids_);
-    const Tensor initial_combined_embeds = replace_img_tokens(prompt_token_embeds, image_embd);
+    const Tensor image_embd = mp_(vision_encoder_(prompt.pixel_values));
+    const Tensor prompt_token_embeds = decoder_.token_embedding(prompt.input_ids);
+    const Tensor initial_combined_embeds = replace_img_tokens(prompt.input_ids, prompt_token_embeds, image_embd);
     const Tensor prefill_output = decoder_(initial_combined_embeds, kv_cache_list);
     Tensor current_logits = decoder_.head(select(prefill_output, 1, data_.sequence_length - 1));
     context_.begin_phase(PhaseName::decode, 1);
@@ -364,32 +365,35 @@ class NanoVlm : public Model {
     return true;
   }
 
-  std::vector<Tensor*> floating_inputs() override { return {&image_}; }
-
-  ModelOutputs forward() override {
+  ModelOutputs forward(const ModelInputs& inputs) override {
     TensorList kv_cache;  // `_`, bound until forward returns
     Tensor updated_token_embd, token_embd, image_embd;
     image_embd = [&] {
       const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-      return vision_encoder_(image_);
+      return vision_encoder_(inputs.pixel_values);
     }();
     image_embd = mp_(image_embd);
-    token_embd = decoder_.token_embedding(input_ids_);
-    updated_token_embd = replace_img_tokens(token_embd, image_embd);
+    token_embd = decoder_.token_embedding(inputs.input_ids);
+    updated_token_embd = replace_img_tokens(inputs.input_ids, token_embd, image_embd);
     Tensor logits = decoder_(updated_token_embd, kv_cache);
     logits = decoder_.head(logits);
     ModelOutputs outputs;
-    outputs.loss = cross_entropy(view(logits, {targets_.numel(), logits.size(2)}), view(targets_, {targets_.numel()}));
+    if (const Tensor& targets = inputs.labels)
+      outputs.loss =
+          (*loss_function)(view(logits, {targets.numel(), logits.size(2)}), view(targets, {targets.numel()}));
     outputs.others.push_back(logits);
     return outputs;
   }
 
  private:
-  void make_prompt() {
+  ModelInputs make_prompt() const {
     const std::int64_t batch = data_.micro_batch_size;
-    image_ = empty(context_, Op::input, {batch, config_.vision.num_channels, data_.image_height, data_.image_width},
-                   dtype_, Role::input);
-    input_ids_ = empty(context_, Op::input, {batch, data_.sequence_length}, DType::int64, Role::input);
+    ModelInputs prompt;
+    prompt.pixel_values =
+        empty(context_, Op::input, {batch, config_.vision.num_channels, data_.image_height, data_.image_width}, dtype_,
+              Role::input);
+    prompt.input_ids = empty(context_, Op::input, {batch, data_.sequence_length}, DType::int64, Role::input);
+    return prompt;
   }
 
   /// Decodes the tokens [from, until) as far as the cache, and what else grows with them, is concerned. Returns
@@ -416,12 +420,12 @@ class NanoVlm : public Model {
   }
 
   // _replace_img_tokens_with_embd
-  Tensor replace_img_tokens(const Tensor& token_embd, const Tensor& image_embd) const {
+  Tensor replace_img_tokens(const Tensor& input_ids, const Tensor& token_embd, const Tensor& image_embd) const {
     const std::int64_t batch = token_embd.size(0), tokens = image_embd.size(1);
     Tensor sequence_idx_fill, seq_offsets, batch_idx_fill, start_indices;
     Tensor updated = clone(token_embd);
     {
-      Tensor is_image = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+      Tensor is_image = pointwise(Op::eq, {&input_ids}, DType::boolean);
       is_image = to(is_image, DType::int32);
       start_indices = integers(context_, Op::argmax, {batch});
     }
@@ -440,7 +444,6 @@ class NanoVlm : public Model {
   LanguageModel decoder_;
   ModalityProjector mp_;
   bool tower_without_grad_ = false;
-  Tensor image_, input_ids_, targets_;
 };
 
 }  // namespace

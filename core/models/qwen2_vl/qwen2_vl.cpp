@@ -400,8 +400,7 @@ class QwenVL : public Model {
         vision_(config.vision),
         has_windows_(config.names->has_windows),
         data_(data),
-        dtype_(options.dtype),
-        options_(options) {
+        dtype_(options.dtype) {
     const QwenVLClassNames& names = *config.names;
     const Builder root{&context,         &parameters,
                        &buffers,         context.add_module(0, "", -1, names.text.causal_lm, Modality::none),
@@ -418,36 +417,36 @@ class QwenVL : public Model {
     if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
   }
 
-  void make_inputs() override {
-    const std::int64_t batch = data_.micro_batch_size, length = data_.sequence_length;
-    input_ids_ = input({batch, length});
-    labels_ = input({batch, length});
-    position_ids_ = input({3, batch, length});
-    make_pixel_values();
+  ModelInputs make_inputs(bool with_labels) override {
+    const std::int64_t tokens = data_.sequence_length, rows = data_.micro_batch_size;
+    ModelInputs batch;
+    batch.input_ids = input({rows, tokens});
+    if (with_labels) batch.labels = input({rows, tokens});
+    batch.position_ids = input({3, rows, tokens});
+    make_pixel_values(batch);
+    return batch;
   }
 
   /// The processor's batch: no position ids, but which tokens are an image's.
-  void make_images(std::int64_t images_per_sample) override {
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
     if (data_.images() == 0) return;
-    mm_token_type_ids_ = input({data_.micro_batch_size, data_.sequence_length});
-    make_pixel_values();
-    if (is_video() && has_windows_) second_per_grid_ts_ = input({data_.images()}, DType::float32);
+    batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
+    make_pixel_values(batch);
+    if (is_video() && has_windows_) batch.second_per_grid_ts = input({data_.images()}, DType::float32);
   }
 
-  TensorList encoded_images() override {
-    if (!pixel_values_) return {};
-    VisionOutputs outputs = image_features();
+  TensorList encoded_images(const ModelInputs& batch) override {
+    if (!batch.pixel_values) return {};
+    VisionOutputs outputs = image_features(batch.pixel_values);
     return {std::move(outputs.pooler_output), std::move(outputs.last_hidden_state)};
   }
 
-  Tensor mm_token_type_ids() override { return mm_token_type_ids_; }
-
-  Tensor prepare_position_ids(Tensor text_positions, bool continues) override {
+  Tensor prepare_position_ids(const ModelInputs& batch, Tensor text_positions, bool continues) override {
     if (continues) return integers(context_, Op::add, {1, text_positions.size(0), text_positions.size(1)});
     Tensor vision_positions;
     const Shape sizes{4, text_positions.size(0), text_positions.size(1)};
-    if (mm_token_type_ids_) {
+    if (batch.mm_token_type_ids) {
       { const Workspace has_new_vision_tokens(context_, Op::any, 1); }
       vision_positions = rope_index(text_positions);
     } else
@@ -457,23 +456,9 @@ class QwenVL : public Model {
     return position_ids;
   }
 
-  ModelOutputs forward(const GenerationInputs& inputs) override {
-    input_ids_ = inputs.input_ids;
-    ModelOutputs outputs;
-    const Tensor hidden_states = model_forward(&inputs);
-    input_ids_.reset();
-    outputs.others.push_back(logits_of(hidden_states, lm_head_, inputs.logits_to_keep));
-    return outputs;
-  }
-
-  std::vector<Tensor*> floating_inputs() override {
-    if (!pixel_values_) return {};
-    return {&pixel_values_};
-  }
-
-  ModelOutputs forward() override {
-    const Tensor hidden_states = model_forward();
-    return causal_lm_outputs(hidden_states, lm_head_, labels_, options_);
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    const Tensor hidden_states = model_forward(inputs);
+    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
   }
 
  private:
@@ -481,11 +466,11 @@ class QwenVL : public Model {
     return empty(context_, Op::input, sizes, dtype, Role::input);
   }
 
-  void make_pixel_values() {
+  void make_pixel_values(ModelInputs& batch) const {
     const std::int64_t images = data_.images();
     if (images == 0) return;
-    pixel_values_ = input({checked_product(images, data_.patches()), vision_.patch_elements()}, dtype_);
-    image_grid_thw_ = input({images, 3});
+    batch.pixel_values = input({checked_product(images, data_.patches()), vision_.patch_elements()}, dtype_);
+    batch.image_grid_thw = input({images, 3});
   }
 
   /// generate() is given pixel_values_videos; training, pixel_values.
@@ -526,21 +511,21 @@ class QwenVL : public Model {
   }
 
   // Qwen2_5_VLModel.forward
-  Tensor model_forward(const GenerationInputs* generation = nullptr) const {
+  Tensor model_forward(const ModelInputs& inputs) const {
     ModuleCall call(context_, model_);
     Tensor other_mask, image_mask, image_embeds;
     VisionOutputs image_outputs;
-    Tensor inputs_embeds = language_model_.embed(input_ids_);
-    if (generation ? generation->images != nullptr : static_cast<bool>(pixel_values_)) {
-      image_outputs =
-          generation ? VisionOutputs{(*generation->images)[1], generation->images->front()} : image_features();
+    Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+    if (inputs.images || inputs.pixel_values) {
+      image_outputs = inputs.images ? VisionOutputs{(*inputs.images)[1], inputs.images->front()}
+                                    : image_features(inputs.pixel_values);
       // The tuple of each image's features becomes one tensor again.
       image_embeds = cat(split(image_outputs.pooler_output, features_of_images(), 0), 0);
       image_embeds = to(image_embeds, inputs_embeds.dtype());
-      image_mask = placeholder_mask(other_mask, generation && is_video());
+      image_mask = placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
       inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     }
-    Tensor hidden_states = run_language_model(inputs_embeds, generation);
+    Tensor hidden_states = run_language_model(inputs_embeds, inputs.position_ids);
     inputs_embeds.reset();
     image_outputs.last_hidden_state.reset();
     image_outputs.pooler_output.reset();
@@ -553,8 +538,8 @@ class QwenVL : public Model {
   }
 
   // get_image_features
-  VisionOutputs image_features() const {
-    VisionOutputs outputs = visual_(pixel_values_, data_);
+  VisionOutputs image_features(const Tensor& pixel_values) const {
+    VisionOutputs outputs = visual_(pixel_values, data_);
     Tensor split_sizes;
     {
       const Tensor patches = integers(context_, Op::mul, {data_.images()});
@@ -564,9 +549,9 @@ class QwenVL : public Model {
   }
 
   // get_placeholder_mask, of images or videos; `other`: that of the others
-  Tensor placeholder_mask(Tensor& other, bool of_videos) const {
-    const Tensor special_image_mask = pointwise(Op::eq, {&input_ids_}, DType::boolean);
-    other = pointwise(Op::eq, {&input_ids_}, DType::boolean);
+  Tensor placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const {
+    const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+    other = pointwise(Op::eq, {&input_ids}, DType::boolean);
     const auto check = [](const Tensor& tokens) {
       Tensor elements = mul_scalar(tokens);
       const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
@@ -579,15 +564,14 @@ class QwenVL : public Model {
     return unsqueeze(special_image_mask, -1);
   }
 
-  Tensor run_language_model(const Tensor& inputs_embeds, const GenerationInputs* generation) const {
+  Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids) const {
     ModuleCall call(context_, language_model_.module);
-    return call.result(language_model_(inputs_embeds, generation ? positions_of(*generation) : position_ids_));
+    return call.result(language_model_(inputs_embeds, axes_of(position_ids)));
   }
 
-  /// Qwen2_5_VLTextModel.forward: of frame, row and column, without the text's own.
-  static Tensor positions_of(const GenerationInputs& inputs) {
-    const Tensor& given = inputs.position_ids;
-    if (given.ndim() == 3 && given.size(0) == 4) return slice(given, 0, 1, 3);
+  /// Qwen2_5_VLTextModel.forward: positions of frame, row and column, without the text's own that generate() has.
+  static Tensor axes_of(const Tensor& given) {
+    if (given.ndim() == 3 && given.size(0) != 1) return given.size(0) == 4 ? slice(given, 0, 1, 3) : given;
     const Tensor one = given.ndim() == 3 ? given : unsqueeze(given, 0);
     return expand(one, {3, one.size(1), one.size(2)});
   }
@@ -597,13 +581,11 @@ class QwenVL : public Model {
   bool has_windows_ = false;
   DataConfig data_;
   DType dtype_;
-  ModelOptions options_;
   VisionTransformer visual_;
   LlamaModel language_model_;
   Linear lm_head_;
   ModuleId model_ = 0;
-  Tensor input_ids_, labels_, position_ids_, pixel_values_, image_grid_thw_;
-  Tensor mm_token_type_ids_, second_per_grid_ts_, rope_deltas_;  ///< of generation
+  Tensor rope_deltas_;  ///< of generation
 };
 
 }  // namespace

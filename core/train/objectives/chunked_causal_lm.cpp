@@ -2,9 +2,9 @@
 #include <utility>
 #include <vector>
 
-#include "models/llama/llama.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "train/objectives/causal_lm.h"
 
 namespace oometer {
 

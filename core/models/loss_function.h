@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nn/module.h"
+
+namespace oometer {
+
+/// The loss that a class has of its own, as transformers' LOSS_MAPPING (5.23, loss/loss_utils.py) names those of its
+/// classes. `shifted`: written out in the class's forward, as in models up to 4.44. `contrastive`: of CLIP's pairs.
+enum class LossType : std::uint8_t { none, causal_lm, shifted, cross_entropy, contrastive };
+
+/// transformers' `self.loss_function`: what a class's forward calls, while its names are bound, and does not know.
+class LossFunction {
+ public:
+  virtual ~LossFunction() = default;
+  /// `labels`: null where the loss has none. `attention_mask`: where the class hands it on (LLaVA up to 4.51).
+  virtual Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor& attention_mask = {}) const = 0;
+  /// The same with the head inside, for a kernel that makes no logits (Liger's). Null: it wants logits.
+  virtual Tensor of_hidden_states([[maybe_unused]] const Tensor& hidden_states, [[maybe_unused]] const Linear& lm_head,
+                                  [[maybe_unused]] const Tensor& labels) const {
+    return {};
+  }
+};
+
+}  // namespace oometer

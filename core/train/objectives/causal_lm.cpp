@@ -1,0 +1,75 @@
+#include "train/objectives/causal_lm.h"
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+namespace {
+
+class ForCausalLMLoss : public LossFunction {
+ public:
+  ForCausalLMLoss(const LigerConfig& liger, std::int64_t chunks) : liger_(liger), chunks_(chunks) {}
+
+  Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor&) const override {
+    return chunks_ > 0 ? chunked_causal_lm_loss(logits, labels, chunks_)
+                       : causal_lm_loss(logits, labels, liger_.cross_entropy);
+  }
+
+  // LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py
+  Tensor of_hidden_states(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in) const override {
+    if (!liger_.fused_linear_cross_entropy) return {};
+    Context& context = hidden_in.context();
+    if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
+    const Tensor labels = pad_last(labels_in);
+    const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
+    const std::int64_t tokens = labels_in.numel();
+    const Tensor hidden_states = view(hidden_in, {tokens, hidden_in.size(-1)});
+    return liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
+                                            liger_.accumulates_in_fp32);
+  }
+
+ private:
+  LigerConfig liger_;
+  std::int64_t chunks_;
+};
+
+}  // namespace
+
+Tensor shifted_loss(const Tensor& logits, const Tensor& labels) {
+  const std::int64_t shorter = labels.size(-1) - 1;
+  Tensor shift_logits = contiguous(slice(logits, 1, 0, shorter));
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, shorter));
+  const std::int64_t tokens = shift_labels.numel();
+  shift_logits = view(shift_logits, {tokens, logits.size(-1)});
+  return cross_entropy(shift_logits, view(shift_labels, {tokens}));
+}
+
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool liger) {
+  Tensor logits = to(logits_in, DType::float32);
+  if (logits.context().behaviours.loss_shift == LossShift::shift_logits_copy) return shifted_loss(logits, labels_in);
+  const Tensor labels = pad_last(labels_in);
+  const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
+  const std::int64_t tokens = labels_in.numel();
+  logits = view(logits, {tokens, logits.size(-1)});
+  const Tensor target = view(shift_labels, {tokens});
+  return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
+}
+
+Tensor ShiftedLoss::operator()(const Tensor& logits, const Tensor& labels, const Tensor& attention_mask) const {
+  if (!attention_mask) return shifted_loss(logits, labels);
+  const std::int64_t shorter = labels.size(1) - 1, tokens = checked_product(labels.size(0), shorter);
+  const Tensor shift_attention_mask = slice(attention_mask, 1, 1, shorter);
+  const auto shift = [&](const Tensor& x, std::int64_t start) {
+    const Tensor shifted = slice(x, 1, start, shorter);
+    const Tensor attended = pointwise(Op::ne, {&shift_attention_mask}, DType::boolean);
+    return index_mask(shifted, attended, tokens);
+  };
+  const Tensor shift_logits = shift(logits, 0), shift_labels = shift(labels, 1);
+  return cross_entropy(shift_logits, shift_labels);
+}
+
+std::unique_ptr<LossFunction> make_causal_lm_loss(const LigerConfig& liger, std::int64_t chunks) {
+  return std::make_unique<ForCausalLMLoss>(liger, chunks);
+}
+
+}  // namespace oometer

@@ -1,0 +1,75 @@
+#include "train/objectives/objective.h"
+
+#include <string>
+#include <utility>
+
+#include "ops/ops.h"
+#include "train/objectives/causal_lm.h"
+#include "train/objectives/contrastive.h"
+
+namespace oometer {
+
+namespace {
+
+/// F.cross_entropy of what the class hands it.
+class CrossEntropy : public LossFunction {
+ public:
+  Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor&) const override {
+    return cross_entropy(logits, labels);
+  }
+};
+
+std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training, LossType own) {
+  switch (own) {
+    case LossType::causal_lm:
+      return make_causal_lm_loss(training.liger, training.cross_entropy_chunks);
+    case LossType::shifted:
+      return std::make_unique<ShiftedLoss>();
+    case LossType::cross_entropy:
+      return std::make_unique<CrossEntropy>();
+    case LossType::contrastive:
+      return std::make_unique<ImageTextContrastiveLoss>();
+    case LossType::none:
+      break;
+  }
+  return nullptr;
+}
+
+/// The loss that forward itself returns.
+class OwnLoss : public Objective {
+ public:
+  explicit OwnLoss(std::unique_ptr<LossFunction> loss_function) : loss_function_(std::move(loss_function)) {}
+  const LossFunction* loss_function() const override { return loss_function_.get(); }
+  ModelInputs prepare(Model& model) const override { return model.make_inputs(true); }
+  Tensor loss(const CallModel& model, ModelInputs& batch) const override { return model(batch).loss; }
+
+ private:
+  std::unique_ptr<LossFunction> loss_function_;
+};
+
+/// The mean of an output in float32, by its name; of a class without a loss of its own.
+class MeanOfOutput : public Objective {
+ public:
+  explicit MeanOfOutput(std::string name) : name_(std::move(name)) {}
+  ModelInputs prepare(Model& model) const override { return model.make_inputs(false); }
+  Tensor loss(const CallModel& model, ModelInputs& batch) const override {
+    const ModelOutputs& outputs = model(batch);
+    if (outputs.others.empty()) return {};
+    // Of CLIPVisionModel last_hidden_state is the other output.
+    const Tensor as_float =
+        to(name_ == "last_hidden_state" ? outputs.others.front() : outputs.pooler_output, DType::float32);
+    return mean_all(as_float);
+  }
+
+ private:
+  std::string name_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> make_objective(const TrainingConfig& training, LossType own) {
+  if (!training.loss.empty()) return std::make_unique<MeanOfOutput>(training.loss);
+  return std::make_unique<OwnLoss>(make_loss_function(training, own));
+}
+
+}  // namespace oometer
