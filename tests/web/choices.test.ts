@@ -3,18 +3,9 @@ import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type * as Script from '../../wasm/oometer.mjs';
 import type * as Parts from '../../wasm/parts.mjs';
-import {
-  adopt,
-  applies,
-  change,
-  choicesOf,
-  field,
-  FIELDS,
-  OWN_GPU,
-  START,
-  toJob,
-  type Setup,
-} from '../../web/src/state/fields';
+import { adopt, change } from '../../web/src/state/adopt';
+import { applies, choicesOf, field, FIELDS, OWN_GPU, START, type Setup } from '../../web/src/state/fields';
+import { toJob } from '../../web/src/state/job';
 import { Library } from '../../web/src/state/library';
 import { ownModel, readConfig, type Model } from '../../web/src/state/model';
 import { read } from '../../web/src/state/permalink';

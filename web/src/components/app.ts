@@ -1,7 +1,8 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
 import { verdict } from '../format/words';
-import { adopt, change, field, START, type Setup } from '../state/fields';
+import { adopt, change } from '../state/adopt';
+import { field, START, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';

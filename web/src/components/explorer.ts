@@ -1,6 +1,7 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
 import { alternatives, effectKey, type Alternative, type Effect, type Effects } from '../state/effects';
-import { change, type FieldKey } from '../state/fields';
+import { change } from '../state/adopt';
+import type { FieldKey } from '../state/fields';
 import { ask, isTrouble, type FindModel, type Result } from '../wasm/ask';
 import { IdleQueue } from '../wasm/idle';
 import type { Core } from '../wasm/wrap';

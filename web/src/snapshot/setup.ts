@@ -1,5 +1,5 @@
 // The answer that a link of the calculator stands for, for the page that compares it.
-import { toJob } from '../state/fields';
+import { toJob } from '../state/job';
 import { Library } from '../state/library';
 import { read, write } from '../state/permalink';
 import { loadCore } from '../wasm/core';

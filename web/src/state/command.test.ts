@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { command } from './command';
-import { START, toJob } from './fields';
+import { START } from './fields';
+import { toJob } from './job';
 import { llava as model, preset } from './model.fixture';
 
 it('says what differs from the command’s own defaults', () => {

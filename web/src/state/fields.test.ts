@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { change, fieldAt, FIELDS, RARE, START, toJob, unreadable } from './fields';
+import { change } from './adopt';
+import { fieldAt, FIELDS, RARE, START, unreadable } from './fields';
+import { toJob } from './job';
 import { llava, preset, tower } from './model.fixture';
 
 const llama = preset('llama-3-8b');

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { applies, FIELDS, START, toJob, type Setup } from './fields';
+import { applies, FIELDS, START, type Setup } from './fields';
+import { toJob } from './job';
 import { llava as model } from './model.fixture';
 import { applied, merge } from './patch';
 

@@ -1,6 +1,7 @@
 // A change that the core proposes, a merge patch (RFC 7386) on the job, as settings of the page.
 import type { Patch } from '../wasm/advice';
-import { FIELDS, toJob, type Field, type Setup } from './fields';
+import { FIELDS, type Field, type Setup } from './fields';
+import { toJob } from './job';
 import { at, isObject } from './json';
 import type { Model } from './model';
 

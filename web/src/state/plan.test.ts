@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { FIELDS, applies, fieldAt, START, toJob } from './fields';
+import { FIELDS, applies, fieldAt, START } from './fields';
+import { toJob } from './job';
 import { llama } from './model.fixture';
 import { read, write } from './permalink';
 import { planOf, unpackPlan, withPlan } from './plan';

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { fieldAt, START, toJob } from './fields';
+import { fieldAt, START } from './fields';
+import { toJob } from './job';
 import { read, write } from './permalink';
 import { packRun, readRun, readYaml, unpackRun, withRun } from './runfile';
 import { llama } from './model.fixture';

@@ -1,6 +1,8 @@
 // A grid of answers: two settings vary, everything else stays.
 import type { Verdict } from '../wasm/report';
-import { change, toJob, type FieldKey, type Setup } from './fields';
+import { change } from './adopt';
+import type { FieldKey, Setup } from './fields';
+import { toJob } from './job';
 import type { Job } from './job.generated';
 import type { Model } from './model';
 

@@ -1,5 +1,6 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
-import { fieldAt, infers, OWN_GPU, toJob, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { fieldAt, infers, OWN_GPU, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { toJob } from '../state/job';
 import type { Job } from '../state/job.generated';
 import type { Model, OwnModel } from '../state/model';
 import type { Gpu } from './catalogue';

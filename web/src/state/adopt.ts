@@ -1,0 +1,37 @@
+// What another choice brings with it: a model its usual length, and settings that mean something for it.
+import { choicesOf, field, START, type FieldKey, type Setup } from './fields';
+import type { Model } from './model';
+import { isOfTransformers, mixesImages, ownChoice } from './traits';
+
+/** The setup after one field has changed; `own` is its model where that is no preset. */
+export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[], own?: Model): Setup {
+  const next = { ...setup, [key]: value };
+  if (key !== 'model') return next;
+  const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
+  return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : own, preset(value));
+}
+
+/**
+ * Another model brings its usual length, unless another was typed, and a stage that means something for it: without a
+ * part for images there is nothing to train alone.
+ */
+export function adopt(setup: Setup, before: Model | undefined, after: Model | undefined): Setup {
+  const next = { ...setup };
+  const usual = (model: Model | undefined): string => String(model?.sequence_length ?? '');
+  const untouched = setup.seq === START.seq || setup.seq === usual(before);
+  if (untouched && usual(after) !== '') next.seq = usual(after);
+  if (!after) return next;
+  const hadStages = !before || (mixesImages(before) && isOfTransformers(before));
+  if (!mixesImages(after) || !isOfTransformers(after)) next.stage = 'full';
+  else if (!hadStages && setup.stage === 'full') next.stage = START.stage;
+  const precision = '/training/precision';
+  const own = ownChoice(after, precision);
+  if (own !== undefined) next.precision = own;
+  else if (before && setup.precision === ownChoice(before, precision)) next.precision = START.precision;
+  if (!isOfTransformers(after)) Object.assign(next, { runfile: '', groups: '1' });
+  else if (before && !isOfTransformers(before)) next.groups = START.groups;
+  next.task = ownChoice(after, '/task') ?? next.task;
+  if (!choicesOf(field('parallel'), after).includes(next.parallel)) next.parallel = 'ddp';
+  next.mbs = ownChoice(after, '/data/micro_batch_size') ?? next.mbs;
+  return next;
+}

@@ -1,0 +1,284 @@
+// The job that a setup stands for.
+import { applies, field, infers, isFsdpWhole, number, OWN_GPU, RARE, START, zeroStage } from './fields';
+import type { Field, FieldKey, Setup } from './fields';
+import type { Job } from './job.generated';
+import type { Model } from './model';
+import { unpackPlan } from './plan';
+import { unpackRun, type RunFile } from './runfile';
+import { ownChoice, type Traits } from './traits';
+
+const PREFETCH: Readonly<Record<string, object>> = {
+  post: { backward_prefetch: 'BACKWARD_POST' },
+  none: { backward_prefetch: 'NO_PREFETCH' },
+  both: { forward_prefetch: true },
+};
+
+/** The two versions name the same choice otherwise. */
+function fsdpOptions(setup: Setup): Record<string, unknown> {
+  const { parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpprefetch, fsdpoffload } = setup;
+  const first = parallel === 'fsdp1';
+  const whole = isFsdpWhole(setup);
+  return {
+    mp: fsdpmp === 'on',
+    cpu_offload: fsdpoffload === 'cpu' && !whole,
+    ...(first
+      ? {
+          sharding: whole ? 'NO_SHARD' : fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
+          use_orig_params: fsdpparams === 'original',
+          ...(fsdpprefetch === 'pre' ? {} : PREFETCH[fsdpprefetch]),
+        }
+      : { reshard_after_forward: fsdpreshard === 'on' }),
+  };
+}
+
+/** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
+function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unknown> {
+  return {
+    ...(ddpviews.endsWith('views') ? { gradient_as_bucket_view: true } : {}),
+    ...(ddpviews.startsWith('lazy') ? { lazy_bucket_allocation: true } : {}),
+    ...(ddpgraph === 'unused' ? { find_unused_parameters: true } : {}),
+    ...(ddpgraph === 'static' ? { static_graph: true } : {}),
+    ...(ddpcap === START.ddpcap ? {} : { bucket_cap_mb: number(ddpcap) }),
+  };
+}
+
+/** transformers’ own word where it says all. */
+function checkpointing({ checkpointing: mode, ckptevery, ckptplan, saved }: Setup): unknown {
+  const segments = unpackPlan(ckptplan);
+  const options = {
+    ...(Object.keys(segments).length > 0 ? { segments } : ckptevery === '1' ? {} : { every: number(ckptevery) }),
+    ...(saved === 'checkpoints' ? { offload: true } : {}),
+  };
+  return mode === 'none' || Object.keys(options).length === 0 ? mode : { mode, ...options };
+}
+
+function liger({ liger: which, ligernorm, ligerrope, ligermlp, ligerloss }: Setup): unknown {
+  if (which === 'on') return true;
+  if (which === 'loss') return { rope: false, rms_norm: false, swiglu: false };
+  return {
+    rms_norm: ligernorm === 'on',
+    rope: ligerrope === 'on',
+    swiglu: ligermlp === 'on',
+    fused_linear_cross_entropy: ligerloss === 'fused',
+    cross_entropy: ligerloss === 'plain',
+  };
+}
+
+const ATTENTION = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'out_proj'];
+const LAYERS: Readonly<Record<string, readonly string[]>> = {
+  qv: ['q_proj', 'v_proj'],
+  attention: ATTENTION,
+  linear: [...ATTENTION, 'gate_proj', 'up_proj', 'down_proj', 'fc1', 'fc2'],
+};
+
+/** The model's tower and projector, where these are not all trained: what trains beside adapters. */
+const partsOf = (setup: Setup, model: Model): Traits['components'][string] | undefined =>
+  setup.stage === 'full' ? undefined : model.components[frameworkOf(setup, model)];
+
+const frameworkOf = (setup: Setup, model: Model): string =>
+  applies(field('framework'), model, setup) ? setup.framework : 'transformers';
+
+/**
+ * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
+ * the language model, the projector trained in full, nothing in the vision encoder.
+ */
+function adapters(setup: Setup, model: Model): object {
+  if (setup.adapters === 'none') return {};
+  const parts = partsOf(setup, model);
+  const named = (names: readonly string[]): string => `${parts ? `(?!.*${parts.tower})` : ''}.*\\.(${names.join('|')})`;
+  const common = {
+    ...(parts ? { also_train: [parts.projector] } : {}),
+    ...(setup.adapterdtype === 'weights' ? { autocast_adapter_dtype: false } : {}),
+  };
+  if (setup.adapters === 'ia3') {
+    const targets = named(['k_proj', 'v_proj', 'down_proj', 'fc2']);
+    return { ia3: { target_modules: targets, feedforward_modules: '.*\\.(down_proj|fc2)', ...common } };
+  }
+  const rank = number(setup.rank);
+  return {
+    lora: {
+      rank,
+      alpha: 2 * rank,
+      dropout: number(setup.dropout),
+      target_modules: named(LAYERS[setup.targets] ?? []),
+      ...(setup.lorabias === 'none' ? {} : { bias: setup.lorabias }),
+      ...(setup.adapters === 'dora' ? { use_dora: true } : {}),
+      ...common,
+    },
+  };
+}
+
+/** QLoRA's recipe; where a projector trains in full beside the adapters, it is left as it is. */
+function quantization(setup: Setup, model: Model): object {
+  return {
+    load_in_4bit: true,
+    bnb_4bit_quant_type: setup.quantization.slice(0, 3),
+    ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
+    bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
+    ...(partsOf(setup, model) ? { llm_int8_skip_modules: model.skip_modules } : {}),
+  };
+}
+
+function runOptions({ kind, config }: RunFile): object {
+  return kind === 'ds_config' ? { strategy: 'deepspeed', ds_config: config } : { accelerate_config: config };
+}
+
+function strategyOptions(setup: Setup): object {
+  const { parallel } = setup;
+  const stage = zeroStage(parallel);
+  return {
+    strategy: stage === undefined ? parallel : 'deepspeed',
+    ...(stage === undefined ? {} : zeroOptions(setup, Number(stage))),
+    ...(parallel === 'ddp' ? { ddp: ddpOptions(setup) } : {}),
+    ...(parallel === 'fsdp1' || parallel === 'fsdp2' ? { fsdp: fsdpOptions(setup) } : {}),
+  };
+}
+
+/** LLaVA's zero2.json or zero3.json, which the stage alone means, with what is offloaded. */
+function zeroOptions(setup: Setup, stage: number): object {
+  if (setup.zerooffload === 'off') return { zero_stage: stage };
+  const offload = { device: 'cpu' };
+  return {
+    ds_config: {
+      zero_optimization: {
+        stage,
+        overlap_comm: true,
+        reduce_bucket_size: 'auto',
+        ...(stage === 3 ? { stage3_prefetch_bucket_size: 'auto', stage3_param_persistence_threshold: 'auto' } : {}),
+        offload_optimizer: offload,
+        ...(setup.zerooffload === 'both' ? { offload_param: offload } : {}),
+      },
+    },
+  };
+}
+
+/** What differs from a greedy answer of 256 tokens. */
+function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
+  const differs = (key: FieldKey): boolean => setup[key] !== START[key] && means(key);
+  const own = {
+    ...(differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {}),
+    ...(differs('stride') ? { stride: number(setup.stride) } : {}),
+    ...(differs('cachebackend') ? { backend: setup.cachebackend } : {}),
+    ...(differs('cachebits') ? { nbits: number(setup.cachebits) } : {}),
+    ...(differs('cachegroup') ? { q_group_size: number(setup.cachegroup) } : {}),
+    ...(differs('cacheresidual') ? { residual_length: number(setup.cacheresidual) } : {}),
+  };
+  return {
+    ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
+    ...(differs('turns') ? { turns: number(setup.turns) } : {}),
+    ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
+    ...(differs('turnimages') ? { turn_images: number(setup.turnimages) } : {}),
+    ...(differs('chunk') ? { prefill_chunk_size: number(setup.chunk) } : {}),
+    ...(differs('logits') ? { logits: setup.logits } : {}),
+    ...(differs('cache') ? { cache: { implementation: setup.cache, ...own } } : {}),
+  };
+}
+
+/** "1032-141" */
+function calibration({ measured }: Setup): object {
+  const [, thousandths, mib] = /^(\d+)(?:-(\d+))?$/.exec(measured) ?? [];
+  if (thousandths === undefined) return {};
+  const outside = mib === undefined ? {} : { outside_allocator: Number(mib) * 1048576 };
+  return { calibration: { reserved: Number(thousandths) / 1000, ...outside } };
+}
+
+const words = (text: string): string[] => text.split(/[\s,]+/).filter((word) => word !== '');
+
+/** What a rare setting is in a job. */
+function literal({ kind }: Field, value: string): unknown {
+  if (kind === 'names') return words(value);
+  if (kind === 'numbers') return words(value).map(number);
+  if (kind === 'count' || /^\d$/.test(value)) return number(value);
+  return value === 'on' || (value === 'off' ? false : value);
+}
+
+function put(job: Record<string, unknown>, pointer: string, value: unknown): void {
+  const [, ...path] = pointer.split('/');
+  const last = path.pop() ?? '';
+  let at = job;
+  for (const key of path) at = (at[key] ??= {}) as Record<string, unknown>;
+  at[last] = value;
+}
+
+/** The job that a setup stands for. Fields that mean nothing for the model are left out. */
+export function toJob(setup: Setup, model: Model): Job {
+  const means = (key: FieldKey): boolean => applies(field(key), model, setup);
+  const job = usualJob(setup, model, means) as unknown as Record<string, unknown>;
+  for (const rare of RARE) {
+    const value = setup[rare.key];
+    if (value !== START[rare.key] && means(rare.key)) put(job, rare.pointers[0] ?? '', literal(rare, value));
+  }
+  const loss = ownChoice(model, '/training/loss');
+  if (loss !== undefined && means('loss') && setup.loss === START.loss) put(job, '/training/loss', loss);
+  return job as unknown as Job;
+}
+
+const gpuOf = ({ gpu, gpugib, capability }: Setup): object =>
+  gpu === OWN_GPU
+    ? { usable_bytes: Math.round(number(gpugib) * 2 ** 30), compute_capability: capability }
+    : { name: gpu };
+
+function usualJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean): Job {
+  const data = {
+    micro_batch_size: number(setup.mbs),
+    ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
+    ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
+    ...(means('tiles') && setup.tiles !== 'usual' ? { tiles: number(setup.tiles) } : {}),
+    ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] as [number, number] } : {}),
+    ...(means('frames') && setup.frames !== '1' ? { frames: number(setup.frames) } : {}),
+  };
+  if (infers(setup))
+    return {
+      version: 1,
+      model: model.job,
+      task: 'inference',
+      data,
+      training: { precision: setup.precision, attention: setup.attention },
+      inference: inference(setup, means),
+      gpu: gpuOf(setup),
+      runtime: { torch: setup.torch, expandable_segments: setup.segments === 'on' },
+    } as Job;
+  const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
+  const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
+  const job = {
+    version: 1,
+    model: model.job,
+    task: 'train',
+    data,
+    training: {
+      stage: setup.stage,
+      precision: setup.precision,
+      optimizer: {
+        name: setup.optimizer === 'sgd-momentum' ? 'sgd' : setup.optimizer,
+        implementation: setup.impl.replace('-paged', ''),
+        ...(setup.impl.endsWith('-paged') ? { paged: true } : {}),
+        ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
+      },
+      attention: setup.attention,
+      ...(means('checkpointing') ? { activation_checkpointing: checkpointing(setup) } : {}),
+      ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
+      ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
+      ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
+      ...(setup.losschunks === 'off' || !means('losschunks')
+        ? {}
+        : { chunked_cross_entropy: number(setup.losschunks) }),
+      ...(means('adapters') ? adapters(setup, model) : {}),
+      gradient_accumulation_steps: number(setup.accumulate),
+      ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),
+      ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
+    },
+    parallel: { ...(run ? runOptions(run) : strategyOptions(setup)), data: number(setup.gpus) },
+    gpu: gpuOf(setup),
+    runtime: {
+      ...(means('framework') ? { framework: setup.framework } : {}),
+      torch: setup.torch,
+      // The original code brings its own; DeepSpeed's version means something only where it runs.
+      ...(setup.framework === 'transformers' && means('transformers') ? { transformers: setup.transformers } : {}),
+      ...(deepspeed ? { deepspeed: setup.deepspeed } : {}),
+      expandable_segments: setup.segments === 'on',
+    },
+    ...calibration(setup),
+  };
+  // The values of selects come from the schema's own lists, which the compiler cannot see.
+  return job as Job;
+}
