@@ -16,6 +16,7 @@
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "job/parse.h"
+#include "job/settings/describe.h"
 #include "job/simulate.h"
 #include "version.h"
 
@@ -97,6 +98,12 @@ int run_log(const JobOptions& options) {
   return kFits;
 }
 
+/// presets/settings.json, presets/job.schema.json and docs/settings.md.
+int run_settings(const std::string& form) {
+  print(form == "schema" ? job_schema() : form == "markdown" ? settings_markdown() : settings_json());
+  return kFits;
+}
+
 int run_trace(const JobOptions& options, const std::string& file) {
   const Result<std::string> snapshot = estimate_snapshot(options.job());
   if (!snapshot) return bad_input(snapshot.error().pointer, snapshot.error().message);
@@ -141,6 +148,10 @@ int run(int argc, char** argv) {
   CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   log->group("");  // not in the help: a tool's interface
+  CLI::App* settings = app.add_subcommand("settings", "print the table of settings");
+  settings->group("");
+  std::string form = "json";
+  settings->add_option("--as", form)->check(CLI::IsMember({"json", "schema", "markdown"}));
 
   try {
     app.parse(argc, argv);
@@ -151,6 +162,7 @@ int run(int argc, char** argv) {
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);
   if (log->parsed()) return run_log(log_options);
+  if (settings->parsed()) return run_settings(form);
   if (advise->parsed()) return run_advise(advise_options, json);
   if (check->parsed()) return run_check(check_options, strict);
   return run_estimate(estimate_options, json);

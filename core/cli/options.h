@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "job/settings/setting.h"
+
 namespace oometer::cli {
 
-/// Adds every plain key of a job as an option (`--micro-batch-size` is /data/micro_batch_size), the job's file as an
+/// Adds an option for each setting that has one (`--micro-batch-size` is /data/micro_batch_size), the job's file as an
 /// optional argument, and puts the two together: what an option says goes over what the file says.
 class JobOptions {
  public:
@@ -18,7 +20,9 @@ class JobOptions {
 
  private:
   struct Given {
-    const struct Key* key;
+    std::string pointer;
+    std::string name;
+    const Field* field;
     std::string text;
     CLI::Option* option;
   };

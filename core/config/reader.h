@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -82,7 +84,15 @@ class ConfigReader {
 
   /// One of the names of a table, which may be written in place: `{{"none", 0}, {"cpu", 1}}`.
   template <typename T, std::size_t N>
-  T choice(const char* key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]);
+  T choice(const char* key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]) {
+    return choice(key, fallback, std::span<const Name<T>>(table));
+  }
+  template <typename T, std::size_t N>
+  T choice(const char* key, T fallback, const std::array<Name<T>, N>& table) {
+    return choice(key, fallback, std::span<const Name<T>>(table));
+  }
+  template <typename T>
+  T choice(const char* key, T fallback, std::span<const Name<T>> table);
 
   Activation activation(const char* key, Activation fallback);
 
@@ -122,12 +132,12 @@ class ConfigReader {
   std::vector<std::string_view> known_;
 };
 
-template <typename T, std::size_t N>
-T ConfigReader::choice(const char* key, T fallback, const Name<std::type_identity_t<T>> (&table)[N]) {
+template <typename T>
+T ConfigReader::choice(const char* key, T fallback, std::span<const Name<T>> table) {
   std::vector<std::string_view> names;
   for (const auto& name : table) names.push_back(name.text);
   const std::size_t index = choose(key, names);
-  return index < N ? table[index].value : fallback;
+  return index < table.size() ? table[index].value : fallback;
 }
 
 /// Parses a document without recursion and without exceptions: at most `max_depth` levels, no key twice in an object.

@@ -20,7 +20,7 @@ void put(json& object, const char* key, const T& value, const U& fallback) {
 }
 
 template <typename T, std::size_t N>
-void put_name(json& object, const char* key, T value, T fallback, const Name<T> (&names)[N]) {
+void put_name(json& object, const char* key, T value, T fallback, const std::array<Name<T>, N>& names) {
   if (value != fallback) object[key] = name_of(value, names);
 }
 

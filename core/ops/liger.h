@@ -16,6 +16,10 @@ struct LigerConfig {
   bool fused_linear_cross_entropy = false;  ///< the head and the loss, by chunks of tokens
   bool accumulates_in_fp32 = false;         ///< of the latter: accum_dtype=torch.float32
 
+  /// The defaults of apply_liger_kernel_to_llama.
+  static constexpr LigerConfig usual() {
+    return {.rope = true, .rms_norm = true, .swiglu = true, .fused_linear_cross_entropy = true};
+  }
   bool operator==(const LigerConfig&) const = default;
 };
 

@@ -4,18 +4,15 @@
 #include <set>
 #include <sstream>
 
-#include "job/catalogue.h"
 #include "job/parse.h"
+#include "job/settings/describe.h"
 
 namespace oometer {
 namespace {
 
 using nlohmann::json;
 
-json schema() {
-  std::ifstream file(OOMETER_SOURCE_DIR "/presets/job.schema.json");
-  return json::parse(file);
-}
+json schema() { return json::parse(job_schema()); }
 
 std::set<std::string> keys_of(const json& object) {
   std::set<std::string> keys;
@@ -58,29 +55,53 @@ TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   CHECK(parser_keys("/training/lora") == keys_of(training["lora"]["properties"]));
   CHECK(parser_keys("/training/ia3") == keys_of(training["ia3"]["properties"]));
   const json parallel = root["parallel"]["properties"];
-  CHECK(parser_keys("/parallel/ddp", {{"strategy", "ddp"}}) == keys_of(parallel["ddp"]["anyOf"][1]["properties"]));
-  CHECK(parser_keys("/parallel/fsdp", {{"strategy", "fsdp2"}}) == keys_of(parallel["fsdp"]["anyOf"][1]["properties"]));
+  CHECK(parser_keys("/parallel/ddp", {{"strategy", "ddp"}}) == keys_of(parallel["ddp"]["properties"]));
+  CHECK(parser_keys("/parallel/fsdp", {{"strategy", "fsdp2"}}) == keys_of(parallel["fsdp"]["properties"]));
 }
 
-TEST_CASE("The schema's names are the presets' and the catalogue's", "[schema]") {
-  const json root = schema()["properties"];
-  std::set<std::string> models;
-  for (const ModelPreset& preset : model_presets()) models.insert(preset.id);
-  CHECK(root["model"]["properties"]["preset"]["enum"].get<std::set<std::string>>() == models);
-  std::set<std::string> gpus;
-  for (const Gpu& gpu : gpu_catalogue()) gpus.insert(gpu.id);
-  CHECK(root["gpu"]["properties"]["name"]["enum"].get<std::set<std::string>>() == gpus);
+TEST_CASE("What is generated of the table of settings is up to date", "[schema]") {
+  const auto is_up_to_date = [](const char* path, const char* form, const std::string& text) {
+    std::ifstream file(std::string(OOMETER_SOURCE_DIR "/") + path);
+    const std::string found((std::istreambuf_iterator<char>(file)), {});
+    INFO("oometer settings --as " << form << " >" << path);
+    CHECK(found == text);
+  };
+  is_up_to_date("presets/job.schema.json", "schema", job_schema());
+  is_up_to_date("presets/settings.json", "json", settings_json());
+  is_up_to_date("docs/settings.md", "markdown", settings_markdown());
+}
+
+TEST_CASE("The conditions, defaults and links of the table are sound", "[schema]") {
+  const json table = json::parse(settings_json());
+  std::set<std::string> pointers, options;
+  for (const json& row : table["settings"]) {
+    CHECK(pointers.insert(row["pointer"]).second);
+    if (row.contains("option")) CHECK(options.insert(row["option"]).second);
+  }
+  for (const json& row : table["settings"]) {
+    INFO(row.dump());
+    for (const json& condition : row.value("applies", json::array())) {
+      CHECK(pointers.contains(condition["setting"]));
+      CHECK(condition.contains("is") != condition.contains("not"));
+      for (const json& value : condition.contains("is") ? condition["is"] : condition["not"])
+        CHECK(!value.is_discarded());
+    }
+    CHECK(row["words"].get<std::string>().back() != '.');
+    CHECK(row.value("link_values", json::array({1, 2})).size() == 2);
+  }
 }
 
 /// A job for a value at `pointer`. LoRA has no usual targets in LLaVA: there they have to be said; only
 /// beside it weights are quantised.
-json job_around(const std::string& pointer) {
+json job_around(const std::string& pointer, const std::string& key) {
   json job = {{"model", {{"preset", "llava-1.5-7b"}}}};
   if (pointer.starts_with("/inference")) job["task"] = "inference";
   if (pointer == "/inference/cache") job["inference"]["cache"]["implementation"] = "dynamic";
   if (pointer == "/training/lora") job["training"]["lora"]["target_modules"] = "all-linear";
   if (pointer == "/training/ia3")
     job["training"]["ia3"] = {{"target_modules", "all-linear"}, {"feedforward_modules", {"down_proj"}}};
+  if (pointer == "/parallel/ddp") job["parallel"] = {{"strategy", "ddp"}};
+  if (pointer == "/parallel/fsdp") job["parallel"] = {{"strategy", key == "reshard_after_forward" ? "fsdp2" : "fsdp1"}};
   if (pointer == "/training/quantization")
     job["training"] = {{"lora", {{"target_modules", "all-linear"}}}, {"quantization", {{"load_in_4bit", true}}}};
   return job;
@@ -93,7 +114,7 @@ void try_values(const json& properties, const std::string& pointer) {
     at.append("/").append(key);
     if (rule.contains("properties") && key != "model") try_values(rule["properties"], at);
     for (const json& value : rule.value("enum", json::array())) {
-      json job = job_around(pointer);
+      json job = job_around(pointer, key);
       job[json::json_pointer(at)] = value;
       const Result<Job> result = parse_job(job.dump());
       INFO(job.dump());
@@ -102,7 +123,7 @@ void try_values(const json& properties, const std::string& pointer) {
              result.error().code == "missing"));
     }
     if (rule.contains("default") && key != "model" && pointer != "/gpu") {
-      json job = job_around(pointer);
+      json job = job_around(pointer, key);
       const Result<Job> without = parse_job(job.dump());
       job[json::json_pointer(at)] = rule["default"];
       const Result<Job> result = parse_job(job.dump());

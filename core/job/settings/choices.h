@@ -1,0 +1,133 @@
+#pragma once
+
+#include "job/job.h"
+#include "job/settings/setting.h"
+
+/// The settings that have a few values: how a job spells each, what a form calls it, what one gets by it. `names.h` has
+/// the spellings alone.
+namespace oometer::settings {
+
+inline constexpr Condition kTrains{.setting = "/task", .is = "train"};
+
+inline constexpr Choice<Task> kTasks[] = {
+    {"train", Task::train, "Training", "Forward, backward and the optimizer's step, twice"},
+    {"inference", Task::inference, "Inference", "Prompts and their answers by transformers' generate(), on one GPU"}};
+
+inline constexpr Choice<CacheImplementation> kCaches[] = {
+    {"dynamic", CacheImplementation::dynamic_, "Dynamic", "transformers' default: it grows with each token"},
+    {"static", CacheImplementation::static_, "Static",
+     "Allocated in full before the first token; no torch.compile here"},
+    {"offloaded", CacheImplementation::offloaded, "On the host",
+     "transformers' offloaded cache: the current layer and the next one are on the GPU"},
+    {"headinfer", CacheImplementation::headinfer, "HeadInfer, on the host",
+     "HeadInfer (arXiv 2502.12574): one key head at a time is on the GPU"},
+    {"mtla", CacheImplementation::mtla, "MTLA, merged tokens",
+     "Multi-head Temporal Latent Attention (arXiv 2505.13544), for DeepSeek's models: one latent for several tokens"},
+    {"quantized", CacheImplementation::quantized, "Quantized",
+     "transformers' QuantizedCache: stored in few bits, dequantized one layer at a time for each token"},
+    {"paged", CacheImplementation::paged, "vLLM's blocks", "vLLM's pool of blocks"}};
+
+inline constexpr Choice<CacheBackend> kCacheBackends[] = {
+    {"quanto", CacheBackend::quanto, "optimum-quanto",
+     "Groups of elements share a scale; recent tokens keep full precision"},
+    {"hqq", CacheBackend::hqq, "HQQ", "Groups whose scales are fitted each time: more memory while quantizing"},
+    {"fp8", CacheBackend::fp8, "fp8", "8 bits with one scale for each layer; takes none of the options of groups"}};
+
+inline constexpr Choice<Logits> kLogits[] = {{"last", Logits::last, "Of the last token", "As generate() asks for"},
+                                             {"all", Logits::all, "Of all tokens", "Large for long prompts"}};
+
+inline constexpr Choice<Stage> kStages[] = {
+    {"pretrain", Stage::pretrain, "Pre-train", "Only the projector between vision encoder and language model trains"},
+    {"finetune", Stage::finetune, "Fine-tune", "Projector and language model train; the vision encoder is frozen"},
+    {"full", Stage::full, "Full", "All weights train"},
+    {"custom", Stage::custom, "Custom", "What trains is chosen by the names of modules"}};
+
+inline constexpr Choice<Precision> kPrecisions[] = {
+    {"fp32", Precision::fp32, "", "Four bytes per weight and activation"},
+    {"bf16", Precision::bf16, "", "Two bytes per weight; the usual choice since the A100"},
+    {"fp16", Precision::fp16, "", "Two bytes per weight; for older GPUs"},
+    {"amp-bf16", Precision::amp_bf16, "Mixed, bf16", "fp32 weights, computation in bf16 (autocast)"},
+    {"amp-fp16", Precision::amp_fp16, "Mixed, fp16", "fp32 weights, computation in fp16 (autocast)"}};
+
+inline constexpr Choice<OptimizerName> kOptimizers[] = {
+    {"adamw", OptimizerName::adamw, "AdamW", "Two moments per weight; the usual choice"},
+    {"adam", OptimizerName::adam, "Adam", "Two moments per weight"},
+    {"sgd", OptimizerName::sgd, "SGD", "No state, or one moment per weight with momentum"}};
+
+inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
+    {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},
+    {"fused", OptimizerImplementation::fused, "", "One kernel without temporaries"},
+    {"for-loop", OptimizerImplementation::for_loop, "", "One weight after another: slow, with small temporaries"},
+    {"bnb-8bit", OptimizerImplementation::bnb_8bit, "8-bit",
+     "bitsandbytes: moments of one byte and a constant per block; embeddings keep fp32"},
+    {"bnb-32bit", OptimizerImplementation::bnb_32bit, "32-bit", "bitsandbytes: fp32 moments"},
+    {"deepspeed-fused", OptimizerImplementation::deepspeed_fused, "",
+     "DeepSpeed's FusedAdam, for which an optimizer in the ds_config asks"}};
+
+inline constexpr Choice<AttentionKind> kAttentions[] = {
+    {"eager", AttentionKind::eager, "", "Plain PyTorch: keeps several scores per pair of tokens"},
+    {"sdpa", AttentionKind::sdpa, "SDPA", "PyTorch picks the best kernel for the GPU"},
+    {"sdpa-flash", AttentionKind::sdpa_flash, "SDPA, flash", "FlashAttention: keeps no score per pair of tokens"},
+    {"sdpa-efficient", AttentionKind::sdpa_efficient, "SDPA, efficient", "The memory-efficient kernel"},
+    {"sdpa-math", AttentionKind::sdpa_math, "SDPA, math", "No special kernel: a score per pair of tokens"},
+    {"sdpa-cudnn", AttentionKind::sdpa_cudnn, "SDPA, cuDNN", "NVIDIA's own kernel"}};
+
+inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {
+    {"none", CheckpointMode::none, "Off", "Every activation is kept: fastest, and the most memory"},
+    {"non-reentrant", CheckpointMode::non_reentrant, "On",
+     "Only the input of each block is kept; about a third more time"},
+    {"reentrant", CheckpointMode::reentrant, "On, reentrant", "PyTorch's older implementation, with peaks of its own"}};
+
+inline constexpr Choice<SavesOn> kSavesOn[] = {
+    {"none", SavesOn::device, "On the GPU", "PyTorch's default"},
+    {"pageable", SavesOn::pageable, "All, pageable", "In ordinary host memory; slower than pinned"},
+    {"pinned", SavesOn::pinned, "All on the host", "In pinned host memory; slow"}};
+
+inline constexpr Choice<LoraBias> kLoraBiases[] = {
+    {"none", LoraBias::none, "None", "peft's default"},
+    {"all", LoraBias::all, "All", "All biases, those of norms too"},
+    {"lora_only", LoraBias::lora_only, "Of layers with adapters", "The biases of layers that have an adapter"}};
+
+inline constexpr Choice<bool> kQuantTypes[] = {
+    {"fp4", false, "FP4", "As much memory as NF4"},
+    {"nf4", true, "NF4", "Half a byte per weight, and a constant of four bytes per 64"}};
+inline constexpr Choice<DType> kTorchFloats[] = {
+    {"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}};
+
+inline constexpr Choice<bool> kAccumulators[] = {
+    {"weight", false, "As the weights", "Liger's default"},
+    {"fp32", true, "", "More exact: four bytes for each weight of the head"}};
+
+inline constexpr Choice<Strategy> kStrategies[] = {
+    {"none", Strategy::none, "None", "One GPU holds everything"},
+    {"ddp", Strategy::ddp, "DDP", "Each GPU has its own samples and holds everything"},
+    {"deepspeed", Strategy::deepspeed, "DeepSpeed", "ZeRO: what each GPU holds of the states, the stage says"},
+    {"fsdp1", Strategy::fsdp1, "FSDP1", "As FSDP2, with the weights of a block in one flat parameter"},
+    {"fsdp2", Strategy::fsdp2, "FSDP2",
+     "Weights, gradients and optimizer states are sharded over all GPUs; each block is gathered when it runs"}};
+
+inline constexpr Choice<Framework> kFrameworks[] = {
+    {"transformers", Framework::transformers, "", "Hugging Face transformers, compared with recorded runs"},
+    {"llava", Framework::llava, "LLaVA's code", "The original LLaVA repository, from its source: less certain"}};
+
+inline constexpr Choice<ExpertsImplementation> kExperts[] = {{"grouped_mm", ExpertsImplementation::grouped_mm},
+                                                             {"batched_mm", ExpertsImplementation::batched_mm},
+                                                             {"eager", ExpertsImplementation::eager}};
+
+inline constexpr Choice<DType> kFloats[] = {
+    {"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}};
+
+inline constexpr Choice<FsdpConfig::Sharding> kShardings[] = {
+    {"FULL_SHARD", FsdpConfig::Sharding::full_shard, "Shard again",
+     "A block is gathered twice in a step: the least memory"},
+    {"SHARD_GRAD_OP", FsdpConfig::Sharding::shard_grad_op, "Keep gathered", "All blocks stay gathered until backward"},
+    {"NO_SHARD", FsdpConfig::Sharding::no_shard, "None", "As DDP, with one flat parameter per block"}};
+
+inline constexpr Choice<FsdpConfig::BackwardPrefetch> kPrefetches[] = {
+    {"BACKWARD_PRE", FsdpConfig::BackwardPrefetch::pre, "Before backward",
+     "While the backward of this block runs; two blocks are gathered"},
+    {"BACKWARD_POST", FsdpConfig::BackwardPrefetch::post, "After backward", "When the backward of this block is done"},
+    {"NO_PREFETCH", FsdpConfig::BackwardPrefetch::none, "None",  // accelerate's name for None
+     "Only when it is needed: the least memory"}};
+
+}  // namespace oometer::settings

@@ -1,0 +1,267 @@
+#include "job/settings/choices.h"
+#include "job/settings/sections.h"
+
+namespace oometer::settings {
+
+namespace {
+
+constexpr Setting kJobRows[] = {
+    {.key = "version", .takes = any(kInteger, {1, 1}), .words = "Version of this format", .otherwise = "1"},
+    {.key = "model", .takes = any(0) | model_section, .words = "What is trained or generates"},
+    {.key = "task",
+     .takes = one_of<kTasks, &Job::task>(),
+     .words = "What runs: training steps, or generate() (forward alone, of a model that does not generate)",
+     .option = "--task",
+     .label = "Task",
+     .link = "task"},
+    {.key = "data", .takes = any(0) | data_section, .words = "One micro-batch of one replica"},
+    {.key = "training", .takes = any(0) | training_section, .words = "The training step"},
+    {.key = "inference",
+     .takes = any(0) | inference_section,
+     .words = "Prompts and answers",
+     .applies = {{.setting = "/task", .is = "inference"}}},
+    {.key = "parallel",
+     .takes = any(0) | parallel_section,
+     .words = "How the job is spread over GPUs",
+     .applies = {kTrains}},
+    {.key = "gpu", .takes = any(0) | gpu_section, .words = "The GPU"},
+    {.key = "runtime", .takes = any(0) | runtime_section, .words = "Whose code runs, in which versions"},
+    {.key = "calibration", .takes = any(0) | calibration_section, .words = "What was measured", .applies = {kTrains}},
+};
+
+constexpr Setting kModelRows[] = {
+    {.key = "preset",
+     .takes = any(kText),
+     .words = "A model of `oometer presets`",
+     .option = "--preset",
+     .label = "Model",
+     .link = "model"},
+    {.key = "config",
+     .takes = any(kObject),
+     .words = "A Hugging Face config.json; with a preset it overrides its fields, nested. architectures[0] selects the "
+              "class where a model_type has several",
+     .label = "Own model",
+     .link = "config"},
+    {.key = "graph",
+     .takes = any(kObject),
+     .words = "A file of tools/export_graph.py: any torch.nn.Module by its operators; instead of preset and config",
+     .link = "config"},
+    {.key = "name", .takes = any(kText), .words = "A name for people"},
+};
+
+constexpr Range kPixels{1, 65'536};
+constexpr unsigned kCount = kInteger | kNull;
+
+constexpr Setting kDataRows[] = {
+    {.key = "micro_batch_size",
+     .takes = in<&DataConfig::micro_batch_size>(Range{1, 1 << 20}),
+     .words = "Samples per forward of one replica; with inference, prompts that run at once",
+     .unit = "samples",
+     .option = "--micro-batch-size",
+     .label = "Micro-batch",
+     .link = "mbs"},
+    {.key = "sequence_length",
+     .takes = any(kCount, {1, 1 << 24}),
+     .words =
+         "Tokens that the language model sees in a sample, image tokens included; with inference, the first prompt; "
+         "null: the model's usual length",
+     .unit = "tokens",
+     .option = "--sequence-length",
+     .label = "Sequence length",
+     .link = "seq",
+     .otherwise = "null"},
+    {.key = "images_per_sample",
+     .takes = any(kCount, {0, 1 << 16}),
+     .words = "Images in each sample; null: 1 for a model that takes images",
+     .unit = "images",
+     .option = "--images-per-sample",
+     .label = "Images per sample",
+     .link = "images",
+     .otherwise = "null"},
+    {.key = "image_size",
+     .takes = list_of(2, kNull, kPixels),
+     .words =
+         "[height, width] of an image before the processor cuts or resizes it; null: the config's own size, and 672 x "
+         "448 for Qwen-VL",
+     .unit = "pixels",
+     .option = "--image-size",
+     .label = "Image size",
+     .link = "height width",
+     .otherwise = "null"},
+    {.key = "tiles",
+     .takes = any(kCount, {1, 4096}),
+     .words =
+         "Tiles of each image, with the whole image scaled down as one of them, of models whose processor cuts images; "
+         "null: as the processor cuts an image of image_size",
+     .unit = "tiles",
+     .option = "--tiles",
+     .label = "Image splitting",
+     .link = "tiles",
+     .offers = "null 1 5 10 13 17",
+     .otherwise = "null"},
+    {.key = "grid_thw",
+     .takes = list_of(3, kNull, kPixels),
+     .words = "Grid [t, h, w] of patches of Qwen-VL, instead of image_size and frames",
+     .unit = "patches",
+     .label = "Patch grid",
+     .link = "grid",
+     .otherwise = "null"},
+    {.key = "frames",
+     .takes = any(kCount, {1, 1 << 16}),
+     .words = "Frames of each video of Qwen-VL; null: 1, images",
+     .unit = "frames",
+     .option = "--frames",
+     .label = "Frames",
+     .link = "frames",
+     .otherwise = "null"},
+    {.key = "min_pixels",
+     .takes = any(kCount, positive),
+     .words = "Smaller images are enlarged to this many pixels (Qwen-VL); null: 3,136, as published",
+     .unit = "pixels",
+     .label = "Fewest pixels",
+     .link = "minpixels",
+     .otherwise = "null"},
+    {.key = "max_pixels",
+     .takes = any(kCount, positive),
+     .words = "Larger images are reduced to this many pixels (Qwen-VL); null: 12,845,056, as published",
+     .unit = "pixels",
+     .label = "Most pixels",
+     .link = "maxpixels",
+     .otherwise = "null"},
+    {.key = "target_length",
+     .takes = any(kCount, positive),
+     .words = "Decoder tokens of encoder-decoder models; there is no such model yet",
+     .unit = "tokens",
+     .option = "--target-length",
+     .otherwise = "null"},
+};
+
+constexpr Setting kGpuRows[] = {
+    {.key = "name",
+     .takes = any(kText),
+     .words = "A GPU of `oometer presets`",
+     .option = "--gpu",
+     .label = "GPU",
+     .link = "gpu",
+     .otherwise = R"("h100-80gb")"},
+    {.key = "usable_bytes",
+     .takes = any(kInteger, {1 << 20, std::int64_t{1} << 44}),
+     .words = "What the allocator may use, instead of a name",
+     .unit = "bytes",
+     .option = "--usable-bytes",
+     .label = "Usable memory",
+     .link = "gpugib"},
+    {.key = "compute_capability",
+     .takes = any(kText),
+     .words = "Compute capability of a GPU that usable_bytes describes, which decides the kernels that run",
+     .option = "--compute-capability",
+     .label = "Compute capability",
+     .link = "capability",
+     .offers = "12.0 10.0 9.0 8.9 8.6 8.0 7.5 7.0 6.0",
+     .applies = {{.setting = "/gpu/usable_bytes", .is_not = "null"}},
+     .otherwise = R"("9.0")",
+     .schema = R"({"type": "string", "pattern": "^\\d+\\.\\d$"})"},
+    {.key = "count",
+     .takes = any(kInteger | kNull, {1, 1 << 16}),
+     .words = "GPUs of the job, which must be the product of the degrees of parallelism",
+     .unit = "GPUs",
+     .link = "gpus",
+     .otherwise = "null"},
+};
+
+constexpr Setting kRuntimeRows[] = {
+    {.key = "framework",
+     .takes = one_of<kFrameworks, &Runtime::framework>(),
+     .words = "Whose model code runs",
+     .option = "--framework",
+     .label = "Framework",
+     .link = "framework",
+     .applies = {kTrains}},
+    {.key = "torch",
+     .takes = in<&Runtime::torch>(),
+     .words = "Version of PyTorch, 2.0 to 2.15",
+     .option = "--torch",
+     .label = "PyTorch",
+     .link = "torch",
+     .offers = "2.15 2.14 2.13 2.12 2.11 2.10 2.9 2.8 2.7 2.6 2.5 2.4 2.3 2.2 2.1 2.0"},
+    {.key = "transformers",
+     .takes = in<&Runtime::transformers>(),
+     .words = "Version of transformers, 4.37 to 5.23",
+     .option = "--transformers",
+     .label = "transformers",
+     .link = "transformers",
+     .offers = "5.23 4.57.1 4.51.3 4.48.3 4.46.3 4.44.2 4.40.2 4.37.2",
+     .applies = {kTrains}},
+    {.key = "deepspeed",
+     .takes = in<&Runtime::deepspeed>(),
+     .words = "Version of DeepSpeed, 0.12.6 to 0.19",
+     .option = "--deepspeed",
+     .label = "DeepSpeed",
+     .link = "deepspeed",
+     .offers = "0.19.8 0.14.4 0.12.6",
+     .applies = {kTrains}},
+    {.key = "peft",
+     .takes = in<&Runtime::peft>(),
+     .words = "Version of PEFT, 0.10 to 0.21",
+     .option = "--peft",
+     .label = "PEFT",
+     .link = "peft",
+     .offers = "0.21.2 0.19.1 0.17.1 0.14.0 0.12.0 0.10.0",
+     .applies = {kTrains}},
+    {.key = "cudnn",
+     .takes = in<&Runtime::cudnn>(),
+     .words = "cuDNN is available, which has a workspace of its own for convolutions",
+     .option = "--cudnn",
+     .label = "cuDNN",
+     .link = "cudnn"},
+    {.key = "expandable_segments",
+     .takes = in<&Runtime::expandable_segments>(),
+     .words =
+         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments of the allocator can grow, so that less is lost "
+         "to fragmentation",
+     .option = "--expandable-segments",
+     .label = "Expandable segments",
+     .link = "segments"},
+    {.key = "experts",
+     .takes = one_of<kExperts, &Runtime::experts>(),
+     .words = "How transformers runs mixture-of-experts layers"},
+};
+
+constexpr Setting kCalibrationRows[] = {
+    {.key = "reserved",
+     .takes = in<&Calibration::reserved>(0.5, 2),
+     .words = "Peak reserved as measured, divided by peak reserved as simulated",
+     .link = "measured"},
+    {.key = "outside_allocator",
+     .takes = in<&Calibration::outside_allocator>(Range{0, std::int64_t{64} << 30}),
+     .words = "Bytes in use on the GPU beside what PyTorch reserved; null: the tables' figure",
+     .unit = "bytes",
+     .link = "measured"},
+};
+
+}  // namespace
+
+constexpr Section job_section{"", fields<Job, kJobRows>};
+constexpr Section model_section{"/model", fields<ModelChoice, kModelRows>};
+constexpr Section data_section{"/data", fields<DataConfig, kDataRows>};
+constexpr Section gpu_section{"/gpu", fields<Gpu, kGpuRows>};
+constexpr Section runtime_section{"/runtime", fields<Runtime, kRuntimeRows>};
+constexpr Section calibration_section{"/calibration", fields<Calibration, kCalibrationRows>};
+
+constexpr SectionWords job_words{job_section, "What a person asks oometer about: one training run, or one conversation",
+                                 kJobRows, defaults_of<Job>};
+constexpr SectionWords model_words{
+    model_section, "A preset, a Hugging Face config.json, a preset with some fields overridden, or a graph",
+    kModelRows};
+constexpr SectionWords data_words{data_section, "One micro-batch, as one replica sees it", kDataRows,
+                                  defaults_of<DataConfig>};
+constexpr SectionWords gpu_words{gpu_section, "A GPU of the catalogue, or what the allocator may use", kGpuRows};
+constexpr SectionWords runtime_words{runtime_section, "Whose code runs, in which versions", kRuntimeRows,
+                                     defaults_of<Runtime>};
+constexpr SectionWords calibration_words{
+    calibration_section,
+    "What a measurement of a run says, for jobs like it; total, interval and verdict "
+    "of the report use it",
+    kCalibrationRows, defaults_of<Calibration>};
+
+}  // namespace oometer::settings

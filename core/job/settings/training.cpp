@@ -1,0 +1,400 @@
+#include "job/settings/choices.h"
+#include "job/settings/sections.h"
+
+namespace oometer::settings {
+
+namespace {
+
+constexpr Condition kIsCustom{.setting = "/training/stage", .is = "custom"};
+
+constexpr Setting kTrainingRows[] = {
+    {.key = "stage",
+     .takes = one_of<kStages, &TrainingConfig::stage>(),
+     .words = "Which parts of the model train",
+     .option = "--stage",
+     .label = "Stage",
+     .link = "stage",
+     .applies = {kTrains}},
+    {.key = "freeze",
+     .takes = in<&TrainingConfig::components, &Components::freeze>(),
+     .words = "Modules that do not train, by dotted name at any depth",
+     .option = "--freeze",
+     .label = "Frozen modules",
+     .link = "freeze",
+     .applies = {kTrains, kIsCustom}},
+    {.key = "train_only",
+     .takes = in<&TrainingConfig::components, &Components::train_only>(),
+     .words = "The only modules that train, by dotted name at any depth; empty: all",
+     .option = "--train-only",
+     .label = "Trained modules",
+     .link = "trainonly",
+     .applies = {kTrains, kIsCustom}},
+    {.key = "no_grad",
+     .takes = in<&TrainingConfig::components, &Components::no_grad>(),
+     .words = "Modules whose forward runs under torch.no_grad, so that nothing is kept for backward",
+     .label = "Modules without gradient",
+     .link = "nograd",
+     .applies = {kTrains, kIsCustom}},
+    {.key = "precision",
+     .takes = one_of<kPrecisions, &TrainingConfig::precision>(),
+     .words = "Data type of the weights and of computation; amp-*: fp32 weights under autocast",
+     .option = "--precision",
+     .label = "Precision",
+     .link = "precision"},
+    {.key = "optimizer",
+     .takes = any(0) | optimizer_section,
+     .words = "The optimizer of torch.optim or bitsandbytes",
+     .applies = {kTrains}},
+    {.key = "attention",
+     .takes = one_of<kAttentions, &TrainingConfig::attention>(),
+     .words = "Which implementation or kernel computes attention",
+     .option = "--attention",
+     .label = "Attention",
+     .link = "attention"},
+    {.key = "activation_checkpointing",
+     .takes =
+         one_of<kCheckpointModes, &TrainingConfig::checkpointing, &CheckpointingConfig::mode>() | checkpointing_section,
+     .words = "Drop the activations of each block in forward and compute them again in backward",
+     .option = "--activation-checkpointing",
+     .label = "Activation checkpointing",
+     .link = "checkpointing",
+     .applies = {kTrains}},
+    {.key = "max_grad_norm",
+     .takes = in<&TrainingConfig::max_grad_norm>(0, 1e12),
+     .words = "Gradients are clipped to this norm; null or 0: they are not clipped",
+     .option = "--max-grad-norm",
+     .label = "Gradient clipping",
+     .link = "clip",
+     .offers = "null 1",
+     .applies = {kTrains}},
+    {.key = "gradient_accumulation_steps",
+     .takes = in<&TrainingConfig::gradient_accumulation_steps>(Range{1, 1 << 20}),
+     .words = "Micro-batches per optimizer step",
+     .option = "--gradient-accumulation-steps",
+     .label = "Gradient accumulation",
+     .link = "accumulate",
+     .applies = {kTrains}},
+    {.key = "keep_outputs",
+     .takes = in<&TrainingConfig::keep_outputs>(),
+     .words =
+         "The training loop holds the model's outputs, logits too, until the step is over, as loops written by hand "
+         "often do; HF Trainer keeps the loss only",
+     .option = "--keep-outputs",
+     .label = "Keep model outputs",
+     .link = "outputs",
+     .link_values = "dropped kept",
+     .applies = {kTrains}},
+    {.key = "save_on_cpu",
+     .takes = one_of<kSavesOn, &TrainingConfig::save_on_cpu>(),
+     .words =
+         "torch.autograd.graph.save_on_cpu around forward and loss: what is saved for backward, weights too, lies in "
+         "host memory",
+     .option = "--save-on-cpu",
+     .label = "Saved for backward",
+     .link = "saved",
+     .applies = {kTrains}},
+    {.key = "chunked_cross_entropy",
+     .takes = in_or_zero<&TrainingConfig::cross_entropy_chunks>(Range{1, 1024}),
+     .words =
+         "The loss is computed in this many chunks of the sequence, one at a time in fp32, as Axolotl and torchtune "
+         "do",
+     .unit = "chunks",
+     .option = "--chunked-cross-entropy",
+     .label = "Loss in chunks",
+     .link = "losschunks",
+     .offers = "null 2 4 8 16 32",
+     .applies = {kTrains}},
+    {.key = "liger",
+     .takes = any(kBoolean) | liger_section,
+     .words = "Fused kernels of liger-kernel for the language model and the loss: true, or which of them",
+     .option = "--liger",
+     .label = "Liger kernels",
+     .link = "liger",
+     .applies = {kTrains},
+     .otherwise = "false"},
+    {.key = "loss",
+     .takes = any(kText | kNull),
+     .words = "The output whose mean is the loss, for a model without a loss of its own, or mean or cross_entropy of a "
+              "graph's first output; null: the model's own loss",
+     .option = "--loss",
+     .label = "Loss",
+     .link = "loss",
+     .offers = "null pooler_output last_hidden_state mean cross_entropy",
+     .applies = {kTrains},
+     .otherwise = "null",
+     .schema = R"({"enum": [null, "pooler_output", "last_hidden_state", "mean", "cross_entropy"]})"},
+    {.key = "lora",
+     .takes = any(kNull) | lora_section,
+     .words = "LoRA, as peft does it: small matrices train beside frozen weights",
+     .label = "LoRA",
+     .link = "adapters",
+     .applies = {kTrains},
+     .otherwise = "null"},
+    {.key = "ia3",
+     .takes = any(kNull) | ia3_section,
+     .words = "(IA)^3, as peft does it: one trained vector per layer scales its output or its input",
+     .label = "(IA)^3",
+     .link = "adapters",
+     .applies = {kTrains},
+     .otherwise = "null"},
+    {.key = "quantization",
+     .takes = any(kNull) | quantization_section,
+     .words = "QLoRA: the frozen weights in 4 bits, as transformers' BitsAndBytesConfig says; needs LoRA",
+     .option = "--quantization",
+     .label = "Frozen weights",
+     .link = "quantization",
+     .applies = {kTrains, {.setting = "/training/lora", .is_not = "null"}},
+     .otherwise = "null"},
+};
+
+constexpr Setting kOptimizerRows[] = {
+    {.key = "name",
+     .takes = one_of<kOptimizers, &OptimizerConfig::name>(),
+     .words = "The optimizer, which decides what is kept for each trained weight",
+     .option = "--optimizer",
+     .label = "Optimizer",
+     .link = "optimizer"},
+    {.key = "implementation",
+     .takes = one_of<kImplementations, &OptimizerConfig::implementation>(),
+     .words = "Which implementation runs the optimizer: it decides what a step allocates",
+     .option = "--optimizer-implementation",
+     .label = "Optimizer kernels",
+     .link = "impl"},
+    {.key = "paged",
+     .takes = in<&OptimizerConfig::paged>(),
+     .words = "States of large weights are in unified memory",
+     .option = "--paged",
+     .link = "impl",
+     .applies = {{.setting = "/training/optimizer/implementation", .is = "bnb-8bit bnb-32bit"}}},
+    {.key = "momentum",
+     .takes = in<&OptimizerConfig::momentum>(0, 1),
+     .words = "Above 0: one moment per weight",
+     .option = "--momentum",
+     .link = "optimizer",
+     .applies = {{.setting = "/training/optimizer/name", .is = "sgd"}}},
+    {.key = "param_groups",
+     .takes = in<&OptimizerConfig::param_groups>(Range{1, 2}),
+     .words = "Parameter groups: 2, with and without weight decay, as HF Trainer makes them, or 1",
+     .label = "Parameter groups",
+     .link = "groups",
+     .offers = "2 1"},
+};
+
+constexpr Setting kCheckpointingRows[] = {
+    {.key = "mode",
+     .takes = one_of<kCheckpointModes, &CheckpointingConfig::mode>(),
+     .words = "The kind of checkpoint",
+     .link = "checkpointing"},
+    {.key = "every",
+     .takes = in<&CheckpointingConfig::every>(layer_count),
+     .words = "Checkpoint every k-th block only, as transformers' every_n_layers",
+     .unit = "blocks",
+     .label = "Checkpointed blocks",
+     .link = "ckptevery",
+     .offers = "1 2 3 4"},
+    {.key = "offload",
+     .takes = in<&CheckpointingConfig::offload>(),
+     .words = "What a checkpoint keeps is in pinned host memory (transformers 5.23)",
+     .link = "saved"},
+    {.key = "segments",
+     .takes = any(kObject),
+     .words =
+         "The only blocks to checkpoint: for each stack, by dotted name, single blocks and ranges [first, one past "
+         "the last], each run again as one region",
+     .label = "Chosen blocks",
+     .link = "ckptplan",
+     .schema = R"({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "items": {"anyOf": [
+       {"type": "integer", "minimum": 0, "maximum": 9999},
+       {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 10000}, "minItems": 2, "maxItems": 2}]}}})"},
+};
+
+constexpr Setting kLigerRows[] = {
+    {.key = "rope",
+     .takes = in<&LigerConfig::rope>(),
+     .words = "Rotary embedding in place, without rotated copies",
+     .label = "Liger rotary embedding",
+     .link = "ligerrope"},
+    {.key = "rms_norm",
+     .takes = in<&LigerConfig::rms_norm>(),
+     .words = "RMSNorm in one kernel, which keeps its input and one number per token",
+     .label = "Liger RMSNorm",
+     .link = "ligernorm"},
+    {.key = "swiglu",
+     .takes = in<&LigerConfig::swiglu>(),
+     .words = "Activation and product of the MLP in one kernel, which keeps its two inputs",
+     .label = "Liger SwiGLU",
+     .link = "ligermlp"},
+    {.key = "cross_entropy",
+     .takes = in<&LigerConfig::cross_entropy>(),
+     .words = "Cross-entropy whose gradient takes the place of the logits",
+     .link = "ligerloss"},
+    {.key = "fused_linear_cross_entropy",
+     .takes = in<&LigerConfig::fused_linear_cross_entropy>(),
+     .words = "Head and loss together, one chunk of tokens at a time: the logits never exist as a whole",
+     .label = "Liger loss",
+     .link = "ligerloss"},
+    {.key = "accum_dtype",
+     .takes = one_of<kAccumulators, &LigerConfig::accumulates_in_fp32>(),
+     .words = "Data type in which fused_linear_cross_entropy accumulates the gradient of the head",
+     .label = "Liger accumulation",
+     .link = "ligersum",
+     .applies = {{.setting = "/training/liger/fused_linear_cross_entropy", .is = "true"}}},
+};
+
+constexpr const char* kTargetsSchema =
+    R"({"anyOf": [{"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}, {"type": "string", "minLength": 1}]})";
+constexpr const char* kTargetWords =
+    "Which layers get an adapter: names, a regular expression of the whole path, or all-linear; absent: peft's own "
+    "choice for the model_type, where it has one";
+constexpr const char* kSavedModules = "Modules that train in full, as a copy beside the frozen original";
+constexpr const char* kAlsoTrained =
+    "Modules that train in full without a copy (requires_grad after get_peft_model, as LLaVA does with its projector)";
+constexpr const char* kAdapterType =
+    "Adapters of bf16 and fp16 weights are fp32, which is peft's default; false: they have the type of the weights";
+
+constexpr Setting kLoraRows[] = {
+    {.key = "rank",
+     .takes = in<&LoraConfig::rank>(Range{1, 1 << 16}),
+     .words = "r of peft: columns of A and rows of B",
+     .option = "--lora-rank",
+     .label = "LoRA rank",
+     .link = "rank"},
+    {.key = "alpha",
+     .takes = in<&LoraConfig::alpha>(0, 1e9),
+     .words = "lora_alpha of peft: the scale is alpha / rank; changes no memory",
+     .option = "--lora-alpha"},
+    {.key = "dropout",
+     .takes = in<&LoraConfig::dropout>(0, 1),
+     .words =
+         "lora_dropout of peft, less than 1: above 0 each adapted layer keeps a mask and its own copy of its input",
+     .option = "--lora-dropout",
+     .label = "LoRA dropout",
+     .link = "dropout",
+     .offers = "0 0.05 0.1"},
+    {.key = "bias",
+     .takes = one_of<kLoraBiases, &LoraConfig::bias>(),
+     .words = "Which biases of the model train beside the adapters",
+     .option = "--lora-bias",
+     .label = "LoRA biases",
+     .link = "lorabias"},
+    {.key = "target_modules",
+     .takes = any(kList | kText),
+     .words = kTargetWords,
+     .option = "--lora-target-modules",
+     .label = "LoRA layers",
+     .link = "targets",
+     .schema = kTargetsSchema},
+    {.key = "modules_to_save",
+     .takes = in<&LoraConfig::modules_to_save>(),
+     .words = kSavedModules,
+     .option = "--lora-modules-to-save",
+     .label = "Modules saved whole",
+     .link = "loratrain"},
+    {.key = "also_train", .takes = in<&LoraConfig::also_train>(), .words = kAlsoTrained, .option = "--lora-also-train"},
+    {.key = "use_dora",
+     .takes = in<&LoraConfig::use_dora>(),
+     .words = "DoRA: a trained length for each column of the adapted weight; each forward computes that weight anew",
+     .option = "--lora-use-dora",
+     .link = "adapters"},
+    {.key = "use_rslora",
+     .takes = in<&LoraConfig::use_rslora>(),
+     .words = "The scale is alpha / sqrt(rank); changes no memory",
+     .label = "LoRA scale by √rank",
+     .link = "lorascale"},
+    {.key = "lora_bias",
+     .takes = in<&LoraConfig::lora_bias>(),
+     .words = "B has a bias (peft 0.14 or later)",
+     .label = "Bias of LoRA's B",
+     .link = "lorab",
+     .applies = {{.setting = "/training/lora/use_dora", .is = "false"}}},
+    {.key = "autocast_adapter_dtype",
+     .takes = in<&LoraConfig::autocast_adapter_dtype>(),
+     .words = kAdapterType,
+     .option = "--lora-autocast-adapter-dtype",
+     .label = "Adapters in fp32",
+     .link = "adapterdtype",
+     .link_values = "weights fp32"},
+};
+
+constexpr Setting kIa3Rows[] = {
+    {.key = "target_modules",
+     .takes = any(kList | kText),
+     .words = kTargetWords,
+     .option = "--ia3-target-modules",
+     .schema = kTargetsSchema},
+    {.key = "feedforward_modules",
+     .takes = any(kList | kText),
+     .words = "Those of target_modules whose input is scaled: names, or a regular expression of the whole path",
+     .option = "--ia3-feedforward-modules",
+     .schema = kTargetsSchema},
+    {.key = "modules_to_save", .takes = in<&Ia3Config::modules_to_save>(), .words = kSavedModules},
+    {.key = "also_train", .takes = in<&Ia3Config::also_train>(), .words = kAlsoTrained, .option = "--ia3-also-train"},
+    {.key = "autocast_adapter_dtype",
+     .takes = in<&Ia3Config::autocast_adapter_dtype>(),
+     .words = kAdapterType,
+     .option = "--ia3-autocast-adapter-dtype",
+     .link = "adapterdtype",
+     .link_values = "weights fp32"},
+};
+
+constexpr Setting kQuantizationRows[] = {
+    {.key = "load_in_4bit", .takes = any(kBoolean), .words = "Must be true", .link = "quantization"},
+    {.key = "load_in_8bit", .takes = any(kBoolean), .words = "LLM.int8: not supported yet", .otherwise = "false"},
+    {.key = "bnb_4bit_quant_type",
+     .takes = one_of<kQuantTypes, &QuantizationConfig::is_nf4>(),
+     .words = "The format of four bits; both take the same memory",
+     .link = "quantization"},
+    {.key = "bnb_4bit_use_double_quant",
+     .takes = in<&QuantizationConfig::double_quant>(),
+     .words = "The constant of 64 weights takes one byte instead of four",
+     .link = "quantization"},
+    {.key = "bnb_4bit_compute_dtype",
+     .takes = one_of<kTorchFloats, &QuantizationConfig::compute_dtype>(),
+     .words = "Data type in which a quantized layer computes"},
+    {.key = "bnb_4bit_quant_storage",
+     .takes = any(kText),
+     .words = "Data type that holds the packed weights",
+     .otherwise = R"("uint8")",
+     .schema = R"({"enum": ["uint8"]})"},
+    {.key = "llm_int8_skip_modules",
+     .takes = any(kList),
+     .words = "Modules that are not quantized; absent: the output embeddings"},
+    {.key = "prepare_model_for_kbit_training",
+     .takes = in<&QuantizationConfig::prepares>(),
+     .words = "peft's function of that name is called: what is not quantized becomes fp32"},
+};
+
+const void* checkpointing_defaults() {
+  static const CheckpointingConfig defaults{.mode = CheckpointMode::non_reentrant};
+  return &defaults;
+}
+const void* liger_defaults() {
+  static const LigerConfig defaults = LigerConfig::usual();
+  return &defaults;
+}
+
+}  // namespace
+
+constexpr Section training_section{"/training", fields<TrainingConfig, kTrainingRows>};
+constexpr Section optimizer_section{"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>};
+constexpr Section checkpointing_section{"/training/activation_checkpointing",
+                                        fields<CheckpointingConfig, kCheckpointingRows>};
+constexpr Section liger_section{"/training/liger", fields<LigerConfig, kLigerRows>};
+constexpr Section lora_section{"/training/lora", fields<LoraConfig, kLoraRows>};
+constexpr Section ia3_section{"/training/ia3", fields<Ia3Config, kIa3Rows>};
+constexpr Section quantization_section{"/training/quantization", fields<QuantizationConfig, kQuantizationRows>};
+
+constexpr SectionWords training_words{training_section, "The training step", kTrainingRows,
+                                      defaults_of<TrainingConfig>};
+constexpr SectionWords optimizer_words{optimizer_section, "The optimizer", kOptimizerRows,
+                                       defaults_of<OptimizerConfig>};
+constexpr SectionWords checkpointing_words{checkpointing_section, "Activation checkpointing with options",
+                                           kCheckpointingRows, checkpointing_defaults};
+constexpr SectionWords liger_words{liger_section, "Which kernels: the arguments of apply_liger_kernel_to_llama",
+                                   kLigerRows, liger_defaults};
+constexpr SectionWords lora_words{lora_section, "peft's LoraConfig", kLoraRows, defaults_of<LoraConfig>};
+constexpr SectionWords ia3_words{ia3_section, "peft's IA3Config", kIa3Rows, defaults_of<Ia3Config>};
+constexpr SectionWords quantization_words{quantization_section, "transformers' BitsAndBytesConfig", kQuantizationRows,
+                                          defaults_of<QuantizationConfig>};
+
+}  // namespace oometer::settings
