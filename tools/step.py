@@ -520,7 +520,8 @@ def prepare(model: Any, train: dict[str, Any]) -> Any:
     choose_trainable(model, train)
     for path in train.get("no_grad", []):
         part = model.get_submodule(path)
-        part.forward = torch.no_grad()(part.forward)
+        for module in part if isinstance(part, torch.nn.ModuleList) else [part]:
+            module.forward = torch.no_grad()(module.forward)
     if train.get("lora") or train.get("ia3"):
         model = add_adapters(model, train)
     if train.get("ckpt"):

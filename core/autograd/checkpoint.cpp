@@ -77,6 +77,11 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
       const AutocastRegion region(b.context, autocast);
       output = function(detached);
     }
+    if (!output.requires_grad())
+      b.context.refusal = Error{"inconsistent", "/training/no_grad",
+                                "found modules whose results are those of a reentrant checkpoint, where PyTorch stops "
+                                "with \"none of output has requires_grad=True, this checkpoint() is not necessary\"; "
+                                "expected activation_checkpointing \"non-reentrant\""};
     autograd::backward(output, b.grad());
     b.give(0, detached->grad);
     // Saved tensors go with the backward's end; a closure goes with the node.

@@ -153,7 +153,7 @@ class GraphTask {
     Backward call(context_, node);
     call.results.resize(node.edges.size());
     {
-      const ModuleScope scope(context_, node.module);
+      const Scoped<ModuleId> scope(context_.module, node.module);
       const Scoped<std::uint8_t> stream(context_.stream, node.stream);
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
       for (unsigned i = 0; node.promised >> i != 0; ++i)
@@ -182,7 +182,7 @@ class GraphTask {
       node.hooks.reset();
     }
     node.seen = false;
-    const ModuleScope scope(context_, node.module);
+    const Scoped<ModuleId> scope(context_.module, node.module);
     for (unsigned i = 0; i < node.edges.size(); ++i) {
       const Edge& edge = node.edges[i];
       if (!edge.function) continue;

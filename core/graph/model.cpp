@@ -102,10 +102,18 @@ class GraphModel : public Model {
     for (; !open.empty(); open.pop_back()) finish(open.back());
   }
 
+  /// An operator knows its own module alone, not those around it.
+  bool is_without_grad(ModuleId module) const {
+    if (context_.modules_without_grad.empty()) return false;
+    while (module != kModel && !context_.is_without_grad(module)) module = context_.log.modules[module].parent;
+    return module != kModel;
+  }
+
   void run(std::size_t index, std::vector<Tensor>& values) {
     const GraphOperator& op = graph_.operators[index];
     const ModuleScope scope(context_, modules_[op.module]);
-    const Scoped<bool> grad_mode(context_.grad_mode, context_.grad_mode && op.grad_mode);
+    const Scoped<bool> grad_mode(context_.grad_mode,
+                                 context_.grad_mode && op.grad_mode && !is_without_grad(modules_[op.module]));
     GraphCall call(context_, graph_, op, values, batch_, options_.attention);
     run_operator(op.kernel, call);
     if (call.ok() && call.results.size() != op.results.count)

@@ -51,7 +51,6 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                              job.training.attention,
                              job.training.checkpointing,
                              job.training.liger,
-                             job.training.components,
                              tuner.get(),
                              quantizer.get()};
   {
@@ -61,6 +60,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     context.stopped = quantizer != nullptr;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
     context.stopped = false;
+    if (quantizer) simulation.refusal = quantizer->check_skipped();
+    if (simulation.refusal) return simulation;
     const std::unique_ptr<Objective> objective = make_objective(job.training, model->loss_type);
     model->loss_function = objective->loss_function();
     if (quantizer) quantizer->load(model->parameters, model->buffers);
@@ -68,14 +69,18 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (zero_init) cut = zero_init->finish();
     simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
     if (simulation.refusal) return simulation;
-    apply_components(context.log, model->parameters, job.training.components);
+    simulation.refusal = apply_components(context, model->parameters, job.training.components);
+    if (simulation.refusal) return simulation;
     if (tuner) {
       if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
       simulation.refusal = tuner->inject(model->parameters, model->tied);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
-      train_also(context.log, model->parameters,
-                 job.training.lora ? job.training.lora->also_train : job.training.ia3->also_train);
+      simulation.refusal =
+          job.training.lora
+              ? train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train")
+              : train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
+      if (simulation.refusal) return simulation;
     }
     if (quantizer) simulation.parameters = quantizer->packed_elements();
     for (const Parameter& parameter : model->parameters) {
@@ -111,6 +116,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     run_training(context, *model, *trainer, *objective, job.training);
     simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : trainer->refusal();
+    if (context.refusal) simulation.refusal = context.refusal;
     simulation.rank = trainer->rank();
     if (!job.parallel.rank) simulation.ranks_that_differ = trainer->ranks_that_differ();
   }

@@ -9,7 +9,6 @@
 #include "models/registry.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
-#include "nn/components.h"
 #include "nn/kv_cache.h"
 #include "nn/module.h"
 #include "nn/quantizer.h"
@@ -41,7 +40,6 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
-  Components components;           ///< `no_grad` is the model's to heed
   Wrapping* wrapping = nullptr;    ///< who wraps modules of the model, if anyone
   Quantizer* quantizer = nullptr;  ///< who quantises some, if anyone
 };

@@ -71,7 +71,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   std::vector<RepeatedBlocks> repeated;
   if (repeats) repeated = repeated_blocks(begin, end, traits.is_other);
   repeats = !repeated.empty();
-  for (std::size_t i = begin; repeats && i < end; ++i) repeats = modules_.are_alike(begin, i);
+  for (std::size_t i = begin; repeats && i < end; ++i) repeats = modules_.are_alike(context, begin, i);
   if (repeats) {
     const auto pass = std::make_shared<RepeatingRun>(modules_, context, begin, end, std::move(repeated));
     return (*pass)(std::move(hidden_states), run_block);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "nn/components.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -52,6 +53,13 @@ std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, co
   states_.push_back(state);
   modules_.emplace_back(builder.module, state.get());
   return state;
+}
+
+std::optional<Error> Quantizer::check_skipped() const {
+  if (!config_.skip_modules) return std::nullopt;
+  return check_names(
+      context_.log, *config_.skip_modules, "/training/quantization/llm_int8_skip_modules",
+      [&](ModuleId module, const std::string& name) { return skips(module_path(context_.log, module), name); });
 }
 
 DType Quantizer::adapter_dtype(bool is_quantized, DType dtype) const {

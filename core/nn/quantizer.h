@@ -8,6 +8,7 @@
 
 #include "nn/linear4bit.h"
 #include "nn/module.h"
+#include "result.h"
 #include "tensor/context.h"
 #include "trace/dtype.h"
 
@@ -39,6 +40,9 @@ class Quantizer {
 
   /// Of the adapters that peft puts beside a Linear whose own type is `dtype`.
   DType adapter_dtype(bool is_quantized, DType dtype) const;
+
+  /// The error of a name in llm_int8_skip_modules that skips nothing, which transformers takes without a word.
+  std::optional<Error> check_skipped() const;
 
   /// `parameters` in the order of named_parameters().
   void load(std::vector<Parameter>& parameters, const std::vector<Tensor>& buffers);

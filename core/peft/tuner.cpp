@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "config/reader.h"
+#include "nn/components.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -16,11 +17,8 @@ Tuner::Tuner(Context& context, const char* kind, const TargetModules& targets,
 }
 
 /// _set_trainable (utils/other.py): `key.endswith(name)`, so that "norm" means input_layernorm too.
-bool Tuner::names_to_save(ModuleId module) const {
-  if (modules_to_save_.empty()) return false;
-  const std::string path = module_path(context_.log, module);
-  return std::any_of(modules_to_save_.begin(), modules_to_save_.end(),
-                     [&](const std::string& name) { return std::string_view(path).ends_with(name); });
+bool Tuner::is_saved_as(ModuleId module, const std::string& name) const {
+  return module_path(context_.log, module).ends_with(name);
 }
 
 /// check_target_module_exists: a module that is saved gets no adapter, nor does what is within it; here a name is
@@ -124,13 +122,9 @@ Error Tuner::error(const char* code, const std::string& message) const {
 void Tuner::save_modules(std::vector<Parameter>& parameters) {
   std::vector<ModuleId> saved;  // in the order of named_modules()
   for (ModuleId module = 1; module < context_.log.modules.size(); ++module)
-    if (names_to_save(module)) saved.push_back(module);
-  for (const std::string& name : modules_to_save_) {
-    const auto has_name = [&](ModuleId module) { return module_path(context_.log, module).ends_with(name); };
-    if (std::none_of(saved.begin(), saved.end(), has_name))
-      notes_.push_back(std::string(kind_) + ": modules_to_save names " + quote(name) +
-                       ", which no module has; peft passes over it");
-  }
+    if (std::any_of(modules_to_save_.begin(), modules_to_save_.end(),
+                    [&](const std::string& name) { return is_saved_as(module, name); }))
+      saved.push_back(module);
   const auto is_within = [&](ModuleId module, ModuleId ancestor) {
     while (module > ancestor) module = context_.log.modules[module].parent;
     return module == ancestor;
@@ -169,6 +163,10 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
 
 std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   if (std::optional<Error> error = check_targets()) return error;
+  if (std::optional<Error> error =
+          check_names(context_.log, modules_to_save_, std::string("/training/") + kind_ + "/modules_to_save",
+                      [&](ModuleId module, const std::string& name) { return is_saved_as(module, name); }))
+    return error;
   const NoGrad no_grad(context_);
   for (Parameter& parameter : parameters) parameter.tensor->leaf_requires_grad = false;
   make_parameters(parameters, tied);

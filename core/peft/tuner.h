@@ -64,7 +64,7 @@ class Tuner : public Wrapping {
 
   bool is_target(ModuleId module) const;
   bool is_saved_within(ModuleId module) const;
-  bool names_to_save(ModuleId module) const;
+  bool is_saved_as(ModuleId module, const std::string& name) const;
   std::optional<Error> check_targets();
   std::optional<Error> nothing_targeted(const std::vector<std::string_view>& linears) const;
   void save_modules(std::vector<Parameter>& parameters);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "result.h"
 #include "runtime/behaviours.h"
 #include "tensor/pool.h"
 #include "tensor/tensor.h"
@@ -140,6 +141,7 @@ class Context {
   std::int64_t most_saved_on_host = 0;  ///< of all forwards
   std::uint8_t stream = kDefaultStream;
   ModuleId module = 0;
+  std::vector<char> modules_without_grad;  ///< by id: whose forward runs under torch.no_grad(); empty: no module's
   std::uint64_t sequence_number = 0;
   GradientListener* gradients = nullptr;
   BlockListener* blocks = nullptr;
@@ -148,8 +150,11 @@ class Context {
   /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
   bool zero_3_linear = false;
 
-  bool repeats = true;  ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun
+  std::optional<Error> refusal;  ///< why PyTorch would have stopped, if it would
+  bool repeats = true;           ///< what was proved to happen again is written, not executed: Repetition, RepeatingRun
   bool repetition_failed = false;  ///< it was not the same after all: the run has to be executed in full
+
+  bool is_without_grad(ModuleId of) const { return of < modules_without_grad.size() && modules_without_grad[of]; }
 
   /// Bytes alive, each storage rounded up to the allocator's 512: what torch.cuda.memory_allocated() says to a
   /// framework that asks (unsplit slack of large blocks is not in it).
@@ -246,9 +251,17 @@ class AutocastRegion {
   bool outer_, entered_;
 };
 
-/// Code of a module's forward runs under its id, so that every event knows where it comes from.
-struct ModuleScope : Scoped<ModuleId> {
-  ModuleScope(Context& context, ModuleId module) : Scoped(context.module, module) {}
+/// Code of a module's forward runs under its id, so that every event knows where it comes from, and without gradients
+/// if the module's forward is under torch.no_grad().
+class ModuleScope {
+ public:
+  ModuleScope(Context& context, ModuleId module)
+      : module_(context.module, module),
+        grad_mode_(context.grad_mode, context.grad_mode && !context.is_without_grad(module)) {}
+
+ private:
+  Scoped<ModuleId> module_;
+  Scoped<bool> grad_mode_;
 };
 
 /// `tensor` as a module's result or argument is handed on: its gradient tells Context::modules that the module's

@@ -1,8 +1,5 @@
 #include "train/step.h"
 
-#include <algorithm>
-#include <string_view>
-
 #include "autograd/engine.h"
 #include "ops/ops.h"
 #include "train/repetition.h"
@@ -24,57 +21,6 @@ DType weight_dtype(Precision precision) {
 }
 
 bool uses_autocast(Precision precision) { return precision == Precision::amp_bf16 || precision == Precision::amp_fp16; }
-
-namespace {
-
-/// A list of modules has no record of its own: `visual.blocks` names each of its items.
-bool is_named(const Log& log, ModuleId module, const std::string& name) {
-  if (path_ends_with(log, module, name)) return true;
-  const ModuleRecord& record = log.modules[module];
-  return record.index >= 0 && record.name[0] != '\0' && name.ends_with(record.name) &&
-         path_ends_with(log, module, name + "." + std::to_string(record.index));
-}
-
-/// For each module whether it or one above it is named.
-std::vector<char> modules_named(const Log& log, const std::vector<std::string>& names) {
-  std::vector<char> named(log.modules.size(), false);
-  for (ModuleId module = 1; module < log.modules.size(); ++module)
-    named[module] =
-        named[log.modules[module].parent] ||
-        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return is_named(log, module, name); });
-  return named;
-}
-
-bool parameter_named(const Log& log, const Parameter& parameter, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& full) {
-    const std::string_view name(full), own(parameter.name);
-    if (name == own) return true;
-    return name.size() > own.size() && name.ends_with(own) && name[name.size() - own.size() - 1] == '.' &&
-           path_ends_with(log, parameter.module, name.substr(0, name.size() - own.size() - 1));
-  });
-}
-
-}  // namespace
-
-void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components) {
-  if (components.freeze.empty() && components.train_only.empty()) return;
-  const std::vector<char> frozen = modules_named(log, components.freeze),
-                          trained = modules_named(log, components.train_only);
-  for (Parameter& parameter : parameters) {
-    if (frozen[parameter.module] || parameter_named(log, parameter, components.freeze))
-      parameter.tensor->leaf_requires_grad = false;
-    if (!components.train_only.empty() && !trained[parameter.module] &&
-        !parameter_named(log, parameter, components.train_only))
-      parameter.tensor->leaf_requires_grad = false;
-  }
-}
-
-void train_also(const Log& log, std::vector<Parameter>& parameters, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  const std::vector<char> named = modules_named(log, names);
-  for (Parameter& parameter : parameters)
-    if (named[parameter.module] || parameter_named(log, parameter, names)) parameter.tensor->leaf_requires_grad = true;
-}
 
 void Trainer::initialize() {
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);

@@ -61,12 +61,6 @@ DType weight_dtype(Precision precision);
 /// The type that autocast computes in; meaningful for the amp precisions.
 bool uses_autocast(Precision precision);
 
-/// Sets requires_grad as the stage says: freeze, or train only, by dotted names at any depth.
-void apply_components(const Log& log, std::vector<Parameter>& parameters, const Components& components);
-
-/// requires_grad_(True) on what is named, whatever was frozen before.
-void train_also(const Log& log, std::vector<Parameter>& parameters, const std::vector<std::string>& names);
-
 /// Runs initialisation and both iterations into the context's log.
 void run_training(Context& context, Model& model, Trainer& trainer, const Objective& objective,
                   const TrainingConfig& training);

@@ -1,5 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <set>
+#include <string_view>
 
 #include "cases.h"
 #include "jobs.h"
@@ -162,6 +164,63 @@ TEST_CASE("Training less never needs more", "[property]") {
   const auto peak = [](const std::string& stage) { return peak_of(tiny_llava("\"stage\": \"" + stage + '"')); };
   CHECK(peak("pretrain") <= peak("finetune"));
   CHECK(peak("finetune") <= peak("full"));
+}
+
+/// The first case of each family that trains the weights themselves, in one process.
+std::vector<Job> plain_jobs_of_families() {
+  std::vector<Job> jobs;
+  for (const std::filesystem::path& file : files_of_families("training")) {
+    const std::vector<ReferenceCase> cases = read_cases(file, Groups::as_the_job_says);
+    const auto plain = std::find_if(cases.begin(), cases.end(), [](const ReferenceCase& c) {
+      const TrainingConfig& training = c.job.training;
+      return c.job.parallel.strategy == Strategy::none && !training.lora && !training.ia3 && !training.quantization &&
+             training.checkpointing.mode == CheckpointMode::none;
+    });
+    if (plain == cases.end()) continue;
+    jobs.push_back(plain->job);
+    jobs.back().training.stage = Stage::custom;
+    jobs.back().training.components = {};
+  }
+  return jobs;
+}
+
+/// Modules whose parameters get gradients.
+std::set<ModuleId> modules_with_gradients(const Log& log) {
+  std::set<ModuleId> modules;
+  for (const StorageRecord& storage : log.storages)
+    if (storage.role == Role::gradient) modules.insert(storage.module);
+  return modules;
+}
+
+TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever it is", "[property]") {
+  const std::vector<Job> jobs = plain_jobs_of_families();
+  CHECK(jobs.size() >= 8);
+  for (Job job : jobs) {
+    const Log plain = simulate(job, resolve_behaviours(job.runtime)).log;
+    const std::set<ModuleId> trained = modules_with_gradients(plain);
+    for (ModuleId holder = 1; holder < plain.modules.size(); ++holder) {
+      std::vector<ModuleId> within;
+      for (const ModuleId module : trained) {
+        ModuleId above = module;
+        while (above > holder) above = plain.modules[above].parent;
+        // Embeddings are called by who holds the language model, and may be tied to its head.
+        const bool is_embedding = plain.modules[module].type == std::string_view("Embedding");
+        if (above == holder && !is_embedding) within.push_back(module);
+      }
+      if (within.empty()) continue;
+      job.training.components.no_grad = {module_path(plain, holder)};
+      const Simulation simulation = simulate(job, resolve_behaviours(job.runtime));
+      if (simulation.refusal) {
+        CHECK(simulation.refusal->message.find("does not require grad") != std::string::npos);
+        continue;
+      }
+      const std::set<ModuleId> still_trained = modules_with_gradients(simulation.log);
+      for (const ModuleId module : within) {
+        CAPTURE(job.model.name, module_path(plain, holder), module_path(plain, module));
+        CHECK(still_trained.count(module) == 0);
+      }
+    }
+  }
 }
 
 }  // namespace

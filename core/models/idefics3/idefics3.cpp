@@ -153,8 +153,6 @@ class Idefics3 : public Model {
     lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
                       config.text.vocab_size, false);
     if (config.tie_word_embeddings) tie(lm_head_, text_model_.embed_tokens);
-    for (const std::string& name : options.components.no_grad)
-      if (name.ends_with("vision_model")) tower_without_grad_ = true;
   }
 
   ModelInputs make_inputs(bool with_labels) override {
@@ -238,10 +236,7 @@ class Idefics3 : public Model {
       patch_attention_mask = pointwise(Op::gt, {&count}, DType::boolean);
     }
     ImageOutputs outputs;
-    {
-      const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-      outputs.last_hidden_state = vision_model_(pixel_values, patch_attention_mask);
-    }
+    outputs.last_hidden_state = vision_model_(pixel_values, patch_attention_mask);
     outputs.features = connector_(outputs.last_hidden_state);
     pixel_values.reset();
     real_images.reset();
@@ -292,7 +287,6 @@ class Idefics3 : public Model {
   Idefics3Connector connector_;
   LlamaModel text_model_;
   Linear lm_head_;
-  bool tower_without_grad_ = false;
   ModuleId model_ = 0;
 };
 

@@ -91,9 +91,6 @@ class Llava : public Model {
     lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
                       config.text.hidden_size, config.text.vocab_size, false);
     if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
-    const std::vector<std::string>& no_grad = options.components.no_grad;
-    tower_without_grad_ = std::any_of(no_grad.begin(), no_grad.end(),
-                                      [](const std::string& name) { return name.ends_with("vision_tower"); });
     if (!behaviours_.captures_all_hidden_states)
       captured_ = config.vision_feature_layers;
     else
@@ -148,7 +145,6 @@ class Llava : public Model {
   }
 
   ClipVisionOutput tower_outputs(const Tensor& pixel_values) const {
-    const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
     return std::visit([&](const auto& vision) { return vision(pixel_values, captured_); }, vision_tower_);
   }
 
@@ -405,7 +401,6 @@ class Llava : public Model {
   Linear lm_head_;
   Tensor image_newline_;
   std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept
-  bool tower_without_grad_ = false;
   ModuleId model_ = 0, causal_lm_ = 0;
 };
 

@@ -328,8 +328,6 @@ class NanoVlm : public Model {
         LanguageModel(root.child("decoder", "LanguageModel", Modality::language), config.text, options.attention);
     if (config.tie_word_embeddings) tied.push_back({decoder_.head.weight, decoder_.head.module});
     mp_ = ModalityProjector(root.child("MP", "ModalityProjector", Modality::projector), config);
-    for (const std::string& name : options.components.no_grad)
-      if (name.ends_with("vision_encoder")) tower_without_grad_ = true;
   }
 
   ModelInputs make_inputs(bool with_labels) override {
@@ -368,10 +366,7 @@ class NanoVlm : public Model {
   ModelOutputs forward(const ModelInputs& inputs) override {
     TensorList kv_cache;  // `_`, bound until forward returns
     Tensor updated_token_embd, token_embd, image_embd;
-    image_embd = [&] {
-      const Scoped<bool> grad(context_.grad_mode, context_.grad_mode && !tower_without_grad_);
-      return vision_encoder_(inputs.pixel_values);
-    }();
+    image_embd = vision_encoder_(inputs.pixel_values);
     image_embd = mp_(image_embd);
     token_embd = decoder_.token_embedding(inputs.input_ids);
     updated_token_embd = replace_img_tokens(inputs.input_ids, token_embd, image_embd);
@@ -443,7 +438,6 @@ class NanoVlm : public Model {
   ViT vision_encoder_;
   LanguageModel decoder_;
   ModalityProjector mp_;
-  bool tower_without_grad_ = false;
 };
 
 }  // namespace

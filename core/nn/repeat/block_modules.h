@@ -22,7 +22,7 @@ struct BlockModules {
   }
 
   /// Whether two blocks have as many modules, and parameters alike.
-  bool are_alike(std::size_t a, std::size_t b) const;
+  bool are_alike(const Context& context, std::size_t a, std::size_t b) const;
 
   const std::vector<Parameter>* parameters = nullptr;  ///< of the whole model, sorted by module
   std::vector<ModuleId> starts{0};                     ///< of each block, and where the last one ends
