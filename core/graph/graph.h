@@ -48,9 +48,11 @@ struct GraphSpan {
   std::uint32_t first = 0, count = 0;
 };
 
+struct AtenOperator;
+
 struct GraphOperator {
   std::uint32_t module = 0;
-  std::uint16_t kernel = 0;  ///< index into the table of operators
+  const AtenOperator* aten = nullptr;
   bool grad_mode = true;
   GraphSpan arguments;      ///< in Graph::items
   GraphSpan results, dead;  ///< in Graph::numbers: tensors that it gives, and those that Python lets go of after it

@@ -115,7 +115,7 @@ class GraphModel : public Model {
     const Scoped<bool> grad_mode(context_.grad_mode,
                                  context_.grad_mode && op.grad_mode && !is_without_grad(modules_[op.module]));
     GraphCall call(context_, graph_, op, values, batch_, options_.attention);
-    run_operator(op.kernel, call);
+    run_operator(*op.aten, call);
     if (call.ok() && call.results.size() != op.results.count)
       call.fail("what gives " + std::to_string(call.results.size()) + " tensors");
     for (const Tensor& result : call.results)
@@ -142,10 +142,9 @@ class GraphModel : public Model {
         bytes += values[static_cast<std::size_t>(argument.integer.value)].nbytes();
     }
     const std::string path = module_path(context_.log, modules_[op.module]);
-    refusal =
-        Error{"not-modelled", "/model/graph/operators/" + std::to_string(index),
-              "found " + std::string(operator_name(op.kernel)) + " in " + (path.empty() ? "the model" : path) +
-                  " with " + why + ", which is not modelled; its inputs hold " + std::to_string(bytes) + " bytes"};
+    refusal = Error{"not-modelled", "/model/graph/operators/" + std::to_string(index),
+                    "found " + std::string(op.aten->name) + " in " + (path.empty() ? "the model" : path) + " with " +
+                        why + ", which is not modelled; its inputs hold " + std::to_string(bytes) + " bytes"};
   }
 
   Context& context_;

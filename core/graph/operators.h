@@ -1,80 +1,26 @@
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "graph/graph.h"
-#include "nn/attention.h"
-#include "tensor/context.h"
-#include "tensor/tensor.h"
+#include "graph/operators/table.h"
 
 /// The ATen operators that a graph may have: which memory each takes is said by core/ops.
 namespace oometer {
 
-/// One call of an operator: its arguments, checked for their kinds before, and its results. After `fail` nothing that
-/// it gives counts.
-class GraphCall {
+/// All of them.
+class AtenOperators {
  public:
-  GraphCall(Context& context_, const Graph& graph, const GraphOperator& op, const std::vector<Tensor>& values,
-            std::int64_t batch_size, AttentionKind attention_)
-      : context(context_), attention(attention_), graph_(graph), op_(op), values_(values), batch_size_(batch_size) {}
-
-  Context& context;
-  const AttentionKind attention;
-  std::vector<Tensor> results;
-
-  bool has(unsigned i) const;
-  bool is_tensor(unsigned i) const;
-  bool is_fractional(unsigned i) const;  ///< a Python float
-  /// Null where it is absent or None.
-  Tensor tensor(unsigned i) const;
-  std::vector<Tensor> tensors(unsigned i) const;
-  std::int64_t integer(unsigned i, std::int64_t fallback);
-  double number(unsigned i, double fallback) const;
-  bool boolean(unsigned i, bool fallback) const;
-  std::optional<DType> dtype(unsigned i) const;
-  std::string_view text(unsigned i) const;
-  /// A list of integers as long as six, or one integer; absent: none.
-  Shape integers(unsigned i);
-  std::size_t length(unsigned i) const;
-  double number_in(unsigned i, unsigned k) const;  ///< item k of a list of numbers
-  /// Python's index of a dimension among `count`; 0 after an error.
-  int dim(unsigned i, std::int64_t fallback, int count);
-  int checked_dim(std::int64_t dim, int count);
-  std::size_t argument_count() const { return op_.arguments.count; }
-
-  void give(Tensor tensor) { results.push_back(std::move(tensor)); }
-  /// Notes why it cannot run: what it was given, as "a tensor of sizes [2, 3]". The first time counts.
-  void fail(std::string why) {
-    if (error.empty()) error = std::move(why);
-  }
-  bool ok() const { return error.empty(); }
-  std::string error;
+  AtenOperators();
+  /// By ATen's name ("conv2d"); null: there is none.
+  const AtenOperator* find(std::string_view name) const;
 
  private:
-  const GraphArgument* argument(unsigned i) const;
-  std::int64_t at(const GraphArgument& argument) const { return argument.integer.at(batch_size_); }
-
-  const Graph& graph_;
-  const GraphOperator& op_;
-  const std::vector<Tensor>& values_;
-  std::int64_t batch_size_;
+  std::vector<const AtenOperator*> by_name_;
 };
 
-/// Index of an operator by ATen's name ("conv2d"), or -1.
-int find_operator(std::string_view name);
-const char* operator_name(int index);
-/// Kinds of its arguments, a letter each: t tensor, o tensor or None, L list of tensors, l the same with Nones, a
-/// tensor or number, i integer, I integer or list of integers, n number, b boolean, d type, s text, _ anything. Those
-/// before the `!` must be there.
-const char* operator_signature(int index);
 /// Takes a convolution's memory, with a workspace of cuDNN's own.
-bool is_convolution(int index);
-void run_operator(int index, GraphCall& call);
-
-/// The dtype of torch's name ("float32", "int64"), or none.
-std::optional<DType> parse_dtype(std::string_view name);
+bool is_convolution(const AtenOperator& op);
+void run_operator(const AtenOperator& op, GraphCall& call);
 
 }  // namespace oometer

@@ -294,11 +294,10 @@ class GraphReader {
     std::string_view name = given;
     op.grad_mode = !name.ends_with(kNoGrad);
     if (!op.grad_mode) name.remove_suffix(kNoGrad.size());
-    const int kernel = find_operator(name);
+    op.aten = operators_.find(name);
     if (!row[2].is_array()) return fail_found(at(where, 2), row[2], "expected the list of arguments");
-    if (kernel >= 0) {
-      op.kernel = static_cast<std::uint16_t>(kernel);
-      graph_.convolutions += is_convolution(kernel);
+    if (op.aten) {
+      graph_.convolutions += is_convolution(*op.aten);
       op.arguments = read_list(row[2], at(where, 2));
       if (ok()) check_kinds(op, name, at(where, 2));
     } else {
@@ -443,7 +442,7 @@ class GraphReader {
   }
 
   void check_kinds(const GraphOperator& op, std::string_view name, const std::string& where) {
-    const std::string_view signature = operator_signature(op.kernel);
+    const std::string_view signature = op.aten->signature;
     const std::size_t needed = signature.find('!');
     const std::string letters = std::string(signature.substr(0, needed)) + std::string(signature.substr(needed + 1));
     if (op.arguments.count < needed || op.arguments.count > letters.size())
@@ -502,6 +501,7 @@ class GraphReader {
   }
 
   std::string pointer_;
+  const AtenOperators operators_;
   Graph graph_;
   std::optional<Error> error_;
   std::vector<std::string> paths_;

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "graph/operators.h"
+#include "graph/call.h"
 #include "ops/vision.h"
 
 /// What cuDNN 9.26's heuristics answered for the convolutions of six models, 32 images (tools/cudnn_workspaces.py).
