@@ -6,12 +6,18 @@
 
 namespace oometer {
 
-LlamaConfig DeepseekConfig::mlp(std::int64_t intermediate) const {
+LlamaConfig DeepseekConfig::as_llama(std::int64_t mlp_width) const {
   LlamaConfig c;
+  c.names = names;
+  c.vocab_size = vocab_size;
   c.hidden_size = hidden_size;
-  c.intermediate_size = intermediate;
+  c.intermediate_size = mlp_width;
+  c.num_hidden_layers = num_hidden_layers;
+  c.head_dim = qk_rope_head_dim;
+  c.max_position_embeddings = max_position_embeddings;
   c.hidden_act = hidden_act;
   c.mlp_bias = mlp_bias;
+  c.tie_word_embeddings = tie_word_embeddings;
   return c;
 }
 

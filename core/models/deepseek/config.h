@@ -10,35 +10,26 @@ namespace oometer {
 class ConfigReader;
 
 /// What DeepSeek-V2's classes and DeepSeek-V3's are called, and do otherwise.
-struct DeepseekClassNames {
-  const char *causal_lm, *model, *decoder_layer, *attention, *mlp, *rms_norm, *rotary_embedding, *moe, *experts,
-      *router;
+struct DeepseekClassNames : LlamaClassNames {
+  const char *moe, *experts, *router;
   bool is_v3;  ///< sigmoid scores with a bias, chosen by groups; cosines and sines in place of complex numbers
 
   bool operator==(const DeepseekClassNames&) const = default;
 };
-inline constexpr DeepseekClassNames kDeepseekV2{"DeepseekV2ForCausalLM",
-                                                "DeepseekV2Model",
-                                                "DeepseekV2DecoderLayer",
-                                                "DeepseekV2Attention",
-                                                "DeepseekV2MLP",
-                                                "DeepseekV2RMSNorm",
-                                                "DeepseekV2RotaryEmbedding",
-                                                "DeepseekV2Moe",
-                                                "DeepseekV2Experts",
-                                                "DeepseekV2TopkRouter",
-                                                false};
-inline constexpr DeepseekClassNames kDeepseekV3{"DeepseekV3ForCausalLM",
-                                                "DeepseekV3Model",
-                                                "DeepseekV3DecoderLayer",
-                                                "DeepseekV3Attention",
-                                                "DeepseekV3MLP",
-                                                "DeepseekV3RMSNorm",
-                                                "DeepseekV3RotaryEmbedding",
-                                                "DeepseekV3MoE",
-                                                "DeepseekV3Experts",
-                                                "DeepseekV3TopkRouter",
-                                                true};
+inline constexpr DeepseekClassNames kDeepseekV2{
+    {"DeepseekV2ForCausalLM", "DeepseekV2Model", "DeepseekV2DecoderLayer", "DeepseekV2Attention", "DeepseekV2MLP",
+     "DeepseekV2RMSNorm", "DeepseekV2RotaryEmbedding"},
+    "DeepseekV2Moe",
+    "DeepseekV2Experts",
+    "DeepseekV2TopkRouter",
+    false};
+inline constexpr DeepseekClassNames kDeepseekV3{
+    {"DeepseekV3ForCausalLM", "DeepseekV3Model", "DeepseekV3DecoderLayer", "DeepseekV3Attention", "DeepseekV3MLP",
+     "DeepseekV3RMSNorm", "DeepseekV3RotaryEmbedding"},
+    "DeepseekV3MoE",
+    "DeepseekV3Experts",
+    "DeepseekV3TopkRouter",
+    true};
 
 /// transformers 5.23, models/deepseek_v2/configuration_deepseek_v2.py, models/deepseek_v3/configuration_deepseek_v3.py:
 /// the fields that decide memory. Sizes are elements.
@@ -76,8 +67,8 @@ struct DeepseekConfig {
   std::int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   /// Of a token in one layer's cache: the latent, and the key that all heads share.
   std::int64_t latent_size() const { return kv_lora_rank + qk_rope_head_dim; }
-  /// An MLP of that width, as Llama's.
-  LlamaConfig mlp(std::int64_t intermediate) const;
+  /// What of it is as Llama's, with an MLP of that width.
+  LlamaConfig as_llama(std::int64_t mlp_width) const;
 
   bool operator==(const DeepseekConfig&) const = default;
 };

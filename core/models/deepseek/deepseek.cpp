@@ -4,11 +4,8 @@
 #include <utility>
 
 #include "models/deepseek/mtla.h"
-#include "models/masking.h"
-#include "nn/activation.h"
-#include "nn/checkpointing.h"
+#include "models/kit/decoder.h"
 #include "nn/kv_cache.h"
-#include "ops/cub.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -82,76 +79,12 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   return routing;
 }
 
-DeepseekExperts::DeepseekExperts(const Builder& builder, const DeepseekConfig& c)
-    : act_fn(c.hidden_act), module(builder.module) {
-  gate_up_proj = builder.parameter("gate_up_proj", {c.n_routed_experts, 2 * c.moe_intermediate_size, c.hidden_size});
-  down_proj = builder.parameter("down_proj", {c.n_routed_experts, c.hidden_size, c.moe_intermediate_size});
-}
-
-Tensor DeepseekExperts::apply_gate(const Tensor& gate_up_out) const {
-  const std::int64_t half = gate_up_out.size(1) / 2;
-  TensorList gate_up = split(gate_up_out, {half, half}, -1);
-  const Tensor gate = activate(act_fn, gate_up[0]);
-  return mul(gate, gate_up[1]);
-}
-
-// batched_mm_experts_forward: a copy of an expert's weights for each token that it gets.
-Tensor DeepseekExperts::batched_mm(const Tensor& hidden_states, const Tensor& expert_ids,
-                                   const Tensor& sample_weights) const {
-  const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), selected = expert_ids.size(0);
-  const Tensor selected_hidden_states =
-      empty(hidden_states.context(), Op::repeat, {selected, hidden}, hidden_states.dtype());
-  const auto batched_linear = [&](const Tensor& input, const Tensor& weights) {
-    return view(bmm(weights, unsqueeze(input, -1)), {selected, weights.size(1)});
-  };
-  Tensor selected_weights = index(gate_up_proj, 0, expert_ids);
-  Tensor proj_out = batched_linear(selected_hidden_states, selected_weights);
-  proj_out = apply_gate(proj_out);
-  selected_weights = index(down_proj, 0, expert_ids);
-  proj_out = batched_linear(proj_out, selected_weights);
-  const Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights, -1));
-  const Tensor final_hidden_states = sum(view(weighted_out, {tokens, selected / tokens, hidden}), {1}, false);
-  return to(final_hidden_states, hidden_states.dtype());
-}
-
-Tensor DeepseekExperts::operator()(const Tensor& hidden_in, const Tensor& top_k_index,
-                                   const Tensor& top_k_weights) const {
-  Context& context = hidden_in.context();
-  ModuleCall call(context, module);
-  const Tensor hidden_states = call.argument(hidden_in);
-  const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), top_k = top_k_index.size(-1);
-  const std::int64_t selected = tokens * top_k, experts = gate_up_proj.size(0);
-  const Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
-  if (context.past_key_values && context.past_key_values->decodes)
-    return call.result(batched_mm(hidden_states, reshape(top_k_index, {selected}), sample_weights));
-  const TopK sorted = sort(reshape(top_k_index, {selected}));
-  const Tensor& perm = sorted.indices;
-  Tensor selected_hidden_states;
-  {
-    const Tensor token = empty(context, Op::floor_divide, {selected}, DType::int64);
-    selected_hidden_states = index(hidden_states, 0, token);
-  }
-  const Tensor sample_weights_g = index(sample_weights, 0, perm);
-  const Tensor histc_input = empty(context, Op::to_copy, {selected}, DType::int32);
-  const Tensor tokens_per_expert = empty(context, Op::histc, {experts}, DType::int32);
-  const Tensor offsets = empty(context, Op::cumsum, {experts}, DType::int32);
-  { const Workspace scan(context, Op::cumsum, cub_scan_bytes(experts) - 256); }  // descriptors of 8 bytes: int32
-  Tensor proj_out = grouped_mm(to(selected_hidden_states, gate_up_proj.dtype()), gate_up_proj, offsets);
-  proj_out = apply_gate(proj_out);
-  proj_out = grouped_mm(to(proj_out, down_proj.dtype()), down_proj, offsets);
-  Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights_g, -1));
-  const Tensor inv_perm = empty_like(Op::empty, perm);
-  { const Tensor range = empty(context, Op::arange, {selected}, DType::int64); }
-  weighted_out = index(weighted_out, 0, inv_perm);
-  const Tensor final_hidden_states = sum(view(weighted_out, {tokens, top_k, hidden}), {1}, false);
-  return call.result(to(final_hidden_states, hidden_states.dtype()));
-}
-
 DeepseekMoe::DeepseekMoe(const Builder& builder, const DeepseekConfig& c)
-    : experts(builder.child("experts", c.names->experts), c),
+    : experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
+              c.hidden_act),
       gate(builder.child("gate", c.names->router), c),
       shared_experts(builder.child("shared_experts", c.names->mlp),
-                     c.mlp(c.moe_intermediate_size * c.n_shared_experts)),
+                     c.as_llama(c.moe_intermediate_size * c.n_shared_experts)),
       module(builder.module) {}
 
 Tensor DeepseekMoe::operator()(const Tensor& hidden_in) const {
@@ -323,148 +256,51 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
 
 DeepseekDecoderLayer::DeepseekDecoderLayer(const Builder& builder, const DeepseekConfig& c, const ModelOptions& options,
                                            bool with_experts)
-    : self_attn(builder.child("self_attn", c.names->attention), c, options),
-      has_experts(with_experts),
-      module(builder.module) {
-  const Builder feed_forward = builder.child("mlp", has_experts ? c.names->moe : c.names->mlp);
-  if (has_experts)
-    moe = DeepseekMoe(feed_forward, c);
+    : PreNormLayer(builder), self_attn_(builder.child("self_attn", c.names->attention), c, options) {
+  if (with_experts)
+    moe_.emplace(builder.child("mlp", c.names->moe), c);
   else
-    mlp = LlamaMLP(feed_forward, c.mlp(c.intermediate_size));
-  input_layernorm = LlamaRMSNorm(builder.child("input_layernorm", c.names->rms_norm), c.hidden_size);
-  post_attention_layernorm = LlamaRMSNorm(builder.child("post_attention_layernorm", c.names->rms_norm), c.hidden_size);
-}
-
-Tensor DeepseekDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
-                                        const Tensor& attention_mask) const {
-  const ModuleScope scope(hidden_in.context(), module);
-  Tensor residual = hidden_in;
-  Tensor hidden_states = input_layernorm(hidden_in);
-  AttentionOutputs attention = self_attn(hidden_states, positions, attention_mask);
-  hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
-  hidden_states = add(residual, hidden_states);
-  residual = hidden_states;
-  hidden_states = post_attention_layernorm(hidden_states);
-  hidden_states = has_experts ? moe(hidden_states) : mlp(hidden_states);
-  return add(residual, hidden_states);
+    mlp_ = LlamaMLP(builder.child("mlp", c.names->mlp), c.as_llama(c.intermediate_size));
+  make_norms(builder, c.names->rms_norm, c.hidden_size);
 }
 
 namespace {
 
-// DeepseekV2Model, DeepseekV3Model and their ForCausalLM.
-class DeepseekForCausalLM : public Model {
- public:
-  DeepseekForCausalLM(Context& context, const DeepseekConfig& config, const DataConfig& data,
-                      const ModelOptions& options)
-      : context_(context), config_(config), data_(data), options_(options) {
-    const Builder builder{
-        &context,           &parameters,
-        &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
-        Modality::language, options.dtype,
-        options.wrapping,   options.quantizer};
-    const Builder inner = builder.child("model", config.names->model);
-    module_ = inner.module;
-    embed_tokens_ = Embedding(inner.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size);
-    layers_.reserve(static_cast<std::size_t>(config.num_hidden_layers));
-    blocks_ = BlockStack(inner);
-    for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
-      layers_.emplace_back(inner.child("layers", config.names->decoder_layer, i), config_, options,
-                           i >= config.first_k_dense_replace);
-      blocks_.add_block(inner);
-    }
-    norm_ = LlamaRMSNorm(inner.child("norm", config.names->rms_norm), config.hidden_size);
-    LlamaConfig rotary;
-    rotary.head_dim = config.qk_rope_head_dim;
-    rotary.max_position_embeddings = config.max_position_embeddings;
-    rotary_emb_ = LlamaRotaryEmbedding(inner.child("rotary_emb", config.names->rotary_embedding), rotary);
-    lm_head_ = Linear(builder.child("lm_head", "Linear"), config.hidden_size, config.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, embed_tokens_);
+// DeepseekV2RotaryEmbedding.forward: torch.polar of the angles, scaled.
+PositionEmbeddings frequencies(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
+  Context& context = position_ids.context();
+  ModuleCall call(context, rotary_emb.module);
+  const NoGrad no_grad(context);
+  Tensor freqs = to(unsqueeze(position_ids, -1), DType::float32);
+  const Tensor inverse = to(rotary_emb.inv_freq, DType::float32);
+  freqs = mul(freqs, inverse);
+  Tensor freqs_cis;
+  {
+    const Tensor ones = empty_like(Op::ones_like, freqs);
+    Shape pairs = freqs.sizes();
+    pairs.push_back(2);
+    freqs_cis = empty(context, Op::polar, pairs, DType::float32);
   }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    ModelInputs batch;
-    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    return batch;
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    const Tensor hidden_states = run(inputs.input_ids, inputs.position_ids);
-    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
-  }
-
- private:
-  // V2's rotary embedding: torch.polar of the angles, scaled.
-  PositionEmbeddings frequencies(const Tensor& position_ids) const {
-    ModuleCall call(context_, rotary_emb_.module);
-    const NoGrad no_grad(context_);
-    Tensor freqs = to(unsqueeze(position_ids, -1), DType::float32);
-    const Tensor inverse = to(rotary_emb_.inv_freq, DType::float32);
-    freqs = mul(freqs, inverse);
-    Tensor freqs_cis;
-    {
-      const Tensor ones = empty_like(Op::ones_like, freqs);
-      Shape pairs = freqs.sizes();
-      pairs.push_back(2);
-      freqs_cis = empty(context_, Op::polar, pairs, DType::float32);
-    }
-    freqs_cis = mul_scalar(freqs_cis);
-    return {call.result(unsqueeze(freqs_cis, 1)), {}};
-  }
-
-  Tensor run(const Tensor& input_ids, const Tensor& given_position_ids) const {
-    ModuleCall call(context_, module_);
-    Tensor inputs_embeds = embed_tokens_(input_ids);
-    require_input_grad(options_.checkpointing, inputs_embeds, embed_tokens_.module);
-    Tensor position_ids = given_position_ids;
-    if (!position_ids) {
-      position_ids = empty(context_, Op::arange, {inputs_embeds.size(1)}, DType::int64);
-      position_ids = add_scalar(position_ids);
-      position_ids = unsqueeze(position_ids, 0);
-    }
-    Tensor causal_mask;  // MTLA's attention has masks of its own
-    if (config_.temporal_stride == 0)
-      causal_mask = create_causal_mask(inputs_embeds, position_ids, options_.attention == AttentionKind::eager);
-    Tensor hidden_states = inputs_embeds;
-    PositionEmbeddings positions =
-        config_.names->is_v3 ? rotary_emb_(hidden_states, position_ids) : frequencies(position_ids);
-    positions.position_ids = position_ids;  // a keyword of each layer, which a checkpoint holds
-    const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers_[i], positions, causal_mask](const Tensor& hidden) {
-        return layer(hidden, positions, causal_mask);
-      };
-    };
-    // Two stacks of equal blocks; a checkpointed region may lie in both.
-    const std::size_t dense =
-        options_.checkpointing.segments.empty()
-            ? std::min(layers_.size(),
-                       static_cast<std::size_t>(std::max<std::int64_t>(0, config_.first_k_dense_replace)))
-            : 0;
-    if (dense > 0) hidden_states = blocks_.run(0, dense, std::move(hidden_states), options_.checkpointing, block);
-    if (dense < layers_.size())
-      hidden_states = blocks_.run(dense, layers_.size(), std::move(hidden_states), options_.checkpointing, block);
-    return call.result(norm_(hidden_states));
-  }
-
-  Context& context_;
-  const DeepseekConfig config_;
-  DataConfig data_;
-  const ModelOptions options_;
-  ModuleId module_ = 0;
-  Embedding embed_tokens_;
-  std::vector<DeepseekDecoderLayer> layers_;
-  BlockStack blocks_;
-  LlamaRMSNorm norm_;
-  LlamaRotaryEmbedding rotary_emb_;
-  Linear lm_head_;
-};
+  freqs_cis = mul_scalar(freqs_cis);
+  return {call.result(unsqueeze(freqs_cis, 1)), {}};
+}
 
 }  // namespace
 
-std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,
+// DeepseekV2Model, DeepseekV3Model and their ForCausalLM.
+std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config_in, const DataConfig& data,
                                       const ModelOptions& options) {
-  return std::make_unique<DeepseekForCausalLM>(context, config, data, options);
+  const auto config = std::make_shared<const DeepseekConfig>(config_in);  // its layers look at it
+  const std::size_t dense = static_cast<std::size_t>(std::max<std::int64_t>(0, config->first_k_dense_replace));
+  DecoderParts parts;
+  parts.layer = [config, options, dense](const Builder& layer, std::size_t i) {
+    return std::make_unique<DeepseekDecoderLayer>(layer, *config, options, i >= dense);
+  };
+  if (!config->names->is_v3) parts.rotary = frequencies;
+  parts.first_of_second_kind = dense;
+  parts.makes_masks = config->temporal_stride == 0;  // MTLA's attention has masks of its own
+  return std::make_unique<CausalLM>(context, config->as_llama(config->intermediate_size), data, options,
+                                    std::move(parts));
 }
 
 }  // namespace oometer

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "models/deepseek/config.h"
+#include "models/kit/experts.h"
 #include "models/llama/llama.h"
 #include "models/model.h"
-#include "nn/block_stack.h"
 #include "nn/module.h"
 
-/// transformers 5.23, models/deepseek_v2/modeling_deepseek_v2.py, models/deepseek_v3/modeling_deepseek_v3.py,
-/// integrations/moe.py. Names and order of steps are those files'.
+/// transformers 5.23, models/deepseek_v2/modeling_deepseek_v2.py, models/deepseek_v3/modeling_deepseek_v3.py. Names and
+/// order of steps are those files'.
 namespace oometer {
 
 /// How tokens are spread over experts.
@@ -27,27 +27,12 @@ struct DeepseekRouter {
   ModuleId module = 0;
 };
 
-/// grouped_mm_experts_forward, and while generate() decodes batched_mm_experts_forward: what they allocate depends on
-/// the tokens' number alone.
-struct DeepseekExperts {
-  DeepseekExperts() = default;
-  DeepseekExperts(const Builder& builder, const DeepseekConfig& config);
-  Tensor operator()(const Tensor& hidden_states, const Tensor& top_k_index, const Tensor& top_k_weights) const;
-
-  Tensor apply_gate(const Tensor& gate_up_out) const;
-  Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
-
-  Tensor gate_up_proj, down_proj;
-  Activation act_fn = Activation::silu;
-  ModuleId module = 0;
-};
-
 struct DeepseekMoe {
   DeepseekMoe() = default;
   DeepseekMoe(const Builder& builder, const DeepseekConfig& config);
   Tensor operator()(const Tensor& hidden_states) const;
 
-  DeepseekExperts experts;
+  Experts experts;
   DeepseekRouter gate;
   LlamaMLP shared_experts;
   ModuleId module = 0;
@@ -88,19 +73,21 @@ struct DeepseekAttention {
   ModuleId module = 0;
 };
 
-struct DeepseekDecoderLayer {
-  DeepseekDecoderLayer() = default;
+class DeepseekDecoderLayer : public PreNormLayer {
+ public:
   DeepseekDecoderLayer(const Builder& builder, const DeepseekConfig& config, const ModelOptions& options,
                        bool with_experts);
-  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
-                    const Tensor& attention_mask) const;
 
-  DeepseekAttention self_attn;
-  bool has_experts = false;
-  LlamaMLP mlp;
-  DeepseekMoe moe;
-  LlamaRMSNorm input_layernorm, post_attention_layernorm;
-  ModuleId module = 0;
+ private:
+  AttentionOutputs self_attn(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                             const Tensor& attention_mask) const override {
+    return self_attn_(hidden_states, positions, attention_mask);
+  }
+  Tensor mlp(const Tensor& hidden_states) const override { return moe_ ? (*moe_)(hidden_states) : mlp_(hidden_states); }
+
+  DeepseekAttention self_attn_;
+  LlamaMLP mlp_;
+  std::optional<DeepseekMoe> moe_;
 };
 
 std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,

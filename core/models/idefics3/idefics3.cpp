@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "models/clip/clip.h"
-#include "models/llama/llama.h"
+#include "models/kit/decoder.h"
 #include "nn/checkpointing.h"
 #include "ops/integers.h"
 
@@ -147,7 +147,7 @@ class Idefics3 : public Model {
         model.child("vision_model", config.vision.family->model, Modality::vision), config.vision, options);
     connector_ = Idefics3Connector(model.child("connector", config.family->connector, Modality::projector), config);
     text_model_ =
-        LlamaModel(model.child("text_model", config.text.names->model, Modality::language), config.text, options);
+        Decoder(model.child("text_model", config.text.names->model, Modality::language), config.text, options);
     vision_model_.embeddings.checkpointing = options.checkpointing;
     text_model_.blocks.first_block = vision_model_.encoder.layers.size();
     lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
@@ -285,7 +285,7 @@ class Idefics3 : public Model {
   DType dtype_;
   Idefics3VisionTransformer vision_model_;
   Idefics3Connector connector_;
-  LlamaModel text_model_;
+  Decoder text_model_;
   Linear lm_head_;
   ModuleId model_ = 0;
 };

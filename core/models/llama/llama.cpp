@@ -4,9 +4,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "models/kit/decoder.h"
 #include "models/llama/headinfer.h"
-#include "models/masking.h"
-#include "models/qwen3/qwen3.h"
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
@@ -234,10 +233,24 @@ LlamaAttention::LlamaAttention(const Builder& builder, const LlamaConfig& config
       norms_heads(config.names->norms_heads),
       liger_rope(options.liger.rope),
       module(builder.module) {
-  if (norms_heads) make_head_norms(*this, builder, config, options);
+  if (norms_heads)
+    for (auto [norm, name] : {std::pair{&q_norm, "q_norm"}, std::pair{&k_norm, "k_norm"}})
+      *norm = LlamaRMSNorm(builder.child(name, config.names->rms_norm), config.head_dim, options.liger.rms_norm);
   // Up to 4.47 each layer has one, which since 4.43 it does not use.
   if (!builder.context->behaviours.attention_interface)
     rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
+}
+
+AttentionInputs LlamaAttention::projected(const Tensor& hidden_states) const {
+  if (!norms_heads) return project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
+  const auto hidden_shape = [&](const Tensor& states) {
+    return view(states, {states.size(0), states.size(1), states.size(2) / head_dim, head_dim});
+  };
+  AttentionInputs states;
+  states.query = transpose(q_norm(hidden_shape(q_proj(hidden_states))), 1, 2);
+  states.key = transpose(k_norm(hidden_shape(k_proj(hidden_states))), 1, 2);
+  states.value = heads_of(v_proj(hidden_states), head_dim);
+  return states;
 }
 
 AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& shared,
@@ -246,8 +259,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   ModuleCall self(hidden_states.context(), module);
   KvCache* const cache = hidden_states.context().past_key_values;
   if (cache && cache->is_by_head()) return {attend_by_head(*this, hidden_states, shared, *cache), {}};
-  AttentionInputs inputs = norms_heads ? project_and_norm(*this, hidden_states)
-                                       : project(hidden_states, q_proj, k_proj, v_proj, head_dim, projects_first);
+  AttentionInputs inputs = projected(hidden_states);
   auto& [query_states, key_states, value_states] = inputs;
   PositionEmbeddings own;  // up to 4.42: names of forward's own
   if (behaviours.rotary == Rotary::cached_per_layer) own = rotary_emb.cached(value_states);
@@ -284,162 +296,35 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   return attention;
 }
 
-LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
-    : self_attn(builder.child("self_attn", config.names->attention), config, options),
-      mlp(builder.child("mlp", config.names->mlp), config, options.liger),
-      input_layernorm(builder.child("input_layernorm", config.names->rms_norm), config.hidden_size,
-                      options.liger.rms_norm),
-      post_attention_layernorm(builder.child("post_attention_layernorm", config.names->rms_norm), config.hidden_size,
-                               options.liger.rms_norm),
-      module(builder.module) {}
+void PreNormLayer::make_norms(const Builder& builder, const char* type, std::int64_t hidden_size, bool liger) {
+  input_layernorm_ = LlamaRMSNorm(builder.child("input_layernorm", type), hidden_size, liger);
+  post_attention_layernorm_ = LlamaRMSNorm(builder.child("post_attention_layernorm", type), hidden_size, liger);
+}
 
-Tensor LlamaDecoderLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
-                                     const Tensor& attention_mask) const {
-  const ModuleScope scope(hidden_in.context(), module);
+Tensor PreNormLayer::operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
+                                const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_in.context(), module_);
   Tensor residual = hidden_in;
-  Tensor hidden_states = input_layernorm(hidden_in);
+  Tensor hidden_states = input_layernorm_(hidden_in);
   AttentionOutputs attention = self_attn(hidden_states, positions, attention_mask);
   hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
   hidden_states = add(residual, hidden_states);
   residual = hidden_states;
-  hidden_states = post_attention_layernorm(hidden_states);
+  hidden_states = post_attention_layernorm_(hidden_states);
   hidden_states = mlp(hidden_states);
   return add(residual, hidden_states);
 }
 
-LlamaModel::LlamaModel(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
-    : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
-      checkpointing(options.checkpointing),
-      eager(options.attention == AttentionKind::eager),
-      sliding_window(config.sliding_window),
-      makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
-      module(builder.module) {
-  layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
-  blocks = BlockStack(builder);
-  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.emplace_back(builder.child("layers", config.names->decoder_layer, i), config, options);
-    blocks.add_block(builder);
-    windows.push_back(config.window_of(static_cast<std::size_t>(i)));
-  }
-  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
-  const Rotary rotary = builder.context->behaviours.rotary;
-  if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
-    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
+LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options)
+    : PreNormLayer(builder),
+      self_attn_(builder.child("self_attn", config.names->attention), config, options),
+      mlp_(builder.child("mlp", config.names->mlp), config, options.liger) {
+  make_norms(builder, config.names->rms_norm, config.hidden_size, options.liger.rms_norm);
 }
-
-Tensor LlamaModel::embed(const Tensor& input_ids) const {
-  Tensor inputs_embeds = embed_tokens(input_ids);
-  require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
-  return inputs_embeds;
-}
-
-Tensor LlamaModel::positions(Context& context, std::int64_t length) const {
-  Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
-  if (context.behaviours.positions_are_offset)
-    position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
-  return unsqueeze(position_ids, 0);
-}
-
-Tensor LlamaModel::operator()(const Tensor& inputs_embeds, const Tensor& given_position_ids,
-                              bool with_padding_mask) const {
-  Context& context = inputs_embeds.context();
-  const ModuleScope scope(context, module);
-  const Tensor position_ids = given_position_ids ? given_position_ids : positions(context, inputs_embeds.size(1));
-  Tensor cache_position;  // otherwise position_ids is a view of it
-  if (given_position_ids && context.behaviours.causal_mask == CausalMask::cache_position)
-    cache_position = positions(context, inputs_embeds.size(1));
-  if (with_padding_mask && !eager) {
-    // Nothing is masked: `torch.all(attention_mask == 1)` (modeling_attn_mask_utils.py, _ignore_causal_mask_sdpa).
-    const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
-    const Tensor all = empty(context, Op::all, {}, DType::boolean);
-  }
-  // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const auto mask = [&](std::int64_t window) {
-    return create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager,
-                              with_padding_mask, window);
-  };
-  CausalMasks causal_masks;
-  if (makes_full_mask) causal_masks.full_attention = mask(0);
-  if (sliding_window != 0) causal_masks.sliding_attention = mask(sliding_window);
-  Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
-  PositionEmbeddings positions;
-  if (rotary_emb.inv_freq) positions = rotary_emb(hidden_states, position_ids);
-  positions.position_ids = position_ids;
-  TensorList nested;
-  if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
-  hidden_states =
-      blocks.run(0, layers.size(), std::move(hidden_states), checkpointing,
-                 [&](std::size_t i) -> BlockStack::Forward {
-                   return [&layer = layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
-                           cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
-                 },
-                 {.nested = nested, .is_other = [&](std::size_t i) { return windows[i] != windows[0]; }});
-  return norm(hidden_states);
-}
-
-ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
-                               const LossFunction* loss_function) {
-  ModelOutputs outputs;
-  if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
-  if (outputs.loss) return outputs;
-  const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
-  Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
-  if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
-  if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);
-  outputs.others.push_back(std::move(logits));
-  return outputs;
-}
-
-namespace {
-
-// LlamaForCausalLM
-class LlamaForCausalLM : public Model {
- public:
-  LlamaForCausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), data_(data) {
-    const Builder builder{
-        &context,           &parameters,
-        &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
-        Modality::language, options.dtype,
-        options.wrapping,   options.quantizer};
-    model_ = LlamaModel(builder.child("model", config.names->model), config, options);
-    const Builder head = builder.child("lm_head", "Linear");
-    lm_head_ = Linear(head, config.hidden_size, config.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
-  }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    ModelInputs batch;
-    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    return batch;
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    Tensor hidden_states;
-    {
-      ModuleCall call(context_, model_.module);
-      Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
-      if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
-        position_ids = model_.positions(context_, inputs.input_ids.size(1));
-      hidden_states = call.result(model_(model_.embed(inputs.input_ids), position_ids));
-    }
-    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
-  }
-
- private:
-  Context& context_;
-  DataConfig data_;
-  LlamaModel model_;
-  Linear lm_head_;
-};
-
-}  // namespace
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options) {
-  return std::make_unique<LlamaForCausalLM>(context, config, data, options);
+  return std::make_unique<CausalLM>(context, config, data, options);
 }
 
 }  // namespace oometer

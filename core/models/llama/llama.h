@@ -1,19 +1,14 @@
 #pragma once
 
-#include <vector>
+#include <memory>
 
+#include "models/kit/decoder_layer.h"
 #include "models/llama/config.h"
 #include "models/model.h"
-#include "nn/block_stack.h"
 #include "nn/module.h"
 
 /// transformers 5.23, models/llama/modeling_llama.py. Names and order of steps are that file's.
 namespace oometer {
-
-struct PositionEmbeddings {
-  Tensor cos, sin;
-  Tensor position_ids{};  ///< for layers that make their own (Behaviours::rotary)
-};
 
 struct LlamaRMSNorm {
   LlamaRMSNorm() = default;
@@ -61,9 +56,11 @@ struct LlamaAttention {
   LlamaAttention(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
   AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                               const Tensor& attention_mask) const;
+  /// Queries, keys and values before positions are added.
+  AttentionInputs projected(const Tensor& hidden_states) const;
 
   Linear q_proj, k_proj, v_proj, o_proj;
-  LlamaRMSNorm q_norm, k_norm;  ///< where norms_heads
+  LlamaRMSNorm q_norm, k_norm;  ///< Qwen3Attention, of each head: where norms_heads
   LlamaRotaryEmbedding rotary_emb;
   std::int64_t head_dim = 0;
   AttentionCall call;
@@ -73,44 +70,39 @@ struct LlamaAttention {
   ModuleId module = 0;
 };
 
-struct LlamaDecoderLayer {
-  LlamaDecoderLayer() = default;
-  LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
+/// A layer with a norm before its attention and one before what follows: LlamaDecoderLayer.forward.
+class PreNormLayer : public DecoderLayer {
+ public:
   Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
-                    const Tensor& attention_mask) const;
+                    const Tensor& attention_mask) const override;
 
-  LlamaAttention self_attn;
-  LlamaMLP mlp;
-  LlamaRMSNorm input_layernorm, post_attention_layernorm;
-  ModuleId module = 0;
+ protected:
+  explicit PreNormLayer(const Builder& builder) : module_(builder.module) {}
+  void make_norms(const Builder& builder, const char* type, std::int64_t hidden_size, bool liger = false);
+  virtual AttentionOutputs self_attn(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                                     const Tensor& attention_mask) const = 0;
+  /// An MLP, or experts.
+  virtual Tensor mlp(const Tensor& hidden_states) const = 0;
+
+ private:
+  LlamaRMSNorm input_layernorm_, post_attention_layernorm_;
+  ModuleId module_ = 0;
 };
 
-struct LlamaModel {
-  LlamaModel() = default;
-  LlamaModel(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
-  /// `position_ids`: null where the caller passes none. `with_padding_mask`: it passes a 2-D attention_mask.
-  Tensor operator()(const Tensor& inputs_embeds, const Tensor& position_ids = {}, bool with_padding_mask = false) const;
-  Tensor positions(Context& context, std::int64_t length) const;
-  /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
-  Tensor embed(const Tensor& input_ids) const;
+class LlamaDecoderLayer : public PreNormLayer {
+ public:
+  LlamaDecoderLayer(const Builder& builder, const LlamaConfig& config, const ModelOptions& options);
 
-  Embedding embed_tokens;
-  std::vector<LlamaDecoderLayer> layers;
-  BlockStack blocks;
-  LlamaRMSNorm norm;
-  LlamaRotaryEmbedding rotary_emb;
-  CheckpointingConfig checkpointing;
-  bool eager = false;
-  std::int64_t sliding_window = 0;
-  std::vector<std::int64_t> windows;  ///< by layer
-  bool makes_full_mask = true;        ///< whether or not a layer needs it
-  ModuleId module = 0;
+ private:
+  AttentionOutputs self_attn(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                             const Tensor& attention_mask) const override {
+    return self_attn_(hidden_states, positions, attention_mask);
+  }
+  Tensor mlp(const Tensor& hidden_states) const override { return mlp_(hidden_states); }
+
+  LlamaAttention self_attn_;
+  LlamaMLP mlp_;
 };
-
-/// What a ForCausalLM's forward returns of hidden states: the loss if there are labels, and the logits
-/// (`logits_to_keep` as slice_logits_to_keep has it: transformers 5.23, modeling_utils.py).
-ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
-                               const LossFunction* loss_function);
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options);

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "models/clip/clip.h"
-#include "models/llama/llama.h"
+#include "models/kit/decoder.h"
 #include "models/llava/next.h"
 #include "models/siglip/siglip.h"
 #include "nn/activation.h"
@@ -78,8 +78,8 @@ class Llava : public Model {
         model.child("language_model", holds_causal_lm ? config.text.names->causal_lm : config.text.names->model,
                     Modality::language);
     causal_lm_ = language.module;
-    language_model_ = LlamaModel(holds_causal_lm ? language.child("model", config.text.names->model) : language,
-                                 config.text, options);
+    language_model_ =
+        Decoder(holds_causal_lm ? language.child("model", config.text.names->model) : language, config.text, options);
     std::visit(
         [&](auto& vision) {
           vision.embeddings.checkpointing = options.checkpointing;
@@ -397,7 +397,7 @@ class Llava : public Model {
   DType dtype_;
   std::variant<ClipVisionModel, SiglipVisionModel> vision_tower_;
   LlavaMultiModalProjector projector_;
-  LlamaModel language_model_;
+  Decoder language_model_;
   Linear lm_head_;
   Tensor image_newline_;
   std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "models/clip/clip.h"
-#include "models/llama/llama.h"
+#include "models/kit/decoder.h"
 #include "models/llava/llava.h"
 #include "nn/activation.h"
 #include "ops/integers.h"
@@ -58,7 +58,7 @@ class OriginalLlava : public Model {
                        Modality::language, options.dtype,
                        options.wrapping};
     const Builder model = root.child("model", "LlavaLlamaModel");
-    model_ = LlamaModel(model, config.text, options);
+    model_ = Decoder(model, config.text, options);
     const Builder tower = model.child("vision_tower", "CLIPVisionTower", Modality::vision);
     tower_ = tower.module;
     const Builder clip = tower.child("vision_tower", "CLIPVisionModel");
@@ -219,7 +219,7 @@ class OriginalLlava : public Model {
   LlavaConfig config_;
   DataConfig data_;
   DType dtype_;
-  LlamaModel model_;
+  Decoder model_;
   ClipVisionModel vision_tower_;
   VisionProjector mm_projector_;
   Linear lm_head_;

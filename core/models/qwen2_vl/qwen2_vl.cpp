@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "models/llama/llama.h"
+#include "models/kit/decoder.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
 #include "ops/cub.h"
@@ -410,7 +410,7 @@ class QwenVL : public Model {
     model_ = model.module;
     visual_ = VisionTransformer(model.child("visual", names.tower, Modality::vision), config, options);
     language_model_ =
-        LlamaModel(model.child("language_model", names.text.model, Modality::language), config.text, options);
+        Decoder(model.child("language_model", names.text.model, Modality::language), config.text, options);
     language_model_.blocks.first_block = visual_.stack.size();
     lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
                       config.text.vocab_size, false);
@@ -582,7 +582,7 @@ class QwenVL : public Model {
   DataConfig data_;
   DType dtype_;
   VisionTransformer visual_;
-  LlamaModel language_model_;
+  Decoder language_model_;
   Linear lm_head_;
   ModuleId model_ = 0;
   Tensor rope_deltas_;  ///< of generation

@@ -1,0 +1,140 @@
+#include "models/kit/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/masking.h"
+#include "nn/kv_cache.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelOptions& options, DecoderParts own)
+    : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
+      parts(std::move(own)),
+      checkpointing(options.checkpointing),
+      eager(options.attention == AttentionKind::eager),
+      sliding_window(config.sliding_window),
+      makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
+      module(builder.module) {
+  layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
+  blocks = BlockStack(builder);
+  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
+    const Builder layer = builder.child("layers", config.names->decoder_layer, i);
+    if (parts.layer)
+      layers.push_back(parts.layer(layer, layers.size()));
+    else
+      layers.push_back(std::make_unique<LlamaDecoderLayer>(layer, config, options));
+    blocks.add_block(builder);
+    windows.push_back(config.window_of(static_cast<std::size_t>(i)));
+  }
+  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
+  const Rotary rotary = builder.context->behaviours.rotary;
+  if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
+    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
+}
+
+Tensor Decoder::embed(const Tensor& input_ids) const {
+  Tensor inputs_embeds = embed_tokens(input_ids);
+  require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
+  return inputs_embeds;
+}
+
+Tensor Decoder::positions(Context& context, std::int64_t length) const {
+  Tensor position_ids = empty(context, Op::arange, {length}, DType::int64);
+  if (context.behaviours.positions_are_offset)
+    position_ids = add_scalar(position_ids);  // arange(...) + past_seen_tokens
+  return unsqueeze(position_ids, 0);
+}
+
+Tensor Decoder::operator()(const Tensor& inputs_embeds, const Tensor& given_position_ids,
+                           bool with_padding_mask) const {
+  Context& context = inputs_embeds.context();
+  const ModuleScope scope(context, module);
+  const Tensor position_ids = given_position_ids ? given_position_ids : positions(context, inputs_embeds.size(1));
+  Tensor cache_position;  // otherwise position_ids is a view of it
+  if (given_position_ids && context.behaviours.causal_mask == CausalMask::cache_position)
+    cache_position = positions(context, inputs_embeds.size(1));
+  if (with_padding_mask && !eager) {
+    // Nothing is masked: `torch.all(attention_mask == 1)` (modeling_attn_mask_utils.py, _ignore_causal_mask_sdpa).
+    const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
+    const Tensor all = empty(context, Op::all, {}, DType::boolean);
+  }
+  // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
+  const auto mask = [&](std::int64_t window) {
+    return create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager,
+                              with_padding_mask, window);
+  };
+  CausalMasks causal_masks;
+  if (parts.makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
+  if (parts.makes_masks && sliding_window != 0) causal_masks.sliding_attention = mask(sliding_window);
+  Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
+  PositionEmbeddings positions;
+  if (rotary_emb.inv_freq)
+    positions = parts.rotary ? parts.rotary(rotary_emb, position_ids) : rotary_emb(hidden_states, position_ids);
+  positions.position_ids = position_ids;
+  TensorList nested;
+  if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
+  const auto block = [&](std::size_t i) -> BlockStack::Forward {
+    return [&layer = *layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
+            cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
+  };
+  // Of two kinds: two stacks of equal layers, but a checkpointed region may lie in both.
+  const std::size_t second = checkpointing.segments.empty() ? std::min(parts.first_of_second_kind, layers.size()) : 0;
+  for (const auto& [begin, end] : {std::pair{std::size_t{0}, second}, std::pair{second, layers.size()}})
+    if (begin < end)
+      hidden_states =
+          blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
+                     {.nested = nested, .is_other = [&](std::size_t i) { return windows[i] != windows[0]; }});
+  return norm(hidden_states);
+}
+
+ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
+                               const LossFunction* loss_function) {
+  ModelOutputs outputs;
+  if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
+  if (outputs.loss) return outputs;
+  const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
+  Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
+  if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
+  if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);
+  outputs.others.push_back(std::move(logits));
+  return outputs;
+}
+
+ModelInputs token_inputs(Context& context, std::int64_t rows, std::int64_t tokens, bool with_labels) {
+  ModelInputs batch;
+  batch.input_ids = empty(context, Op::input, {rows, tokens}, DType::int64, Role::input);
+  if (with_labels) batch.labels = empty(context, Op::input, {rows, tokens}, DType::int64, Role::input);
+  return batch;
+}
+
+CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
+                   DecoderParts parts)
+    : context_(context), data_(data) {
+  const Builder builder{&context,           &parameters,
+                        &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
+                        Modality::language, options.dtype,
+                        options.wrapping,   options.quantizer};
+  model_ = Decoder(builder.child("model", config.names->model), config, options, std::move(parts));
+  lm_head_ = Linear(builder.child("lm_head", "Linear"), config.hidden_size, config.vocab_size, false);
+  if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
+}
+
+ModelInputs CausalLM::make_inputs(bool with_labels) {
+  return token_inputs(context_, data_.micro_batch_size, data_.sequence_length, with_labels);
+}
+
+ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
+  Tensor hidden_states;
+  {
+    ModuleCall call(context_, model_.module);
+    Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
+    if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
+      position_ids = model_.positions(context_, inputs.input_ids.size(1));
+    hidden_states = call.result(model_(model_.embed(inputs.input_ids), position_ids));
+  }
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+}
+
+}  // namespace oometer

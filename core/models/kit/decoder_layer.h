@@ -1,0 +1,20 @@
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace oometer {
+
+struct PositionEmbeddings {
+  Tensor cos, sin;
+  Tensor position_ids{};  ///< for layers that make their own (Behaviours::rotary)
+};
+
+/// One of a decoder's layers, of the family's own class.
+class DecoderLayer {
+ public:
+  virtual ~DecoderLayer() = default;
+  virtual Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                            const Tensor& attention_mask) const = 0;
+};
+
+}  // namespace oometer

@@ -1,0 +1,76 @@
+#include "models/kit/experts.h"
+
+#include "nn/activation.h"
+#include "nn/kv_cache.h"
+#include "ops/cub.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+Experts::Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size,
+                 std::int64_t intermediate_size, Activation hidden_act)
+    : act_fn(hidden_act), module(builder.module) {
+  gate_up_proj = builder.parameter("gate_up_proj", {num_experts, 2 * intermediate_size, hidden_size});
+  down_proj = builder.parameter("down_proj", {num_experts, hidden_size, intermediate_size});
+}
+
+Tensor Experts::apply_gate(const Tensor& gate_up_out) const {
+  const std::int64_t half = gate_up_out.size(1) / 2;
+  TensorList gate_up = split(gate_up_out, {half, half}, -1);
+  const Tensor gate = activate(act_fn, gate_up[0]);
+  return mul(gate, gate_up[1]);
+}
+
+// batched_mm_experts_forward: a copy of an expert's weights for each token that it gets.
+Tensor Experts::batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const {
+  const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), selected = expert_ids.size(0);
+  const Tensor selected_hidden_states =
+      empty(hidden_states.context(), Op::repeat, {selected, hidden}, hidden_states.dtype());
+  const auto batched_linear = [&](const Tensor& input, const Tensor& weights) {
+    return view(bmm(weights, unsqueeze(input, -1)), {selected, weights.size(1)});
+  };
+  Tensor selected_weights = index(gate_up_proj, 0, expert_ids);
+  Tensor proj_out = batched_linear(selected_hidden_states, selected_weights);
+  proj_out = apply_gate(proj_out);
+  selected_weights = index(down_proj, 0, expert_ids);
+  proj_out = batched_linear(proj_out, selected_weights);
+  const Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights, -1));
+  const Tensor final_hidden_states = sum(view(weighted_out, {tokens, selected / tokens, hidden}), {1}, false);
+  return to(final_hidden_states, hidden_states.dtype());
+}
+
+Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, const Tensor& top_k_weights) const {
+  Context& context = hidden_in.context();
+  ModuleCall call(context, module);
+  const Tensor hidden_states = call.argument(hidden_in);
+  const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), top_k = top_k_index.size(-1);
+  const std::int64_t selected = tokens * top_k, experts = gate_up_proj.size(0);
+  const Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
+  if (context.past_key_values && context.past_key_values->decodes)
+    return call.result(batched_mm(hidden_states, reshape(top_k_index, {selected}), sample_weights));
+  const TopK sorted = sort(reshape(top_k_index, {selected}));
+  const Tensor& perm = sorted.indices;
+  Tensor selected_hidden_states;
+  {
+    const Tensor token = empty(context, Op::floor_divide, {selected}, DType::int64);
+    selected_hidden_states = index(hidden_states, 0, token);
+  }
+  const Tensor sample_weights_g = index(sample_weights, 0, perm);
+  const Tensor histc_input = empty(context, Op::to_copy, {selected}, DType::int32);
+  const Tensor tokens_per_expert = empty(context, Op::histc, {experts}, DType::int32);
+  const Tensor offsets = empty(context, Op::cumsum, {experts}, DType::int32);
+  { const Workspace scan(context, Op::cumsum, cub_scan_bytes(experts) - 256); }  // descriptors of 8 bytes: int32
+  Tensor proj_out = grouped_mm(to(selected_hidden_states, gate_up_proj.dtype()), gate_up_proj, offsets);
+  proj_out = apply_gate(proj_out);
+  proj_out = grouped_mm(to(proj_out, down_proj.dtype()), down_proj, offsets);
+  Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights_g, -1));
+  const Tensor inv_perm = empty_like(Op::empty, perm);
+  { const Tensor range = empty(context, Op::arange, {selected}, DType::int64); }
+  weighted_out = index(weighted_out, 0, inv_perm);
+  const Tensor final_hidden_states = sum(view(weighted_out, {tokens, top_k, hidden}), {1}, false);
+  return call.result(to(final_hidden_states, hidden_states.dtype()));
+}
+
+}  // namespace oometer

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/activation.h"
+#include "nn/module.h"
+
+namespace oometer {
+
+/// The experts of a layer, their weights in two tensors (transformers 5.23, integrations/moe.py): grouped_mm_experts_
+/// forward, and while generate() decodes batched_mm_experts_forward. What they allocate depends on the tokens' number
+/// alone.
+struct Experts {
+  Experts() = default;
+  Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size, std::int64_t intermediate_size,
+          Activation hidden_act);
+  Tensor operator()(const Tensor& hidden_states, const Tensor& top_k_index, const Tensor& top_k_weights) const;
+
+  Tensor apply_gate(const Tensor& gate_up_out) const;
+  Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
+
+  Tensor gate_up_proj, down_proj;
+  Activation act_fn = Activation::silu;
+  ModuleId module = 0;
+};
+
+}  // namespace oometer
