@@ -3,6 +3,7 @@
 #include "distributed/trainer.h"
 #include "generation/generate.h"
 #include "models/model.h"
+#include "nn/components.h"
 #include "nn/quantizer.h"
 #include "peft/ia3.h"
 #include "peft/lora.h"

@@ -1,5 +1,7 @@
 #include "train/step.h"
 
+#include <algorithm>
+
 #include "autograd/engine.h"
 #include "ops/ops.h"
 #include "train/repetition.h"

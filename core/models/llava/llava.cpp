@@ -1,6 +1,5 @@
 #include "models/llava/llava.h"
 
-#include <algorithm>
 #include <variant>
 
 #include "models/clip/clip.h"

@@ -92,10 +92,12 @@ TEST_CASE("A name that means nothing in the model is an error with the nearest n
              R"(/training/lora/also_train/0: found "projector")"));
   CHECK(says(refusal(R"("stage": "finetune", "lora": {"target_modules": ["linear_1"], "modules_to_save": ["score"]})"),
              R"(/training/lora/modules_to_save/0: found "score")"));
-  CHECK(says(refusal(R"("stage": "finetune", "ia3": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"],
+  CHECK(says(
+      refusal(
+          R"("stage": "finetune", "ia3": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"],
                     "modules_to_save": ["lm_hed"]})"),
-             "/training/ia3/modules_to_save/0: found \"lm_hed\", expected a module of LlavaForConditionalGeneration, "
-             "for example lm_head"));
+      "/training/ia3/modules_to_save/0: found \"lm_hed\", expected a module of LlavaForConditionalGeneration, "
+      "for example lm_head"));
 }
 
 /// Bytes that backward finds kept by what runs in modules whose path ends so.
