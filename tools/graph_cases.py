@@ -19,7 +19,8 @@ from typing import Any
 
 import export_graph
 import real_trace
-import step
+from step.ghost import enter_ghost
+from step.spec import Spec, tensor
 
 # Small images: what is compared is which operator allocates what, not how much.
 MODELS: list[tuple[str, dict[str, Any], int]] = [
@@ -108,16 +109,16 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], Inputs, int]]:
             yield f"{kind}_{tokens}", f"graph_modules:{kind}", config, inputs_of(kind, tokens), batch
 
 
-def spec_of(python: str, arguments: dict[str, Any], inputs: Inputs, batch: int, optimizer: str, *, classifies: bool) -> step.Spec:
-    """A module's training, as step.py reads it. `classifies`: its output are logits; else it gives a loss."""
-    spec: step.Spec = {
+def spec_of(python: str, arguments: dict[str, Any], inputs: Inputs, batch: int, optimizer: str, *, classifies: bool) -> Spec:
+    """A module's training, as step/ reads it. `classifies`: its output are logits; else it gives a loss."""
+    spec: Spec = {
         "model": {"python": python, "arguments": arguments},
         "train": {"precision": "fp32", "optimizer": "sgd_momentum" if optimizer == "sgd" else optimizer, "opt_impl": "foreach"},
-        "inputs": {key: step.tensor([batch, *sizes], dtype) for key, (sizes, dtype) in inputs.items()},
+        "inputs": {key: tensor([batch, *sizes], dtype) for key, (sizes, dtype) in inputs.items()},
         "loss": "loss",
     }
     if classifies:
-        spec["inputs"]["labels"] = step.tensor([batch])
+        spec["inputs"]["labels"] = tensor([batch])
     return spec
 
 
@@ -134,7 +135,7 @@ def graph_of(name: str, python: str, arguments: dict[str, Any], inputs: Inputs, 
     return graph
 
 
-def rows_of(spec: step.Spec) -> list[dict[str, Any]]:
+def rows_of(spec: Spec) -> list[dict[str, Any]]:
     import torch
 
     gc.collect()
@@ -176,7 +177,7 @@ def main() -> None:
     arguments.add_argument("--only", default="", help="cases whose name begins so")
     arguments.add_argument("--inference", action="store_true", help="forwards in eval mode, of those that EVALUATED names")
     given = arguments.parse_args()
-    step.enter_ghost(given.ghost)
+    enter_ghost(given.ghost)
     os.environ["PYTHONHASHSEED"] = "0"
     with given.out.open("w") as out:
         for case in cases():

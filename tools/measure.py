@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import real_trace
-import step
+from step.batch import make_inputs
+from step.generation import generate
+from step.ghost import ghost_environment, quiet_torch
+from step.job import spec_of
+from step.model import build_model
+from step.optimizer import make_optimizer
+from step.spec import QWEN_VL, Spec
+from step.training import attention_choice, make_scaler, train_step
 
 MARK = "\n@@result "
 
@@ -116,20 +123,20 @@ class Storages:
         row["breakdown"] = dict(breakdown.most_common())
 
 
-def fake(spec: step.Spec) -> dict[str, Any]:
+def fake(spec: Spec) -> dict[str, Any]:
     import torch
     import transformers.utils.import_utils as transformers_imports
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    step.quiet_torch()
+    quiet_torch()
     transformers_imports.is_fake_tensor = lambda tensor: False  # it would take another path than an eager run does
     storages = Storages()
-    with FakeTensorMode(allow_non_fake_inputs=True), storages.mode, step.attention_choice(spec):
+    with FakeTensorMode(allow_non_fake_inputs=True), storages.mode, attention_choice(spec):
         with storages.watch(0, "init"):
-            model = step.build_model(spec)
+            model = build_model(spec)
             parameters = [p for p in model.parameters() if p.requires_grad]
-            optimizer = step.make_optimizer(spec, parameters)
-            batch = step.make_inputs(spec)
+            optimizer = make_optimizer(spec, parameters)
+            batch = make_inputs(spec)
         storages.name("parameters", list(model.parameters()))
         storages.name("buffers_and_inputs", [*model.buffers(), *(v for v in batch.values() if isinstance(v, torch.Tensor))])
         for parameter in parameters:
@@ -137,7 +144,7 @@ def fake(spec: step.Spec) -> dict[str, Any]:
         for iteration in (1, 2):
             gc.collect()
             gc.disable()
-            step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: storages.watch(i, phase))
+            train_step(spec, model, optimizer, batch, lambda phase, i=iteration: storages.watch(i, phase))
             gc.enable()
             states = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
             storages.name("optimizer_states", [v for v in states if v.device.type == "cuda"])
@@ -147,7 +154,7 @@ def fake(spec: step.Spec) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- a device, stand-in or real
 
 
-def ghost(spec: step.Spec) -> dict[str, Any]:
+def ghost(spec: Spec) -> dict[str, Any]:
     strategy = spec.get("parallel", {}).get("strategy", "none")
     if strategy == "none":
         return {"phases": real_trace.run(spec, None)}
@@ -175,7 +182,7 @@ def used_memory() -> dict[str, int] | None:
     return {"used": memory.used, "total": memory.total, "driver": pynvml.nvmlSystemGetDriverVersion()}
 
 
-def place_image_tokens(spec: step.Spec) -> None:
+def place_image_tokens(spec: Spec) -> None:
     """On a real device the placeholders must be there: the first tokens of each sample."""
     config, inputs = spec["model"].get("config", {}), spec["inputs"]
     pixels, ids = inputs.get("pixel_values"), inputs.get("input_ids")
@@ -183,7 +190,7 @@ def place_image_tokens(spec: step.Spec) -> None:
         return
     vision, kind, samples = config.get("vision_config", {}), config.get("model_type"), ids["shape"][0]
     token = config.get("image_token_index", config.get("image_token_id"))
-    if kind in step.QWEN_VL:
+    if kind in QWEN_VL:
         token = token or 151_655
         count = sum(math.prod(grid) for grid in inputs["image_grid_thw"]["values"]) // vision.get("spatial_merge_size", 2) ** 2 // samples
     elif kind in ("smolvlm", "idefics3"):
@@ -199,14 +206,14 @@ def place_image_tokens(spec: step.Spec) -> None:
     ids["image_tokens"] = [token or 32_000, count]
 
 
-def of_length(spec: step.Spec, length: int) -> step.Spec:
+def of_length(spec: Spec, length: int) -> Spec:
     """The same with sequences of `length` tokens."""
     texts = {k: spec["inputs"][k] for k in ("input_ids", "labels", "position_ids") if k in spec["inputs"]}
     shorter = {k: given | {"shape": [*given["shape"][:-1], length]} for k, given in texts.items()}
     return spec | {"inputs": spec["inputs"] | shorter}
 
 
-def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
+def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
     import torch
 
     place_image_tokens(spec)
@@ -219,19 +226,19 @@ def gpu(spec: step.Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
     if snapshot:
         torch.cuda.memory._record_memory_history(max_entries=5_000_000)
     try:
-        with step.attention_choice(spec):
+        with attention_choice(spec):
             with peaks.phase(0, "init"):
-                model = step.build_model(spec)
+                model = build_model(spec)
                 generates, lengths = "inference" in spec, spec.get("lengths")
-                optimizer = None if generates else step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
-                scaler = step.make_scaler(spec, believe=True)  # the weights are whatever lies in memory
-                batch = step.make_inputs(spec)
+                optimizer = None if generates else make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
+                scaler = make_scaler(spec, believe=True)  # the weights are whatever lies in memory
+                batch = make_inputs(spec)
             if generates:
-                step.generate(spec, model, batch, peaks.phase)
+                generate(spec, model, batch, peaks.phase)
             for iteration in range(1, 0 if generates else len(lengths or (1, 2)) + 1):
                 if lengths:
-                    batch = step.make_inputs(of_length(spec, lengths[iteration - 1]))
-                step.train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase), scaler)
+                    batch = make_inputs(of_length(spec, lengths[iteration - 1]))
+                train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase), scaler)
                 torch.cuda.synchronize()
     except torch.OutOfMemoryError as error:  # a measurement too
         result["out_of_memory"] = str(error)
@@ -254,7 +261,7 @@ def by_iteration(phases: list[dict[str, Any]]) -> list[dict[str, int]]:
 
 def child(given: argparse.Namespace) -> None:
     document = json.loads(given.job.read_text())
-    spec, job = step.spec_of(document), document.get("job", document)
+    spec, job = spec_of(document), document.get("job", document)
     spec |= {key: document[key] for key in ("lengths",) if key in document}
     if given.backend == "gpu":
         result = gpu(spec, given.snapshot, job.get("runtime", {}).get("cudnn", True))
@@ -273,7 +280,7 @@ def measured(backend: str, given: argparse.Namespace) -> dict[str, Any]:
     environment = dict(os.environ)
     document = json.loads(given.job.read_text())
     if backend != "gpu" and given.ghost:
-        environment |= step.ghost_environment(given.ghost, capability_of(document))
+        environment |= ghost_environment(given.ghost, capability_of(document))
         environment |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
     environment["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"
     if document.get("job", document).get("runtime", {}).get("expandable_segments"):

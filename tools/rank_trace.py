@@ -24,14 +24,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import step
 from real_trace import Modules, Peaks, finish
+from step.batch import make_inputs
+from step.device_values import DeviceValues, read_grids
+from step.ghost import enter_ghost, quiet_torch
+from step.job import spec_of
+from step.model import build_model
+from step.spec import DTYPES, Spec
+from step.training import attention_choice, autocast, loss_of, saving
 
 H100 = 80 * 2**30 - 700 * 2**20  # what DeepSpeed is told when it asks how much the device has
 NO_DECAY = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)", re.IGNORECASE)
 
 
-def resolved(config: dict[str, Any], world: int, spec: step.Spec, model: Any) -> dict[str, Any]:
+def resolved(config: dict[str, Any], world: int, spec: Spec, model: Any) -> dict[str, Any]:
     """The "auto" entries of a DeepSpeed config, as transformers' Trainer fills them."""
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
@@ -116,13 +122,13 @@ def groups_of(model: Any, how_many: int) -> list[dict[str, Any]]:
     return [g for g in ({"params": decayed, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.0}) if g["params"]]
 
 
-def half_or(spec: step.Spec, name: str | None) -> Any:
+def half_or(spec: Spec, name: str | None) -> Any:
     import torch
 
-    return getattr(torch, step.DTYPES[name]) if name else None
+    return getattr(torch, DTYPES[name]) if name else None
 
 
-def wrap_deepspeed(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
+def wrap_deepspeed(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
     import deepspeed
 
     config = resolved(spec["parallel"]["ds_config"], spec["parallel"]["world"], spec, model)
@@ -145,7 +151,7 @@ def fused_adam_without_kernel() -> None:
     FusedAdamBuilder.load = lambda self, verbose=True: SimpleNamespace(multi_tensor_adam=lambda *_: None)
 
 
-def wrap_torch(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
+def wrap_torch(spec: Spec, model: Any, optimizer: Any) -> tuple[Any, Callable[[Any], None], Callable[[], None]]:
     import torch
 
     wrapped = {"ddp": wrap_ddp, "fsdp1": wrap_fsdp1, "fsdp2": wrap_fsdp2}[spec["parallel"]["strategy"]](spec, model)
@@ -162,7 +168,7 @@ def wrap_torch(spec: step.Spec, model: Any, optimizer: Any) -> tuple[Any, Callab
     return wrapped, lambda loss: loss.backward(), take_step
 
 
-def wrap_ddp(spec: step.Spec, model: Any) -> Any:
+def wrap_ddp(spec: Spec, model: Any) -> Any:
     import torch
     import torch.nn.parallel.distributed as module
 
@@ -181,7 +187,7 @@ def wrap_ddp(spec: step.Spec, model: Any) -> Any:
     return wrapped
 
 
-def wrap_fsdp2(spec: step.Spec, model: Any) -> Any:
+def wrap_fsdp2(spec: Spec, model: Any) -> Any:
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -202,7 +208,7 @@ def wrap_fsdp2(spec: step.Spec, model: Any) -> Any:
     return fully_shard(model, **given)
 
 
-def wrap_fsdp1(spec: step.Spec, model: Any) -> Any:
+def wrap_fsdp1(spec: Spec, model: Any) -> Any:
     import functools
 
     import torch
@@ -247,7 +253,7 @@ def synchronization(wrapped: Any, strategy: str, last: bool) -> Iterator[None]:
             yield
 
 
-def zero_init(spec: step.Spec) -> Any:
+def zero_init(spec: Spec) -> Any:
     """from_pretrained under ZeRO-3 builds the model inside zero.Init: each parameter is cut as soon as it is there."""
     parallel = spec["parallel"]
     if parallel["strategy"] != "deepspeed" or parallel["ds_config"]["zero_optimization"].get("stage") != 3:
@@ -262,12 +268,12 @@ def zero_init(spec: step.Spec) -> Any:
     return Init(config_dict_or_path=config)
 
 
-def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> list[dict[str, Any]]:
+def run(spec: Spec, out: Path | None, peaks_file: Path | None = None) -> list[dict[str, Any]]:
     import torch
     import torch.distributed
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    step.quiet_torch()
+    quiet_torch()
     parallel, train = spec["parallel"], spec["train"]
     world, rank = parallel["world"], parallel.get("rank") or 0
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
@@ -280,7 +286,7 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
         wrap = wrap_deepspeed
     steps = train.get("gradient_accumulation_steps", 1)
     modules, peaks = Modules(), Peaks()
-    keep = step.DeviceValues(step.read_grids(spec), active=lambda: bool(modules.stack))
+    keep = DeviceValues(read_grids(spec), active=lambda: bool(modules.stack))
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
 
     def optimizer(module: Any) -> Any:
@@ -291,15 +297,15 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
             torch.cuda.memory._record_memory_history(max_entries=10_000_000, context="all", stacks="python")
             activities = [torch.profiler.ProfilerActivity.CPU]
             profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
-        stack.enter_context(step.attention_choice(spec))
+        stack.enter_context(attention_choice(spec))
         with peaks.phase(0, "init"):
-            model = step.build_model(spec, inside=zero_init(spec))
+            model = build_model(spec, inside=zero_init(spec))
         modules.watch(model)
         with peaks.phase(0, "wrap"):
             wrapped, backward, take_step = wrap(spec, model, optimizer)
             gc.collect()
         with peaks.phase(0, "inputs"):
-            batch = step.make_inputs(spec)
+            batch = make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
         named = {t.data_ptr(): n for n, t in tensors if type(t) in (torch.Tensor, torch.nn.Parameter) and t.device.type == "cuda"}
         for iteration in (1, 2):
@@ -308,9 +314,9 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None) -> li
             for micro_step in range(steps):
                 with synchronization(wrapped, parallel["strategy"], micro_step == steps - 1):
                     with peaks.phase(iteration, "forward"):
-                        with step.saving(spec), step.autocast(spec, "cuda"):
+                        with saving(spec), autocast(spec, "cuda"):
                             result = wrapped(**batch)
-                            loss = step.loss_of(spec, result)
+                            loss = loss_of(spec, result)
                             del result
                         if steps > 1 and parallel["strategy"] != "deepspeed":
                             loss = loss / steps
@@ -336,10 +342,10 @@ def main() -> None:
     arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
     given = arguments.parse_args()
     os.environ |= {"DS_IGNORE_CUDA_DETECTION": "1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
-    step.enter_ghost(given.ghost, capability="90")
+    enter_ghost(given.ghost, capability="90")
     if given.deepspeed:
         sys.path.insert(0, given.deepspeed)
-    run(step.spec_of(json.loads(given.case.read_text())), given.out, given.peaks)
+    run(spec_of(json.loads(given.case.read_text())), given.out, given.peaks)
     sys.stdout.flush()
     os._exit(0)  # the fake process group does not shut down
 

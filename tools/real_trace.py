@@ -17,7 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import step
+from step.batch import make_inputs
+from step.device_values import DeviceValues, read_grids, route_evenly
+from step.generation import generate
+from step.ghost import enter_ghost, quiet_torch
+from step.job import spec_of
+from step.model import build_model
+from step.optimizer import make_optimizer
+from step.spec import Spec
+from step.training import attention_choice, make_scaler, train_step
 
 FACTORIES = {
     "empty",
@@ -198,7 +206,7 @@ def write(out: Path, profile: Any, history: list[dict[str, Any]], modules: Modul
 
 
 def short(name: str) -> str:
-    for package in ("deepspeed", "transformers", "accelerate", "torch"):
+    for package in ("deepspeed", "transformers", "accelerate", "torch", "step"):
         if f"/{package}/" in name:
             return package + "/" + name.rsplit(f"/{package}/", 1)[1]
     return Path(name).name
@@ -207,7 +215,7 @@ def short(name: str) -> str:
 def interesting(frames: list[str]) -> list[str]:
     """Python frames, innermost first, without the plumbing and without ours."""
     plumbing = ("torch/_ops.py", "torch/utils/_python_dispatch.py", "torch/utils/_contextlib.py", "torch/nn/modules/module.py")
-    ours = ("real_trace.py", "step.py", "rank_trace.py")
+    ours = ("real_trace.py", "step/", "rank_trace.py")
     return [f for f in frames if not f.startswith((*plumbing, *ours)) and ".py:" in f]
 
 
@@ -239,7 +247,7 @@ class Peaks:
             print(f"{row['iteration']} {row['phase']:16s}" + "".join(f"{n:16,d}" for n in numbers))
 
 
-def policies_mode(spec: step.Spec) -> Any:
+def policies_mode(spec: Spec) -> Any:
     """A dispatch mode with the reference cases' answers to reads of device values (they were recorded under one)."""
     import math
 
@@ -283,15 +291,15 @@ def finish(peaks: Peaks, peaks_file: Path | None, trace: tuple[Path, Any, Module
         peaks_file.write_text(json.dumps(peaks.rows) + "\n")
 
 
-def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
+def run(spec: Spec, out: Path | None, peaks_file: Path | None = None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
     """Builds and runs the case; writes the trace to `out`, or without one only measures. Returns the peaks."""
     import torch
 
-    step.quiet_torch()
+    quiet_torch()
     modules, peaks = Modules(), Peaks()
     if spec["model"].get("config", {}).get("model_type", "").startswith("deepseek"):
-        step.route_evenly()
-    keep = None if mode else step.DeviceValues(step.read_grids(spec))
+        route_evenly()
+    keep = None if mode else DeviceValues(read_grids(spec))
     with contextlib.ExitStack() as stack:
         if out:
             torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
@@ -299,14 +307,14 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
             profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
         if mode:
             stack.enter_context(policies_mode(spec))
-        stack.enter_context(step.attention_choice(spec))
+        stack.enter_context(attention_choice(spec))
         with peaks.phase(0, "init"):
-            model = step.build_model(spec)
+            model = build_model(spec)
             optimizer = None
             if "inference" not in spec:
-                optimizer = step.make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
-            scaler = step.make_scaler(spec, believe=True)
-            batch = step.make_inputs(spec)
+                optimizer = make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
+            scaler = make_scaler(spec, believe=True)
+            batch = make_inputs(spec)
         tensors = [*model.named_parameters(), *model.named_buffers(), *((f"inputs.{k}", v) for k, v in batch.items())]
         named = {t.data_ptr(): n for n, t in tensors if isinstance(t, torch.Tensor)}
         del tensors
@@ -315,11 +323,11 @@ def run(spec: step.Spec, out: Path | None, peaks_file: Path | None = None, mode:
         if "inference" in spec:
             gc.collect()
             gc.disable()
-            step.generate(spec, model, batch, peaks.phase)
+            generate(spec, model, batch, peaks.phase)
         for iteration in range(1, steps + 1) if "inference" not in spec else ():
             gc.collect()
             gc.disable()
-            step.train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
+            train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
             gc.enable()
     finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep
@@ -335,8 +343,8 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=2)
     arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
     given = arguments.parse_args()
-    step.enter_ghost(given.ghost)
-    run(step.spec_of(json.loads(given.case.read_text())), given.out, given.peaks, given.mode, given.steps)
+    enter_ghost(given.ghost)
+    run(spec_of(json.loads(given.case.read_text())), given.out, given.peaks, given.mode, given.steps)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,124 @@
+"""What a model is called with: its input tensors, from a job's data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from step.spec import QWEN_VL, Spec, tensor
+
+ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
+
+
+def anyres_tiles(size: list[int], pinpoints: list[list[int]], tile: int) -> int:
+    from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
+
+    return int(image_size_to_num_patches(size, pinpoints, tile))
+
+
+def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    config, batch = model["config"], data.get("micro_batch_size", 1)
+    kind, sequence = config.get("model_type"), data.get("sequence_length")
+    out: dict[str, Any] = {}
+    if sequence:
+        out["input_ids"] = tensor([batch, sequence])
+        if kind != "clip":
+            out["labels"] = tensor([batch, data.get("target_length", sequence)])
+    vision = config.get("vision_config", config)
+    images = batch * data.get("images_per_sample", 1)
+    if kind in ("smolvlm", "idefics3"):
+        tiles = data.get("images_per_sample", 1) * data.get("tiles", 1)
+        if tiles:
+            side = [vision.get("image_size", 224)] * 2
+            out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "llava_next":
+        if images:
+            side = [vision.get("image_size", 336)] * 2
+            size = data.get("image_size") or side
+            tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
+            out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
+            out["image_sizes"] = {"cpu_values": [size] * images}
+    elif kind in ("llava", "clip", "clip_vision_model"):
+        side = data.get("image_size") or [vision.get("image_size", 224)] * 2
+        if images:
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind in QWEN_VL:
+        out |= qwen_vl_inputs(config, data, dtype)
+    elif "vision_config" in config:
+        raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
+    if kind == "clip":
+        out["return_loss"] = {"py": True}
+    return out
+
+
+def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Patches as the processor cuts them, and the positions that a collator finds for them (get_rope_index)."""
+    batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
+    images = batch * data.get("images_per_sample", 1)
+    out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
+    if not images:
+        return out
+    sizes = (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
+    patch, merge, frames = (vision.get(key, default) for key, default in sizes)
+    grid = data.get("grid_thw")
+    if not grid:
+        side = smart_resize(
+            *data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056)
+        )
+        grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
+    features = vision.get("in_channels", 3) * frames * patch * patch
+    out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)
+    out["image_grid_thw"] = {"values": [grid] * images}
+    return out
+
+
+def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """transformers' models/qwen2_vl/image_processing_qwen2_vl.py, which cannot be imported without torchvision."""
+    sides = height, width
+    resized = [round(s / factor) * factor for s in sides]
+    if math.prod(resized) > max_pixels:
+        beta = math.sqrt(height * width / max_pixels)
+        resized = [max(factor, math.floor(s / beta / factor) * factor) for s in sides]
+    elif math.prod(resized) < min_pixels:
+        beta = math.sqrt(min_pixels / (height * width))
+        resized = [math.ceil(s * beta / factor) * factor for s in sides]
+    return resized[0], resized[1]
+
+
+def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
+    """What else the processors of these models give to generate()."""
+    if kind in ("smolvlm", "idefics3") and "pixel_values" in inputs:
+        batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
+        inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
+    if kind in QWEN_VL:
+        inputs.pop("position_ids")
+        pixel_values, grid = inputs.pop("pixel_values", None), inputs.pop("image_grid_thw", None)
+        if not grid:
+            return
+        grids = grid["values"]
+        inputs["mm_token_type_ids"] = tensor(inputs["input_ids"]["shape"])
+        if grids[0][0] == 1:
+            inputs |= {"pixel_values": pixel_values, "image_grid_thw": grid}
+        else:
+            inputs |= {"pixel_values_videos": pixel_values, "video_grid_thw": grid}
+            if kind == "qwen2_5_vl":
+                inputs["second_per_grid_ts"] = {"values": [1.0] * len(grids)}
+
+
+def make_inputs(spec: Spec, device: str = "cuda") -> dict[str, Any]:
+    import torch
+
+    out: dict[str, Any] = {}
+    for name, given in spec["inputs"].items():
+        if "cpu_values" in given:
+            out[name] = torch.tensor(given["cpu_values"], dtype=getattr(torch, given.get("dtype", "int64")))
+        elif "values" in given:
+            out[name] = torch.tensor(given["values"], device=device)
+        elif "py" in given:
+            out[name] = given["py"]
+        else:
+            out[name] = torch.full(given["shape"], given.get("fill", 1), dtype=getattr(torch, given["dtype"]), device=device)
+            if "image_tokens" in given:  # on a real GPU: the first n tokens are image placeholders
+                token, count = given["image_tokens"]
+                out[name][:, :count] = token
+    return out

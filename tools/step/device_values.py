@@ -1,0 +1,155 @@
+"""Reads of values on a device whose kernels compute none: what real kernels would have answered."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from step.spec import CLASSES, Spec
+
+
+class DeviceValues:
+    """Answers what real kernels would have computed, on a device whose kernels do nothing.
+
+    A bool read is true, another scalar is 1.0 or `integer`, and so is each element of an integer tensor's tolist(); nonzero() finds
+    everything, or as many elements as masked_scatter's source had. The real operators run all the same, so what they allocate on the
+    way is theirs: nonzero() reads its count from its first scratch block, so the count is put where that block will be.
+    """
+
+    def __init__(
+        self, integer: int | Callable[[Any], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True
+    ) -> None:
+        import torch
+
+        self.torch, self.integer, self.active = torch, integer, active
+        self.selected: int | None = None
+        self.library = torch.library.Library("aten", "IMPL")
+        self.library.impl("_local_scalar_dense", self.scalar, device_type)
+        self.library.impl("nonzero", self.nonzero, device_type)
+        self.library.impl("masked_scatter_backward", self.masked_scatter_backward, device_type)
+        self.tolist = torch.Tensor.tolist
+        if isinstance(integer, int):  # else whoever knows the integers answers for lists of them too
+            torch.Tensor.tolist = lambda tensor: self.list(tensor)  # noqa: PLW0108  # a bound method would not get the tensor
+
+    def scalar(self, tensor: Any) -> Any:
+        torch = self.torch
+        if not self.active():
+            return ctypes_value(torch, tensor)
+        if tensor.dtype == torch.bool:
+            return True
+        if tensor.dtype.is_floating_point:
+            return 1.0
+        return self.integer if isinstance(self.integer, int) else self.integer(tensor)
+
+    def list(self, tensor: Any) -> Any:
+        if not tensor.is_cuda or tensor.dtype.is_floating_point or not self.integer or not self.active():
+            return self.tolist(tensor)
+        return self.torch.full(tuple(tensor.shape), self.integer, device="cpu").tolist()
+
+    def nonzero(self, tensor: Any) -> Any:
+        torch = self.torch
+        count = tensor.numel() if self.selected is None else self.selected
+        tensor = tensor.contiguous()
+        block = torch.empty(1, dtype=torch.int32, device=tensor.device)
+        ctypes.c_int32.from_address(block.data_ptr()).value = count
+        del block
+        out = torch.empty(0, dtype=torch.int64, device=tensor.device)
+        result = torch.nonzero(tensor, out=out)
+        if result.size(0) != count:
+            raise RuntimeError(f"nonzero() found {result.size(0)} elements instead of {count}")
+        return result
+
+    def masked_scatter_backward(self, grad: Any, mask: Any, sizes: list[int]) -> Any:
+        self.selected = math.prod(sizes)
+        try:
+            return grad.masked_select(mask).view(sizes)
+        finally:
+            self.selected = None
+
+
+def read_grids(spec: Spec) -> int | Callable[[Any], int]:
+    """Qwen-VL's tower reads, on the device, how long its attention's sequences are: they are told it here.
+
+    So is get_rope_index, which tokens are an image's. Returns the integer that an operator reads on the way: how many
+    sequences there are (repeat_interleave), how many bounds windows have (unique_consecutive), a grid's own numbers.
+    """
+    given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
+    if not given or "values" not in given:
+        return spec.get("item_int", 0)
+    import torch
+    from transformers import vision_utils
+
+    vision = spec["model"]["config"].get("vision_config", {})
+    grid = torch.tensor(given["values"])
+    patch, merge = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2)
+    bounds = [vision_utils.get_vision_cu_seqlens(grid)]
+    if spec["model"]["class"] == CLASSES["qwen2_5_vl"]:
+        bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
+    lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
+    features = (grid.prod(-1) // merge**2).tolist()
+    tolist = torch.Tensor.tolist
+    answers: dict[str, Callable[[int], list[int]]] = {
+        "get_vision_position_ids": lambda images: [merge] * images,
+        "forward": lambda sequences: lengths[sequences],
+        "<listcomp>": lambda sequences: lengths[sequences],
+        "get_image_features": lambda images: features,
+        "get_video_features": lambda images: features,
+        "get_rope_index": lambda tokens: modalities(spec, tokens, features),
+    }
+
+    def answer(self: Any) -> Any:
+        caller = sys._getframe(1).f_code.co_name
+        if self.dim() != 1 or caller not in answers:
+            return tolist(self)
+        return answers[caller](len(self))
+
+    torch.Tensor.tolist = answer
+    torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
+
+    def count(tensor: Any) -> int:
+        if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and sys._getframe(2).f_code.co_name == "get_vision_position_ids":
+            return int(grid.flatten()[tensor.storage_offset()])
+        frame: Any = sys._getframe(2)
+        while frame and frame.f_code.co_name != "get_vision_window_index":
+            frame = frame.f_back
+        return len(bounds[1]) if frame else len(bounds[0]) - 1
+
+    return count
+
+
+def modalities(spec: Spec, tokens: int, features: list[int]) -> list[int]:
+    """A prompt's mm_token_type_ids: a token of text before each image or video, the rest of the text after the last."""
+    own = features[: len(features) // spec["batch"]["mbs"]]
+    vision = 2 if "video_grid_thw" in spec["inputs"] else 1
+    kinds = [kind for length in own for kind in (0, *[vision] * length)]
+    return kinds + [0] * (tokens - len(kinds))
+
+
+def ctypes_value(torch: Any, tensor: Any) -> Any:
+    """What the ghost's memory holds, read directly."""
+    size = tensor.element_size()
+    raw = bytearray(ctypes.string_at(tensor.data_ptr(), size))
+    return torch.frombuffer(raw, dtype=tensor.dtype).item()
+
+
+def route_evenly() -> None:
+    """Gives each expert as many tokens as any other, on a device that counts nothing: grouped_mm reads the offsets on the host."""
+    import torch
+
+    histc, cumsum, tokens = torch.histc, torch.cumsum, [0]
+
+    def counted(given: Any, *arguments: Any, **keywords: Any) -> Any:
+        tokens[0] = given.numel()
+        return histc(given, *arguments, **keywords)
+
+    def offsets(given: Any, *arguments: Any, **keywords: Any) -> Any:
+        out = cumsum(given, *arguments, **keywords)
+        if out.is_cuda and out.dtype is torch.int32 and out.dim() == 1:
+            ends = [tokens[0] * (i + 1) // len(out) for i in range(len(out))]
+            ctypes.memmove(out.data_ptr(), (ctypes.c_int32 * len(ends))(*ends), 4 * len(ends))
+        return out
+
+    torch.histc, torch.cumsum = counted, offsets

@@ -1,0 +1,146 @@
+"""From an oometer job to a spec."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from step.batch import inputs_of, processors_own
+from step.spec import CLASSES, DTYPES, QWEN_VL, Spec, tensor
+
+PRESETS = Path(__file__).resolve().parents[2] / "presets"
+# The dotted names of a model's tower and projector.
+PARTS = {"smolvlm": ("vision_model", "connector"), "idefics3": ("vision_model", "connector")}
+QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
+    "pretrain": {"only": ["visual.merger"]},
+    "finetune": {"freeze": ["visual.patch_embed", "visual.blocks"]},
+    "full": {},
+}
+
+
+def model_of(job: dict[str, Any]) -> dict[str, Any]:
+    model = job["model"]
+    config: dict[str, Any] = {}
+    if "preset" in model:
+        found = [p for p in PRESETS.rglob("*.json") if p.stem == model["preset"]]
+        if not found:
+            raise SystemExit(f"no preset called {model['preset']} under {PRESETS}")
+        preset = json.loads(found[0].read_text())
+        config = preset.get("config", preset)
+    config = merged(config, model.get("config", {}))
+    architectures = config.pop("architectures", None)
+    name = architectures[0] if architectures else CLASSES.get(config.get("model_type", ""))
+    if not name:
+        raise SystemExit("the model's class is not known: give config.architectures")
+    out = {"class": name, "config": config}
+    if job.get("runtime", {}).get("experts"):
+        out["experts"] = job["runtime"]["experts"]
+    return out
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merged(out[key], value) if both else value
+    return out
+
+
+def stage_of(stage: str, kind: str) -> dict[str, list[str]]:
+    tower, projector = PARTS.get(kind, ("vision_tower", "multi_modal_projector"))
+    no_grad = {"no_grad": [f"model.{tower}"]}
+    return {"pretrain": {"only": [projector], **no_grad}, "finetune": {"freeze": [tower], **no_grad}, "full": {}}[stage]
+
+
+def spec_of(document: dict[str, Any]) -> Spec:
+    if "spec" in document:
+        return dict(document["spec"])
+    if "job" not in document and "model" in document and "class" in document["model"]:
+        return document
+    job = document.get("job", document)
+    data, model = job.get("data", {}), model_of(job)
+    training, parallel = job.get("training", {}), job.get("parallel", {})
+    optimizer = training.get("optimizer", {})
+    attention = training.get("attention", "sdpa")
+    stage = training.get("stage", "full")
+    name = optimizer.get("name", "adamw")
+    train: dict[str, Any] = {
+        "precision": training.get("precision", "bf16").replace("-", "_"),
+        "optimizer": "sgd_momentum" if name == "sgd" and optimizer.get("momentum") else name,
+        "opt_impl": optimizer.get("implementation", "fused"),
+        "paged": optimizer.get("paged", False),
+        **checkpointing_of(training.get("activation_checkpointing", "none")),
+        "attn": attention.split("-")[0],
+        "stage": stage,
+    }
+    if "-" in attention:
+        train["sdpa_kernel"] = attention.split("-")[1]
+    if training.get("max_grad_norm"):
+        train["clip_grad"] = training["max_grad_norm"]
+    if training.get("gradient_accumulation_steps", 1) > 1:
+        train["gradient_accumulation_steps"] = training["gradient_accumulation_steps"]
+    if stage == "custom":
+        keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
+        train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
+    elif model["config"].get("model_type") in QWEN_VL:
+        train |= QWEN_VL_STAGES[stage]
+    elif "vision_config" in model["config"]:
+        train |= stage_of(stage, model["config"].get("model_type", ""))
+    if training.get("lora"):
+        lora = training["lora"]
+        train["lora"] = {"r": lora.get("rank", 8), "lora_alpha": lora.get("alpha", 8), "lora_dropout": lora.get("dropout", 0.0)}
+        train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "modules_to_save", "also_train") if lora.get(k)}
+        more = ("use_rslora", "use_dora", "lora_bias", "autocast_adapter_dtype")
+        train["lora"] |= {k: lora[k] for k in more if k in lora}
+    if training.get("ia3"):
+        train["ia3"] = dict(training["ia3"])
+    for key in ("liger", "chunked_cross_entropy", "save_on_cpu", "quantization", "keep_outputs"):
+        if training.get(key):
+            train[key] = training[key]
+    spec: Spec = {
+        "name": job["model"].get("name", job["model"].get("preset", "job")),
+        "model": model,
+        "batch": {"mbs": data.get("micro_batch_size", 1), "seq_len": data.get("sequence_length")},
+        "inputs": inputs_of(model, data, DTYPES[train["precision"]]),
+        "train": train,
+        "steps": 2,
+    }
+    if training.get("loss"):
+        spec["loss"] = training["loss"]
+    if job.get("task") == "inference":
+        spec["inference"] = inference_of(job.get("inference", {}))
+        if spec["inference"]["cache"]["implementation"] == "static":  # _prefill cuts its inputs by a StaticLayer's length
+            spec["item_int"] = -1 - spec["inference"]["turn_tokens"]
+        spec["inputs"].pop("labels", None)
+        spec["inputs"].pop("return_loss", None)
+        processors_own(model["config"].get("model_type"), spec["inputs"])
+        if more := spec["inference"]["turn_images"]:
+            turn = inputs_of(model, data | {"images_per_sample": more}, DTYPES[train["precision"]])
+            processors_own(model["config"].get("model_type"), turn)
+            spec["inference"]["turn_inputs"] = {k: v for k, v in turn.items() if k not in ("input_ids", "labels")}
+        if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
+            spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
+    if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
+        spec["item_int"] = data.get("images_per_sample", 1) * data.get("tiles", 1)
+    if parallel.get("strategy", "none") != "none":
+        spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
+        spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))
+    return spec
+
+
+def inference_of(given: dict[str, Any]) -> dict[str, Any]:
+    out = {"new_tokens": 256, "turns": 1, "turn_tokens": 128, "turn_images": 0, "logits": "last", "cache": {}} | given
+    out["cache"] = {"implementation": "dynamic"} | out["cache"]
+    return out
+
+
+def checkpointing_of(given: Any) -> dict[str, Any]:
+    options = dict(given) if isinstance(given, dict) else {"mode": given}
+    mode = options.pop("mode", "non-reentrant")
+    return {"ckpt": {"none": False, "non-reentrant": "nonreentrant"}.get(mode, mode), "ckpt_options": options}
+
+
+def plain_deepspeed(stage: int) -> dict[str, Any]:
+    automatic = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+    return dict.fromkeys(automatic, "auto") | {"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": stage}}

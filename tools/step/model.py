@@ -1,0 +1,134 @@
+"""A Hugging Face model, or a plain module, from a spec: its weights, its adapters, what of it trains."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+from step.patches import apply_liger, chunk_cross_entropy, enable_checkpointing
+from step.spec import DTYPES, Spec
+
+
+def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractContextManager[Any] | None = None) -> Any:
+    """`inside`: what the model itself is made in, but not its adapters."""
+    if "python" in spec["model"]:
+        return plain_model(spec, device)
+    import torch
+    import transformers
+
+    train, described = spec["train"], spec["model"]
+    cls = getattr(transformers, described["class"])
+    config_class = getattr(transformers, described.get("config_class") or cls.config_class.__name__)
+    config = config_class(**json.loads(json.dumps(described["config"])))
+    if described.get("experts"):
+        config._experts_implementation = described["experts"]
+    if train.get("quantization"):
+        model = quantized_model(cls, config, train)
+        return prepare(model, train)
+    base = transformers.PreTrainedModel
+    initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
+    try:
+        with inside or contextlib.nullcontext(), torch.device(device):
+            dtype = getattr(torch, DTYPES[train["precision"]])
+            model = cls._from_config(config, attn_implementation=train.get("attn", "sdpa"), dtype=dtype)
+    finally:
+        base.initialize_weights = initialize
+    return prepare(model, train)
+
+
+def plain_model(spec: Spec, device: str) -> Any:
+    """A torch.nn.Module by its callable, "torchvision.models:resnet50": made elsewhere, then brought to the device."""
+    import export_graph
+    import torch
+
+    described, train = spec["model"], spec["train"]
+    with torch.device("meta"):
+        model = export_graph.load(described["python"], described.get("arguments"))
+    choose_trainable(model, train)
+    model = model.to(getattr(torch, DTYPES[train["precision"]])).to_empty(device=device)
+    forward = model.forward
+
+    def called(labels: Any = None, **inputs: Any) -> Any:
+        out = forward(*inputs.values())
+        if labels is None:
+            return {spec["loss"]: out if isinstance(out, torch.Tensor) else out[0]}
+        return {"loss": torch.nn.functional.cross_entropy(out if isinstance(out, torch.Tensor) else out[0], labels), "out": out}
+
+    model.forward = called
+    return model
+
+
+def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
+    """from_pretrained with a BitsAndBytesConfig, of a checkpoint that is made for it, and prepare_model_for_kbit_training."""
+    import tempfile
+
+    import torch
+    import transformers
+    from peft import prepare_model_for_kbit_training
+
+    options = dict(train["quantization"])
+    prepared = options.pop("prepare_model_for_kbit_training", True)
+    dtype = getattr(torch, DTYPES[train["precision"]])
+    with tempfile.TemporaryDirectory() as folder:
+        cls._from_config(config, dtype=dtype).save_pretrained(folder)
+        model = cls.from_pretrained(
+            folder,
+            quantization_config=transformers.BitsAndBytesConfig(**options),
+            dtype=dtype,
+            attn_implementation=train.get("attn", "sdpa"),
+            device_map={"": 0},
+        )
+    return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False) if prepared else model
+
+
+def prepare(model: Any, train: dict[str, Any]) -> Any:
+    import torch
+
+    for part in (model.config, getattr(model.config, "text_config", None)):
+        if part is not None:
+            part.use_cache = False
+    model.train()
+    choose_trainable(model, train)
+    for path in train.get("no_grad", []):
+        part = model.get_submodule(path)
+        for module in part if isinstance(part, torch.nn.ModuleList) else [part]:
+            module.forward = torch.no_grad()(module.forward)
+    if train.get("lora") or train.get("ia3"):
+        model = add_adapters(model, train)
+    if train.get("ckpt"):
+        reentrant = train["ckpt"] == "reentrant"
+        if reentrant and train.get("input_require_grads"):
+            model.enable_input_require_grads()
+        enable_checkpointing(model, reentrant, train.get("ckpt_options", {}))
+    if train.get("liger"):
+        apply_liger(model, train["liger"])
+    if train.get("chunked_cross_entropy"):
+        chunk_cross_entropy(train["chunked_cross_entropy"])
+    for path in train.get("eval_modules", []):
+        model.get_submodule(path).eval()
+    return model
+
+
+def choose_trainable(model: Any, train: dict[str, Any]) -> None:
+    only = train.get("only")
+    for name, parameter in model.named_parameters():
+        frozen = any(pattern in name for pattern in train.get("freeze", []))
+        if frozen or (only and not any(pattern in name for pattern in only)):
+            parameter.requires_grad_(False)
+
+
+def add_adapters(model: Any, train: dict[str, Any]) -> Any:
+    from peft import IA3Config, LoraConfig, get_peft_model
+
+    config_class = LoraConfig if train.get("lora") else IA3Config
+    options = dict(train.get("lora") or train["ia3"])
+    also = options.pop("also_train", [])
+    autocast = options.pop("autocast_adapter_dtype", True)
+    if train.get("ckpt"):
+        model.enable_input_require_grads()
+    model = get_peft_model(model, config_class(**options), autocast_adapter_dtype=autocast)
+    for name, parameter in model.named_parameters():
+        if any(pattern in name for pattern in also):
+            parameter.requires_grad_(True)
+    return model

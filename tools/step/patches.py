@@ -1,0 +1,76 @@
+"""What a spec changes in a model that is made: checkpointing, Liger's kernels, a loss by chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def enable_checkpointing(model: Any, reentrant: bool, options: dict[str, Any]) -> None:
+    more = {"every_n_layers": options["every"]} if "every" in options else {}
+    more |= {"offload": True} if options.get("offload") else {}
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant}, **more)
+    if "segments" not in options:
+        return
+    for module in model.modules():
+        if hasattr(module, "gradient_checkpointing"):
+            module.gradient_checkpointing = False
+    for name, segments in options["segments"].items():
+        for path, stack in model.named_modules():
+            if path == name or path.endswith("." + name):
+                for segment in segments:
+                    checkpoint_together(stack, *([segment, segment + 1] if isinstance(segment, int) else segment), reentrant)
+
+
+def checkpoint_together(layers: Any, begin: int, end: int, reentrant: bool) -> None:
+    """Layers [begin, end) are one checkpointed region: the first one runs them all."""
+    import functools
+
+    from torch.utils.checkpoint import checkpoint
+
+    forwards = [layer.forward for layer in layers[begin:end]]
+
+    def run(hidden_states: Any, *more: Any, **keywords: Any) -> Any:
+        for forward in forwards:
+            hidden_states = forward(hidden_states, *more, **keywords)
+        return hidden_states
+
+    layers[begin].forward = lambda *given, **keywords: checkpoint(functools.partial(run, **keywords), *given, use_reentrant=reentrant)
+    for layer in layers[begin + 1 : end]:
+        layer.forward = lambda x, *_, **__: x
+
+
+def apply_liger(model: Any, options: Any) -> None:
+    """apply_liger_kernel_to_MODEL. Triton's kernels are not launched: what is around them runs."""
+    from triton.runtime.jit import JITFunction
+
+    JITFunction.run = lambda *_, **__: None
+    JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+    from transformers.trainer_utils import unwrap_peft_model
+
+    inner = unwrap_peft_model(model)
+    MODEL_TYPE_TO_APPLY_LIGER_FN[inner.config.model_type](model=inner, **(options if isinstance(options, dict) else {}))
+
+
+def chunk_cross_entropy(chunks: int) -> None:
+    """The loss of torchtune 0.6's CEWithChunkedOutputLoss where Axolotl puts it: pieces of the sequence, float32 one at a time."""
+    import torch.nn.functional as F
+    from transformers.loss import loss_utils
+
+    def loss_of(logits: Any, labels: Any, *_: Any, ignore_index: int = -100, **__: Any) -> Any:
+        labels = F.pad(labels, (0, 1), value=ignore_index)
+        shift_labels = labels[..., 1:].contiguous()
+        logit_chunks = list(logits.chunk(chunks, dim=1))
+        return summed(logit_chunks, shift_labels, ignore_index)
+
+    def summed(logits: Any, labels: Any, ignore_index: int) -> Any:
+        total_elements = (labels != ignore_index).sum()
+        labels = [piece.reshape(-1) for piece in labels.chunk(chunks, dim=1)]
+        logits = [piece.reshape(-1, piece.size(-1)) for piece in logits]
+        total_loss = 0.0
+        for logits_chunk, labels_chunk in zip(logits, labels, strict=False):
+            total_loss += F.cross_entropy(logits_chunk.float(), labels_chunk, ignore_index=ignore_index, reduction="sum")
+        return total_loss / total_elements
+
+    for kind in ("ForCausalLM", "ForConditionalGeneration"):
+        loss_utils.LOSS_MAPPING[kind] = loss_of

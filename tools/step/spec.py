@@ -1,0 +1,29 @@
+"""A *spec*: the flat form of a job that the builders read: the model's class and config, the input tensors, the training options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Spec = dict[str, Any]
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "amp_bf16": "float32", "amp_fp16": "float32"}
+CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "llava": "LlavaForConditionalGeneration",
+    "clip": "CLIPModel",
+    "clip_vision_model": "CLIPVisionModel",
+    "llava_next": "LlavaNextForConditionalGeneration",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "smolvlm": "SmolVLMForConditionalGeneration",
+    "idefics3": "Idefics3ForConditionalGeneration",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+}
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
+
+
+def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:
+    return {"shape": shape, "dtype": dtype, "fill": fill}
