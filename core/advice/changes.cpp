@@ -56,12 +56,6 @@ constexpr Row kRows[] = {
     {Price::nothing, "liger", "Liger's kernels",
      "nothing but rounding: the same mathematics in fused kernels, one more library (liger-kernel)",
      R"({"training": {"liger": true}})", [](const Job& job) { return job.training.liger == LigerConfig{}; }},
-    {Price::numerics, "quantisation", "QLoRA",
-     "numerics and time: frozen weights are rounded to 4 bits, and each product makes its weight anew (bitsandbytes)",
-     R"({"training": {"quantization": {"load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
-         "bnb_4bit_use_double_quant": true, "bnb_4bit_compute_dtype": "bfloat16",
-         "llm_int8_skip_modules": ["lm_head", "model.multi_modal_projector"]}}})",
-     [](const Job& job) { return job.training.lora && !job.training.quantization; }},
     {Price::numerics, "optimizer's bits", "8-bit AdamW",
      "numerics: moments are rounded to 8 bits in blocks of 256; one more library (bitsandbytes)",
      R"({"training": {"optimizer": {"implementation": "bnb-8bit"}}})",
@@ -95,10 +89,7 @@ constexpr Row kRows[] = {
      }},
     {Price::training, "stage", "Vision tower frozen", "another training: the vision tower learns nothing",
      R"({"training": {"stage": "finetune"}})",
-     [](const Job& job) {
-       const ModelTraits traits = model_traits(job.model.config);
-       return job.training.stage == Stage::full && traits.takes_images && traits.has_projector;
-     }},
+     [](const Job& job) { return job.training.stage == Stage::full && !job.model.config.traits().projector.empty(); }},
     {Price::training, "optimizer's name", "SGD instead of Adam",
      "another training: no moments, so another learning rate, and transformers often train worse",
      R"({"training": {"optimizer": {"name": "sgd"}}})",
@@ -122,7 +113,7 @@ void remove(json& patch, const json& document, const char* section, const char* 
 
 /// Micro-batches of a half, a quarter ... as far as the product can be kept by accumulation.
 Choice accumulation(const Job& job, const json&) {
-  const bool contrastive = std::holds_alternative<ClipConfig>(job.model.config);
+  const bool contrastive = job.model.config.traits().contrastive;
   Choice choice{contrastive ? Price::training : Price::time, {}, Tell::enough};
   const std::string costs = contrastive
                                 ? "another training: the contrastive loss compares fewer samples with each other"
@@ -172,7 +163,7 @@ Choice zero2(const Job& job, const json& document) {
 /// (scripts/v1_5/finetune_lora.sh), which trains that in full.
 Choice lora(const Job& job, const json&) {
   Choice choice{Price::training, {}, Tell::each};
-  const ModelTraits traits = model_traits(job.model.config);
+  const ModelTraits& traits = job.model.config.traits();
   const bool whole = job.training.stage == Stage::full;
   const bool has_adapters = job.training.lora || job.training.ia3;
   if (has_adapters || !traits.takes_text || (!whole && job.training.stage != Stage::finetune)) return choice;
@@ -184,10 +175,7 @@ Choice lora(const Job& job, const json&) {
          {"alpha", 32},
          {"dropout", 0},
          {"target_modules", (recipe ? std::string("(?!.*") + traits.tower + ").*\\.(" : ".*\\.(") + names + ")"}});
-    if (recipe) {
-      const bool original = job.runtime.framework == Framework::llava;
-      patch["training"]["lora"]["also_train"] = {original ? "mm_projector" : traits.projector};
-    }
+    if (recipe) patch["training"]["lora"]["also_train"] = {traits.projector};
     choice.changes.push_back(
         {label,
          "another training: small matrices learn beside frozen weights; often nearly as good, seldom "
@@ -197,6 +185,21 @@ Choice lora(const Job& job, const json&) {
   add("LoRA on every linear layer, rank 16",
       "q_proj|k_proj|v_proj|o_proj|out_proj|gate_proj|up_proj|down_proj|fc1|fc2");
   add("LoRA on queries and values, rank 16", "q_proj|v_proj");
+  return choice;
+}
+
+Choice qlora(const Job& job, const json&) {
+  Choice choice{Price::numerics, {}, Tell::each};
+  if (!job.training.lora || job.training.quantization) return choice;
+  choice.changes.push_back(
+      {"QLoRA",
+       "numerics and time: frozen weights are rounded to 4 bits, and each product makes its weight anew (bitsandbytes)",
+       patch_of("training", "quantization",
+                {{"load_in_4bit", true},
+                 {"bnb_4bit_quant_type", "nf4"},
+                 {"bnb_4bit_use_double_quant", true},
+                 {"bnb_4bit_compute_dtype", "bfloat16"},
+                 {"llm_int8_skip_modules", job.model.config.traits().quantization_skips}})});
   return choice;
 }
 
@@ -214,7 +217,7 @@ Choice larger_gpu(const Job& job, const json& document) {
   return choice;
 }
 
-constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, zero2, lora, larger_gpu};
+constexpr Choice (*kSteps[])(const Job& job, const json& document) = {accumulation, zero2, lora, qlora, larger_gpu};
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 #include "advice/largest.h"
 
 #include <algorithm>
-#include <variant>
 
 #include "advice/trial.h"
 
@@ -54,16 +53,6 @@ json at(const char* section, const char* key, std::int64_t value) {
   return patch;
 }
 
-struct Positions {
-  std::int64_t operator()(const GraphConfig&) const { return 0; }
-  std::int64_t operator()(const LlamaConfig& c) const { return kMostLength * c.max_position_embeddings; }
-  std::int64_t operator()(const DeepseekConfig& c) const { return kMostLength * c.max_position_embeddings; }
-  std::int64_t operator()(const VisionLanguageConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
-  std::int64_t operator()(const QwenVLConfig& c) const { return kMostLength * c.text.max_position_embeddings; }
-  std::int64_t operator()(const ClipConfig& c) const { return c.text.max_position_embeddings; }  // learned: no more
-  std::int64_t operator()(const ClipVisionConfig&) const { return 0; }
-};
-
 }  // namespace
 
 std::optional<std::int64_t> largest_micro_batch(const json& document, std::int64_t most) {
@@ -72,9 +61,9 @@ std::optional<std::int64_t> largest_micro_batch(const json& document, std::int64
 
 std::vector<Users> frontier(const Job& job, const json& document) {
   std::vector<Users> rows;
-  const ModelTraits traits = model_traits(job.model.config);
+  const ModelTraits& traits = job.model.config.traits();
   if (job.task != Task::inference || !traits.generates) return rows;
-  const std::int64_t positions = std::visit(Positions{}, job.model.config) / kMostLength;
+  const std::int64_t positions = traits.text.max_position_embeddings;
   const std::int64_t said = job.inference.cached_tokens(0) + 1;  // but the first prompt
   const std::int64_t least = std::max<std::int64_t>(1, job.data.images_per_sample * job.data.tokens_per_image);
   std::int64_t most = kMostMicroBatch;
@@ -88,10 +77,12 @@ std::vector<Users> frontier(const Job& job, const json& document) {
 }
 
 std::optional<std::int64_t> longest_sequence(const Job& job, const json& document) {
-  const ModelTraits traits = model_traits(job.model.config);
+  const ModelTraits& traits = job.model.config.traits();
   if (!traits.takes_text) return std::nullopt;
   const std::int64_t images = job.data.images_per_sample * job.data.tokens_per_image;
-  return last_that_fits(document, std::max<std::int64_t>(images, 1), std::visit(Positions{}, job.model.config),
+  const std::int64_t most =
+      traits.max_sequence_length != 0 ? traits.max_sequence_length : kMostLength * traits.text.max_position_embeddings;
+  return last_that_fits(document, std::max<std::int64_t>(images, 1), most,
                         [](std::int64_t n) { return at("data", "sequence_length", n); });
 }
 

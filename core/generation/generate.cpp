@@ -238,12 +238,12 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
 }
 
 /// get_layer_types_and_kwargs (cache_utils.py): each layer's window.
-std::vector<std::int64_t> windows_of(const LlamaConfig* language, const Log& log) {
+std::vector<std::int64_t> windows_of(const std::vector<std::int64_t>& given, const Log& log) {
   const auto layers = std::count_if(log.modules.begin(), log.modules.end(), [](const ModuleRecord& module) {
     return module.index >= 0 && module.modality == Modality::language;
   });
-  std::vector<std::int64_t> windows(static_cast<std::size_t>(layers));
-  for (std::size_t i = 0; language && i < windows.size(); ++i) windows[i] = language->window_of(i);
+  std::vector<std::int64_t> windows = given;
+  windows.resize(static_cast<std::size_t>(layers));
   return windows;
 }
 
@@ -257,7 +257,7 @@ std::int64_t batched_tokens(const Context& context, std::int64_t capacity) {
 }  // namespace
 
 Generated run_generation(Context& context, Model& model, const ModelOptions& options, const DataConfig& data,
-                         const InferenceConfig& inference, const LlamaConfig* language, bool every_step) {
+                         const InferenceConfig& inference, const std::vector<std::int64_t>& windows, bool every_step) {
   const NoGrad no_grad(context);
   context.training = false;
   Generated generated;
@@ -274,7 +274,7 @@ Generated run_generation(Context& context, Model& model, const ModelOptions& opt
   model.make_images(inputs, data.images_per_sample);
   inputs.attention_mask = tokens();
   std::unique_ptr<GrowingCache> cache =
-      make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(language, context.log));
+      make_cache(context, inference.cache, inference.cached_tokens(length), windows_of(windows, context.log));
   const Scoped<KvCache*> passed(context.past_key_values, cache.get());
   for (int turn = 1; turn <= inference.turns; ++turn) {
     context.begin_phase(PhaseName::prefill, turn);

@@ -78,7 +78,7 @@ struct Graph {
   DType dtype = DType::float32;   ///< of the weights: the first floating-point parameter's
 };
 
-/// What a job's `model.graph` is.
+/// Its config, which is all of it.
 struct GraphConfig {
   std::shared_ptr<const Graph> graph;
 

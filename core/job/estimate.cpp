@@ -19,12 +19,11 @@ namespace {
 Evidence evidence_of(const Job& job) {
   if (job.runtime.framework == Framework::llava) return Evidence::source_only;
   const bool near = job.runtime.torch >= Version{2, 10, 0} && job.runtime.transformers >= Version{5, 0, 0};
-  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
-  const bool is_graph = graph != nullptr;
-  if (is_graph && graph->graph->convolutions > 0 && job.runtime.cudnn && job.parallel.world_size() == 1 &&
+  const ModelTraits& traits = job.model.config.traits();
+  if (traits.is_recorded && traits.convolutions > 0 && job.runtime.cudnn && job.parallel.world_size() == 1 &&
       job.task == Task::train && job.gpu.calibrated)
     return Evidence::convolutions;
-  if (!near || is_graph || job.task != Task::train || job.parallel.world_size() > 1 || !job.gpu.calibrated)
+  if (!near || traits.is_recorded || job.task != Task::train || job.parallel.world_size() > 1 || !job.gpu.calibrated)
     return Evidence::none;
   return job.training.quantization ? Evidence::one_gpu_4bit : Evidence::one_gpu;
 }
@@ -33,13 +32,13 @@ Evidence evidence_of(const Job& job) {
 Outside outside_of(const Job& job, const Behaviours& behaviours) {
   if (const std::optional<std::int64_t> bytes = job.calibration.outside_allocator)
     return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
-  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
-  const std::int64_t convolutions =
-      graph ? graph->graph->convolutions : model_traits(job.model.config).takes_images && job.data.images() > 0;
+  const ModelTraits& traits = job.model.config.traits();
+  const std::int64_t convolutions = traits.takes_images && job.data.images() == 0 ? 0 : traits.convolutions;
   return outside_allocator(job.gpu, behaviours, job.parallel.world_size(), convolutions);
 }
 
 ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {
+  const ModelTraits& traits = job.model.config.traits();
   ReportInput input;
   input.gpu = job.gpu;
   input.evidence = evidence_of(job);
@@ -59,7 +58,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   } else {
     note_inference(job, simulation, input);
   }
-  if (std::holds_alternative<DeepseekConfig>(job.model.config))
+  if (traits.has_experts)
     input.assumptions.emplace_back(
         "experts run by grouped_mm, and while generate() decodes by batched_mm: what they take depends on how many "
         "tokens "
@@ -81,21 +80,21 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.push_back("ranks differ: this is rank " + std::to_string(simulation.rank) +
                                 ", which is likely to need most; \"rank\": \"all\" in parallel runs each that can");
   input.unmodelled = job.unmodelled;
-  const auto* graph = std::get_if<GraphConfig>(&job.model.config);
-  if (!graph) input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
+  if (!traits.is_recorded)
+    input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
   input.unmodelled.emplace_back("torch.compile");
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
     input.unmodelled.emplace_back("what vLLM needs to encode images, and its cache of them; their tokens are counted");
-  if (graph && behaviours.cudnn && graph->graph->convolutions > 0)
+  if (traits.is_recorded && behaviours.cudnn && traits.convolutions > 0)
     input.unmodelled.emplace_back(
-        "which plans cuDNN chooses for " + std::to_string(graph->graph->convolutions) +
+        "which plans cuDNN chooses for " + std::to_string(traits.convolutions) +
         " convolutions: those are taken that copy their tensors into channels-last order, as cuDNN 9.26's heuristics "
         "choose for most; torch.backends.cudnn.benchmark lets each convolution's first call take the largest workspace "
         "of all plans");
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
     input.unmodelled.emplace_back(
         "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");
-  if (behaviours.cudnn && model_traits(job.model.config).takes_images && job.data.images() > 0)
+  if (behaviours.cudnn && traits.takes_images && job.data.images() > 0)
     input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
   return input;
 }

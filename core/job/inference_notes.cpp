@@ -9,7 +9,7 @@ void note_inference(const Job& job, const Simulation& simulation, ReportInput& i
     assume(what);
     input.evidence = Evidence::source_only;
   };
-  if (!model_traits(job.model.config).generates)
+  if (!job.model.config.traits().generates)
     return assume("one forward in eval mode under torch.no_grad(), whose outputs are kept");
   if (cache.implementation == CacheImplementation::paged)
     return assume_from_source(

@@ -8,7 +8,7 @@
 #include "distributed/config.h"
 #include "generation/config.h"
 #include "models/data.h"
-#include "models/registry.h"
+#include "models/family.h"
 #include "runtime/behaviours.h"
 #include "train/config.h"
 

@@ -27,12 +27,6 @@ inline constexpr auto kFloats = settings::names<settings::kFloats>;
 inline constexpr auto kShardings = settings::names<settings::kShardings>;
 inline constexpr auto kPrefetches = settings::names<settings::kPrefetches>;
 
-/// The classes that transformers does not split, which accelerate wraps by default (`_no_split_modules`).
-inline constexpr const char* kBlocks[] = {
-    "LlamaDecoderLayer",   "MistralDecoderLayer", "Qwen2DecoderLayer",       "Qwen3DecoderLayer",
-    "Qwen2VLDecoderLayer", "Qwen2VLVisionBlock",  "Qwen2_5_VLDecoderLayer",  "Qwen2_5_VLVisionBlock",
-    "CLIPEncoderLayer",    "SiglipEncoderLayer",  "Idefics3VisionAttention", "SmolVLMVisionAttention"};
-
 template <typename T, std::size_t N>
 std::string name_of(T value, const std::array<Name<T>, N>& names) {
   for (const Name<T>& name : names) {

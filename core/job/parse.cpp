@@ -2,12 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "graph/job.h"
 #include "job/accelerate.h"
 #include "job/names.h"
 #include "job/read.h"
-#include "models/mistral/config.h"
-#include "models/registry.h"
 
 namespace oometer {
 
@@ -49,42 +46,34 @@ Result<Job> read_job(const json& document) {
   std::int64_t usual_length = 0;
   std::tie(job.model, usual_length) = read_model(reader.object("model"), job.runtime.framework);
   if (findings.error) return *findings.error;
-  const auto* llava = std::get_if<LlavaConfig>(&job.model.config);
-  if (job.runtime.framework == Framework::llava && !is_llava_1_5(job.model.config)) {
-    reader.object("runtime").fail_found("framework", "inconsistent",
-                                        "the original LLaVA code is modelled with LLaVA-1.5's models only");
-  } else if (job.runtime.framework == Framework::transformers && llava && llava->original_format) {
-    reader.fail("runtime", "inconsistent",
-                "found a config.json of the original LLaVA code; {\"framework\": \"llava\"} belongs here");
-  }
-  const ModelTraits traits = model_traits(job.model.config);
+  const ModelTraits& traits = job.model.config.traits();
+  const bool original = job.runtime.framework == Framework::llava;
+  if (const auto refusal = traits.refusal(original ? Feature::original_llava : Feature::transformers))
+    reader.object("runtime").fail(original ? "framework" : "", refusal->code, "found " + refusal->why);
   if (job.runtime.framework == Framework::transformers && job.runtime.transformers < traits.oldest_transformers)
     reader.object("runtime").fail_found(
         "transformers", "not-modelled",
         "this model is modelled as transformers " + to_string(traits.oldest_transformers) + " and later run it");
-  if (const auto* graph = std::get_if<GraphConfig>(&job.model.config)) check_graph_task(reader, *graph->graph, infers);
+  if (const auto refusal = traits.refusal(infers ? Feature::inference : Feature::training))
+    reader.fail("task", refusal->code, "found " + name_of(job.task, kTasks) + "; " + refusal->why);
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled",
                                         "inference is modelled as transformers 5.23 generates");
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
-  if (!(largest_tensor(job.model.config, job.data) <= kLargestTensor)) {
+  if (!(job.model.config.family().largest_tensor(job.model.config.config(), job.data) <= kLargestTensor)) {
     return Error{
         "out-of-range", "/data",
         "found sizes whose product is a tensor of more than 16 TiB; smaller ones belong in data or model.config"};
   }
   if (infers) {
     job.inference = read_inference(reader.object("inference"), job);
-    auto* const latent = std::get_if<DeepseekConfig>(&job.model.config);
-    if (latent && job.inference.cache.implementation == CacheImplementation::mtla)
-      latent->temporal_stride = job.inference.cache.stride;
     job.training = read_training_of_inference(reader.object("training"), job);
   } else {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
   }
   if (findings.error) return *findings.error;
-  const bool is_deepseek = std::holds_alternative<DeepseekConfig>(job.model.config);
-  if (is_deepseek && job.runtime.experts != ExpertsImplementation::grouped_mm)
+  if (traits.has_experts && job.runtime.experts != ExpertsImplementation::grouped_mm)
     return Error{"not-modelled", "/runtime/experts",
                  "found " + name_of(job.runtime.experts, kExperts) +
                      "; experts are modelled as grouped_mm runs them, which belongs here"};
@@ -92,16 +81,6 @@ Result<Job> read_job(const json& document) {
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
     reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");
   job.parallel = parallel.config;
-  if (is_deepseek && job.parallel.shards_parameters())
-    reader.object("parallel")
-        .fail_found("strategy", "not-modelled",
-                    "experts on shards are not modelled yet: another strategy belongs here");
-  if (llava && llava->vision.has_head && job.parallel.shards_parameters())
-    reader.object("parallel")
-        .fail_found("strategy", "not-modelled",
-                    "SigLIP's head on shards is not modelled yet: a vision_config with "
-                    "\"vision_use_head\": false, as the model needs no head, or another strategy "
-                    "belongs here");
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
   check_count(reader.object("gpu"), job.parallel);
@@ -116,15 +95,13 @@ Result<Job> read_job(const json& document) {
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by code of one's own: transformers itself knows all blocks or every k-th");
-  if (const LigerConfig& liger = job.training.liger;
-      llava && liger != LigerConfig{} && !(liger.rope && liger.rms_norm && liger.swiglu))
-    job.assumptions.emplace_back(
-        "Liger's switches are given to apply_liger_kernel_to_llava itself: of a Trainer's liger_kernel_config only the "
-        "two of the loss reach a LLaVA model");
-  if (const auto* text = std::get_if<LlamaConfig>(&job.model.config);
-      text && text->names == &kMistralClassNames && std::exchange(job.training.liger.cross_entropy, false))
-    job.assumptions.emplace_back(
-        "Liger's cross_entropy does nothing: MistralForCausalLM of transformers 5 does not use what it replaces");
+  if (LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
+    if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
+      job.assumptions.emplace_back(traits.liger.note);
+    if (!traits.liger.cross_entropy && std::exchange(liger.cross_entropy, false))
+      job.assumptions.push_back("Liger's cross_entropy does nothing: " + traits.class_name +
+                                " of transformers 5 does not use what it replaces");
+  }
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
     if (strategy == Strategy::ddp)

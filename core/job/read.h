@@ -28,15 +28,11 @@ Gpu read_gpu(ConfigReader reader);
 std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework);
 
 DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length);
-/// Bytes of about the largest tensor that a model makes of its data. In doubles: it must not overflow.
-double largest_tensor(const ModelConfig& model, const DataConfig& data);
 
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime);
-/// Where transformers 5 keeps experts as parameters of their own, peft takes a text for the names that it matches, in
-/// whatever layer they are, and adapts parameters by the names that the experts' projections had (peft 0.21,
-/// utils/transformers_weight_conversion.py, _convert_peft_config_moe).
-void convert_targets(ConfigReader& lora, TargetModules& targets, const DeepseekConfig& model);
+/// The model's own where the job says none.
+Precision read_precision(ConfigReader& training, const ModelTraits& traits, bool infers);
 /// PyTorch's and transformers' refusals of a forced kernel (sdp_utils.cpp: check_sm_version, check_tensor_dtype).
 void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
                      const Runtime& runtime);

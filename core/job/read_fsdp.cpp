@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "job/names.h"
 #include "job/read.h"
@@ -10,9 +11,6 @@ namespace oometer {
 using nlohmann::json;
 
 namespace {
-
-/// The blocks of those models whose list names a part of one.
-constexpr const char* kOtherBlocks[] = {"Idefics3EncoderLayer", "SmolVLMEncoderLayer"};
 
 std::optional<DType> read_dtype(ConfigReader& reader, const char* key, std::optional<DType> fallback) {
   if (!reader.has(key)) return fallback;
@@ -57,18 +55,16 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
     of_other({"sharding", "backward_prefetch", "buffer_dtype", "use_orig_params", "forward_prefetch",
               "limit_all_gathers", "sync_module_states", "keep_low_precision_grads"},
              "\"fsdp1\"");
-  config.wrap =
-      fsdp.has("wrap") ? fsdp.texts("wrap") : std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks));
+  const ModelTraits& traits = job.model.config.traits();
+  config.wrap = fsdp.has("wrap") ? fsdp.texts("wrap") : traits.no_split_modules;
   for (const std::string& name : config.wrap) {
-    std::string known;
     bool found = false;
-    const auto look = [&](const char* block) {
-      known += (known.empty() ? "" : ", ") + std::string(block);
-      found |= name == block;
-    };
-    std::for_each(std::begin(kBlocks), std::end(kBlocks), look);
-    std::for_each(std::begin(kOtherBlocks), std::end(kOtherBlocks), look);
-    if (!found) fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; the blocks belong here: " + known);
+    for (const Family* family : families())
+      found |= std::find(family->blocks.begin(), family->blocks.end(), name) != family->blocks.end();
+    std::string known;
+    for (const std::string& block : traits.no_split_modules) known += (known.empty() ? "" : ", ") + block;
+    if (!found)
+      fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; expected blocks, of this model: " + known);
   }
   const Precision precision = job.training.precision;
   if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
@@ -78,10 +74,9 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   }
   // Its forward casts pixels to the dtype of its first parameter, which is then a unit's that is not gathered.
   if (first && !config.use_orig_params && config.param_dtype && precision == Precision::fp32 &&
-      std::holds_alternative<Idefics3Config>(job.model.config))
+      traits.casts_by_first_parameter)
     fsdp.fail_found("use_orig_params", "inconsistent",
-                    std::string(class_name(job.model.config)) +
-                        " stops in mixed precision without the original parameters: true belongs here");
+                    traits.class_name + " stops in mixed precision without the original parameters: true belongs here");
   if (precision == Precision::amp_fp16) {
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "graph/job.h"
 #include "job/names.h"
 #include "job/read.h"
-#include "models/registry.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -16,34 +15,16 @@ constexpr Range kNewTokens{1, 1 << 20};
 constexpr Range kTurns{1, 100};
 constexpr Range kTurnImages{0, 1 << 20};
 
-/// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's, LLaVA holds one.
-/// Qwen3 has norms that its code would leave out.
-void check_headinfer(ConfigReader& cache, const Job& job) {
-  const LlamaConfig* const language = language_of(job.model.config);
-  if (!language || language->names->norms_heads) {
-    cache.fail_found("implementation", "inconsistent",
-                     "HeadInfer is for attention of Llama's kind, which " + std::string(class_name(job.model.config)) +
-                         " has not: another cache belongs here");
-  } else if (language->qkv_bias && language->names == &kLlamaClassNames) {
-    cache.fail_found("implementation", "inconsistent",
-                     "HeadInfer cuts a Llama's weights by heads and leaves its biases whole: it cannot run a model "
-                     "with attention_bias");
-  } else if (language->sliding_window != 0) {
-    cache.fail_found("implementation", "not-modelled",
-                     "HeadInfer of a model with a sliding_window is not modelled: another cache belongs here");
-  }
-}
-
 /// Why a step cannot quantise so many tokens; empty: it can. `axis`: axis_key or axis_value.
 /// quanto: group (optimum-quanto 0.2.7, tensor/grouped.py). HQQ: Quantizer.quantize and BitPack (hqq 0.2.8), which
 /// joins as many rows as a byte holds.
-std::string cannot_quantise(const Job& job, const CacheConfig& config, const LlamaConfig& language, std::int64_t axis,
+std::string cannot_quantise(const Job& job, const CacheConfig& config, const TextShape& text, std::int64_t axis,
                             std::int64_t tokens) {
   const std::int64_t group = config.q_group_size, batch = job.data.micro_batch_size;
-  const std::int64_t of_token = checked_product(language.num_key_value_heads, language.head_dim);
+  const std::int64_t of_token = checked_product(text.num_key_value_heads, text.head_dim);
   if (config.backend == CacheBackend::quanto) {
     // As many as one index of the axis stands for: the first is the batch, the last the head's elements.
-    const std::int64_t elements = checked_product(tokens, axis == 0 ? of_token : batch * language.num_key_value_heads);
+    const std::int64_t elements = checked_product(tokens, axis == 0 ? of_token : batch * text.num_key_value_heads);
     if (elements % group == 0) return {};
     return "quanto quantises " + std::to_string(tokens) + " tokens at once, and a divisor of their " +
            std::to_string(elements) + " elements of an axis belongs here";
@@ -59,13 +40,13 @@ std::string cannot_quantise(const Job& job, const CacheConfig& config, const Lla
 }
 
 /// A cache's libraries refuse what their groups do not divide, at each step that quantises.
-void check_groups(ConfigReader& cache, const Job& job, const InferenceConfig& inference, const LlamaConfig& language) {
+void check_groups(ConfigReader& cache, const Job& job, const InferenceConfig& inference, const TextShape& text) {
   const CacheConfig& config = inference.cache;
   const std::int64_t wait = std::max<std::int64_t>(config.residual_length, 1);
   std::int64_t total = 0, residual = -1;
   const auto divides = [&](std::int64_t tokens) {
     for (const std::int64_t axis : {config.axis_key, config.axis_value}) {
-      const std::string reason = cannot_quantise(job, config, language, axis, tokens);
+      const std::string reason = cannot_quantise(job, config, text, axis, tokens);
       if (reason.empty()) continue;
       cache.fail_found("q_group_size", "inconsistent", reason);
       return false;
@@ -117,12 +98,9 @@ void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& infere
   is_read("q_group_size", config.q_group_size != defaults.q_group_size);
   is_read("residual_length", config.residual_length != defaults.residual_length);
   if (!is_quantized || !cache.ok()) return;
-  const LlamaConfig* const language = language_of(job.model.config);
-  if (!language || language->sliding_window != 0) {
-    cache.fail_found("implementation", "inconsistent",
-                     "QuantizedCache is for models with full attention in every layer: another cache belongs here");
-    return;
-  }
+  const ModelTraits& traits = job.model.config.traits();
+  if (const auto refusal = traits.refusal(Feature::quantized_cache))
+    return cache.fail_found("implementation", refusal->code, refusal->why);
   if (is_fp8) return;
   // QuantoQuantizedLayer.__init__ and HQQQuantizedLayer.__init__
   const bool is_quanto = config.backend == CacheBackend::quanto;
@@ -138,17 +116,13 @@ void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& infere
     cache.fail_found("nbits", "inconsistent",
                      "HQQ takes 3 bits of an axis 1 for a matrix when it dequantises, and a cache is none: another "
                      "number, or axis 0, belongs here");
-  if (cache.ok()) check_groups(cache, job, inference, *language);
+  if (cache.ok()) check_groups(cache, job, inference, traits.text);
 }
 
 /// Images of a later prompt: like the first one's, and with room for their tokens.
 void check_turn_images(ConfigReader& reader, const Job& job, const InferenceConfig& inference) {
-  if (std::holds_alternative<QwenVLConfig>(job.model.config)) {
-    // get_rope_index reads a grid for each image of the whole conversation, get_image_features those of new images,
-    // from one image_grid_thw (transformers 5.23, modeling_qwen2_5_vl.py).
-    reader.fail_found("turn_images", "inconsistent",
-                      "this class's generate() takes one image_grid_thw for the positions of all images and the "
-                      "features of the new ones: with a cache it cannot take images in a later turn; 0 belongs here");
+  if (const auto refusal = job.model.config.traits().refusal(Feature::turn_images)) {
+    reader.fail_found("turn_images", refusal->code, refusal->why);
   } else if (job.data.images() == 0) {
     reader.fail_found("turn_images", "inconsistent",
                       "the first prompt has no image that these could be like: data.images_per_sample above 0, or 0 "
@@ -166,15 +140,12 @@ void check_turn_images(ConfigReader& reader, const Job& job, const InferenceConf
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   InferenceConfig inference;
-  const auto refuse = [&](const char* key, const char* why) {
-    if (reader.has(key))
-      reader.fail_found(key, "inconsistent", class_name(job.model.config) + std::string(why) + ": leave it out");
-  };
-  const bool generates = model_traits(job.model.config).generates;  // else a forward alone
-  if (!generates) refuse("new_tokens", " does not generate");
-  if (!generates || std::holds_alternative<NanoVlmConfig>(job.model.config))
+  const ModelTraits& traits = job.model.config.traits();
+  if (!traits.generates && reader.has("new_tokens"))  // a forward alone
+    reader.fail_found("new_tokens", "inconsistent", traits.class_name + " does not generate: leave it out");
+  if (const auto refusal = traits.refusal(Feature::generate_options))
     for (const char* key : {"turns", "turn_tokens", "turn_images", "prefill_chunk_size", "logits", "cache"})
-      refuse(key, generates ? "'s own generate() has no choice of it" : " does not generate");
+      if (reader.has(key)) reader.fail_found(key, refusal->code, refusal->why);
   inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
   inference.turns = reader.integer("turns", 1, kTurns);
   inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
@@ -207,12 +178,12 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   is_vllms("shared_prefix", config.shared_prefix != 0);
   if (config.shared_prefix > job.data.sequence_length)
     cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
-  if (const LlamaConfig* language = language_of(job.model.config); language && language->sliding_window != 0) {
-    if (is_paged && inference.cached_tokens(job.data.sequence_length) >= language->sliding_window)
+  if (const std::int64_t window = traits.text.sliding_window; window != 0) {
+    if (is_paged && inference.cached_tokens(job.data.sequence_length) >= window)
       cache.fail("implementation", "not-modelled",
-                 "found more tokens than the model's sliding_window (" + std::to_string(language->sliding_window) +
+                 "found more tokens than the model's sliding_window (" + std::to_string(window) +
                      "), whose blocks vLLM lets go as it moves on; a shorter answer, or another cache, belongs here");
-    if (language->sliding_window == 1)  // keys[:, :, -sliding_window + 1 :] is all of them
+    if (window == 1)  // keys[:, :, -sliding_window + 1 :] is all of them
       reader.fail("cache", "inconsistent",
                   "found a model whose sliding_window is 1: transformers' cache then keeps what its mask leaves out, "
                   "and the model stops; a longer window belongs in model.config");
@@ -224,15 +195,14 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   if (is_paged && inference.prefill_chunk_size != 0)
     reader.fail_found("prefill_chunk_size", "inconsistent",
                       "vLLM's is max_num_batched_tokens of the cache: leave it out");
-  if (config.implementation == CacheImplementation::headinfer) check_headinfer(cache, job);
   const bool is_mtla = config.implementation == CacheImplementation::mtla;
+  for (const auto& [implementation, feature] : {std::pair(CacheImplementation::headinfer, Feature::headinfer),
+                                                std::pair(CacheImplementation::mtla, Feature::mtla)})
+    if (const auto refusal = traits.refusal(feature); refusal && config.implementation == implementation)
+      cache.fail_found("implementation", refusal->code, refusal->why);
   config.stride = cache.integer("stride", config.stride, {2, 1024});
   if (config.stride != defaults.stride && !is_mtla)
     cache.fail_found("stride", "inconsistent", "only MTLA's cache reads it: leave it out");
-  if (is_mtla && !std::holds_alternative<DeepseekConfig>(job.model.config))
-    cache.fail_found("implementation", "inconsistent",
-                     "MTLA merges the latents of latent attention, which " + std::string(class_name(job.model.config)) +
-                         " has not: another cache belongs here");
   if (is_mtla && inference.turns > 1)
     reader.fail_found("turns", "inconsistent", "MTLA's cache takes one prompt, then single tokens: 1 belongs here");
   if (is_mtla && inference.prefill_chunk_size != 0)
@@ -244,22 +214,15 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
 
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   TrainingConfig training;
-  const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(job.model.config);
-  if (is_nanovlm) training.precision = Precision::fp32;
-  const auto* const graph = std::get_if<GraphConfig>(&job.model.config);
-  if (graph) training.precision = precision_of_graph(reader, *graph->graph);
-  training.precision = reader.choice("precision", training.precision, kPrecisions);
-  if (is_nanovlm && training.precision != Precision::fp32)
-    reader.fail_found("precision", "inconsistent",
-                      "fp32 belongs here: nanoVLM's rotary embeddings stay in float32, and attention takes one type");
+  const ModelConfig& model = job.model.config;
+  training.precision = read_precision(reader, model.traits(), true);
   if (uses_autocast(training.precision))
     reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
-  if ((is_nanovlm || graph) && training.attention == AttentionKind::eager)
-    reader.fail_found("attention", "not-modelled",
-                      graph ? "a graph has its operators as they were recorded: leave it out"
-                            : "nanoVLM's own code does not have it: leave it out");
+  if (const auto refusal = model.traits().refusal(Feature::eager_attention);
+      refusal && training.attention == AttentionKind::eager)
+    reader.fail_found("attention", refusal->code, refusal->why);
   if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");
   if (job.inference.cache.implementation == CacheImplementation::headinfer) {

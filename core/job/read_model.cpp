@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "graph/job.h"
+#include "graph/model.h"
 #include "graph/read.h"
 #include "job/presets.h"
 #include "job/read.h"
@@ -32,9 +32,9 @@ ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
   model.given_name = model.name = reader.text("name", "");
   Result<Graph> graph = read_graph(given, reader.pointer_to("graph"));
   if (graph) {
-    model.config = GraphConfig{std::make_shared<const Graph>(*std::move(graph))};
+    model.config = graph_model(*std::move(graph));
     model.config_json = given.dump();
-    if (model.name.empty()) model.name = class_name(model.config);
+    if (model.name.empty()) model.name = model.config.traits().class_name;
   } else if (reader.ok()) {
     reader.findings().error = graph.error();
   }
@@ -86,7 +86,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
     model.config = read_model_config(config_reader, framework);
   }
   if (!model.given_name.empty()) model.name = model.given_name;
-  if (model.name.empty()) model.name = class_name(model.config);
+  if (model.name.empty() && reader.ok()) model.name = model.config.traits().class_name;
   reader.finish();
   return {std::move(model), usual_length};
 }

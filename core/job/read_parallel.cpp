@@ -4,7 +4,6 @@
 
 #include "job/names.h"
 #include "job/read.h"
-#include "models/registry.h"
 
 namespace oometer {
 
@@ -262,6 +261,7 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 }  // namespace
 
 Parallel read_parallel(ConfigReader reader, const Job& job) {
+  const ModelTraits& traits = job.model.config.traits();
   Parallel parallel;
   ParallelConfig& config = parallel.config;
   config.strategy = reader.choice("strategy", config.strategy, kStrategies);
@@ -284,10 +284,6 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   const bool fsdp = config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2;
   if (fsdp) {
     config.fsdp = read_fsdp(reader.object("fsdp"), job, config);
-    if (std::holds_alternative<ClipConfig>(job.model.config))
-      reader.fail_found("strategy", "inconsistent",
-                        "FSDP refuses a scalar parameter, as CLIPModel's logit_scale is: another strategy "
-                        "belongs here");
     if (job.runtime.torch < Version{2, 15, 0})
       reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
     for (const StackSegments& stack : job.training.checkpointing.segments)
@@ -306,12 +302,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   }
   reader.ignore({"accelerate_config"});  // spelled out before
   const auto stage = reader.optional_integer("zero_stage", {0, 3});
-  const bool is_plain =
-      std::holds_alternative<GraphConfig>(job.model.config) || std::holds_alternative<NanoVlmConfig>(job.model.config);
-  if (is_plain && (deepspeed || fsdp))
-    reader.fail_found("strategy", "not-modelled",
-                      std::string(class_name(job.model.config)) +
-                          " under it is known and not modelled yet: none or ddp belongs here");
+  if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
+    reader.fail_found("strategy", refusal->code, refusal->why);
+  if (const auto refusal = fsdp ? traits.refusal(Feature::fsdp) : std::nullopt)
+    reader.fail_found("strategy", refusal->code, refusal->why);
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "quantised weights under it is known and not modelled yet: none or ddp belongs here");
@@ -323,7 +317,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail("strategy", "inconsistent",
                 "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");
   if (deepspeed && reader.ok()) {
-    const std::int64_t hidden_size = model_traits(job.model.config).hidden_size;
+    const std::int64_t hidden_size = traits.hidden_size;
     const Precision precision = job.training.precision;
     if (stage) check_stage(reader, "zero_stage", *stage);
     if (precision == Precision::amp_bf16 || precision == Precision::amp_fp16) {
@@ -350,13 +344,15 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     } else {
       reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
     }
-    // DeepSpeedEngine._broadcast_model: p.data.view(torch.uint8), of logit_scale too, which has no dimension.
-    if (std::holds_alternative<ClipConfig>(job.model.config) && config.deepspeed.zero_stage < 3 &&
+    // DeepSpeedEngine._broadcast_model: p.data.view(torch.uint8).
+    if (*traits.scalar_parameter != '\0' && config.deepspeed.zero_stage < 3 &&
         job.runtime.deepspeed >= Version{0, 19, 0} && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "inconsistent",
                   "found stage " + std::to_string(config.deepspeed.zero_stage) +
-                      "; DeepSpeed 0.19 stops at a scalar parameter, as CLIPModel's logit_scale is: stage 3 or another "
-                      "strategy belongs here");
+                      "; DeepSpeed 0.19 stops at a scalar parameter, as " + traits.class_name + "'s " +
+                      traits.scalar_parameter + " is: stage 3 or another strategy belongs here");
+    if (const auto refusal = config.deepspeed.zero_stage == 3 ? traits.refusal(Feature::zero3) : std::nullopt)
+      reader.fail_found("strategy", refusal->code, refusal->why);
     const TrainingConfig& training = job.training;
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",

@@ -2,11 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "config/pattern.h"
-#include "graph/job.h"
 #include "job/names.h"
 #include "job/read.h"
-#include "models/mistral/config.h"
-#include "models/registry.h"
 #include "sort_by.h"
 #include "train/step.h"
 
@@ -108,53 +105,54 @@ CheckpointingConfig read_checkpointing(ConfigReader& training, const Runtime& ru
   return checkpointing;
 }
 
-/// What a stage means for a model; see the design's table. An error where it means nothing.
-Components resolve_stage(ConfigReader& reader, Stage stage, const ModelConfig& model, Framework framework) {
-  const ModelTraits traits = model_traits(model);
-  if (std::holds_alternative<QwenVLConfig>(model)) {
-    // The merger is a part of the tower.
-    if (stage == Stage::pretrain) return {{}, {traits.projector}, {}};
-    if (stage == Stage::finetune) return {{"visual.patch_embed", "visual.blocks"}, {}, {}};
-    return {};
-  }
-  const char* projector = framework == Framework::llava ? "mm_projector" : traits.projector;
-  if (stage == Stage::pretrain) {
-    if (!traits.has_projector) {
-      reader.fail_found("stage", "inconsistent",
-                        std::string(class_name(model)) + " has no projector to train: full or custom belongs here");
-    }
-    return {{}, {projector}, {traits.tower}};
-  }
-  if (stage == Stage::finetune && traits.takes_images) {
-    if (!traits.has_projector) {
-      reader.fail_found("stage", "inconsistent",
-                        std::string(class_name(model)) +
-                            " has no language model beside the vision tower: full or custom belongs here");
-    }
-    return {{traits.tower}, {}, {traits.tower}};
-  }
-  return {};
+/// What a stage means for a model. An error where it means nothing.
+Components resolve_stage(ConfigReader& reader, Stage stage, const ModelTraits& traits) {
+  if (stage != Stage::pretrain && stage != Stage::finetune) return {};
+  const bool pretrain = stage == Stage::pretrain;
+  if (const auto refusal = traits.refusal(pretrain ? Feature::pretrain : Feature::finetune))
+    reader.fail_found("stage", refusal->code, refusal->why);
+  return pretrain ? traits.pretrain : traits.finetune;
 }
 
 /// The output that is the loss. Only a class without a loss of its own needs one named.
-std::string read_loss(ConfigReader& reader, const ModelConfig& model) {
+std::string read_loss(ConfigReader& reader, const ModelTraits& traits) {
   std::string loss = reader.has("loss") ? reader.text("loss", "") : "";
   reader.ignore({"loss"});
-  if (std::holds_alternative<ClipVisionConfig>(model)) {
-    if (loss != "pooler_output" && loss != "last_hidden_state") {
-      reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
-                        "CLIPVisionModel has no loss of its own: pooler_output or last_hidden_state belongs here");
-    }
-  } else if (const auto* graph = std::get_if<GraphConfig>(&model)) {
-    return loss_of_graph(reader, *graph->graph, loss);
-  } else if (!loss.empty()) {
-    reader.fail_found("loss", "not-modelled",
-                      std::string("only null, ") + class_name(model) + "'s own loss, is modelled");
+  if (traits.has_loss && (loss.empty() || loss == traits.loss_name)) return "";
+  if (loss.empty() && traits.losses.size() == 1) return traits.losses[0];
+  std::string known = *traits.loss_name != '\0' ? std::string(" or ") + traits.loss_name : "";
+  for (const char* name : traits.losses) {
+    if (loss == name) return loss;
+    known = std::string(known.empty() ? "" : " or ") + name + known;
   }
+  if (traits.losses.empty())
+    reader.fail_found("loss", "not-modelled", "only null, " + traits.class_name + "'s own loss, is modelled");
+  else
+    reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
+                      "the loss of " + traits.class_name + ": " + known + " belongs here");
   return loss;
 }
 
+/// "fp32, bf16"
+std::string list_of(const std::vector<Precision>& precisions) {
+  std::string list;
+  for (const Precision precision : precisions) list += (list.empty() ? "" : ", ") + name_of(precision, kPrecisions);
+  return list;
+}
+
 }  // namespace
+
+Precision read_precision(ConfigReader& training, const ModelTraits& traits, bool infers) {
+  constexpr const char* kKey = "precision";
+  const std::vector<Precision>& own = infers ? traits.inference_precisions : traits.precisions;
+  const Precision usual = own.empty() ? Precision::bf16 : own[0];
+  const Precision precision = training.choice(kKey, usual, kPrecisions);
+  if (traits.needs_precision && !training.has(kKey))
+    training.fail(kKey, "missing", "found nothing, and the model has another; expected " + list_of(own));
+  if (!own.empty() && std::find(own.begin(), own.end(), precision) == own.end())
+    training.fail_found(kKey, "inconsistent", "expected " + list_of(own) + ": " + traits.precisions_why);
+  return precision;
+}
 
 void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
                      const Runtime& runtime) {
@@ -181,20 +179,14 @@ namespace {
 
 /// What check_flash_attention (sdp_utils.cpp) refuses of a model: values of another width, and masks, which windows
 /// that are shorter than the sequence need (_ignore_causal_mask_sdpa).
-void check_flash_of(ConfigReader& reader, const ModelConfig& model, const DataConfig& data) {
-  const auto refuse = [&](const char* why) {
-    reader.fail_found("attention", "inconsistent",
-                      std::string("this kernel ") + why + ": use sdpa, sdpa-efficient or sdpa-math");
-  };
-  if (const auto* deepseek = std::get_if<DeepseekConfig>(&model);
-      deepseek && deepseek->qk_head_dim() != deepseek->v_head_dim)
-    refuse("wants values as wide as keys, which the model's are not");
-  const LlamaConfig* language = language_of(model);
-  if (!language) return;
-  for (std::int64_t i = 0; i < language->num_hidden_layers; ++i) {
-    const std::int64_t window = language->window_of(static_cast<std::size_t>(i));
-    if (window > 0 && data.sequence_length >= window) return refuse("takes no mask, which the model's window needs");
-  }
+void check_flash_of(ConfigReader& reader, const ModelTraits& traits, const DataConfig& data) {
+  if (const auto refusal = traits.refusal(Feature::flash_attention))
+    reader.fail_found("attention", refusal->code, refusal->why);
+  for (const std::int64_t window : traits.text.windows)
+    if (window > 0 && data.sequence_length >= window)
+      return reader.fail_found("attention", "inconsistent",
+                               "this kernel takes no mask, which the model's window needs: use sdpa, sdpa-efficient or "
+                               "sdpa-math");
 }
 
 /// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
@@ -237,7 +229,7 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, c
   for (const std::string& name : modules_to_save)
     if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
   const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
-  if (model_traits(model).ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
+  if (model.traits().ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
     reader.fail_found("modules_to_save", "not-modelled",
                       "saving embeddings that are tied (tie_word_embeddings) is known and not modelled yet");
   if (stage == Stage::pretrain)
@@ -256,9 +248,8 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   lora.dropout = reader.number("dropout", lora.dropout, 0, 1);
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
   lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
-  lora.target_modules = read_target_modules(reader, "target_modules", model_traits(model).lora_targets);
-  if (const auto* deepseek = std::get_if<DeepseekConfig>(&model))
-    convert_targets(reader, lora.target_modules, *deepseek);
+  lora.target_modules = read_target_modules(reader, "target_modules", model.traits().lora_targets);
+  if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora.target_modules);
   lora.modules_to_save = reader.texts("modules_to_save");
   lora.also_train = reader.texts("also_train");
   lora.use_dora = reader.boolean("use_dora", false);
@@ -281,8 +272,8 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   if (training.has("lora")) training.fail_found("ia3", "inconsistent", "there is lora too: leave one of them out");
   ConfigReader reader = training.object("ia3");
   Ia3Config ia3;
-  ia3.target_modules = read_target_modules(reader, "target_modules", model_traits(model).ia3_targets);
-  ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model_traits(model).ia3_feedforward);
+  ia3.target_modules = read_target_modules(reader, "target_modules", model.traits().ia3_targets);
+  ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model.traits().ia3_feedforward);
   if (ia3.feedforward_modules.all_linear)
     reader.fail_found("feedforward_modules", "inconsistent", "a list of names or a regular expression belongs here");
   // IA3Config.__post_init__: the check of two lists.
@@ -320,23 +311,14 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
     reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
   reader.finish();
-  const LlamaConfig* language = language_of(model);
-  const bool is_modelled = std::holds_alternative<LlamaConfig>(model) || is_llava_1_5(model);
-  if (std::holds_alternative<QwenVLConfig>(model)) {
-    training.fail_found(kKey, "inconsistent",
-                        std::string("liger-kernel 0.8.5 stops at ") + class_name(model) +
-                            " with transformers 5 (an ImportError, as its class of outputs has gone): leave it out");
-  } else if (model_traits(model).generates && !is_modelled) {
-    training.fail_found(kKey, "not-modelled",
-                        std::string("Liger's kernels for ") + class_name(model) + " are not modelled: leave it out");
-  } else if (!language) {
-    training.fail_found(kKey, "inconsistent",
-                        std::string("Liger has no kernels for ") + class_name(model) + ": leave it out");
-  } else if (liger.swiglu && language->hidden_act != Activation::silu) {
+  const ModelTraits& traits = model.traits();
+  if (const auto refusal = traits.refusal(Feature::liger)) {
+    training.fail_found(kKey, refusal->code, refusal->why);
+  } else if (liger.swiglu && !traits.liger.swiglu) {
     training.fail_found(
         kKey, "inconsistent",
         "Liger's SwiGLU computes silu, the model's hidden_act is another: {\"swiglu\": false} belongs here");
-  } else if (std::max(language->hidden_size, language->intermediate_size) > 65536) {
+  } else if (traits.liger.widest_row > 65536) {
     training.fail_found(kKey, "inconsistent", "Liger's kernels take rows of at most 65,536 elements: leave it out");
   }
   if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
@@ -352,8 +334,8 @@ std::int64_t read_cross_entropy_chunks(ConfigReader& training, const TrainingCon
   constexpr const char* kKey = "chunked_cross_entropy";
   const std::int64_t chunks = training.optional_integer(kKey, {1, 1024}).value_or(0);
   if (chunks == 0) return 0;
-  if (!model_traits(model).generates || std::holds_alternative<NanoVlmConfig>(model))
-    training.fail_found(kKey, "inconsistent", std::string(class_name(model)) + " has no such loss: leave it out");
+  if (const auto refusal = model.traits().refusal(Feature::chunked_cross_entropy))
+    training.fail_found(kKey, refusal->code, refusal->why);
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy)
     training.fail_found(kKey, "inconsistent",
                         "Liger's loss takes its place: leave it out, or set Liger's two cross entropies to false");
@@ -398,10 +380,8 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantised weights are known and not modelled yet: leave them out");
-  if (!std::holds_alternative<LlamaConfig>(model) && !is_llava_1_5(model))
-    training.fail_found(
-        kKey, "not-modelled",
-        std::string("a quantised ") + class_name(model) + " is known and not modelled yet: leave it out");
+  if (const auto refusal = model.traits().refusal(Feature::quantization))
+    training.fail_found(kKey, refusal->code, refusal->why);
   if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
     training.fail_found(
         kKey, "not-modelled",
@@ -410,30 +390,30 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
 }
 
 /// Refuses what acts on transformers' classes, of a model that has none.
-void check_plain_training(ConfigReader& reader, const TrainingConfig& training, const char* why) {
-  const auto refuse = [&](bool asked, const char* key) {
-    if (asked) reader.fail_found(key, "not-modelled", why);
+void check_features(ConfigReader& reader, const TrainingConfig& training, const ModelTraits& traits) {
+  const auto check = [&](bool asked, const char* key, Feature feature) {
+    if (const auto refusal = traits.refusal(feature); asked && refusal)
+      reader.fail_found(key, refusal->code, refusal->why);
   };
-  refuse(training.checkpointing != CheckpointingConfig(), "activation_checkpointing");
-  refuse(training.lora.has_value(), "lora");
-  refuse(training.ia3.has_value(), "ia3");
-  refuse(training.liger != LigerConfig{}, "liger");
-  refuse(training.cross_entropy_chunks > 0, "chunked_cross_entropy");
-  refuse(training.quantization.has_value(), "quantization");
-  refuse(training.attention == AttentionKind::eager, "attention");
+  check(training.checkpointing != CheckpointingConfig(), "activation_checkpointing", Feature::checkpointing);
+  check(!training.components.no_grad.empty(), "no_grad", Feature::no_grad);
+  check(training.lora.has_value(), "lora", Feature::adapters);
+  check(training.ia3.has_value(), "ia3", Feature::adapters);
+  check(training.attention == AttentionKind::eager, "attention", Feature::eager_attention);
 }
 
 }  // namespace
 
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
+  const ModelTraits& traits = model.traits();
   TrainingConfig training;
   training.stage = reader.choice("stage", training.stage, kStages);
   const Components given{reader.texts("freeze"), reader.texts("train_only"), reader.texts("no_grad")};
   if (training.stage == Stage::custom) {
     training.components = given;
   } else {
-    training.components = resolve_stage(reader, training.stage, model, runtime.framework);
+    training.components = resolve_stage(reader, training.stage, traits);
     for (const char* key : {"freeze", "train_only", "no_grad"}) {
       if (!reader.texts(key).empty()) {
         reader.fail_found(key, "inconsistent", "only stage \"custom\" reads it: leave it out or set the stage");
@@ -443,21 +423,17 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (training.stage == Stage::pretrain && data.images_per_sample == 0) {
     reader.fail_found("stage", "inconsistent", "without images nothing reaches the projector: give images_per_sample");
   }
-  if (const auto* graph = std::get_if<GraphConfig>(&model))
-    training.precision = precision_of_graph(reader, *graph->graph);
-  const bool is_nanovlm = std::holds_alternative<NanoVlmConfig>(model);
-  if (is_nanovlm) training.precision = Precision::amp_bf16;  // as its train.py has it
-  training.precision = reader.choice("precision", training.precision, kPrecisions);
+  training.precision = read_precision(reader, traits, false);
   training.optimizer = read_optimizer(reader.object("optimizer"));
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, gpu, runtime);
-  if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, model, data);
+  if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, traits, data);
   training.checkpointing = read_checkpointing(reader, runtime);
   training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
   training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
   training.keep_outputs = reader.boolean("keep_outputs", false);
-  training.loss = read_loss(reader, model);
+  training.loss = read_loss(reader, traits);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   training.liger = read_liger(reader, model, runtime);
@@ -466,17 +442,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
-  if (std::holds_alternative<GraphConfig>(model)) {
-    check_plain_training(reader, training, "a graph has its operators as they were recorded: leave it out");
-    check_graph_training(reader, training);
-  }
-  if (is_nanovlm) {
-    check_plain_training(reader, training, "nanoVLM's own code does not have it: leave it out");
-    if (training.precision == Precision::bf16 || training.precision == Precision::fp16)
-      reader.fail_found("precision", "inconsistent",
-                        "amp-bf16 or fp32 belongs here: nanoVLM's rotary embeddings stay in float32, and attention "
-                        "takes one type");
-  }
+  check_features(reader, training, traits);
   reader.finish();
   return training;
 }

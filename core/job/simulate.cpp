@@ -48,12 +48,14 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   if (job.training.quantization)
     quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
                                             resolve_memory_behaviours(job.runtime).weights_loaded_ahead);
-  const ModelOptions options{weight_dtype(job.training.precision),
-                             job.training.attention,
-                             job.training.checkpointing,
-                             job.training.liger,
-                             tuner.get(),
-                             quantizer.get()};
+  const ModelOptions options{
+      weight_dtype(job.training.precision),
+      job.training.attention,
+      job.training.checkpointing,
+      job.training.liger,
+      tuner.get(),
+      quantizer.get(),
+      job.inference.cache.implementation == CacheImplementation::mtla ? job.inference.cache.stride : 0};
   {
     std::unique_ptr<ZeroInit> zero_init;
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
@@ -97,13 +99,13 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     if (job.task == Task::inference) {
       simulation.trainable = 0;
-      const ModelTraits traits = model_traits(job.model.config);
+      const ModelTraits& traits = job.model.config.traits();
       model->has_pad_token = traits.has_pad_token;
       if (traits.generates) {
-        simulation.generated = job.inference.cache.implementation == CacheImplementation::paged
-                                   ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
-                                   : run_generation(context, *model, options, job.data, job.inference,
-                                                    language_of(job.model.config), !repeats);
+        simulation.generated =
+            job.inference.cache.implementation == CacheImplementation::paged
+                ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
+                : run_generation(context, *model, options, job.data, job.inference, traits.text.windows, !repeats);
         simulation.host_bytes = simulation.generated.host_bytes;
       } else {
         run_forward(context, *model);

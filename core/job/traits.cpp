@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "job/estimate.h"
+#include "job/names.h"
 #include "job/read.h"
-#include "models/registry.h"
 #include "report/json_writer.h"
 
 namespace oometer {
@@ -15,29 +15,24 @@ namespace {
 
 using Names = std::vector<const char*>;
 
-bool records_gradients(const Graph& graph) {
-  return std::any_of(graph.operators.begin(), graph.operators.end(),
-                     [](const GraphOperator& op) { return op.grad_mode; });
-}
-
 class TraitsWriter {
  public:
-  explicit TraitsWriter(const ModelConfig& model) : model_(model), traits_(model_traits(model)) {}
+  explicit TraitsWriter(const ModelTraits& traits) : traits_(traits) {}
 
   std::string write(std::int64_t usual_length) {
     json_.begin_object();
-    json_.member("class", class_name(model_));
+    json_.member("class", traits_.class_name);
     json_.member("text", traits_.takes_text);
     json_.member("images", traits_.takes_images);
     json_.key("sequence_length");
     usual_length == 0 ? json_.null() : json_.value(usual_length);
     json_.key("components");
     json_.begin_object();
-    if (traits_.has_projector) component("transformers", traits_.projector);
-    if (is_llava_1_5(model_)) component("llava", "mm_projector");
+    if (!traits_.projector.empty()) component("transformers", traits_.projector);
+    if (*traits_.original_projector != '\0') component("llava", traits_.original_projector);
     json_.end_object();
-    const bool skips = is_quantisable() && traits_.has_projector;
-    json_.member_array("skip_modules", skips ? Names{"lm_head", "model.multi_modal_projector"} : Names{});
+    const bool skips = can(Feature::quantization) && !traits_.projector.empty();
+    json_.member_array("skip_modules", skips ? traits_.quantization_skips : std::vector<std::string>{});
     json_.member_array("lora_targets", traits_.lora_targets);
     json_.member_array("ia3_targets", traits_.ia3_targets);
     json_.member_array("ia3_feedforward", traits_.ia3_feedforward);
@@ -54,19 +49,17 @@ class TraitsWriter {
   }
 
  private:
-  template <typename Config>
-  bool is() const {
-    return std::holds_alternative<Config>(model_);
-  }
-  const Graph* graph() const {
-    const auto* config = std::get_if<GraphConfig>(&model_);
-    return config ? config->graph.get() : nullptr;
-  }
+  bool can(Feature feature) const { return traits_.can(feature); }
   /// Code of its own, which what acts on transformers' classes does not reach.
-  bool is_plain() const { return is<GraphConfig>() || is<NanoVlmConfig>(); }
-  bool is_quantisable() const { return is<LlamaConfig>() || is_llava_1_5(model_); }
+  bool is_plain() const { return !can(Feature::adapters); }
+  /// Its own loss first, if that has a name.
+  Names losses() const {
+    Names names = traits_.losses;
+    if (*traits_.loss_name != '\0') names.insert(names.begin(), traits_.loss_name);
+    return names;
+  }
 
-  void component(const char* framework, const char* projector) {
+  void component(const char* framework, const std::string& projector) {
     json_.key(framework);
     json_.begin_object();
     json_.member("tower", traits_.tower);
@@ -80,96 +73,76 @@ class TraitsWriter {
   }
 
   void without() {
+    const bool any_size = traits_.takes_images && (traits_.cuts_images || traits_.image_size == 0);
     leave_out(!traits_.takes_text, {"/data/sequence_length"});
-    leave_out(!traits_.takes_images || is<ClipConfig>() || is<NanoVlmConfig>(), {"/data/images_per_sample"});
-    leave_out(!is<Idefics3Config>(), {"/data/tiles"});
-    leave_out(!traits_.cuts_images && !is<QwenVLConfig>(), {"/data/image_size"});
-    leave_out(!is<QwenVLConfig>(), {"/data/frames", "/data/grid_thw", "/data/min_pixels", "/data/max_pixels"});
+    leave_out(!traits_.takes_images || traits_.max_images == 1, {"/data/images_per_sample"});
+    leave_out(!traits_.chooses_tiles, {"/data/tiles"});
+    leave_out(!any_size, {"/data/image_size"});
+    leave_out(!traits_.reads_images_by("grid_thw"),
+              {"/data/frames", "/data/grid_thw", "/data/min_pixels", "/data/max_pixels"});
     leave_out(!traits_.generates, {"/inference/new_tokens"});
-    const bool chooses = traits_.generates && !is<NanoVlmConfig>();
+    const bool chooses = can(Feature::generate_options);
     leave_out(!chooses, {"/inference/turns", "/inference/turn_tokens", "/inference/prefill_chunk_size",
                          "/inference/logits", "/inference/cache"});
-    leave_out(!chooses || !traits_.takes_images || is<QwenVLConfig>(), {"/inference/turn_images"});
-    leave_out(is<GraphConfig>(), {"/training/no_grad"});
+    leave_out(!chooses || !traits_.takes_images || !can(Feature::turn_images), {"/inference/turn_images"});
+    leave_out(!can(Feature::no_grad), {"/training/no_grad"});
     leave_out(is_plain(),
               {"/training/activation_checkpointing", "/training/lora", "/training/ia3", "/parallel/ds_config",
                "/parallel/accelerate_config", "/runtime/transformers", "/runtime/deepspeed", "/runtime/peft"});
-    leave_out(!is_quantisable(), {"/training/liger", "/training/quantization"});
-    leave_out(!chooses, {"/training/chunked_cross_entropy"});
-    leave_out(!is<ClipVisionConfig>() && !has_classes(), {"/training/loss"});
-    leave_out(!is_llava_1_5(model_), {"/runtime/framework"});
-  }
-
-  bool has_classes() const {
-    return graph() && graph()->outputs[0].sizes.size() == 2 && is_floating_point(graph()->outputs[0].dtype);
+    leave_out(!can(Feature::liger), {"/training/liger"});
+    leave_out(!can(Feature::quantization), {"/training/quantization"});
+    leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy"});
+    leave_out(losses().size() < 2, {"/training/loss"});
+    leave_out(!can(Feature::original_llava), {"/runtime/framework"});
   }
 
   void choose(const char* pointer, const Names& names) { json_.member_array(pointer, names); }
 
   void choices() {
-    if (graph()) choose("/task", {records_gradients(*graph()) ? "train" : "inference"});
-    if (graph() && graph()->fixed_batch != 0) choose_of_graph();
-    if (is_plain()) choose("/training/attention", {"sdpa", "sdpa-flash", "sdpa-efficient", "sdpa-math", "sdpa-cudnn"});
-    if (const char* own = own_precision()) {
-      Names precisions = {own};
-      for (const char* other : is<NanoVlmConfig>() ? Names{"amp-fp16", "fp32"} : Names{"fp32", "bf16", "fp16"})
-        if (std::string_view(own) != other) precisions.push_back(other);
-      choose("/training/precision", precisions);
+    if (!can(Feature::inference)) choose("/task", {"train"});
+    if (!can(Feature::training)) choose("/task", {"inference"});
+    if (traits_.fixed_batch != 0) choose_batch();
+    if (!can(Feature::eager_attention))
+      choose("/training/attention", {"sdpa", "sdpa-flash", "sdpa-efficient", "sdpa-math", "sdpa-cudnn"});
+    if (!traits_.precisions.empty()) {
+      std::vector<std::string> names;
+      for (const Precision precision : traits_.precisions) names.push_back(name_of(precision, kPrecisions));
+      json_.member_array("/training/precision", names);
     }
-    stages();
-    if (is<ClipVisionConfig>()) choose("/training/loss", {"pooler_output", "last_hidden_state"});
-    if (has_classes()) choose("/training/loss", {"cross_entropy", "mean"});
-    if (traits_.generates && !is<NanoVlmConfig>()) caches();
+    if (!can(Feature::pretrain))
+      choose("/training/stage", can(Feature::finetune) ? Names{"finetune", "full", "custom"} : Names{"full", "custom"});
+    if (const Names names = losses(); names.size() > 1) choose("/training/loss", names);
+    if (can(Feature::generate_options)) caches();
     strategies();
   }
 
-  void choose_of_graph() {
+  void choose_batch() {
     json_.key("/data/micro_batch_size");
     json_.begin_array();
-    json_.value(graph()->fixed_batch);
+    json_.value(traits_.fixed_batch);
     json_.end_array();
-  }
-
-  /// The precision that the model has by itself; null where it runs in any.
-  const char* own_precision() const {
-    if (is<NanoVlmConfig>()) return "amp-bf16";
-    if (!graph()) return nullptr;
-    if (graph()->dtype == DType::bfloat16) return "bf16";
-    return graph()->dtype == DType::float16 ? "fp16" : "fp32";
-  }
-
-  void stages() {
-    if (traits_.has_projector) return;
-    // Without images there is no tower to freeze: "finetune" is "full".
-    choose("/training/stage", traits_.takes_images ? Names{"full", "custom"} : Names{"finetune", "full", "custom"});
   }
 
   void caches() {
     Names names = {"dynamic", "static", "offloaded", "paged"};
-    const LlamaConfig* const language = language_of(model_);
-    const bool is_full = language && language->sliding_window == 0;
-    if (is_full) names.push_back("quantized");
-    if (is_full && !language->names->norms_heads && !(language->qkv_bias && language->names == &kLlamaClassNames))
-      names.push_back("headinfer");
-    if (is<DeepseekConfig>()) names.push_back("mtla");
+    for (const Feature cache : {Feature::quantized_cache, Feature::headinfer, Feature::mtla})
+      if (can(cache)) names.push_back(cache == Feature::quantized_cache ? "quantized" : name_of(cache));
     choose("/inference/cache/implementation", names);
   }
 
   void strategies() {
-    // A parameter without a dimension, CLIP's logit_scale, cannot be cut: FSDP and DeepSpeed's other stages stop at it.
-    if (is_plain()) choose("/parallel/strategy", {"none", "ddp"});
-    if (is<ClipConfig>()) choose("/parallel/strategy", {"none", "ddp", "deepspeed"});
-    const auto* llava = std::get_if<LlavaConfig>(&model_);
-    if (!is<ClipConfig>() && !is<DeepseekConfig>() && !(llava && llava->vision.has_head)) return;
+    if (!can(Feature::fsdp))
+      choose("/parallel/strategy", can(Feature::deepspeed) ? Names{"none", "ddp", "deepspeed"} : Names{"none", "ddp"});
+    const bool has_scalar = *traits_.scalar_parameter != '\0';  // at which all stages but the third stop
+    if (!can(Feature::deepspeed) || (can(Feature::zero3) && !has_scalar)) return;
     json_.key("/parallel/zero_stage");
     json_.begin_array();
     for (const std::int64_t stage : {0, 1, 2, 3})
-      if ((stage == 3) == is<ClipConfig>()) json_.value(stage);
+      if ((stage == 3) == has_scalar) json_.value(stage);
     json_.end_array();
   }
 
-  const ModelConfig& model_;
-  const ModelTraits traits_;
+  const ModelTraits& traits_;
   JsonWriter json_;
 };
 
@@ -182,7 +155,7 @@ std::string traits_json(std::string_view job) {
   ConfigReader reader(&*document, "", Mode::strict, findings);
   const auto [model, usual_length] = read_model(reader.object("model"), Framework::transformers);
   if (findings.error) return error_json(*findings.error);
-  return TraitsWriter(model.config).write(usual_length);
+  return TraitsWriter(model.config.traits()).write(usual_length);
 }
 
 }  // namespace oometer

@@ -5,7 +5,6 @@
 #include "job/parse.h"
 #include "job/presets.h"
 #include "job/read.h"
-#include "models/registry.h"
 
 namespace oometer {
 
@@ -41,9 +40,9 @@ std::int64_t default_length(const ModelChoice& model) {
   if (!model.preset.empty()) {
     const json preset = parsed(std::string(preset_text("models", model.preset)));
     const std::int64_t usual = preset.value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
-    if (usual != 0 && model_traits(model.config).takes_text) return usual;
+    if (usual != 0 && model.config.traits().takes_text) return usual;
   }
-  return model_traits(model.config).default_sequence_length;
+  return model.config.traits().default_sequence_length;
 }
 
 json write_targets(const TargetModules& targets) {
@@ -175,10 +174,10 @@ json write_inference(const InferenceConfig& inference) {
   return out;
 }
 
-json write_fsdp(const FsdpConfig& fsdp, Strategy strategy) {
+json write_fsdp(const FsdpConfig& fsdp, Strategy strategy, const std::vector<std::string>& blocks) {
   const FsdpConfig defaults;
   json out = json::object();
-  put(out, "wrap", fsdp.wrap, std::vector<std::string>(std::begin(kBlocks), std::end(kBlocks)));
+  put(out, "wrap", fsdp.wrap, blocks);
   put(out, "cpu_offload", fsdp.cpu_offload, defaults.cpu_offload);
   const bool first = strategy == Strategy::fsdp1;
   const auto buffers = first ? std::optional(DType::bfloat16) : std::nullopt;
@@ -219,12 +218,11 @@ std::string to_json(const Job& job) {
   json model = json::object();
   put(model, "preset", job.model.preset, "");
   put(model, "name", job.model.given_name, "");
-  const bool has_graph = std::holds_alternative<GraphConfig>(job.model.config);
-  if (!job.model.config_json.empty()) model[has_graph ? "graph" : "config"] = parsed(job.model.config_json);
+  const ModelTraits& traits = job.model.config.traits();
+  if (!job.model.config_json.empty()) model[traits.is_recorded ? "graph" : "config"] = parsed(job.model.config_json);
   out["model"] = std::move(model);
   put_name(out, "task", job.task, Task::train, kTasks);
 
-  const ModelTraits traits = model_traits(job.model.config);
   json data = json::object();
   put(data, "micro_batch_size", job.data.micro_batch_size, 1);
   if (traits.takes_text) put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
@@ -233,11 +231,13 @@ std::string to_json(const Job& job) {
   if (traits.cuts_images && job.data.images_per_sample != 0) {
     const std::int64_t height = job.data.image_height, width = job.data.image_width;
     if (height != traits.image_size || width != traits.image_size) data["image_size"] = {height, width};
-    if (job.data.tiles != count_image(job.model.config, height, width, 0).tiles) data["tiles"] = job.data.tiles;
+    if (job.data.tiles != job.model.config.family().count_image(job.model.config.config(), height, width, 0).tiles)
+      data["tiles"] = job.data.tiles;
   }
   put_object(out, "data", std::move(data));
   json training = write_training(job.training);
-  if (has_graph) training["precision"] = name_of(job.training.precision, kPrecisions);  // its default is the file's
+  if (traits.is_recorded)
+    training["precision"] = name_of(job.training.precision, kPrecisions);  // its default is the file's
   put_object(out, "training", std::move(training));
   put_object(out, "inference", write_inference(job.inference));
 
@@ -248,7 +248,7 @@ std::string to_json(const Job& job) {
   if (job.parallel.all_ranks) parallel["rank"] = "all";
   put_object(parallel, "ddp", write_ddp(job.parallel.ddp));
   if (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2)
-    put_object(parallel, "fsdp", write_fsdp(job.parallel.fsdp, job.parallel.strategy));
+    put_object(parallel, "fsdp", write_fsdp(job.parallel.fsdp, job.parallel.strategy, traits.no_split_modules));
   if (!job.ds_config_json.empty()) {
     parallel["ds_config"] = parsed(job.ds_config_json);
   } else if (job.parallel.strategy == Strategy::deepspeed) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "models/data.h"
+#include "models/family.h"
 #include "models/loss_function.h"
-#include "models/registry.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
 #include "nn/kv_cache.h"
@@ -40,8 +40,9 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
-  Wrapping* wrapping = nullptr;    ///< who wraps modules of the model, if anyone
-  Quantizer* quantizer = nullptr;  ///< who quantises some, if anyone
+  Wrapping* wrapping = nullptr;      ///< who wraps modules of the model, if anyone
+  Quantizer* quantizer = nullptr;    ///< who quantises some, if anyone
+  std::int64_t temporal_stride = 0;  ///< tokens that share an entry of MTLA's cache; 0: another cache
 };
 
 /// What forward is called with, by its arguments' names; null: not passed. A batch, or what generate() makes of one

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "models/clip/config.h"
+#include "models/family.h"
 #include "models/llama/config.h"
 
 namespace oometer {
@@ -13,5 +14,13 @@ struct VisionLanguageConfig {
 
   bool operator==(const VisionLanguageConfig&) const = default;
 };
+
+/// What such a model has of its language model, and what it has not: peft knows no targets of it, Liger's kernels and
+/// quantised weights were not compared with the libraries' own.
+ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings);
+/// With CLIP's kind of tower.
+ModelTraits vision_language_traits(const char* class_name, const VisionLanguageConfig& config);
+/// What the whole model has beside the connector between the two.
+double largest_tensor_of(const VisionLanguageConfig& config, const DataConfig& data);
 
 }  // namespace oometer

@@ -7,6 +7,7 @@
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
 #include "nn/components.h"
+#include "nn/precision.h"
 #include "nn/quantizer.h"
 #include "ops/liger.h"
 #include "peft/config.h"
@@ -17,9 +18,6 @@ namespace oometer {
 
 /// Which parts train. `pretrain`: the projector only; `finetune`: all but the vision tower; `custom`: as listed.
 enum class Stage : std::uint8_t { pretrain, finetune, full, custom };
-
-/// fp32, bf16, fp16: the dtype of the weights themselves. amp_*: fp32 weights under autocast.
-enum class Precision : std::uint8_t { fp32, bf16, fp16, amp_bf16, amp_fp16 };
 
 enum class OptimizerName : std::uint8_t { adamw, adam, sgd };
 

@@ -60,8 +60,7 @@ struct DeepseekConfig {
   bool attention_bias = false;  ///< of what compresses, and of o_proj
   bool mlp_bias = false;        ///< V2
   bool tie_word_embeddings = false;
-  /// MTLA's down_rate, which the job's cache sets: tokens that share an entry of the cache; 0: latent attention as it
-  /// is
+  /// MTLA's down_rate: ModelOptions sets it
   std::int64_t temporal_stride = 0;
 
   std::int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }

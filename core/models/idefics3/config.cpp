@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/reader.h"
-#include "models/language.h"
+#include "models/registry.h"
 #include "rounding.h"
 
 namespace oometer {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "config/reader.h"
-#include "models/language.h"
+#include "models/registry.h"
 #include "models/siglip/config.h"
 
 namespace oometer {
@@ -143,6 +143,8 @@ LlavaConfig read_llava_config(ConfigReader& reader, Framework framework) {
       if (reader.has("mm_vision_select_layer")) layer_key = "mm_vision_select_layer";
     }
   }
+
+  c.original_code = framework == Framework::llava;
 
   // Hidden states are [embeddings, layer 1, ..., layer N]; a negative index counts from the end.
   const std::int64_t states = c.vision.num_hidden_layers + 1;

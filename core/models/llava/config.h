@@ -29,6 +29,7 @@ struct LlavaConfig : VisionLanguageConfig {
   std::int64_t projector_depth = 2;
   /// config.json written by the original code (LlavaLlamaForCausalLM): only runtime.framework "llava" runs it.
   bool original_format = false;
+  bool original_code = false;  ///< runtime.framework "llava" runs it
 
   /// LLaVA-NeXT's (models/llava_next): the sizes that images are brought to, each several tiles of the tower's own
   /// image_size, whose features are packed without what was padding, each row followed by image_newline. None: LLaVA.
@@ -37,6 +38,9 @@ struct LlavaConfig : VisionLanguageConfig {
     bool operator==(const Resolution&) const = default;
   };
   std::vector<Resolution> image_grid_pinpoints;
+  const char* class_name() const {
+    return is_next() ? "LlavaNextForConditionalGeneration" : "LlavaForConditionalGeneration";
+  }
   bool is_next() const { return !image_grid_pinpoints.empty(); }
   /// The tower is SigLIP's, not CLIP's.
   bool has_siglip() const { return !vision.family->has_class_token; }

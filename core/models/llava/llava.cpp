@@ -49,7 +49,7 @@ class Llava : public Model {
       : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
     if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
     const Builder root{&context,         &parameters,
-                       &buffers,         context.add_module(0, "", -1, class_name(config), Modality::none),
+                       &buffers,         context.add_module(0, "", -1, config.class_name(), Modality::none),
                        Modality::none,   options.dtype,
                        options.wrapping, options.quantizer};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;

@@ -4,6 +4,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
 
+#include "models/llava/config.h"
+
 namespace oometer {
 namespace {
 
@@ -47,7 +49,7 @@ TEST_CASE("The default sequence is the model's usual", "[job]") {
 TEST_CASE("A config overrides its preset's fields, nested", "[job]") {
   const Job job = must_parse(
       R"({"model": {"preset": "llava-1.5-7b", "name": "short", "config": {"text_config": {"num_hidden_layers": 2}}}})");
-  const auto& config = std::get<LlavaConfig>(job.model.config);
+  const auto& config = job.model.config.config().as<LlavaConfig>();
   CHECK(config.text.num_hidden_layers == 2);
   CHECK(config.text.vocab_size == 32064);
   CHECK(config.vision.num_hidden_layers == 24);

@@ -9,6 +9,8 @@
 #include "../jobs.h"
 #include "job/catalogue.h"
 #include "job/parse.h"
+#include "models/clip/config.h"
+#include "models/llava/config.h"
 
 namespace oometer {
 namespace {
@@ -33,7 +35,7 @@ TEST_CASE("Every example job is a job", "[presets]") {
 }
 
 TEST_CASE("Published sizes of the presets", "[presets]") {
-  const auto llava = std::get<LlavaConfig>(default_job("llava-1.5-13b")->model.config);
+  const auto llava = default_job("llava-1.5-13b")->model.config.config().as<LlavaConfig>();
   CHECK(llava.text.hidden_size == 5120);
   CHECK(llava.text.num_hidden_layers == 40);
   CHECK(llava.text.num_key_value_heads == 40);
@@ -41,11 +43,11 @@ TEST_CASE("Published sizes of the presets", "[presets]") {
   CHECK(llava.vision.hidden_size == 1024);
   CHECK(llava.vision_feature_layers == std::vector<std::int64_t>{23});
   CHECK(llava.tokens_per_image() == 576);
-  const auto llama = std::get<LlamaConfig>(default_job("llama-3-8b")->model.config);
+  const auto llama = default_job("llama-3-8b")->model.config.config().as<LlamaConfig>();
   CHECK(llama.num_key_value_heads == 8);
   CHECK(llama.head_dim == 128);
   CHECK(llama.vocab_size == 128256);
-  const auto clip = std::get<ClipConfig>(default_job("clip-vit-l-14-336")->model.config);
+  const auto clip = default_job("clip-vit-l-14-336")->model.config.config().as<ClipConfig>();
   CHECK(clip.vision.num_positions() == 577);
   CHECK(clip.text.hidden_size == 768);
   CHECK(clip.projection_dim == 768);

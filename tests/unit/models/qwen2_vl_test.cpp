@@ -106,7 +106,7 @@ TEST_CASE("A flat config of Qwen2.5-VL is the same as one with a text_config", "
   const json text = config["text_config"];
   config.erase("text_config");
   config.update(text);
-  const auto read = [](const json& job) { return std::get<QwenVLConfig>(job_of(job.dump()).model.config); };
+  const auto read = [](const json& job) { return job_of(job.dump()).model.config.config().as<QwenVLConfig>(); };
   CHECK(read(flat) == read(nested));
   const QwenVLConfig c =
       read(json::parse(R"({"model": {"config": {"model_type": "qwen2_vl", "vision_config": {"hidden_size": 8192}}}})"));

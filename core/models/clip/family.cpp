@@ -1,0 +1,86 @@
+#include "models/clip/family.h"
+
+#include "models/clip/clip.h"
+#include "models/sizes.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"clip", "CLIPModel"}};
+constexpr const char* kBlocks[] = {kClipVision.encoder_layer};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_clip_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_clip(context, config.as<ClipConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<ClipConfig>();
+  ModelTraits t = clip_vision_traits(c.vision);
+  t.class_name = "CLIPModel";
+  t.takes_text = t.contrastive = true;
+  t.max_images = 1;
+  t.images_why = "the contrastive loss pairs texts and images";
+  t.text.max_position_embeddings = t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
+  t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
+  t.tower = "vision_model";
+  t.language = "text_model";
+  t.has_loss = true;
+  t.losses = {};
+  t.scalar_parameter = "logit_scale";
+  t.refuse(Feature::fsdp, "inconsistent",
+           "FSDP refuses a scalar parameter, as CLIPModel's logit_scale is; expected another strategy");
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<ClipConfig>();
+  const ClipTextConfig& text = c.text;
+  const std::int64_t batch = data.micro_batch_size;
+  return std::max(
+      {largest_tensor_of(c.vision, data),
+       bytes_of_layer(batch, data.sequence_length, text.hidden_size, text.intermediate_size, text.num_attention_heads),
+       bytes_of({text.vocab_size, text.hidden_size}), bytes_of({text.max_position_embeddings, text.hidden_size}),
+       bytes_of({batch, batch}), bytes_of({c.projection_dim, std::max(batch, text.hidden_size)}),
+       bytes_of({c.projection_dim, c.vision.hidden_size})});
+}
+
+}  // namespace
+
+double largest_tensor_of(const ClipVisionConfig& c, const DataConfig& data) {
+  const std::int64_t images = data.all_tiles();
+  return std::max({bytes_of_layer(images, c.num_positions(), c.hidden_size, c.intermediate_size, c.num_attention_heads),
+                   bytes_of({std::max<std::int64_t>(images, 1), c.num_channels, c.image_size, c.image_size}),
+                   bytes_of({c.hidden_size, c.num_channels, c.patch_size, c.patch_size}),
+                   bytes_of({images, c.num_patches(), c.num_channels, c.patch_size, c.patch_size}),
+                   bytes_of({c.num_positions(), c.hidden_size}), bytes_of({c.hidden_size, c.projection_dim})});
+}
+
+ModelTraits clip_vision_traits(const ClipVisionConfig& c) {
+  ModelTraits t = transformers_traits("CLIPVisionModel");
+  t.takes_images = true;
+  t.min_images = 1;
+  t.images_why = "the model reads nothing else";
+  t.image_keys = {"image_size"};
+  t.image_size = c.image_size;
+  t.convolutions = 1;
+  t.hidden_size = c.hidden_size;
+  t.has_loss = false;
+  t.losses = {"pooler_output", "last_hidden_state"};
+  t.no_split_modules = {c.family->encoder_layer};
+  return t;
+}
+
+namespace family {
+extern const Family clip{.classes = kClasses,
+                         .blocks = kBlocks,
+                         .read = read,
+                         .build = build,
+                         .traits = traits,
+                         .largest_tensor = largest_tensor};
+}  // namespace family
+
+}  // namespace oometer

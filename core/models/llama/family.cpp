@@ -1,0 +1,86 @@
+#include "models/llama/family.h"
+
+#include "models/llama/llama.h"
+#include "models/sizes.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"}};
+constexpr const char* kBlocks[] = {kLlamaClassNames.decoder_layer};
+
+/// A usual length of fine-tuning data, and the original LLaVA code's model_max_length (scripts/v1_5/finetune.sh).
+constexpr std::int64_t kUsualLength = 2048;
+
+/// mp_headinfer (headinfer/mp.py) knows Llama's and Qwen2's classes; Mistral's attention is Llama's.
+void check_headinfer(const LlamaConfig& c, ModelTraits& t) {
+  if (c.names->norms_heads)
+    return;  // its code would leave the norms out
+  else if (c.qkv_bias && c.output_bias)
+    t.refuse(Feature::headinfer, "inconsistent",
+             "HeadInfer cuts a Llama's weights by heads and leaves its biases whole: it cannot run a model with "
+             "attention_bias");
+  else if (c.sliding_window != 0)
+    t.refuse(Feature::headinfer, "not-modelled",
+             "HeadInfer of a model with a sliding_window is not supported yet; expected another cache");
+  else
+    t.allow({Feature::headinfer});
+}
+
+}  // namespace
+
+ModelTraits llama_traits(const LlamaConfig& c) {
+  ModelTraits t = transformers_traits(c.names->causal_lm);
+  t.takes_text = t.generates = true;
+  t.allow({Feature::finetune, Feature::liger, Feature::chunked_cross_entropy, Feature::quantization,
+           Feature::generate_options, Feature::turn_images});
+  if (c.sliding_window == 0) t.allow({Feature::quantized_cache});
+  check_headinfer(c, t);
+  if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};
+  t.has_pad_token = c.has_pad_token;
+  t.ties_embeddings = c.tie_word_embeddings;
+  t.hidden_size = c.hidden_size;
+  t.language = "model";
+  t.default_sequence_length = std::min(kUsualLength, c.max_position_embeddings);
+  t.text = {c.max_position_embeddings, c.num_key_value_heads, c.head_dim, c.sliding_window, {}};
+  if (c.sliding_window != 0)
+    for (std::int64_t i = 0; i < c.num_hidden_layers; ++i)
+      t.text.windows.push_back(c.window_of(static_cast<std::size_t>(i)));
+  // TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING and its like for IA3 (peft 0.21, utils/constants.py)
+  t.lora_targets = {"q_proj", "v_proj"};
+  t.ia3_targets = {"k_proj", "v_proj", "down_proj"};
+  t.ia3_feedforward = {"down_proj"};
+  t.quantization_skips = {"lm_head"};
+  t.liger.swiglu = c.hidden_act == Activation::silu;
+  t.liger.widest_row = std::max(c.hidden_size, c.intermediate_size);
+  t.no_split_modules = {c.names->decoder_layer};
+  return t;
+}
+
+double largest_tensor_of(const LlamaConfig& c, const DataConfig& data) {
+  const std::int64_t batch = data.micro_batch_size;
+  const std::int64_t length = data.sequence_length;
+  const std::int64_t query = c.num_attention_heads * c.head_dim;
+  return std::max(
+      {bytes_of_layer(batch, length, c.hidden_size, std::max(c.intermediate_size, query), c.num_attention_heads),
+       bytes_of({batch, length, c.vocab_size}), bytes_of({c.vocab_size, c.hidden_size}),
+       bytes_of({c.max_position_embeddings})});
+}
+
+std::unique_ptr<Model> build_llama_family(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                          const ModelOptions& options) {
+  return build_llama(context, config.as<LlamaConfig>(), data, options);
+}
+
+ModelTraits traits_of_llama_family(const FamilyConfig& config) { return llama_traits(config.as<LlamaConfig>()); }
+
+double largest_tensor_of_llama_family(const FamilyConfig& config, const DataConfig& data) {
+  return largest_tensor_of(config.as<LlamaConfig>(), data);
+}
+
+namespace family {
+extern const Family llama = llama_family<read_llama_config>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

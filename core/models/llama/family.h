@@ -1,0 +1,31 @@
+#pragma once
+
+#include "models/family.h"
+#include "models/llama/config.h"
+
+/// What Llama's copies share with it beside its config: a family of its own is a row, a reader and what differs.
+namespace oometer {
+
+ModelTraits llama_traits(const LlamaConfig& config);
+double largest_tensor_of(const LlamaConfig& config, const DataConfig& data);
+
+/// As Family has them, of a LlamaConfig.
+std::unique_ptr<Model> build_llama_family(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                          const ModelOptions& options);
+ModelTraits traits_of_llama_family(const FamilyConfig& config);
+double largest_tensor_of_llama_family(const FamilyConfig& config, const DataConfig& data);
+
+/// A family whose classes are Llama's under other names.
+template <LlamaConfig (*read)(ConfigReader&)>
+constexpr Family llama_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                              ModelTraits (*traits)(const FamilyConfig&) = traits_of_llama_family) {
+  return {.classes = classes,
+          .blocks = blocks,
+          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .build = build_llama_family,
+          .traits = traits,
+          .largest_tensor = largest_tensor_of_llama_family,
+          .read_language = read};
+}
+
+}  // namespace oometer

@@ -1,0 +1,24 @@
+#include "models/llama/family.h"
+
+#include "models/mistral/config.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"}};
+constexpr const char* kBlocks[] = {kMistralClassNames.decoder_layer};
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_of_llama_family(config);
+  t.liger.cross_entropy = false;  // modeling_mistral.py of transformers 5 has no CrossEntropyLoss that it could replace
+  return t;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family mistral = llama_family<read_mistral_config>(kClasses, kBlocks, traits);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,24 @@
+#include "models/llama/family.h"
+
+#include "models/qwen2/config.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"}};
+constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_of_llama_family(config);
+  t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
+  return t;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family qwen2 = llama_family<read_qwen2_config>(kClasses, kBlocks, traits);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,24 @@
+#include "models/llama/family.h"
+
+#include "models/qwen3/config.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"}};
+constexpr const char* kBlocks[] = {kQwen3ClassNames.decoder_layer};
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_of_llama_family(config);
+  t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
+  return t;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family qwen3 = llama_family<read_qwen3_config>(kClasses, kBlocks, traits);
+}  // namespace family
+
+}  // namespace oometer

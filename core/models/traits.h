@@ -1,0 +1,138 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nn/components.h"
+#include "nn/precision.h"
+#include "runtime/behaviours.h"
+
+/// What a model is and can do, for those who must not look into its config: the job's reader, the advice, the page, the
+/// tools.
+namespace oometer {
+
+/// What a job may ask of a model, and not every model can.
+#define OOMETER_FEATURES                                                                                             \
+  X(transformers)                                                                                                    \
+  X(original_llava)                                                                                                  \
+  X(training)                                                                                                        \
+  X(inference) X(pretrain) X(finetune) X(adapters) X(checkpointing) X(no_grad) X(eager_attention) X(flash_attention) \
+      X(liger) X(chunked_cross_entropy) X(quantization) X(deepspeed) X(zero3) X(fsdp) X(generate_options)            \
+          X(turn_images) X(headinfer) X(quantized_cache) X(mtla)
+enum class Feature : std::uint8_t {
+#define X(name) name,
+  OOMETER_FEATURES
+#undef X
+};
+#define X(name) +1
+inline constexpr std::size_t kFeatures = OOMETER_FEATURES;
+#undef X
+const char* name_of(Feature feature);
+
+/// Why a model cannot do something.
+struct Refusal {
+  const char* code = "not-modelled";  ///< or "inconsistent": the libraries themselves refuse it
+  std::string why;                    ///< follows "found X; "
+};
+
+/// Tiles and tokens of the language model that one image takes.
+struct ImageCount {
+  std::int64_t tiles = 1, tokens = 0;
+};
+
+/// What a cache or a kernel has to know of the language model.
+struct TextShape {
+  std::int64_t max_position_embeddings = 0;
+  std::int64_t num_key_value_heads = 0, head_dim = 0;  ///< 0: its cache has no such heads
+  std::int64_t sliding_window = 0;                     ///< tokens that each one sees, in layers that slide; 0: all
+  std::vector<std::int64_t> windows;                   ///< each layer's, 0: all it sees; empty: no layer slides
+};
+
+/// What Liger's kernels meet in the model.
+struct LigerTraits {
+  bool swiglu = true;           ///< its hidden_act is silu, which LigerSwiGLUMLP computes
+  bool cross_entropy = true;    ///< its class uses what that switch replaces
+  const char* note = "";        ///< for people, where not all of its switches are on
+  std::int64_t widest_row = 0;  ///< elements
+};
+
+struct ModelTraits {
+  std::string class_name;  ///< the Hugging Face class, "LlamaForCausalLM"
+  bool takes_text = false;
+  bool takes_images = false;
+  bool generates = false;    ///< it has generate(), a cache and logits
+  bool contrastive = false;  ///< its loss compares samples with each other
+  bool has_experts = false;
+  bool is_recorded = false;       ///< a graph: its operators are as they were recorded
+  Version oldest_transformers{};  ///< what `Behaviours` says of earlier ones was not found in its code
+  bool has_pad_token = false;     ///< pad_token_id
+  bool ties_embeddings = false;   ///< the output embeddings are the input's (tie_word_embeddings)
+  std::int64_t hidden_size = 0;   ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
+
+  /// Dotted names of its parts; empty: it has none. The language model's head stands beside it.
+  std::string tower, projector, language;
+  const char* original_projector = "";  ///< its projector in the original LLaVA code
+  /// What the stages mean; as Feature::pretrain and Feature::finetune say, there may be no such stage.
+  Components pretrain, finetune;
+
+  std::int64_t default_sequence_length = 0;  ///< where the job gives none
+  std::int64_t max_sequence_length = 0;      ///< 0: no limit, else longer sequences are refused (CLIP's text model)
+  std::int64_t fixed_batch = 0;              ///< the only micro-batch that it takes; 0: any
+  TextShape text;
+
+  /// Of images: how many a sample may have, and why; the keys of the job's `data` that say what they are like.
+  std::int64_t min_images = 0, max_images = std::int64_t{1} << 16;
+  const char* images_why = "";
+  std::vector<const char*> image_keys;
+  bool cuts_images = false;       ///< images of any size, which the processor cuts into tiles
+  bool chooses_tiles = false;     ///< the job may say how many, in place of a size
+  std::int64_t image_size = 0;    ///< the config's own, pixels; 0: none, or no images
+  std::int64_t convolutions = 0;  ///< whose workspaces are cuDNN's own; of a model that takes images: where it gets any
+
+  /// Outputs that can be the loss, and whether there is one of its own. One output and no own loss: it is the loss.
+  std::vector<const char*> losses;
+  bool has_loss = true;
+  const char* loss_name = "";  ///< what its own loss may be called
+  /// Those that it runs in, its usual one first; empty: any, bf16 being usual.
+  std::vector<Precision> precisions, inference_precisions;
+  const char* precisions_why = "";
+  bool needs_precision = false;  ///< it has none that the job could ask for
+
+  /// peft's own target_modules, and (IA)^3's feedforward_modules, for the model_type; none: it has no opinion
+  std::vector<std::string> lora_targets, ia3_targets, ia3_feedforward;
+  std::vector<std::string> quantization_skips;  ///< usual llm_int8_skip_modules beside adapters
+  LigerTraits liger;
+
+  /// The classes that transformers does not split (_no_split_modules), which accelerate wraps for FSDP by default.
+  std::vector<std::string> no_split_modules;
+  bool casts_by_first_parameter = false;  ///< its forward casts pixels to the dtype of its first parameter
+  const char* scalar_parameter = "";      ///< a parameter without dimensions
+
+  /// Why it cannot what it was not allowed, where it says no more: code of its own, that has no such thing.
+  const char* why_not = "";
+
+  /// A key of the job's `data` that says what its images are like.
+  bool reads_images_by(std::string_view key) const;
+  void allow(std::initializer_list<Feature> features);
+  void refuse(Feature feature, const char* code, std::string why);
+  /// Sets the names of its parts, and what the stages are of a model with a tower, a projector and a language model.
+  void set_parts(const char* its_tower, const char* its_projector, const char* its_language);
+  /// None: it can.
+  std::optional<Refusal> refusal(Feature feature) const;
+  bool can(Feature feature) const { return is_allowed_[static_cast<std::size_t>(feature)]; }
+
+ private:
+  std::array<bool, kFeatures> is_allowed_{};
+  std::vector<std::pair<Feature, Refusal>> refusals_;
+};
+
+/// Of a class of transformers: what such a class has, whatever it does.
+ModelTraits transformers_traits(std::string class_name);
+
+}  // namespace oometer
