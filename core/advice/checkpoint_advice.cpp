@@ -25,7 +25,7 @@ struct Place {
 /// The outermost ModuleList item that a module is or is within. A Sequential's items have no name of their own.
 std::optional<Place> block_of(const Log& log, ModuleId module) {
   std::optional<Place> found;
-  for (; module != 0; module = log.modules[module].parent) {
+  for (; !log.is_root(module); module = log.modules[module].parent) {
     const ModuleRecord& record = log.modules[module];
     if (record.index >= 0 && record.name[0] != '\0')
       found = Place{record.parent, record.name, static_cast<std::size_t>(record.index)};

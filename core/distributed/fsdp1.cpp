@@ -119,7 +119,7 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
   for (const Parameter& parameter : model_.parameters) {
     if (!parameter.tensor->leaf_requires_grad) continue;
     ModuleId id = parameter.module, block = kModel;
-    for (; id != kModel && !unit_of_.contains(id); id = log.modules[id].parent)
+    for (; !log.is_root(id) && !unit_of_.contains(id); id = log.modules[id].parent)
       if (is_checkpointed(id)) block = id;
     if (block == kModel) continue;
     const Unit& unit = units_[unit_of_.at(id)];

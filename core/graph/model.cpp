@@ -16,8 +16,9 @@ class GraphModel : public Model {
     loss_type = LossType::cross_entropy;
     std::vector<ModuleId> ids;
     for (const GraphModule& module : graph.modules)
-      ids.push_back(context.add_module(ids.empty() ? 0 : ids[module.parent], module.name.c_str(), -1,
-                                       module.type.c_str(), Modality::none));
+      ids.push_back(ids.empty() ? context.add_root(module.type.c_str(), Modality::none)
+                                : context.add_module(ids[module.parent], module.name.c_str(), -1, module.type.c_str(),
+                                                     Modality::none));
     modules_ = std::move(ids);
     make_tensors();
     for (const GraphTensor& parameter : graph.parameters)

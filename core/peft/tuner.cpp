@@ -25,7 +25,7 @@ bool Tuner::is_saved_as(ModuleId module, const std::string& name) const {
 /// whole.
 bool Tuner::is_saved_within(ModuleId module) const {
   if (modules_to_save_.empty()) return false;
-  for (; module != 0; module = context_.log.modules[module].parent)
+  for (; !context_.log.is_root(module); module = context_.log.modules[module].parent)
     for (const std::string& name : modules_to_save_)
       if (path_ends_with(context_.log, module, name)) return true;
   return false;

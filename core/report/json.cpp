@@ -38,6 +38,7 @@ class ModuleTree {
         first_child_(log.modules.size(), kNone),
         next_(log.modules.size(), kNone) {
     for (std::size_t i = log.modules.size(); i-- > 1;) {
+      if (log.is_root(static_cast<ModuleId>(i))) continue;
       ModuleId& first = first_child_[log.modules[i].parent];
       next_[i] = first;
       first = static_cast<ModuleId>(i);

@@ -151,7 +151,8 @@ class Largest {
 /// Adds what belongs to each module to the modules above it; parents come before their children in the log.
 template <typename T>
 void add_to_parents(const Log& log, std::vector<T>& modules) {
-  for (std::size_t i = modules.size(); i-- > 1;) modules[log.modules[i].parent] += modules[i];
+  for (auto i = static_cast<ModuleId>(modules.size()); i-- > 1;)
+    if (!log.is_root(i)) modules[log.modules[i].parent] += modules[i];
 }
 
 void judge(Report& report, const Replay& unlimited, const Outcome& limited, const ReportInput& input) {
@@ -270,7 +271,8 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
   }
   add_to_parents(log, report.modules);
   add_to_parents(log, report.parameter_count);
-  report.breakdown = report.modules[0];
+  for (ModuleId i = 0; i < log.modules.size(); ++i)
+    if (log.is_root(i)) report.breakdown += report.modules[i];
   report.timeline = timeline.rows(unlimited.reserved);
   report.largest = largest.sorted();
   return report;
@@ -278,7 +280,7 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
 
 std::vector<Holding> holdings_of(const Log& log, const Report& report, ModuleId module) {
   const auto is_below = [&](ModuleId id) {
-    while (id > module) id = log.modules[id].parent;  // parents come before their children
+    while (id > module && !log.is_root(id)) id = log.modules[id].parent;  // parents come before their children
     return id == module;
   };
   constexpr std::int64_t kNotAlive = -1;

@@ -160,6 +160,10 @@ class Context {
   /// framework that asks (unsplit slack of large blocks is not in it).
   std::int64_t allocated_bytes() const { return allocated_; }
 
+  /// A model; what is added below it are its modules.
+  ModuleId add_root(const char* type, Modality modality) {
+    return add_module(static_cast<ModuleId>(log.modules.size()), "", -1, type, modality);
+  }
   ModuleId add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality);
   void begin_phase(PhaseName name, int iteration);
 
@@ -274,7 +278,7 @@ Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
 class ModuleCall {
  public:
   ModuleCall(Context& context, ModuleId module)
-      : listener_(module != kModel && context.modules && context.modules->hears(module) ? context.modules : nullptr),
+      : listener_(hears(context, module) ? context.modules : nullptr),
         module_(module),
         scope_(context, module == kNever ? context.module : module) {
     if (listener_) listener_->before_forward(module_);
@@ -291,6 +295,11 @@ class ModuleCall {
   }
 
  private:
+  static bool hears(const Context& context, ModuleId module) {
+    if (!context.modules || (module != kNever && context.log.is_root(module))) return false;
+    return context.modules->hears(module);
+  }
+
   ModuleListener* listener_;
   ModuleId module_;
   ModuleScope scope_;

@@ -5,9 +5,8 @@ namespace oometer {
 namespace {
 
 void append_path(const Log& log, ModuleId module, std::string& path) {
-  if (module == 0) return;
   const ModuleRecord& record = log.modules[module];
-  append_path(log, record.parent, path);
+  if (record.parent != module) append_path(log, record.parent, path);
   if (!path.empty()) path += '.';
   path += record.name;
   if (record.index < 0) return;
@@ -26,8 +25,8 @@ std::string module_path(const Log& log, ModuleId module) {
 
 bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
   while (!name.empty()) {
-    if (module == 0) return false;
     const ModuleRecord& record = log.modules[module];
+    if (record.parent == module) return name == record.name;
     std::string_view view = record.name;
     std::string own;
     if (record.index >= 0) {

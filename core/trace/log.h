@@ -20,7 +20,8 @@ using StorageId = std::uint32_t;
 using ModuleId = std::uint32_t;
 using OpId = std::uint16_t;
 
-/// The model itself in the module tree: loss and merging happen there, and what belongs to no one module.
+/// The root of the first model (of one that trains, with all that wraps it): loss and merging happen there, and what
+/// belongs to no one module.
 inline constexpr ModuleId kModel = 0;
 
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
@@ -82,9 +83,10 @@ struct StorageRecord {
 
 enum class Modality : std::uint8_t { none, vision, projector, language };
 
-/// A node of the module tree, as `named_modules()` gives it. The path is the names joined by dots from the root.
+/// A node of a module tree, as `named_modules()` gives it. The path is the names joined by dots from the root, whose
+/// own name is empty but for a second model's ("reference").
 struct ModuleRecord {
-  ModuleId parent = 0;
+  ModuleId parent = 0;      ///< comes before its children; a root's is itself
   const char* name = "";    ///< "layers", "q_proj": static text, or Log::names has it
   std::int32_t index = -1;  ///< position in a ModuleList ("layers.3"), -1 for none
   const char* type = "";    ///< class name in Hugging Face or torch.nn: "LlamaMLP"
@@ -106,6 +108,9 @@ struct Share {
 };
 
 struct Log {
+  /// Whether it is a model, not a module of one.
+  bool is_root(ModuleId module) const { return modules[module].parent == module; }
+
   std::vector<Event> events;
   std::vector<StorageRecord> storages;
   std::vector<std::int64_t> dims;  ///< shapes of all storages, end to end

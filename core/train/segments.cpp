@@ -22,8 +22,8 @@ std::vector<Stack> stacks_of(const Log& log) {
     const ModuleRecord& record = log.modules[module];
     if (!is_block(record)) continue;
     ModuleId above = record.parent;
-    while (above != 0 && !is_block(log.modules[above])) above = log.modules[above].parent;
-    if (above != 0) continue;
+    while (!log.is_root(above) && !is_block(log.modules[above])) above = log.modules[above].parent;
+    if (!log.is_root(above)) continue;
     const std::string parent = module_path(log, record.parent);
     const std::string path = parent + (parent.empty() ? "" : ".") + record.name;
     if (stacks.empty() || stacks.back().path != path) stacks.push_back({path, 0});

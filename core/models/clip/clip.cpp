@@ -264,10 +264,9 @@ class ClipVisionOnly : public Model {
   ClipVisionOnly(Context& context, const ClipVisionConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.num_channels), dtype_(options.dtype) {
     loss_type = LossType::none;
-    const Builder builder{&context,         &parameters,
-                          &buffers,         context.add_module(0, "", -1, "CLIPVisionModel", Modality::vision),
-                          Modality::vision, options.dtype,
-                          options.wrapping};
+    const Builder builder{
+        &context,         &parameters,   &buffers,        context.add_root("CLIPVisionModel", Modality::vision),
+        Modality::vision, options.dtype, options.wrapping};
     model_ = ClipVisionModel(builder, config, options);
     if (options.checkpointing.input_require_grads) model_.embeddings.checkpointing = options.checkpointing;
   }
@@ -305,9 +304,8 @@ class ClipModel : public Model {
   ClipModel(Context& context, const ClipConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), data_(data), channels_(config.vision.num_channels), dtype_(options.dtype) {
     loss_type = LossType::contrastive;
-    const Builder builder{
-        &context,       &parameters,   &buffers,        context.add_module(0, "", -1, "CLIPModel", Modality::none),
-        Modality::none, options.dtype, options.wrapping};
+    const Builder builder{&context,       &parameters,   &buffers,        context.add_root("CLIPModel", Modality::none),
+                          Modality::none, options.dtype, options.wrapping};
     text_model_ = ClipTextModel(builder.child("text_model", "CLIPTextModel", Modality::language), config.text, options);
     vision_model_ =
         ClipVisionModel(builder.child("vision_model", "CLIPVisionModel", Modality::vision), config.vision, options);

@@ -136,11 +136,10 @@ class Idefics3 : public Model {
  public:
   Idefics3(Context& context, const Idefics3Config& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{
-        &context,         &parameters,
-        &buffers,         context.add_module(0, "", -1, config.family->conditional_generation, Modality::none),
-        Modality::none,   options.dtype,
-        options.wrapping, options.quantizer};
+    const Builder root{&context,         &parameters,
+                       &buffers,         context.add_root(config.family->conditional_generation, Modality::none),
+                       Modality::none,   options.dtype,
+                       options.wrapping, options.quantizer};
     const Builder model = root.child("model", config.family->model);
     model_ = model.module;
     vision_model_ = Idefics3VisionTransformer(

@@ -113,7 +113,7 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
                    DecoderParts parts)
     : context_(context), data_(data) {
   const Builder builder{&context,           &parameters,
-                        &buffers,           context.add_module(0, "", -1, config.names->causal_lm, Modality::language),
+                        &buffers,           context.add_root(config.names->causal_lm, Modality::language),
                         Modality::language, options.dtype,
                         options.wrapping,   options.quantizer};
   model_ = Decoder(builder.child("model", config.names->model), config, options, std::move(parts));

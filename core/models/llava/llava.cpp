@@ -48,10 +48,9 @@ class Llava : public Model {
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
     if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
-    const Builder root{&context,         &parameters,
-                       &buffers,         context.add_module(0, "", -1, config.class_name(), Modality::none),
-                       Modality::none,   options.dtype,
-                       options.wrapping, options.quantizer};
+    const Builder root{
+        &context,       &parameters,   &buffers,         context.add_root(config.class_name(), Modality::none),
+        Modality::none, options.dtype, options.wrapping, options.quantizer};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
     const Builder model =
         holds_causal_lm ? root : root.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");

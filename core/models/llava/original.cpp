@@ -54,7 +54,7 @@ class OriginalLlava : public Model {
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     loss_type = LossType::shifted;
     const Builder root{&context,           &parameters,
-                       &buffers,           context.add_module(0, "", -1, "LlavaLlamaForCausalLM", Modality::language),
+                       &buffers,           context.add_root("LlavaLlamaForCausalLM", Modality::language),
                        Modality::language, options.dtype,
                        options.wrapping};
     const Builder model = root.child("model", "LlavaLlamaModel");

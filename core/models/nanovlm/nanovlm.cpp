@@ -320,8 +320,7 @@ class NanoVlm : public Model {
   NanoVlm(Context& context, const NanoVlmConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     loss_type = LossType::cross_entropy;
-    const Builder root{&context,       &parameters,
-                       &buffers,       context.add_module(0, "", -1, "VisionLanguageModel", Modality::none),
+    const Builder root{&context,       &parameters,  &buffers, context.add_root("VisionLanguageModel", Modality::none),
                        Modality::none, options.dtype};
     vision_encoder_ = ViT(root.child("vision_encoder", "ViT", Modality::vision), config.vision, options.attention);
     decoder_ =

@@ -402,10 +402,9 @@ class QwenVL : public Model {
         data_(data),
         dtype_(options.dtype) {
     const QwenVLClassNames& names = *config.names;
-    const Builder root{&context,         &parameters,
-                       &buffers,         context.add_module(0, "", -1, names.text.causal_lm, Modality::none),
-                       Modality::none,   options.dtype,
-                       options.wrapping, options.quantizer};
+    const Builder root{
+        &context,       &parameters,   &buffers,         context.add_root(names.text.causal_lm, Modality::none),
+        Modality::none, options.dtype, options.wrapping, options.quantizer};
     const Builder model = root.child("model", names.model);
     model_ = model.module;
     visual_ = VisionTransformer(model.child("visual", names.tower, Modality::vision), config, options);
