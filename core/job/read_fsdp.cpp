@@ -5,6 +5,7 @@
 
 #include "job/names.h"
 #include "job/read.h"
+#include "job/settings/fields.h"
 
 namespace oometer {
 
@@ -27,20 +28,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
   config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
   config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
-  config.cpu_offload = fsdp.boolean("cpu_offload", config.cpu_offload);
-  config.reshard_after_forward = fsdp.boolean("reshard_after_forward", config.reshard_after_forward);
   if (const json* sharding = fsdp.find("sharding");
       sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
     fsdp.fail_found("sharding", "not-modelled",
                     "sharding within a node is known and not modelled yet: FULL_SHARD belongs here");
-  config.sharding = fsdp.choice("sharding", config.sharding, kShardings);
-  config.backward_prefetch = fsdp.is_null("backward_prefetch")
-                                 ? FsdpConfig::BackwardPrefetch::none
-                                 : fsdp.choice("backward_prefetch", config.backward_prefetch, kPrefetches);
-  config.use_orig_params = fsdp.boolean("use_orig_params", config.use_orig_params);
-  config.forward_prefetch = fsdp.boolean("forward_prefetch", config.forward_prefetch);
-  config.limit_all_gathers = fsdp.boolean("limit_all_gathers", config.limit_all_gathers);
-  config.sync_module_states = fsdp.boolean("sync_module_states", config.sync_module_states);
+  read_fields(fsdp, settings::fsdp_section, config);
+  if (fsdp.is_null("backward_prefetch")) config.backward_prefetch = FsdpConfig::BackwardPrefetch::none;
   if (fsdp.boolean("keep_low_precision_grads", false))
     fsdp.fail_found("keep_low_precision_grads", "inconsistent",
                     "torch.optim stops at gradients of another dtype than their parameters': leave it out");

@@ -5,15 +5,12 @@
 
 #include "job/names.h"
 #include "job/read.h"
+#include "job/settings/fields.h"
 #include "train/step.h"
 
 namespace oometer {
 
 namespace {
-
-constexpr Range kNewTokens{1, 1 << 20};
-constexpr Range kTurns{1, 100};
-constexpr Range kTurnImages{0, 1 << 20};
 
 /// Why a step cannot quantise so many tokens; empty: it can. `axis`: axis_key or axis_value.
 /// quanto: group (optimum-quanto 0.2.7, tensor/grouped.py). HQQ: Quantizer.quantize and BitPack (hqq 0.2.8), which
@@ -77,12 +74,6 @@ void check_groups(ConfigReader& cache, const Job& job, const InferenceConfig& in
 void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& inference) {
   CacheConfig& config = inference.cache;
   const bool is_quantized = config.implementation == CacheImplementation::quantized;
-  config.backend = cache.choice("backend", config.backend, kCacheBackends);
-  config.nbits = cache.integer("nbits", config.nbits, {1, 8});
-  config.axis_key = cache.integer("axis_key", 0, {-1, 1});
-  config.axis_value = cache.integer("axis_value", 0, {-1, 1});
-  config.q_group_size = cache.integer("q_group_size", config.q_group_size);
-  config.residual_length = cache.integer("residual_length", config.residual_length, non_negative);
   const CacheConfig defaults;
   const bool is_fp8 = is_quantized && config.backend == CacheBackend::fp8;
   const auto is_read = [&](const char* key, bool differs) {
@@ -146,27 +137,17 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   if (const auto refusal = traits.refusal(Feature::generate_options))
     for (const char* key : {"turns", "turn_tokens", "turn_images", "prefill_chunk_size", "logits", "cache"})
       if (reader.has(key)) reader.fail_found(key, refusal->code, refusal->why);
-  inference.new_tokens = reader.integer("new_tokens", inference.new_tokens, kNewTokens);
-  inference.turns = reader.integer("turns", 1, kTurns);
-  inference.turn_tokens = reader.integer("turn_tokens", inference.turn_tokens, kNewTokens);
-  inference.turn_images = reader.integer("turn_images", inference.turn_images, kTurnImages);
+  read_fields(reader, settings::inference_section, inference);
   if (inference.turn_images > 0) check_turn_images(reader, job, inference);
-  inference.prefill_chunk_size = reader.optional_integer("prefill_chunk_size", kLength).value_or(0);
   if (inference.prefill_chunk_size != 0 && job.data.images() > 0)
     reader.fail_found("prefill_chunk_size", "not-modelled", "a prompt with images is run at once: leave it out");
-  inference.logits = reader.choice("logits", inference.logits, kLogits);
   ConfigReader cache = reader.object("cache");
-  inference.cache.implementation = cache.choice("implementation", inference.cache.implementation, kCaches);
-  inference.cache.max_cache_len = cache.optional_integer("max_cache_len", kLength).value_or(0);
+  read_fields(cache, settings::cache_section, inference.cache);
   if (inference.cache.max_cache_len != 0 && inference.cache.implementation != CacheImplementation::static_)
     cache.fail_found("max_cache_len", "inconsistent", "only a static cache reads it: leave it out");
   read_quantized(cache, job, inference);
   CacheConfig& config = inference.cache;
   const bool is_paged = config.implementation == CacheImplementation::paged;
-  config.block_size = cache.integer("block_size", config.block_size, {1, 1 << 16});
-  config.gpu_memory_utilization = cache.number("gpu_memory_utilization", config.gpu_memory_utilization, 0.01, 1.0);
-  config.max_num_batched_tokens = cache.optional_integer("max_num_batched_tokens", kLength).value_or(0);
-  config.shared_prefix = cache.integer("shared_prefix", 0, {0, kLength.max});
   const CacheConfig defaults;
   const auto is_vllms = [&](const char* key, bool differs) {
     if (differs && !is_paged)
@@ -200,7 +181,6 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
                                                 std::pair(CacheImplementation::mtla, Feature::mtla)})
     if (const auto refusal = traits.refusal(feature); refusal && config.implementation == implementation)
       cache.fail_found("implementation", refusal->code, refusal->why);
-  config.stride = cache.integer("stride", config.stride, {2, 1024});
   if (config.stride != defaults.stride && !is_mtla)
     cache.fail_found("stride", "inconsistent", "only MTLA's cache reads it: leave it out");
   if (is_mtla && inference.turns > 1)
@@ -231,11 +211,10 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
                         "HeadInfer runs flash attention: \"sdpa\" or \"sdpa-flash\" belongs here");
     check_attention(reader, AttentionKind::sdpa_flash, training.precision, job.gpu, job.runtime);
   }
-  for (const char* key : {"stage", "freeze", "train_only", "no_grad", "optimizer", "activation_checkpointing",
-                          "max_grad_norm", "gradient_accumulation_steps", "keep_outputs", "loss", "lora", "ia3",
-                          "liger", "chunked_cross_entropy", "save_on_cpu", "quantization"})
-    if (reader.has(key))
-      reader.fail_found(key, "inconsistent", "inference reads precision and attention only: leave it out");
+  for (const Field& field : settings::training_section.fields)
+    if (field.key != std::string_view("precision") && field.key != std::string_view("attention") &&
+        reader.has(field.key))
+      reader.fail_found(field.key, "inconsistent", "inference reads precision and attention only: leave it out");
   reader.finish();
   return training;
 }

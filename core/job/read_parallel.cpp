@@ -4,6 +4,7 @@
 
 #include "job/names.h"
 #include "job/read.h"
+#include "job/settings/fields.h"
 
 namespace oometer {
 
@@ -11,7 +12,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr Range kBucketMegabytes{1, 1 << 20};
 constexpr Range kElements{1, std::int64_t{1} << 40}, kElementsOrNone{0, std::int64_t{1} << 40};
 
 /// transformers' fill_match: "auto" becomes what the trainer has, anything else must be equal to it.
@@ -232,13 +232,7 @@ DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
 /// DistributedDataParallel's keyword arguments.
 DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runtime& runtime) {
   DdpConfig config;
-  config.bucket_cap_mb = ddp.optional_integer("bucket_cap_mb", kBucketMegabytes);
-  config.broadcast_buffers = ddp.boolean("broadcast_buffers", config.broadcast_buffers);
-  config.find_unused_parameters = ddp.boolean("find_unused_parameters", config.find_unused_parameters);
-  config.gradient_as_bucket_view = ddp.boolean("gradient_as_bucket_view", config.gradient_as_bucket_view);
-  config.static_graph = ddp.boolean("static_graph", config.static_graph);
-  config.lazy_bucket_allocation = ddp.boolean("lazy_bucket_allocation", config.lazy_bucket_allocation);
-  config.batched_grad_copy = ddp.boolean("batched_grad_copy", config.batched_grad_copy);
+  read_fields(ddp, settings::ddp_section, config);
   ddp.boolean("skip_all_reduce_unused_params", false);
   if (config.lazy_bucket_allocation && runtime.torch < Version{2, 15, 0})
     ddp.fail_found("lazy_bucket_allocation", "inconsistent", "torch has it since 2.15: leave it out");
@@ -264,8 +258,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   const ModelTraits& traits = job.model.config.traits();
   Parallel parallel;
   ParallelConfig& config = parallel.config;
-  config.strategy = reader.choice("strategy", config.strategy, kStrategies);
-  config.data = reader.integer("data", 1, kReplicas);
+  read_fields(reader, settings::parallel_section, config);
   if (const json* rank = reader.find("rank"); rank && rank->is_string())
     config.all_ranks = reader.choice<bool>("rank", false, {{"all", true}});
   else

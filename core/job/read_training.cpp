@@ -4,6 +4,7 @@
 #include "config/pattern.h"
 #include "job/names.h"
 #include "job/read.h"
+#include "job/settings/fields.h"
 #include "sort_by.h"
 #include "train/step.h"
 
@@ -15,10 +16,7 @@ namespace {
 
 OptimizerConfig read_optimizer(ConfigReader reader) {
   OptimizerConfig optimizer;
-  optimizer.name = reader.choice("name", optimizer.name, kOptimizers);
-  optimizer.implementation = reader.choice("implementation", optimizer.implementation, kImplementations);
-  optimizer.momentum = reader.number("momentum", 0.0, 0.0, 1.0);
-  optimizer.paged = reader.boolean("paged", false);
+  read_fields(reader, settings::optimizer_section, optimizer);
   if (optimizer.is_bitsandbytes() && optimizer.name == OptimizerName::sgd)
     reader.fail_found("implementation", "inconsistent",
                       "HF Trainer has bitsandbytes' AdamW and no SGD of it: foreach, fused or for-loop belongs here");
@@ -26,7 +24,6 @@ OptimizerConfig read_optimizer(ConfigReader reader) {
     reader.fail_found(
         "paged", "inconsistent",
         "only bitsandbytes pages its states: set implementation to bnb-8bit or bnb-32bit, or leave it out");
-  optimizer.param_groups = reader.integer("param_groups", optimizer.param_groups, {1, 2});
   if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd) {
     reader.fail_found("momentum", "inconsistent", "only sgd has a momentum: leave it out");
   }
@@ -81,17 +78,14 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
   return stacks;
 }
 
-CheckpointingConfig read_checkpointing(ConfigReader& training, const Runtime& runtime) {
+CheckpointingConfig read_checkpointing(ConfigReader& training, const CheckpointingConfig& so_far,
+                                       const Runtime& runtime) {
   constexpr const char* kKey = "activation_checkpointing";
+  if (!training.is_object(kKey)) return so_far;
   CheckpointingConfig checkpointing;
-  if (!training.is_object(kKey)) {
-    checkpointing.mode = training.choice(kKey, checkpointing.mode, kCheckpointModes);
-    return checkpointing;
-  }
   ConfigReader reader = training.object(kKey);
-  checkpointing.mode = reader.choice("mode", CheckpointMode::non_reentrant, kCheckpointModes);
-  checkpointing.every = reader.integer("every", 1, layer_count);
-  checkpointing.offload = reader.boolean("offload", false);
+  checkpointing.mode = CheckpointMode::non_reentrant;
+  read_fields(reader, settings::checkpointing_section, checkpointing);
   checkpointing.segments = read_segments(reader);
   if (checkpointing.offload && checkpointing.mode == CheckpointMode::none)
     reader.fail_found("offload", "inconsistent", "nothing is checkpointed: leave it out, or set the mode");
@@ -243,19 +237,10 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   if (!training.has("lora")) return std::nullopt;
   ConfigReader reader = training.object("lora");
   LoraConfig lora;
-  lora.rank = reader.integer("rank", lora.rank, {1, 1 << 16});
-  lora.alpha = reader.number("alpha", lora.alpha, 0, 1e9);
-  lora.dropout = reader.number("dropout", lora.dropout, 0, 1);
+  read_fields(reader, settings::lora_section, lora);
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
-  lora.bias = reader.choice("bias", lora.bias, kLoraBiases);
   lora.target_modules = read_target_modules(reader, "target_modules", model.traits().lora_targets);
   if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora.target_modules);
-  lora.modules_to_save = reader.texts("modules_to_save");
-  lora.also_train = reader.texts("also_train");
-  lora.use_dora = reader.boolean("use_dora", false);
-  lora.use_rslora = reader.boolean("use_rslora", false);
-  lora.lora_bias = reader.boolean("lora_bias", false);
-  lora.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
   if (lora.use_dora && lora.lora_bias)
     reader.fail_found("lora_bias", "inconsistent", "peft has no DoRA with it: leave one of them out");
   if (lora.use_dora && runtime.peft < Version{0, 19, 0})
@@ -272,6 +257,7 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   if (training.has("lora")) training.fail_found("ia3", "inconsistent", "there is lora too: leave one of them out");
   ConfigReader reader = training.object("ia3");
   Ia3Config ia3;
+  read_fields(reader, settings::ia3_section, ia3);
   ia3.target_modules = read_target_modules(reader, "target_modules", model.traits().ia3_targets);
   ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model.traits().ia3_feedforward);
   if (ia3.feedforward_modules.all_linear)
@@ -282,9 +268,6 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
     if (!targets.empty() && std::find(targets.begin(), targets.end(), name) == targets.end())
       reader.fail("feedforward_modules", "inconsistent",
                   "found " + quote(name) + ", which is not among target_modules; peft wants a part of them");
-  ia3.modules_to_save = reader.texts("modules_to_save");
-  ia3.also_train = reader.texts("also_train");
-  ia3.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
   check_adapters(training, reader, stage, model, ia3.modules_to_save);
   reader.finish();
   return ia3;
@@ -299,12 +282,8 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (!is_object && !training.boolean(kKey, false)) return liger;
   ConfigReader reader =
       is_object ? training.object(kKey) : ConfigReader(nullptr, "", Mode::strict, training.findings());
-  liger.rope = reader.boolean("rope", true);
-  liger.rms_norm = reader.boolean("rms_norm", true);
-  liger.swiglu = reader.boolean("swiglu", true);
-  liger.cross_entropy = reader.boolean("cross_entropy", false);
-  liger.fused_linear_cross_entropy = reader.boolean("fused_linear_cross_entropy", true);
-  liger.accumulates_in_fp32 = reader.choice<bool>("accum_dtype", false, {{"weight", false}, {"fp32", true}});
+  liger = LigerConfig::usual();
+  read_fields(reader, settings::liger_section, liger);
   if (liger.cross_entropy && liger.fused_linear_cross_entropy)
     reader.fail_found("cross_entropy", "inconsistent",
                       "Liger has one loss at a time: leave it out, or set fused_linear_cross_entropy to false");
@@ -329,11 +308,10 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
 
 /// Into how many chunks of the sequence the loss is cut: Axolotl's chunked_cross_entropy_num_chunks, torchtune's
 /// num_output_chunks.
-std::int64_t read_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
-                                       const Runtime& runtime) {
+void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
+                                const Runtime& runtime) {
   constexpr const char* kKey = "chunked_cross_entropy";
-  const std::int64_t chunks = training.optional_integer(kKey, {1, 1024}).value_or(0);
-  if (chunks == 0) return 0;
+  if (so_far.cross_entropy_chunks == 0) return;
   if (const auto refusal = model.traits().refusal(Feature::chunked_cross_entropy))
     training.fail_found(kKey, refusal->code, refusal->why);
   else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy)
@@ -342,7 +320,6 @@ std::int64_t read_cross_entropy_chunks(ConfigReader& training, const TrainingCon
   if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
     training.fail_found(kKey, "not-modelled",
                         "it is modelled with transformers 5: leave it out, or set runtime.transformers");
-  return chunks;
 }
 
 /// transformers' BitsAndBytesConfig, by its own names.
@@ -356,11 +333,7 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
     reader.fail_found("load_in_8bit", "not-modelled",
                       "LLM.int8 is known and not modelled yet: load_in_4bit belongs here");
   const bool is_4bit = reader.boolean("load_in_4bit", false);
-  config.is_nf4 = reader.choice<bool>("bnb_4bit_quant_type", false, {{"fp4", false}, {"nf4", true}});
-  config.double_quant = reader.boolean("bnb_4bit_use_double_quant", false);
-  config.compute_dtype =
-      reader.choice<DType>("bnb_4bit_compute_dtype", DType::float32,
-                           {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}});
+  read_fields(reader, settings::quantization_section, config);
   if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
     reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
                       "another storage is known and not modelled yet: \"uint8\" belongs here");
@@ -369,7 +342,6 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
     if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
       reader.fail("llm_int8_skip_modules", "not-modelled",
                   "found " + quote(name) + "; names are modelled, expressions are not: name the modules");
-  config.prepares = reader.boolean("prepare_model_for_kbit_training", true);
   reader.finish();
   if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "true belongs here, or no quantization");
   if (!so_far.lora)
@@ -408,11 +380,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
                              const Runtime& runtime) {
   const ModelTraits& traits = model.traits();
   TrainingConfig training;
-  training.stage = reader.choice("stage", training.stage, kStages);
-  const Components given{reader.texts("freeze"), reader.texts("train_only"), reader.texts("no_grad")};
-  if (training.stage == Stage::custom) {
-    training.components = given;
-  } else {
+  read_fields(reader, settings::training_section, training);
+  if (training.stage != Stage::custom) {
     training.components = resolve_stage(reader, training.stage, traits);
     for (const char* key : {"freeze", "train_only", "no_grad"}) {
       if (!reader.texts(key).empty()) {
@@ -425,20 +394,15 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   }
   training.precision = read_precision(reader, traits, false);
   training.optimizer = read_optimizer(reader.object("optimizer"));
-  training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, gpu, runtime);
   if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, traits, data);
-  training.checkpointing = read_checkpointing(reader, runtime);
-  training.max_grad_norm = reader.optional_number("max_grad_norm", 0.0, 1e12);
+  training.checkpointing = read_checkpointing(reader, training.checkpointing, runtime);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
-  training.gradient_accumulation_steps = reader.integer("gradient_accumulation_steps", 1, kBatch);
-  training.keep_outputs = reader.boolean("keep_outputs", false);
   training.loss = read_loss(reader, traits);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
   training.liger = read_liger(reader, model, runtime);
-  training.cross_entropy_chunks = read_cross_entropy_chunks(reader, training, model, runtime);
-  training.save_on_cpu = reader.choice("save_on_cpu", SavesOn::device, kSavesOn);
+  check_cross_entropy_chunks(reader, training, model, runtime);
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;

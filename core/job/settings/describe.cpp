@@ -97,10 +97,19 @@ Json type_names(const Place& place) {
 
 bool has_range(const Field& field) { return field.min != 0 || field.max != 0; }
 
+/// The least and the greatest value that a setting takes.
+std::pair<Json, Json> range_of(const Field& field) {
+  if (field.holder != Holder::version) return {plain(field.min), plain(field.max)};
+  Version last = settings::version_of(field.max);
+  last.patch = 0;
+  return {to_string(settings::version_of(field.min)), to_string(last)};
+}
+
 void put_range(Json& out, const Field& field) {
   if (!has_range(field)) return;
-  out["minimum"] = plain(field.min);
-  out["maximum"] = plain(field.max);
+  const auto [least, greatest] = range_of(field);
+  out["minimum"] = least;
+  out["maximum"] = greatest;
 }
 
 // --- The schema ------------------------------------------------------------------------------------------------------
@@ -133,8 +142,9 @@ Json value_schema(const Place& place) {
   if (field.object && types.size() > 1 && !(types.size() == 2 && place.takes(kNull)))
     types.erase(std::find(types.begin(), types.end(), "object"));
   out["type"] = types.size() == 1 ? types[0] : types;
-  if (field.holder == Holder::version) out["pattern"] = "^v?\\d+\\.\\d+(\\.\\d+)?";
-  if (!place.takes(kList)) {
+  if (field.holder == Holder::version) {
+    out["pattern"] = "^v?\\d+\\.\\d+(\\.\\d+)?";
+  } else if (!place.takes(kList)) {
     put_range(out, field);
   } else if (place.takes(kInteger)) {
     out["items"]["type"] = "integer";

@@ -19,6 +19,18 @@ std::string_view spelling(const Field& field, std::uint8_t value) {
   return "";
 }
 
+void read_version(ConfigReader& reader, const Field& field, Version& member) {
+  const Result<Version> version = parse_version(reader.text(field.key, to_string(member)));
+  Version first = settings::version_of(field.min), last = settings::version_of(field.max);
+  if (version && *version >= first && *version <= last) {
+    member = *version;
+    return;
+  }
+  last.patch = 0;
+  reader.fail_found(field.key, "out-of-range",
+                    "expected a version in quotes from \"" + to_string(first) + "\" to \"" + to_string(last) + "\"");
+}
+
 }  // namespace
 
 json field_value(const Field& field, const void* object) {
@@ -45,17 +57,58 @@ json field_value(const Field& field, const void* object) {
       return as<std::vector<std::string>>(member);
     case Holder::choice:
       return spelling(field, as<std::uint8_t>(member));
-    case Holder::optional_choice: {
-      const auto& value = as<std::optional<std::uint8_t>>(member);
-      return value ? json(spelling(field, *value)) : json();
-    }
     case Holder::version:
       return to_string(as<Version>(member));
   }
   return {};
 }
 
-json write_fields(const Section& section, const void* object, const void* defaults) {
+void read_members(ConfigReader& reader, const Section& section, void* object) {
+  for (const Field& field : section.fields) {
+    const char* const key = field.key;
+    const Range range{static_cast<std::int64_t>(field.min), static_cast<std::int64_t>(field.max)};
+    void* const member = field.holder == Holder::none ? nullptr : field.member(object);
+    switch (field.holder) {
+      case Holder::none:
+        break;
+      case Holder::boolean:
+        as<bool>(member) = reader.boolean(key, as<bool>(member));
+        break;
+      case Holder::integer:
+        as<std::int64_t>(member) = reader.integer(key, as<std::int64_t>(member), range);
+        break;
+      case Holder::integer_or_zero:
+        as<std::int64_t>(member) = reader.optional_integer(key, range).value_or(0);
+        break;
+      case Holder::optional_integer:
+        as<std::optional<std::int64_t>>(member) = reader.optional_integer(key, range);
+        break;
+      case Holder::number:
+        as<double>(member) = reader.number(key, as<double>(member), field.min, field.max);
+        break;
+      case Holder::optional_number:
+        as<std::optional<double>>(member) = reader.optional_number(key, field.min, field.max);
+        break;
+      case Holder::text:
+        as<std::string>(member) = reader.text(key, as<std::string>(member));
+        break;
+      case Holder::names:
+        if (reader.has(key)) as<std::vector<std::string>>(member) = reader.texts(key);
+        break;
+      case Holder::choice:
+        // Objects and null are the caller's.
+        if (((field.types & kObject) != 0 && reader.is_object(key)) || ((field.types & kNull) != 0 && !reader.has(key)))
+          break;
+        as<std::uint8_t>(member) = reader.choice(key, as<std::uint8_t>(member), field.choices);
+        break;
+      case Holder::version:
+        read_version(reader, field, as<Version>(member));
+        break;
+    }
+  }
+}
+
+json write_members(const Section& section, const void* object, const void* defaults) {
   json out = json::object();
   for (const Field& field : section.fields) {
     if (field.holder == Holder::none) continue;

@@ -1,17 +1,30 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "config/reader.h"
 #include "job/settings/sections.h"
 
-/// Reading and writing an object of the job by its table.
+/// Reading and writing an object of a job by its table.
 namespace oometer {
 
 /// What a member holds, as a job says it.
 nlohmann::json field_value(const Field& field, const void* object);
 
-/// What differs from `defaults`, a struct of the same type.
-nlohmann::json write_fields(const Section& section, const void* object, const void* defaults);
+void read_members(ConfigReader& reader, const Section& section, void* object);
+nlohmann::json write_members(const Section& section, const void* object, const void* defaults);
+
+/// Reads what is there into `object`, which holds the defaults; types, ranges and choices are checked. Settings that no
+/// member keeps are left to the caller.
+template <typename T>
+void read_fields(ConfigReader& reader, const SectionOf<T>& section, T& object) {
+  read_members(reader, section, &object);
+}
+
+/// What differs from the defaults. Settings that no member keeps are left to the caller.
+template <typename T>
+nlohmann::json write_fields(const SectionOf<T>& section, const T& object, const T& defaults = {}) {
+  return write_members(section, &object, &defaults);
+}
 
 }  // namespace oometer

@@ -162,8 +162,8 @@ constexpr Setting kCacheRows[] = {
 
 }  // namespace
 
-constexpr Section inference_section{"/inference", fields<InferenceConfig, kInferenceRows>};
-constexpr Section cache_section{"/inference/cache", fields<CacheConfig, kCacheRows>};
+constexpr SectionOf<InferenceConfig> inference_section{{"/inference", fields<InferenceConfig, kInferenceRows>}};
+constexpr SectionOf<CacheConfig> cache_section{{"/inference/cache", fields<CacheConfig, kCacheRows>}};
 
 constexpr SectionWords inference_words{
     inference_section,

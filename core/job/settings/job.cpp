@@ -178,31 +178,31 @@ constexpr Setting kRuntimeRows[] = {
      .link = "framework",
      .applies = {kTrains}},
     {.key = "torch",
-     .takes = in<&Runtime::torch>(),
-     .words = "Version of PyTorch, 2.0 to 2.15",
+     .takes = in<&Runtime::torch>(known_torch),
+     .words = "Version of PyTorch",
      .option = "--torch",
      .label = "PyTorch",
      .link = "torch",
      .offers = "2.15 2.14 2.13 2.12 2.11 2.10 2.9 2.8 2.7 2.6 2.5 2.4 2.3 2.2 2.1 2.0"},
     {.key = "transformers",
-     .takes = in<&Runtime::transformers>(),
-     .words = "Version of transformers, 4.37 to 5.23",
+     .takes = in<&Runtime::transformers>(known_transformers),
+     .words = "Version of transformers",
      .option = "--transformers",
      .label = "transformers",
      .link = "transformers",
      .offers = "5.23 4.57.1 4.51.3 4.48.3 4.46.3 4.44.2 4.40.2 4.37.2",
      .applies = {kTrains}},
     {.key = "deepspeed",
-     .takes = in<&Runtime::deepspeed>(),
-     .words = "Version of DeepSpeed, 0.12.6 to 0.19",
+     .takes = in<&Runtime::deepspeed>(known_deepspeed),
+     .words = "Version of DeepSpeed",
      .option = "--deepspeed",
      .label = "DeepSpeed",
      .link = "deepspeed",
      .offers = "0.19.8 0.14.4 0.12.6",
      .applies = {kTrains}},
     {.key = "peft",
-     .takes = in<&Runtime::peft>(),
-     .words = "Version of PEFT, 0.10 to 0.21",
+     .takes = in<&Runtime::peft>(known_peft),
+     .words = "Version of PEFT",
      .option = "--peft",
      .label = "PEFT",
      .link = "peft",
@@ -241,12 +241,12 @@ constexpr Setting kCalibrationRows[] = {
 
 }  // namespace
 
-constexpr Section job_section{"", fields<Job, kJobRows>};
-constexpr Section model_section{"/model", fields<ModelChoice, kModelRows>};
-constexpr Section data_section{"/data", fields<DataConfig, kDataRows>};
-constexpr Section gpu_section{"/gpu", fields<Gpu, kGpuRows>};
-constexpr Section runtime_section{"/runtime", fields<Runtime, kRuntimeRows>};
-constexpr Section calibration_section{"/calibration", fields<Calibration, kCalibrationRows>};
+constexpr SectionOf<Job> job_section{{"", fields<Job, kJobRows>}};
+constexpr SectionOf<ModelChoice> model_section{{"/model", fields<ModelChoice, kModelRows>}};
+constexpr SectionOf<DataConfig> data_section{{"/data", fields<DataConfig, kDataRows>}};
+constexpr SectionOf<Gpu> gpu_section{{"/gpu", fields<Gpu, kGpuRows>}};
+constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>}};
+constexpr SectionOf<Calibration> calibration_section{{"/calibration", fields<Calibration, kCalibrationRows>}};
 
 constexpr SectionWords job_words{job_section, "What a person asks oometer about: one training run, or one conversation",
                                  kJobRows, defaults_of<Job>};

@@ -119,23 +119,26 @@ constexpr Setting kFsdpRows[] = {
      .link = "fsdpmp",
      .otherwise = "false"},
     {.key = "param_dtype",
-     .takes = one_of<kFloats, &FsdpConfig::param_dtype>(),
+     .takes = one_of<kFloats>() | kNull,
      .words = "Data type of gathered parameters, which computation has too; null: that of the weights",
      .label = "FSDP parameter type",
      .link = "fsdpparam",
-     .applies = {kIsNotMixed}},
+     .applies = {kIsNotMixed},
+     .otherwise = "null"},
     {.key = "reduce_dtype",
-     .takes = one_of<kFloats, &FsdpConfig::reduce_dtype>(),
+     .takes = one_of<kFloats>() | kNull,
      .words = "Data type in which gradients are reduced over GPUs; null: that of the gradients",
      .label = "FSDP reduction type",
      .link = "fsdpreduce",
-     .applies = {kIsNotMixed}},
+     .applies = {kIsNotMixed},
+     .otherwise = "null"},
     {.key = "buffer_dtype",
-     .takes = one_of<kFloats, &FsdpConfig::buffer_dtype>(),
+     .takes = one_of<kFloats>() | kNull,
      .words = "Data type of buffers, such as rotary tables; null: their own",
      .label = "FSDP1 buffer type",
      .link = "fsdpbuffer",
-     .applies = {kIsFsdp1, kIsNotMixed}},
+     .applies = {kIsFsdp1, kIsNotMixed},
+     .otherwise = "null"},
     {.key = "reshard_after_forward",
      .takes = in<&FsdpConfig::reshard_after_forward>(),
      .words = "Gathered parameters are freed after forward and gathered again for backward",
@@ -199,9 +202,9 @@ constexpr Setting kFsdpRows[] = {
 
 }  // namespace
 
-constexpr Section parallel_section{"/parallel", fields<ParallelConfig, kParallelRows>};
-constexpr Section ddp_section{"/parallel/ddp", fields<DdpConfig, kDdpRows>};
-constexpr Section fsdp_section{"/parallel/fsdp", fields<FsdpConfig, kFsdpRows>};
+constexpr SectionOf<ParallelConfig> parallel_section{{"/parallel", fields<ParallelConfig, kParallelRows>}};
+constexpr SectionOf<DdpConfig> ddp_section{{"/parallel/ddp", fields<DdpConfig, kDdpRows>}};
+constexpr SectionOf<FsdpConfig> fsdp_section{{"/parallel/fsdp", fields<FsdpConfig, kFsdpRows>}};
 
 constexpr SectionWords parallel_words{parallel_section, "How the job is spread over GPUs", kParallelRows,
                                       defaults_of<ParallelConfig>};

@@ -1,13 +1,29 @@
 #pragma once
 
+#include "job/job.h"
 #include "job/settings/setting.h"
 
 /// The objects of a job: training.cpp, inference.cpp and parallel.cpp have theirs, job.cpp the others.
 namespace oometer::settings {
 
-extern const Section job_section, model_section, data_section, training_section, optimizer_section,
-    checkpointing_section, liger_section, lora_section, ia3_section, quantization_section, inference_section,
-    cache_section, parallel_section, ddp_section, fsdp_section, gpu_section, runtime_section, calibration_section;
+extern const SectionOf<Job> job_section;
+extern const SectionOf<ModelChoice> model_section;
+extern const SectionOf<DataConfig> data_section;
+extern const SectionOf<TrainingConfig> training_section;
+extern const SectionOf<OptimizerConfig> optimizer_section;
+extern const SectionOf<CheckpointingConfig> checkpointing_section;
+extern const SectionOf<LigerConfig> liger_section;
+extern const SectionOf<LoraConfig> lora_section;
+extern const SectionOf<Ia3Config> ia3_section;
+extern const SectionOf<QuantizationConfig> quantization_section;
+extern const SectionOf<InferenceConfig> inference_section;
+extern const SectionOf<CacheConfig> cache_section;
+extern const SectionOf<ParallelConfig> parallel_section;
+extern const SectionOf<DdpConfig> ddp_section;
+extern const SectionOf<FsdpConfig> fsdp_section;
+extern const SectionOf<Gpu> gpu_section;
+extern const SectionOf<Runtime> runtime_section;
+extern const SectionOf<Calibration> calibration_section;
 
 extern const SectionWords job_words, model_words, data_words, training_words, optimizer_words, checkpointing_words,
     liger_words, lora_words, ia3_words, quantization_words, inference_words, cache_words, parallel_words, ddp_words,

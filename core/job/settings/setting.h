@@ -39,8 +39,7 @@ enum class Holder : std::uint8_t {
   optional_number,
   text,
   names,   ///< std::vector<std::string>
-  choice,  ///< an enumeration of one byte
-  optional_choice,
+  choice,  ///< an enumeration of one byte, or bool
   version,
 };
 
@@ -53,7 +52,7 @@ struct Field {
   Holder holder = Holder::none;
   std::uint8_t length = 0;  ///< of a list that has one length only; else 0
   void* (*member)(void* object) = nullptr;
-  double min = 0, max = 0;                      ///< of a number, or a list's numbers; both 0: any
+  double min = 0, max = 0;                      ///< of a number, a list's numbers or a version; both 0: any
   std::span<const Name<std::uint8_t>> choices;  ///< of a text; none: any
   const Section* object = nullptr;              ///< what an object holds; none: any
 };
@@ -118,6 +117,10 @@ struct Section {
   const char* pointer;
   std::span<const Field> fields;
 };
+
+/// One that is kept in a T.
+template <typename T>
+struct SectionOf : Section {};
 
 /// The same with the whole rows, for people.
 struct SectionWords {
@@ -191,8 +194,6 @@ constexpr std::uint8_t types_of(Holder holder) {
       return kNumber | kNull;
     case Holder::names:
       return kList;
-    case Holder::optional_choice:
-      return kText | kNull;
     default:
       return kText;
   }
@@ -214,6 +215,17 @@ constexpr Takes takes(Holder holder, double min, double max) {
 template <auto... Path>
 constexpr Takes in(double min = 0, double max = 0) {
   return takes<Path...>(holder_of<typename Last<Path...>::Value>(), min, max);
+}
+constexpr double number_of(const Version& version) {
+  return version.major * 1'000'000 + version.minor * 1000 + version.patch;
+}
+constexpr Version version_of(double number) {
+  const int whole = static_cast<int>(number);
+  return {whole / 1'000'000, whole / 1000 % 1000, whole % 1000};
+}
+template <auto... Path>
+constexpr Takes in(VersionRange range) {
+  return in<Path...>(number_of(range.first), number_of(range.last));
 }
 template <auto... Path>
 constexpr Takes in(Range range) {
@@ -246,13 +258,19 @@ inline constexpr auto words_of_choices = [] {
   return out;
 }();
 
-/// One of a table's values. A member that is optional takes null, too.
-template <const auto& Table, auto... Path>
+/// One of a table's values.
+template <const auto& Table>
 constexpr Takes one_of() {
-  using Value = typename Last<Path...>::Value;
-  constexpr bool is_optional = !std::is_enum_v<Value> && !std::is_same_v<Value, bool>;
-  static_assert(sizeof(Value) == (is_optional ? 2 : 1));
-  Takes out = takes<Path...>(is_optional ? Holder::optional_choice : Holder::choice, 0, 0);
+  Takes out;
+  out.field.types = kText;
+  out.field.choices = spellings<Table>;
+  out.choices = words_of_choices<Table>;
+  return out;
+}
+template <const auto& Table, auto... Path>
+constexpr Takes one_of() requires(sizeof...(Path) > 0) {
+  static_assert(sizeof(typename Last<Path...>::Value) == 1);
+  Takes out = takes<Path...>(Holder::choice, 0, 0);
   out.field.choices = spellings<Table>;
   out.choices = words_of_choices<Table>;
   return out;

@@ -375,14 +375,16 @@ const void* liger_defaults() {
 
 }  // namespace
 
-constexpr Section training_section{"/training", fields<TrainingConfig, kTrainingRows>};
-constexpr Section optimizer_section{"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>};
-constexpr Section checkpointing_section{"/training/activation_checkpointing",
-                                        fields<CheckpointingConfig, kCheckpointingRows>};
-constexpr Section liger_section{"/training/liger", fields<LigerConfig, kLigerRows>};
-constexpr Section lora_section{"/training/lora", fields<LoraConfig, kLoraRows>};
-constexpr Section ia3_section{"/training/ia3", fields<Ia3Config, kIa3Rows>};
-constexpr Section quantization_section{"/training/quantization", fields<QuantizationConfig, kQuantizationRows>};
+constexpr SectionOf<TrainingConfig> training_section{{"/training", fields<TrainingConfig, kTrainingRows>}};
+constexpr SectionOf<OptimizerConfig> optimizer_section{
+    {"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>}};
+constexpr SectionOf<CheckpointingConfig> checkpointing_section{
+    {"/training/activation_checkpointing", fields<CheckpointingConfig, kCheckpointingRows>}};
+constexpr SectionOf<LigerConfig> liger_section{{"/training/liger", fields<LigerConfig, kLigerRows>}};
+constexpr SectionOf<LoraConfig> lora_section{{"/training/lora", fields<LoraConfig, kLoraRows>}};
+constexpr SectionOf<Ia3Config> ia3_section{{"/training/ia3", fields<Ia3Config, kIa3Rows>}};
+constexpr SectionOf<QuantizationConfig> quantization_section{
+    {"/training/quantization", fields<QuantizationConfig, kQuantizationRows>}};
 
 constexpr SectionWords training_words{training_section, "The training step", kTrainingRows,
                                       defaults_of<TrainingConfig>};
