@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "job/settings/setting.h"
+#include "job/settings/describe.h"
 
 namespace oometer::cli {
 
@@ -45,14 +45,6 @@ Json to_json(const Field& field, const std::string& text) {
   return value.is_discarded() ? Json(text) : value;
 }
 
-/// What a setting is, and what it takes where that is a few texts.
-std::string help(const Setting& row, const Field& field) {
-  std::string choices;
-  for (const Name<std::uint8_t>& choice : field.choices)
-    choices += (choices.empty() ? "" : ", ") + std::string(choice.text);
-  return row.words + (choices.empty() ? "" : " (" + choices + ")");
-}
-
 /// Puts a value at a pointer; whatever stands on the way and is no object gives way ("optimizer": "adamw").
 void put(Json& job, const Json::json_pointer& pointer, Json value) {
   if (!pointer.parent_pointer().empty()) {
@@ -87,7 +79,7 @@ JobOptions::JobOptions(CLI::App& command) {
       const Field& field = section->section.fields[i];
       Given& given = given_.emplace_back(
           Given{std::string(section->section.pointer) + "/" + row.key, row.option, &field, "true", nullptr});
-      given.option = command.add_option(row.option, given.text, help(row, field));
+      given.option = command.add_option(row.option, given.text, settings_help(row, field));
       if ((field.types & kBoolean) != 0) given.option->expected(0, 1)->default_str("true");  // alone it means true
     }
   }

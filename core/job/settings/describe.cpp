@@ -254,6 +254,15 @@ Json row_json(const Place& place) {
 
 std::span<const SectionWords* const> section_words() { return kSections; }
 
+std::string settings_help(const Setting& row, const Field& field) {
+  std::string takes;
+  for (const Name<std::uint8_t>& choice : field.choices)
+    takes += (takes.empty() ? "" : ", ") + std::string(choice.text);
+  if (field.holder == Holder::version)
+    takes = range_of(field).first.get<std::string>() + " to " + range_of(field).second.get<std::string>();
+  return row.words + (takes.empty() ? "" : " (" + takes + ")");
+}
+
 std::string job_schema() {
   Json out = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
               {"$id", "https://oometer.org/job.schema.json"},

@@ -2,8 +2,13 @@
 
 #include <string>
 
-/// What is generated of the table of settings, beside the command's help.
+#include "job/settings/setting.h"
+
+/// What is generated of the table of settings.
 namespace oometer {
+
+/// A setting's words for the command's help, with its choices or versions.
+std::string settings_help(const Setting& row, const Field& field);
 
 /// presets/job.schema.json: a JSON schema of a job.
 std::string job_schema();
