@@ -23,7 +23,7 @@ void hand_on(Backward& b) {
 
 DistributedDataParallel::DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training,
                                                  const DdpConfig& config)
-    : Trainer(context, model, training), config_(config) {}
+    : TrainingStrategy(context, model, training), config_(config) {}
 
 DistributedDataParallel::~DistributedDataParallel() {
   if (context_.gradients == this) context_.gradients = nullptr;
@@ -54,7 +54,7 @@ void DistributedDataParallel::initialize() {
     if (config_.find_unused_parameters || config_.static_graph)
       local_used_map_ = empty(context_, Op::empty, {static_cast<std::int64_t>(trained.size())}, DType::int32);
   }
-  Trainer::initialize();
+  TrainingStrategy::initialize();
   context_.gradients = this;
 }
 
@@ -148,7 +148,7 @@ void DistributedDataParallel::after_forward(ModelOutputs& outputs) {
 }
 
 void DistributedDataParallel::backward(const Tensor& loss, bool last_micro_step) {
-  Trainer::backward(loss, last_micro_step);
+  TrainingStrategy::backward(loss, last_micro_step);
   if (!reduces_) return;
   if (config_.static_graph && !static_graph_known_) {
     // Reducer::delay_all_reduce: the first iteration only counts, and reduces everything at its end.

@@ -12,7 +12,7 @@ namespace oometer {
 /// Training under torch.nn.parallel.DistributedDataParallel: what the wrapper and its Reducer allocate on a rank (2.15:
 /// nn/parallel/distributed.py; torch/csrc/distributed/c10d/reducer.cpp). All ranks do the same. The collectives
 /// themselves work in place: nothing else of them is in PyTorch's allocator.
-class DistributedDataParallel final : public Trainer, private GradientListener {
+class DistributedDataParallel final : public TrainingStrategy, private GradientListener {
  public:
   DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training, const DdpConfig& config);
   ~DistributedDataParallel() override;

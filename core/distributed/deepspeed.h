@@ -10,10 +10,10 @@ namespace oometer {
 
 /// What ZeRO's stages share: DeepSpeedEngine.backward (runtime/engine.py), norms and clipping (runtime/utils.py);
 /// 0.12.6, 0.14.4 and 0.19.8, told apart by Behaviours.
-class DeepSpeedTrainer : public Trainer {
+class DeepSpeedTrainer : public TrainingStrategy {
  public:
   DeepSpeedTrainer(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel)
-      : Trainer(context, model, training),
+      : TrainingStrategy(context, model, training),
         config_(parallel.deepspeed),
         world_(parallel.world_size()),
         dtype_(weight_dtype(training.precision)) {}

@@ -34,7 +34,7 @@ void forget_history(const Tensor& tensor) {
 
 FullyShardedDataParallel::FullyShardedDataParallel(Context& context, Model& model, const TrainingConfig& training,
                                                    const ParallelConfig& parallel)
-    : Trainer(context, model, training),
+    : TrainingStrategy(context, model, training),
       config_(parallel.fsdp),
       world_(parallel.world_size()),
       given_rank_(parallel.rank) {

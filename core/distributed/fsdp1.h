@@ -19,7 +19,7 @@ class Backward;
 /// parameter, of which a rank has a part; the whole is gathered before the unit's forward or backward, and the model's
 /// parameters are then views of it. So the flat parameter's gradient is a concatenation of theirs, frozen ones'
 /// included, if any of them is trained.
-class FullyShardedDataParallel final : public Trainer, private BlockListener {
+class FullyShardedDataParallel final : public TrainingStrategy, private BlockListener {
  public:
   FullyShardedDataParallel(Context& context, Model& model, const TrainingConfig& training,
                            const ParallelConfig& parallel);

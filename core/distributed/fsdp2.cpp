@@ -43,7 +43,7 @@ std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks) {
 }  // namespace
 
 FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel)
-    : Trainer(context, model, training),
+    : TrainingStrategy(context, model, training),
       config_(parallel.fsdp),
       world_(parallel.world_size()),
       rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first

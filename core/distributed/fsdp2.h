@@ -15,7 +15,7 @@ namespace oometer {
 /// Training under FSDP2: `fully_shard` on each block and on the model (torch/distributed/fsdp/_fully_shard, 2.15), as
 /// one rank allocates it. A parameter is a shard of its first dimension; before a group's forward or backward it is
 /// gathered in one buffer and copied out of that. The collectives themselves allocate nothing.
-class FullyShard final : public Trainer, private ModuleListener, private GradientListener {
+class FullyShard final : public TrainingStrategy, private ModuleListener, private GradientListener {
  public:
   FullyShard(Context& context, Model& model, const TrainingConfig& training, const ParallelConfig& parallel);
   ~FullyShard() override;

@@ -1,6 +1,6 @@
 #include "job/simulate.h"
 
-#include "distributed/trainer.h"
+#include "distributed/strategy.h"
 #include "generation/generate.h"
 #include "models/model.h"
 #include "nn/components.h"
@@ -114,14 +114,14 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       simulation.log = std::move(context.log);
       return simulation;
     }
-    const std::unique_ptr<Trainer> trainer =
-        make_trainer(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
-    run_training(context, *model, *trainer, *objective, job.training);
-    simulation.host_bytes = trainer->host_bytes() + context.most_saved_on_host;
-    simulation.refusal = model->refusal ? model->refusal : trainer->refusal();
+    const std::unique_ptr<TrainingStrategy> strategy =
+        make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
+    run_training(context, *model, *strategy, *objective, job.training);
+    simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
+    simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;
-    simulation.rank = trainer->rank();
-    if (!job.parallel.rank) simulation.ranks_that_differ = trainer->ranks_that_differ();
+    simulation.rank = strategy->rank();
+    if (!job.parallel.rank) simulation.ranks_that_differ = strategy->ranks_that_differ();
   }
   if (context.repetition_failed) return simulate(job, behaviours, false);
   simulation.log = std::move(context.log);

@@ -274,7 +274,7 @@ Tensor hook_gradient(const Tensor& tensor, ModuleId module, bool is_result);
 
 /// A module's `__call__`: its forward runs under its id, between its hooks. Of what it is called with, the tensors that
 /// come by position go through `argument`, those by name through `keyword`; each that it returns goes through `result`,
-/// when its forward is done. The root's hooks are the trainer's (Trainer::before_forward).
+/// when its forward is done. The root's hooks are the strategy's (TrainingStrategy::before_forward).
 class ModuleCall {
  public:
   ModuleCall(Context& context, ModuleId module)

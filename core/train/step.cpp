@@ -24,13 +24,13 @@ DType weight_dtype(Precision precision) {
 
 bool uses_autocast(Precision precision) { return precision == Precision::amp_bf16 || precision == Precision::amp_fp16; }
 
-void Trainer::initialize() {
+void TrainingStrategy::initialize() {
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(model_.parameters, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
 }
 
-void Trainer::backward(const Tensor& loss, bool) {
+void TrainingStrategy::backward(const Tensor& loss, bool) {
   if (training_.precision != Precision::amp_fp16) return autograd::backward(loss);
   // GradScaler.scale: its scale and growth tracker are made on first use (torch/amp/grad_scaler.py).
   if (!grad_scale_) {
@@ -65,7 +65,7 @@ Tensor find_inf(Context& context, bool unscales) {
 
 }  // namespace
 
-void Trainer::step() {
+void TrainingStrategy::step() {
   // torch/amp/grad_scaler.py: clipping wants unscaled gradients; a fused optimizer divides by the scale in its kernel.
   const bool fused = training_.optimizer.implementation == OptimizerImplementation::fused;
   const bool unscales = training_.max_grad_norm || !fused;
@@ -83,7 +83,7 @@ void Trainer::step() {
   optimizer_->zero_grad();
 }
 
-std::optional<std::vector<Tensor*>> Trainer::left_by_backward() {
+std::optional<std::vector<Tensor*>> TrainingStrategy::left_by_backward() {
   if (context_.gradients || context_.blocks) return std::nullopt;  // a listener keeps state of its own
   std::vector<Tensor*> gradients;
   gradients.reserve(model_.parameters.size());
@@ -100,7 +100,7 @@ struct Kept {
   ModelOutputs outputs;
 };
 
-void run_micro_step(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                     const TrainingConfig& training, ModelInputs& batch, int iteration, int micro_step, int micro_steps,
                     Kept& kept) {
   context.begin_phase(PhaseName::forward, iteration);
@@ -112,19 +112,19 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Obje
     context.saved_on_host = 0;
     loss = objective.loss(
         [&](ModelInputs& inputs) -> const ModelOutputs& {
-          trainer.before_forward(inputs, micro_step == micro_steps);
-          if (trainer.refusal()) return outputs;
+          strategy.before_forward(inputs, micro_step == micro_steps);
+          if (strategy.refusal()) return outputs;
           outputs = model.forward(inputs);
           if (model.refusal) return outputs;
-          trainer.after_forward(outputs);
+          strategy.after_forward(outputs);
           if (training.keep_outputs) kept.outputs = outputs;
           return outputs;
         },
         batch);
-    if (trainer.refusal() || model.refusal) return;
+    if (strategy.refusal() || model.refusal) return;
     if (training.keep_outputs) kept.loss = loss;
   }
-  if (micro_steps > 1 && trainer.divides_loss()) {
+  if (micro_steps > 1 && strategy.divides_loss()) {
     loss = div_scalar(loss);
     if (training.keep_outputs) kept.loss = loss;
   }
@@ -136,10 +136,10 @@ void run_micro_step(Context& context, Model& model, Trainer& trainer, const Obje
     return;
   }
   context.begin_phase(PhaseName::backward, iteration);
-  trainer.backward(loss, micro_step == micro_steps);
+  strategy.backward(loss, micro_step == micro_steps);
 }
 
-void run_steps(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                const TrainingConfig& training, ModelInputs& batch) {
   // Every micro-step after the second repeats it: the gradients are there and are added to. The third still finds the
   // allocator's free blocks elsewhere than the second did, those after it as the third.
@@ -150,25 +150,26 @@ void run_steps(Context& context, Model& model, Trainer& trainer, const Objective
     if (iteration == 1 || !micro_steps_again.repeat()) {
       for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
         if (!model.refusal)
-          run_micro_step(context, model, trainer, objective, training, batch, iteration, micro_step, micro_steps, kept);
-      if (trainer.refusal() || model.refusal) return;
+          run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps,
+                         kept);
+      if (strategy.refusal() || model.refusal) return;
       if (iteration == 1 && context.repeats) {
-        if (const auto left = trainer.left_by_backward()) micro_steps_again.finish(*left);
+        if (const auto left = strategy.left_by_backward()) micro_steps_again.finish(*left);
       }
     }
     context.begin_phase(PhaseName::optimizer, iteration);
-    trainer.step();
+    strategy.step();
   }
 }
 
 }  // namespace
 
-void run_training(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                   const TrainingConfig& training) {
-  trainer.initialize();
+  strategy.initialize();
   ModelInputs batch = objective.prepare(model);
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
-  run_steps(context, model, trainer, objective, training, batch);
+  run_steps(context, model, strategy, objective, training, batch);
   context.finish();  // the loop has its batch still
 }
 

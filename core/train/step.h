@@ -16,11 +16,11 @@ namespace oometer {
 
 /// What a step does around the model: the place where data-parallel strategies step in. The default is a single
 /// process: nothing is added, the optimizer is torch's.
-class Trainer {
+class TrainingStrategy {
  public:
-  Trainer(Context& context, Model& model, const TrainingConfig& training)
+  TrainingStrategy(Context& context, Model& model, const TrainingConfig& training)
       : context_(context), model_(model), training_(training) {}
-  virtual ~Trainer() = default;
+  virtual ~TrainingStrategy() = default;
 
   /// The model stands on the device; its wrapper and the optimizer are made.
   virtual void initialize();
@@ -62,7 +62,7 @@ DType weight_dtype(Precision precision);
 bool uses_autocast(Precision precision);
 
 /// Runs initialisation and both iterations into the context's log.
-void run_training(Context& context, Model& model, Trainer& trainer, const Objective& objective,
+void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                   const TrainingConfig& training);
 
 }  // namespace oometer

@@ -1,5 +1,5 @@
 #include "cases.h"
-#include "distributed/trainer.h"
+#include "distributed/strategy.h"
 #include "models/model.h"
 #include "trace/same_log.h"
 #include "train/objectives/preference.h"
@@ -21,9 +21,9 @@ Log run_two_models(const Job& job, const Behaviours& behaviours, bool repeats = 
     context.log.modules[root].name = "reference";
     for (const Parameter& parameter : reference->parameters) parameter.tensor->leaf_requires_grad = false;
     const PreferenceLoss objective(*reference);
-    const std::unique_ptr<Trainer> trainer =
-        make_trainer(context, *policy, job.training, job.parallel, job.gpu.usable_bytes);
-    run_training(context, *policy, *trainer, objective, job.training);
+    const std::unique_ptr<TrainingStrategy> strategy =
+        make_strategy(context, *policy, job.training, job.parallel, job.gpu.usable_bytes);
+    run_training(context, *policy, *strategy, objective, job.training);
     REQUIRE_FALSE(policy->refusal);
     REQUIRE_FALSE(reference->refusal);
   }

@@ -1,12 +1,13 @@
 #include "distributed/fsdp1.h"
 #include "distributed/fsdp2.h"
-#include "distributed/trainer.h"
+#include "distributed/strategy.h"
 #include "distributed/zero_3.h"
 
 namespace oometer {
 
-std::unique_ptr<Trainer> make_sharding_trainer(Context& context, Model& model, const TrainingConfig& training,
-                                               const ParallelConfig& parallel, std::vector<ZeroParameter> parameters) {
+std::unique_ptr<TrainingStrategy> make_sharding_strategy(Context& context, Model& model, const TrainingConfig& training,
+                                                         const ParallelConfig& parallel,
+                                                         std::vector<ZeroParameter> parameters) {
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZeroOptimizerStage3>(context, model, training, parallel, std::move(parameters));
   if (parallel.strategy == Strategy::fsdp1)
