@@ -5,6 +5,7 @@
 #include "job/accelerate.h"
 #include "job/names.h"
 #include "job/read.h"
+#include "job/settings/fields.h"
 
 namespace oometer {
 
@@ -16,7 +17,7 @@ namespace {
 constexpr double kLargestTensor = 0x1p44;
 
 void check_count(ConfigReader reader, const ParallelConfig& parallel) {
-  const auto count = reader.optional_integer("count", kReplicas);
+  const auto count = read_integer(reader, settings::gpu_section, "count");
   if (count && *count != parallel.world_size()) {
     reader.fail_found(
         "count", "inconsistent",

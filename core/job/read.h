@@ -13,10 +13,6 @@
 /// reader's findings; what comes back then is not to be used.
 namespace oometer {
 
-inline constexpr Range kBatch{1, 1 << 20};
-inline constexpr Range kLength{1, 1 << 24};
-inline constexpr Range kReplicas{1, 1 << 16};
-
 /// The GPU of a job that names none.
 inline constexpr const char* kDefaultGpu = "h100-80gb";
 

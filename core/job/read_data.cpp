@@ -4,11 +4,15 @@
 #include <vector>
 
 #include "job/read.h"
+#include "job/settings/fields.h"
 #include "models/family.h"
 
 namespace oometer {
 
 namespace {
+
+/// Of a micro-batch: as many as it may have samples.
+constexpr std::int64_t kMostImages = 1 << 20;
 
 /// Keys of images that this model's are not described by, and those of no model yet.
 void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
@@ -35,7 +39,7 @@ void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& dat
     reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
   }
   std::int64_t tiles = 0;
-  if (traits.cuts_images) tiles = reader.optional_integer("tiles", {1, 4096}).value_or(0);
+  if (traits.cuts_images) tiles = read_integer(reader, settings::data_section, "tiles").value_or(0);
   const auto count_image = model.family().count_image;
   if (!has_images || !reader.ok() || !count_image) return;
   const ImageCount count = count_image(model.config(), data.image_height, data.image_width, tiles);
@@ -61,9 +65,8 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
   const ModelTraits& traits = model.traits();
   const std::string& who = traits.class_name;
   DataConfig data;
-  data.micro_batch_size = reader.integer("micro_batch_size", 1, kBatch);
-
-  const auto length = reader.optional_integer("sequence_length", kLength);
+  read_fields(reader, settings::data_section, data);
+  const auto length = read_integer(reader, settings::data_section, "sequence_length");
   if (length && !traits.takes_text) {
     reader.fail_found("sequence_length", "inconsistent", who + " reads no text: leave it out");
   } else if (length && traits.max_sequence_length != 0 && *length > traits.max_sequence_length) {
@@ -74,16 +77,17 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
   data.sequence_length = length.value_or(usual_length != 0 ? usual_length : traits.default_sequence_length);
   if (!traits.takes_text) data.sequence_length = 0;
 
-  data.images_per_sample = reader.optional_integer("images_per_sample", {0, 1 << 16}).value_or(traits.takes_images);
+  data.images_per_sample =
+      read_integer(reader, settings::data_section, "images_per_sample").value_or(traits.takes_images);
   if (!traits.takes_images && data.images_per_sample != 0) {
     reader.fail_found("images_per_sample", "inconsistent", who + " takes no images: leave it out");
   } else if (data.images_per_sample < traits.min_images || data.images_per_sample > traits.max_images) {
     reader.fail_found("images_per_sample", "inconsistent",
                       std::to_string(traits.min_images) + (traits.max_images == traits.min_images ? "" : " or more") +
                           " belongs here: " + traits.images_why);
-  } else if (data.images() > kBatch.max) {
+  } else if (data.images() > kMostImages) {
     reader.fail_found("images_per_sample", "out-of-range",
-                      "a micro-batch may hold at most " + std::to_string(kBatch.max) + " images");
+                      "a micro-batch may hold at most " + std::to_string(kMostImages) + " images");
   }
 
   leave_out_others(reader, traits);

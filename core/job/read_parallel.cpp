@@ -294,7 +294,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
-  const auto stage = reader.optional_integer("zero_stage", {0, 3});
+  const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");
   if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);
   if (const auto refusal = fsdp ? traits.refusal(Feature::fsdp) : std::nullopt)

@@ -7,12 +7,6 @@
 
 namespace oometer {
 
-namespace {
-
-constexpr Range kUsableBytes{1 << 20, std::int64_t{1} << 44};
-
-}  // namespace
-
 Runtime read_runtime(ConfigReader reader) {
   const Framework framework = reader.choice("framework", Framework::transformers, kFrameworks);
   Runtime runtime = default_runtime(framework);
@@ -35,10 +29,10 @@ Calibration read_calibration(ConfigReader reader) {
 }
 
 Gpu read_gpu(ConfigReader reader) {
-  const auto bytes = reader.optional_integer("usable_bytes", kUsableBytes);
+  const auto bytes = read_integer(reader, settings::gpu_section, "usable_bytes");
   const std::string capability = reader.text("compute_capability", "9.0");
   const std::string name = reader.text("name", kDefaultGpu);
-  reader.optional_integer("count", kReplicas);  // checked when the degrees are known
+  read_integer(reader, settings::gpu_section, "count");  // checked when the degrees are known
   Gpu gpu;
   if (reader.has("usable_bytes")) {
     if (reader.has("name")) reader.fail_found("name", "inconsistent", "expected name or usable_bytes, not both");

@@ -13,6 +13,10 @@ T& as(void* member) {
   return *static_cast<T*>(member);
 }
 
+Range range_of(const Field& field) {
+  return {static_cast<std::int64_t>(field.min), static_cast<std::int64_t>(field.max)};
+}
+
 std::string_view spelling(const Field& field, std::uint8_t value) {
   for (const Name<std::uint8_t>& name : field.choices)
     if (name.value == value) return name.text;
@@ -32,6 +36,12 @@ void read_version(ConfigReader& reader, const Field& field, Version& member) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> read_integer(ConfigReader& reader, const Section& section, std::string_view key) {
+  for (const Field& field : section.fields)
+    if (field.key == key) return reader.optional_integer(field.key, range_of(field));
+  return std::nullopt;
+}
 
 json field_value(const Field& field, const void* object) {
   void* const member = field.member(const_cast<void*>(object));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
@@ -66,7 +76,7 @@ json field_value(const Field& field, const void* object) {
 void read_members(ConfigReader& reader, const Section& section, void* object) {
   for (const Field& field : section.fields) {
     const char* const key = field.key;
-    const Range range{static_cast<std::int64_t>(field.min), static_cast<std::int64_t>(field.max)};
+    const Range range = range_of(field);
     void* const member = field.holder == Holder::none ? nullptr : field.member(object);
     switch (field.holder) {
       case Holder::none:

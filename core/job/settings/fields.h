@@ -21,6 +21,9 @@ void read_fields(ConfigReader& reader, const SectionOf<T>& section, T& object) {
   read_members(reader, section, &object);
 }
 
+/// A whole number that no member keeps, within the range of its row; none where a job does not say it.
+std::optional<std::int64_t> read_integer(ConfigReader& reader, const Section& section, std::string_view key);
+
 /// What differs from the defaults. Settings that no member keeps are left to the caller.
 template <typename T>
 nlohmann::json write_fields(const SectionOf<T>& section, const T& object, const T& defaults = {}) {
