@@ -132,45 +132,28 @@ struct Idefics3Connector {
   ModuleId module = 0, modality_projection = 0;
 };
 
-class Idefics3 : public Model {
+class Idefics3 : public LanguageModel {
  public:
   Idefics3(Context& context, const Idefics3Config& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), config_(config), data_(data), dtype_(options.dtype) {
-    const Builder root{&context,         &parameters,
-                       &buffers,         context.add_root(config.family->conditional_generation, Modality::none),
-                       Modality::none,   options.dtype,
-                       options.wrapping, options.quantizer};
-    const Builder model = root.child("model", config.family->model);
+      : LanguageModel(context, config.family->conditional_generation, Modality::none, data, options), config_(config) {
+    const Builder model = root_.child("model", config.family->model);
     model_ = model.module;
     vision_model_ = Idefics3VisionTransformer(
         model.child("vision_model", config.vision.family->model, Modality::vision), config.vision, options);
     connector_ = Idefics3Connector(model.child("connector", config.family->connector, Modality::projector), config);
-    text_model_ =
-        Decoder(model.child("text_model", config.text.names->model, Modality::language), config.text, options);
+    make_decoder(model.child("text_model", config.text.names->model, Modality::language), config.text, options);
     vision_model_.embeddings.checkpointing = options.checkpointing;
-    text_model_.blocks.first_block = vision_model_.encoder.layers.size();
-    lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
-                      config.text.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, text_model_.embed_tokens);
-  }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    ModelInputs batch;
-    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    make_pixel_values(batch);
-    return batch;
+    language_model_.blocks.first_block = vision_model_.encoder.layers.size();
+    make_head(root_, config.text, config.tie_word_embeddings);
   }
 
   /// The processor's batch: with pixel_attention_mask.
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    make_pixel_values(batch);
+    complete(batch);
     if (!batch.pixel_values) return;
     const Shape& sizes = batch.pixel_values.sizes();
-    batch.pixel_attention_mask =
-        empty(context_, Op::input, {sizes[0], sizes[1], sizes[3], sizes[4]}, DType::int64, Role::input);
+    batch.pixel_attention_mask = input({sizes[0], sizes[1], sizes[3], sizes[4]});
   }
 
   TensorList encoded_images(const ModelInputs& batch) override {
@@ -192,12 +175,11 @@ class Idefics3 : public Model {
     Tensor last_hidden_state, features;
   };
 
-  void make_pixel_values(ModelInputs& batch) const {
+  void complete(ModelInputs& batch) override {
     if (data_.images() > 0)
-      batch.pixel_values = empty(context_, Op::input,
-                                 {data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
+      batch.pixel_values = input({data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
                                   config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                                 dtype_, Role::input);
+                                 dtype_);
   }
 
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }
@@ -257,10 +239,10 @@ class Idefics3 : public Model {
   // Idefics3Model.forward
   Tensor model_forward(const ModelInputs& inputs, TensorList& returned) const {
     ModuleCall call(context_, model_);
-    Tensor inputs_embeds = text_model_.embed(inputs.input_ids);
+    Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
     ImageOutputs image;
     Tensor image_hidden_states, special_image_mask;
-    if (inputs.images || inputs.pixel_values) {
+    if (has_images(inputs)) {
       // in a dictionary that lives until forward returns
       image = inputs.images ? ImageOutputs{(*inputs.images)[1], (*inputs.images)[0]} : image_features(inputs);
       const Tensor& features = image.features;
@@ -274,18 +256,12 @@ class Idefics3 : public Model {
       // SmolVLM gives back what get_image_features gave, the tower's own output with it.
       returned = is_smolvlm() ? TensorList{image.last_hidden_state, image.features} : TensorList{image_hidden_states};
     }
-    ModuleCall text(context_, text_model_.module);
-    return call.result(text.result(text_model_(inputs_embeds, inputs.position_ids)));
+    return call.result(run_decoder(inputs_embeds, inputs.position_ids));
   }
 
-  Context& context_;
   Idefics3Config config_;
-  DataConfig data_;
-  DType dtype_;
   Idefics3VisionTransformer vision_model_;
   Idefics3Connector connector_;
-  Decoder text_model_;
-  Linear lm_head_;
   ModuleId model_ = 0;
 };
 

@@ -102,37 +102,49 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
   return outputs;
 }
 
-ModelInputs token_inputs(Context& context, std::int64_t rows, std::int64_t tokens, bool with_labels) {
+LanguageModel::LanguageModel(Context& context, const char* class_name, Modality modality, const DataConfig& data,
+                             const ModelOptions& options)
+    : context_(context),
+      data_(data),
+      dtype_(options.dtype),
+      root_{&context, &parameters,   &buffers,         context.add_root(class_name, modality),
+            modality, options.dtype, options.wrapping, options.quantizer} {}
+
+void LanguageModel::make_head(const Builder& parent, const LlamaConfig& text, bool ties_embeddings) {
+  lm_head_ = Linear(parent.child("lm_head", "Linear", Modality::language), text.hidden_size, text.vocab_size, false);
+  if (ties_embeddings) tie(lm_head_, language_model_.embed_tokens);
+}
+
+Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const Tensor& position_ids,
+                                  bool with_padding_mask) const {
+  ModuleCall call(context_, language_model_.module);
+  return call.result(language_model_(inputs_embeds, position_ids, with_padding_mask));
+}
+
+ModelInputs LanguageModel::make_inputs(bool with_labels) {
+  const Shape tokens{data_.micro_batch_size, text_length()};
   ModelInputs batch;
-  batch.input_ids = empty(context, Op::input, {rows, tokens}, DType::int64, Role::input);
-  if (with_labels) batch.labels = empty(context, Op::input, {rows, tokens}, DType::int64, Role::input);
+  batch.input_ids = input(tokens);
+  if (with_labels) batch.labels = input(tokens);
+  complete(batch);
   return batch;
 }
 
 CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
                    DecoderParts parts)
-    : context_(context), data_(data) {
-  const Builder builder{&context,           &parameters,
-                        &buffers,           context.add_root(config.names->causal_lm, Modality::language),
-                        Modality::language, options.dtype,
-                        options.wrapping,   options.quantizer};
-  model_ = Decoder(builder.child("model", config.names->model), config, options, std::move(parts));
-  lm_head_ = Linear(builder.child("lm_head", "Linear"), config.hidden_size, config.vocab_size, false);
-  if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
-}
-
-ModelInputs CausalLM::make_inputs(bool with_labels) {
-  return token_inputs(context_, data_.micro_batch_size, data_.sequence_length, with_labels);
+    : LanguageModel(context, config.names->causal_lm, Modality::language, data, options) {
+  make_decoder(root_.child("model", config.names->model), config, options, std::move(parts));
+  make_head(root_, config, config.tie_word_embeddings);
 }
 
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
   Tensor hidden_states;
   {
-    ModuleCall call(context_, model_.module);
+    ModuleCall call(context_, language_model_.module);
     Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
     if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
-      position_ids = model_.positions(context_, inputs.input_ids.size(1));
-    hidden_states = call.result(model_(model_.embed(inputs.input_ids), position_ids));
+      position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
+    hidden_states = call.result(language_model_(language_model_.embed(inputs.input_ids), position_ids));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
 }

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "models/kit/decoder_layer.h"
 #include "models/llama/llama.h"
 #include "models/model.h"
 #include "nn/block_stack.h"
+#include "ops/ops.h"
 
 /// What every decoder is made of, whatever its layers are: LlamaModel and LlamaForCausalLM (transformers 5.23,
 /// models/llama/modeling_llama.py).
@@ -47,27 +49,53 @@ struct Decoder {
   ModuleId module = 0;
 };
 
-/// input_ids and, `with_labels`, labels of so many tokens a row.
-ModelInputs token_inputs(Context& context, std::int64_t rows, std::int64_t tokens, bool with_labels);
-
 /// What a ForCausalLM's forward returns of hidden states: the loss if there are labels, and the logits
 /// (`logits_to_keep` as slice_logits_to_keep has it: transformers 5.23, modeling_utils.py).
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
                                const LossFunction* loss_function);
 
+/// A class whose hidden states go from a decoder through a head: XForCausalLM, XForConditionalGeneration. Its
+/// constructor makes the modules in their order, from `root_` on.
+class LanguageModel : public Model {
+ public:
+  ModelInputs make_inputs(bool with_labels) override;
+
+ protected:
+  LanguageModel(Context& context, const char* class_name, Modality modality, const DataConfig& data,
+                const ModelOptions& options);
+  void make_decoder(const Builder& builder, const LlamaConfig& text, const ModelOptions& options,
+                    DecoderParts parts = {}) {
+    language_model_ = Decoder(builder, text, options, std::move(parts));
+  }
+  void make_head(const Builder& parent, const LlamaConfig& text, bool ties_embeddings);
+  /// The decoder as a module that is called.
+  Tensor run_decoder(const Tensor& inputs_embeds, const Tensor& position_ids = {},
+                     bool with_padding_mask = false) const;
+
+  /// Of a sample, as the tokenizer gives them.
+  virtual std::int64_t text_length() const { return data_.sequence_length; }
+  /// What a batch has beside input_ids and labels.
+  virtual void complete([[maybe_unused]] ModelInputs& batch) {}
+  static bool has_images(const ModelInputs& inputs) { return inputs.images || inputs.pixel_values; }
+
+  Tensor input(const Shape& sizes, DType dtype = DType::int64) const {
+    return empty(context_, Op::input, sizes, dtype, Role::input);
+  }
+
+  Context& context_;
+  DataConfig data_;
+  DType dtype_;
+  Builder root_;
+  Decoder language_model_;
+  Linear lm_head_;
+};
+
 /// A decoder and its head.
-class CausalLM : public Model {
+class CausalLM : public LanguageModel {
  public:
   CausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
            DecoderParts parts = {});
-  ModelInputs make_inputs(bool with_labels) override;
   ModelOutputs forward(const ModelInputs& inputs) override;
-
- private:
-  Context& context_;
-  DataConfig data_;
-  Decoder model_;
-  Linear lm_head_;
 };
 
 }  // namespace oometer

@@ -43,17 +43,16 @@ struct Merged {
 };
 
 // LlavaForConditionalGeneration
-class Llava : public Model {
+class Llava : public LanguageModel {
  public:
   Llava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), behaviours_(context.behaviours), config_(config), data_(data), dtype_(options.dtype) {
+      : LanguageModel(context, config.class_name(), Modality::none, data, options),
+        behaviours_(context.behaviours),
+        config_(config) {
     if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
-    const Builder root{
-        &context,       &parameters,   &buffers,         context.add_root(config.class_name(), Modality::none),
-        Modality::none, options.dtype, options.wrapping, options.quantizer};
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
     const Builder model =
-        holds_causal_lm ? root : root.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");
+        holds_causal_lm ? root_ : root_.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");
     model_ = model.module;
     const Builder tower = model.child("vision_tower", config.vision.family->model, Modality::vision);
     if (config.has_siglip())
@@ -76,8 +75,7 @@ class Llava : public Model {
         model.child("language_model", holds_causal_lm ? config.text.names->causal_lm : config.text.names->model,
                     Modality::language);
     causal_lm_ = language.module;
-    language_model_ =
-        Decoder(holds_causal_lm ? language.child("model", config.text.names->model) : language, config.text, options);
+    make_decoder(holds_causal_lm ? language.child("model", config.text.names->model) : language, config.text, options);
     std::visit(
         [&](auto& vision) {
           vision.embeddings.checkpointing = options.checkpointing;
@@ -86,33 +84,16 @@ class Llava : public Model {
           language_model_.blocks.first_block = vision.encoder.layers.size();
         },
         vision_tower_);
-    lm_head_ = Linear((holds_causal_lm ? language : root).child("lm_head", "Linear", Modality::language),
-                      config.text.hidden_size, config.text.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
+    make_head(holds_causal_lm ? language : root_, config.text, config.tie_word_embeddings);
     if (!behaviours_.captures_all_hidden_states)
       captured_ = config.vision_feature_layers;
     else
       for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) captured_.push_back(i);
   }
 
-  ModelInputs make_inputs(bool with_labels) override {
-    Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    // Where the model itself makes room for the features, each image is one token of the input.
-    if (data_.images() > 0 && behaviours_.llava_merge == LlavaMerge::legacy_index_put)
-      tokens[1] -= checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
-    ModelInputs batch;
-    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    make_images(batch, data_.images_per_sample);
-    // These versions cannot do without one where there are images; the processor always gives it.
-    if (behaviours_.llava_holds_causal_lm)
-      batch.attention_mask = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    return batch;
-  }
-
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    if (data_.images() > 0) batch.pixel_values = empty(context_, Op::input, pixel_sizes(), dtype_, Role::input);
+    if (data_.images() > 0) batch.pixel_values = input(pixel_sizes(), dtype_);
   }
 
   TensorList encoded_images(const ModelInputs& batch) override {
@@ -136,6 +117,19 @@ class Llava : public Model {
   }
 
  private:
+  std::int64_t text_length() const override {
+    // Where the model itself makes room for the features, each image is one token of the input.
+    const bool makes_room = data_.images() > 0 && behaviours_.llava_merge == LlavaMerge::legacy_index_put;
+    return data_.sequence_length -
+           (makes_room ? checked_product(data_.images_per_sample, config_.tokens_per_image() - 1) : 0);
+  }
+
+  void complete(ModelInputs& batch) override {
+    make_images(batch, data_.images_per_sample);
+    // These versions cannot do without one where there are images; the processor always gives it.
+    if (behaviours_.llava_holds_causal_lm) batch.attention_mask = input(batch.input_ids.sizes());
+  }
+
   Shape pixel_sizes() const {
     const ClipVisionConfig& v = config_.vision;
     if (config_.is_next()) return {data_.images(), data_.tiles, v.num_channels, v.image_size, v.image_size};
@@ -227,7 +221,7 @@ class Llava : public Model {
     ClipVisionOutput image;
     TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
     Tensor special_image_mask;  // bound until forward returns
-    if (inputs.images || inputs.pixel_values) {
+    if (has_images(inputs)) {
       if (inputs.images && config_.is_next())
         for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*inputs.images)[i]);
       else if (inputs.images)
@@ -243,13 +237,7 @@ class Llava : public Model {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return call.result(run_language_model(inputs_embeds, inputs.position_ids));
-  }
-
-  Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids = {},
-                            bool with_padding_mask = false) const {
-    ModuleCall call(context_, language_model_.module);
-    return call.result(language_model_(inputs_embeds, position_ids, with_padding_mask));
+    return call.result(run_decoder(inputs_embeds, inputs.position_ids));
   }
 
   // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds
@@ -297,7 +285,7 @@ class Llava : public Model {
   Tensor causal_lm(const Merged& merged) const {
     ModuleCall call(context_, causal_lm_);
     const Tensor hidden_states =
-        run_language_model(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
+        run_decoder(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
     Tensor logits = lm_head_(hidden_states);
     if (behaviours_.logits_float_in_model) logits = to(logits, DType::float32);
     return call.result(logits);
@@ -388,15 +376,10 @@ class Llava : public Model {
     return result;
   }
 
-  Context& context_;
   const Behaviours& behaviours_;
   LlavaConfig config_;
-  DataConfig data_;
-  DType dtype_;
   std::variant<ClipVisionModel, SiglipVisionModel> vision_tower_;
   LlavaMultiModalProjector projector_;
-  Decoder language_model_;
-  Linear lm_head_;
   Tensor image_newline_;
   std::vector<std::int64_t> captured_;  ///< the tower's hidden states that are kept
   ModuleId model_ = 0, causal_lm_ = 0;

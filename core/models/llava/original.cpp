@@ -48,53 +48,30 @@ struct VisionProjector {
 };
 
 // LlavaLlamaForCausalLM
-class OriginalLlava : public Model {
+class OriginalLlava : public LanguageModel {
  public:
   OriginalLlava(Context& context, const LlavaConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context), config_(config), data_(data), dtype_(options.dtype) {
+      : LanguageModel(context, "LlavaLlamaForCausalLM", Modality::language, data, options), config_(config) {
     loss_type = LossType::shifted;
-    const Builder root{&context,           &parameters,
-                       &buffers,           context.add_root("LlavaLlamaForCausalLM", Modality::language),
-                       Modality::language, options.dtype,
-                       options.wrapping};
-    const Builder model = root.child("model", "LlavaLlamaModel");
-    model_ = Decoder(model, config.text, options);
+    const Builder model = root_.child("model", "LlavaLlamaModel");
+    make_decoder(model, config.text, options);
     const Builder tower = model.child("vision_tower", "CLIPVisionTower", Modality::vision);
     tower_ = tower.module;
     const Builder clip = tower.child("vision_tower", "CLIPVisionModel");
     clip_ = clip.module;
     vision_tower_ = ClipVisionModel(clip.child("vision_model", "CLIPVisionTransformer"), config.vision, options);
-    model_.blocks.first_block = vision_tower_.encoder.layers.size();
+    language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
     mm_projector_ = VisionProjector(model, config);
-    lm_head_ = Linear(root.child("lm_head", "Linear"), config.text.hidden_size, config.text.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, model_.embed_tokens);
+    make_head(root_, config.text, config.tie_word_embeddings);
     // output_hidden_states=True: all of them.
     for (std::int64_t i = 0; i <= config.vision.num_hidden_layers; ++i) all_layers_.push_back(i);
-  }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    // One <image> token an image. A sample without images still brings one, of zeros
-    // (LazySupervisedDataset.__getitem__).
-    text_ = data_.sequence_length - checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
-    const Shape tokens{data_.micro_batch_size, text_};
-    ModelInputs batch;
-    batch.input_ids = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    if (with_labels) batch.labels = empty(context_, Op::input, tokens, DType::int64, Role::input);
-    batch.attention_mask = empty(context_, Op::input, tokens, DType::boolean, Role::input);
-    const std::int64_t height = data_.image_height > 0 ? data_.image_height : config_.vision.image_size;
-    const std::int64_t width = data_.image_width > 0 ? data_.image_width : config_.vision.image_size;
-    batch.pixel_values = empty(  // images
-        context_, Op::input,
-        {std::max(data_.images(), data_.micro_batch_size), config_.vision.num_channels, height, width}, dtype_,
-        Role::input);
-    return batch;
   }
 
   // LlavaLlamaForCausalLM.forward, then LlamaForCausalLM.forward
   ModelOutputs forward(const ModelInputs& inputs) override {
     const Prepared prepared = prepare_inputs_labels_for_multimodal(inputs);
     ModelOutputs outputs;
-    const Tensor hidden_states = run_model(prepared.inputs_embeds);
+    const Tensor hidden_states = run_decoder(prepared.inputs_embeds, {}, true);
     Tensor logits = lm_head_(hidden_states);
     logits = to(logits, DType::float32);
     if (inputs.labels) outputs.loss = (*loss_function)(logits, prepared.labels);
@@ -103,9 +80,19 @@ class OriginalLlava : public Model {
   }
 
  private:
-  Tensor run_model(const Tensor& inputs_embeds) const {
-    ModuleCall call(context_, model_.module);
-    return call.result(model_(inputs_embeds, {}, true));
+  // One <image> token an image.
+  std::int64_t text_length() const override {
+    return data_.sequence_length - checked_product(data_.images_per_sample, config_.tokens_per_image() - 1);
+  }
+
+  // A sample without images still brings one, of zeros (LazySupervisedDataset.__getitem__).
+  void complete(ModelInputs& batch) override {
+    batch.attention_mask = input(batch.input_ids.sizes(), DType::boolean);
+    const std::int64_t height = data_.image_height > 0 ? data_.image_height : config_.vision.image_size;
+    const std::int64_t width = data_.image_width > 0 ? data_.image_width : config_.vision.image_size;
+    batch.pixel_values =
+        input({std::max(data_.images(), data_.micro_batch_size), config_.vision.num_channels, height, width},
+              dtype_);  // images
   }
 
   struct Prepared {
@@ -140,16 +127,16 @@ class OriginalLlava : public Model {
 
   Prepared prepare_inputs_labels_for_multimodal(const ModelInputs& inputs) const {
     const std::int64_t batch = data_.micro_batch_size, images_a_sample = data_.images_per_sample,
-                       length = data_.sequence_length;
+                       length = data_.sequence_length, text = text_length();
     const auto booleans = [&](Op op, const Shape& sizes) { return empty(context_, op, sizes, DType::boolean); };
     const Tensor image_features = encode_images(inputs.pixel_values);
-    Tensor position_ids = integers(context_, Op::arange, {text_});
+    Tensor position_ids = integers(context_, Op::arange, {text});
 
     // Remove the padding using attention_mask.
     const auto attended = [&](const Tensor& tokens) {
       TensorList list;
       for (std::int64_t i = 0; i < batch; ++i)
-        list.push_back(index_mask(select(tokens, 0, i), select(inputs.attention_mask, 0, i), text_));
+        list.push_back(index_mask(select(tokens, 0, i), select(inputs.attention_mask, 0, i), text));
       return list;
     };
     const TensorList input_ids = attended(inputs.input_ids),
@@ -162,27 +149,27 @@ class OriginalLlava : public Model {
     for (std::int64_t i = 0; i < batch; ++i) {
       const Tensor& cur_input_ids = input_ids[static_cast<std::size_t>(i)];
       {
-        const Tensor is_image = booleans(Op::eq, {text_});
+        const Tensor is_image = booleans(Op::eq, {text});
         Tensor count = integers(context_, Op::sum, {});
-        { const Tensor as_integers = integers(context_, Op::to_copy, {text_}); }
+        { const Tensor as_integers = integers(context_, Op::to_copy, {text}); }
         num_images = std::move(count);
       }
       { const Tensor none = booleans(Op::eq, {}); }
       if (images_a_sample == 0) {
         cur_image_features = select(image_features, 0, cur_image_idx++);
-        const Tensor cur_input_embeds_1 = model_.embed(cur_input_ids);
+        const Tensor cur_input_embeds_1 = language_model_.embed(cur_input_ids);
         cur_input_embeds = cat({cur_input_embeds_1, slice(cur_image_features, 0, 0, 0)}, 0);
         new_input_embeds.push_back(cur_input_embeds);
         new_labels.push_back(labels[static_cast<std::size_t>(i)]);
         continue;
       }
       {
-        const Tensor is_image = booleans(Op::eq, {text_});
+        const Tensor is_image = booleans(Op::eq, {text});
         const Tensor image_token_indices = nonzero(is_image, images_a_sample);
       }
       {
-        const Tensor cur_input_ids_noim = integers(context_, Op::cat, {text_ - images_a_sample});
-        cur_input_embeds = model_.embed(cur_input_ids_noim);
+        const Tensor cur_input_ids_noim = integers(context_, Op::cat, {text - images_a_sample});
+        cur_input_embeds = language_model_.embed(cur_input_ids_noim);
       }
       cur_new_input_embeds = {split(cur_input_embeds)};
       // range(num_images + 1), and `i < num_images` in each turn
@@ -215,16 +202,10 @@ class OriginalLlava : public Model {
     return {stack(new_input_embeds_padded), attention_mask, new_labels_padded};
   }
 
-  Context& context_;
   LlavaConfig config_;
-  DataConfig data_;
-  DType dtype_;
-  Decoder model_;
   ClipVisionModel vision_tower_;
   VisionProjector mm_projector_;
-  Linear lm_head_;
   std::vector<std::int64_t> all_layers_;
-  std::int64_t text_ = 0;  ///< tokens of a sample as the tokenizer gives them
   ModuleId tower_ = 0, clip_ = 0;
 };
 

@@ -393,37 +393,19 @@ struct VisionTransformer {
 };
 
 // Qwen2_5_VLForConditionalGeneration
-class QwenVL : public Model {
+class QwenVL : public LanguageModel {
  public:
   QwenVL(Context& context, const QwenVLConfig& config, const DataConfig& data, const ModelOptions& options)
-      : context_(context),
+      : LanguageModel(context, config.names->text.causal_lm, Modality::none, data, options),
         vision_(config.vision),
-        has_windows_(config.names->has_windows),
-        data_(data),
-        dtype_(options.dtype) {
+        has_windows_(config.names->has_windows) {
     const QwenVLClassNames& names = *config.names;
-    const Builder root{
-        &context,       &parameters,   &buffers,         context.add_root(names.text.causal_lm, Modality::none),
-        Modality::none, options.dtype, options.wrapping, options.quantizer};
-    const Builder model = root.child("model", names.model);
+    const Builder model = root_.child("model", names.model);
     model_ = model.module;
     visual_ = VisionTransformer(model.child("visual", names.tower, Modality::vision), config, options);
-    language_model_ =
-        Decoder(model.child("language_model", names.text.model, Modality::language), config.text, options);
+    make_decoder(model.child("language_model", names.text.model, Modality::language), config.text, options);
     language_model_.blocks.first_block = visual_.stack.size();
-    lm_head_ = Linear(root.child("lm_head", "Linear", Modality::language), config.text.hidden_size,
-                      config.text.vocab_size, false);
-    if (config.tie_word_embeddings) tie(lm_head_, language_model_.embed_tokens);
-  }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    const std::int64_t tokens = data_.sequence_length, rows = data_.micro_batch_size;
-    ModelInputs batch;
-    batch.input_ids = input({rows, tokens});
-    if (with_labels) batch.labels = input({rows, tokens});
-    batch.position_ids = input({3, rows, tokens});
-    make_pixel_values(batch);
-    return batch;
+    make_head(root_, config.text, config.tie_word_embeddings);
   }
 
   /// The processor's batch: no position ids, but which tokens are an image's.
@@ -461,8 +443,9 @@ class QwenVL : public Model {
   }
 
  private:
-  Tensor input(const Shape& sizes, DType dtype = DType::int64) const {
-    return empty(context_, Op::input, sizes, dtype, Role::input);
+  void complete(ModelInputs& batch) override {
+    batch.position_ids = input({3, data_.micro_batch_size, data_.sequence_length});
+    make_pixel_values(batch);
   }
 
   void make_pixel_values(ModelInputs& batch) const {
@@ -515,7 +498,7 @@ class QwenVL : public Model {
     Tensor other_mask, image_mask, image_embeds;
     VisionOutputs image_outputs;
     Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
-    if (inputs.images || inputs.pixel_values) {
+    if (has_images(inputs)) {
       image_outputs = inputs.images ? VisionOutputs{(*inputs.images)[1], inputs.images->front()}
                                     : image_features(inputs.pixel_values);
       // The tuple of each image's features becomes one tensor again.
@@ -524,7 +507,7 @@ class QwenVL : public Model {
       image_mask = placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
       inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     }
-    Tensor hidden_states = run_language_model(inputs_embeds, inputs.position_ids);
+    Tensor hidden_states = run_decoder(inputs_embeds, axes_of(inputs.position_ids));
     inputs_embeds.reset();
     image_outputs.last_hidden_state.reset();
     image_outputs.pooler_output.reset();
@@ -563,11 +546,6 @@ class QwenVL : public Model {
     return unsqueeze(special_image_mask, -1);
   }
 
-  Tensor run_language_model(const Tensor& inputs_embeds, const Tensor& position_ids) const {
-    ModuleCall call(context_, language_model_.module);
-    return call.result(language_model_(inputs_embeds, axes_of(position_ids)));
-  }
-
   /// Qwen2_5_VLTextModel.forward: positions of frame, row and column, without the text's own that generate() has.
   static Tensor axes_of(const Tensor& given) {
     if (given.ndim() == 3 && given.size(0) != 1) return given.size(0) == 4 ? slice(given, 0, 1, 3) : given;
@@ -575,14 +553,9 @@ class QwenVL : public Model {
     return expand(one, {3, one.size(1), one.size(2)});
   }
 
-  Context& context_;
   QwenVisionConfig vision_;
   bool has_windows_ = false;
-  DataConfig data_;
-  DType dtype_;
   VisionTransformer visual_;
-  Decoder language_model_;
-  Linear lm_head_;
   ModuleId model_ = 0;
   Tensor rope_deltas_;  ///< of generation
 };
