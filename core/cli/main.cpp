@@ -18,6 +18,7 @@
 #include "job/parse.h"
 #include "job/settings/describe.h"
 #include "job/simulate.h"
+#include "job/traits.h"
 #include "version.h"
 
 namespace oometer::cli {
@@ -89,6 +90,13 @@ int run_checkpoints(const JobOptions& options) {
   return kFits;
 }
 
+int run_traits(const JobOptions& options) {
+  return with_answer(traits_json(options.job()), [](const std::string& text, const nlohmann::ordered_json&) {
+    print(text);
+    return kFits;
+  });
+}
+
 int run_log(const JobOptions& options) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
@@ -148,6 +156,10 @@ int run(int argc, char** argv) {
   CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   log->group("");  // not in the help: a tool's interface
+  CLI::App* traits = app.add_subcommand("traits", "print what a job's model is and can, as JSON");
+  const JobOptions traits_options(*traits);
+  traits->group("");  // not in the help: a tool's interface
+
   CLI::App* settings = app.add_subcommand("settings", "print the table of settings");
   settings->group("");
   std::string form = "json";
@@ -162,6 +174,7 @@ int run(int argc, char** argv) {
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);
   if (log->parsed()) return run_log(log_options);
+  if (traits->parsed()) return run_traits(traits_options);
   if (settings->parsed()) return run_settings(form);
   if (advise->parsed()) return run_advise(advise_options, json);
   if (check->parsed()) return run_check(check_options, strict);
