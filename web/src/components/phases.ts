@@ -89,8 +89,8 @@ export class OometerPhases extends LitElement {
       <section aria-labelledby="when">
         <h2 id="when">When</h2>
         <p class="small soft">
-          ${trains ? 'Two steps: the first differs from later ones, because optimizer states are born in it.' : ''} The
-          line above the areas is what PyTorch has reserved.
+          ${trains ? 'Two steps: optimizer states are created in step 1, so it differs from later ones.' : ''} The line
+          above the areas is what PyTorch has reserved.
         </p>
         <oometer-timeline .report=${report}></oometer-timeline>
         <table>

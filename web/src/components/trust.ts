@@ -4,7 +4,7 @@ import { shared } from '../styles/shared';
 import { term } from './term';
 import type { Report } from '../wasm/report';
 
-/** How far to trust the answer: its interval, what it assumes, what it leaves out. */
+/** How accurate the answer is: its interval, its assumptions, what is not modelled. */
 export class OometerTrust extends LitElement {
   static override properties = { report: { attribute: false }, milliseconds: { type: Number } };
   declare report: Report | null;
@@ -46,18 +46,18 @@ export class OometerTrust extends LitElement {
     const { interval, model } = report;
     return html`
       <section aria-labelledby="trust">
-        <h2 id="trust">How far to trust it</h2>
+        <h2 id="trust">Accuracy and assumptions</h2>
         <p>
           The total lies between ${term('interval', gib(interval.low), `${exact(interval.low)}: why`)} and
           ${term('interval', gib(interval.high), `${exact(interval.high)}: why`)}${interval.basis ? `: ${interval.basis}` : ''}.
         </p>
         <div class="columns">
-          ${list('Worth knowing', report.notes)} ${list('Assumed', report.assumptions)}
+          ${list('Notes', report.notes)} ${list('Assumptions', report.assumptions)}
           ${list('Not modelled', report.unmodelled)}
         </div>
         <p class="small soft">
           <span title="${model.parameters} parameters">${count(model.parameters)} parameters</span>,
-          <span title="${model.trainable} parameters">${count(model.trainable)} of them trained</span>.
+          <span title="${model.trainable} parameters">${count(model.trainable)} trained</span>.
           ${report.events.toLocaleString('en-US')} allocator events, replayed in ${this.milliseconds.toFixed(1)} ms in
           this tab. oometer ${report.version}.
         </p>

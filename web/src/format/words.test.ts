@@ -40,8 +40,8 @@ it('names fragmentation where the sum alone would fit', () => {
   });
   expect(say(r)).toMatch(/^Does not fit: too fragmented: .* × H100 80GB, but in pieces$/);
   expect(deathPlace(r)?.replaceAll('\u00a0', ' ')).toBe(
-    'On this GPU it runs out in the forward pass of the first step, in lm_head, when mm allocates: ' +
-      '2.00 GiB asked for, 512 MiB left on the device.',
+    'Out of memory in the forward pass of the first step, in lm_head, while running mm: ' +
+      '2.00 GiB requested, 512 MiB free on the device.',
   );
   expect(deathPlace(report({}))).toBeNull();
 });
@@ -57,7 +57,7 @@ it('shows both ends of an uneven interval, and none of an exact one', () => {
 
 it('tells where the peak is', () => {
   expect(peakPlace(report({}))).toBe(
-    'The peak comes in the backward pass of step 2, in language_model.lm_head, when aten::mm allocates.',
+    'The peak comes in the backward pass of step 2, in language_model.lm_head, while running aten::mm.',
   );
   expect(peakPlace(report({ peak_at: { iteration: 0, phase: 'init', module: '', op: '' } }))).toBe(
     'The peak comes while the model is built and wrapped.',

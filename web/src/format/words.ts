@@ -55,7 +55,7 @@ const PHASES: Record<string, string> = {
   forward: 'in the forward pass',
   loss: 'in the loss',
   backward: 'in the backward pass',
-  optimizer: 'in the optimizer’s step',
+  optimizer: 'in the optimizer step',
   prefill: 'in the prefill',
   decode: 'while tokens are decoded',
 };
@@ -73,7 +73,7 @@ function place({ iteration, phase, module, op }: Moment): string {
   const steps = iteration === 1 ? ' of the first step' : ` of step ${iteration}`;
   const step = turn ? (iteration === 1 ? '' : `, turn ${iteration}`) : phase === 'init' ? '' : steps;
   const owner = module ? `, in ${module}` : '';
-  const operation = op ? `, when ${op} allocates` : '';
+  const operation = op ? `, while running ${op}` : '';
   return `${stage}${step}${owner}${operation}`;
 }
 
@@ -82,16 +82,16 @@ export function operation(op: string, module: string): string {
   return [op, module === '' ? '' : `in ${module}`].filter((word) => word !== '').join(' ');
 }
 
-/** Where the peak is, as one would tell a colleague. */
+/** Where the peak is, as a sentence. */
 export function peakPlace(report: Report): string {
   return `The peak comes ${place(report.peak_at)}.`;
 }
 
-/** Where a job that does not fit dies; null for one that fits. */
+/** Where a job that does not fit runs out of memory; null for one that fits. */
 export function deathPlace(report: Report): string | null {
   const death = report.out_of_memory;
   if (!death) return null;
-  return `On this GPU it runs out ${place(death)}: ${size(death.requested)} asked for, ${size(death.free)} left on the device.`;
+  return `Out of memory ${place(death)}: ${size(death.requested)} requested, ${size(death.free)} free on the device.`;
 }
 
 /** "[8, 2048, 32064] bf16" as people write it: "8 × 2048 × 32064". */
