@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import tseslint from 'typescript-eslint';
 
 export default tseslint.config(
-  { ignores: ['**/node_modules/', '**/job.generated.ts', 'dist/', 'build/'] },
+  { ignores: ['**/node_modules/', '**/*.generated.ts', 'dist/', 'build/'] },
   {
     files: ['web/**/*.ts', 'tests/web/**/*.ts'],
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],

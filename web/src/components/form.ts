@@ -6,15 +6,15 @@ import { explain } from '../format/links';
 import { change } from '../format/words';
 import { effectKey, neighbours, type Effects } from '../state/effects';
 import { choiceLabel } from '../state/labels';
-import { aboutOf, hintOf, placeholderOf } from '../state/explanations';
+import { aboutOf, hintOf, placeholderOf, unitOf } from '../state/explanations';
 import {
   applies,
   choicesOf,
   field,
+  inGroup,
   infers,
   labelOf,
   OWN_GPU,
-  RARE,
   START,
   type Field,
   type FieldKey,
@@ -44,63 +44,11 @@ export interface Listed {
   open: boolean;
 }
 
-const MORE: FieldKey[] = [
-  'tiles',
-  'cache',
-  'pool',
-  'stride',
-  'cachebackend',
-  'cachebits',
-  'cachegroup',
-  'cacheresidual',
-  'chunk',
-  'logits',
-  'checkpointing',
-  'ckptevery',
-  'ckptplan',
-  'saved',
-  'liger',
-  'ligernorm',
-  'ligerrope',
-  'ligermlp',
-  'ligerloss',
-  'losschunks',
-  'adapters',
-  'rank',
-  'targets',
-  'dropout',
-  'lorabias',
-  'adapterdtype',
-  'quantization',
-  'parallel',
-  'runfile',
-  'ddpviews',
-  'ddpgraph',
-  'ddpcap',
-  'fsdpshard',
-  'fsdpmp',
-  'fsdpreshard',
-  'fsdpparams',
-  'fsdpprefetch',
-  'fsdpoffload',
-  'zerooffload',
-  'precision',
-  'optimizer',
-  'impl',
-  'attention',
-  'accumulate',
-  'outputs',
-  'clip',
-  'framework',
-  'segments',
-  'torch',
-  'transformers',
-  'deepspeed',
-];
-
-/** What a custom stage is made of stands below it, one's own GPU below the GPU. */
-const OF_STAGE: FieldKey[] = ['freeze', 'trainonly', 'nograd'];
-const RARELY = RARE.map(({ key }) => key).filter((key) => !OF_STAGE.includes(key));
+const keysOf = (...groups: Parameters<typeof inGroup>): FieldKey[] => inGroup(...groups).map(({ key }) => key);
+const MORE = keysOf('more');
+/** What a custom stage is made of stands below it. */
+const OF_STAGE = keysOf('stage');
+const RARELY = keysOf('rare');
 
 /** More choices than this are a list to pick from. */
 const MOST_ROWS = 7;
@@ -428,8 +376,8 @@ export class OometerForm extends LitElement {
   }
 
   /** How the model counts what is set, once an answer says so. */
-  private counted(key: FieldKey): string | undefined {
-    if (key !== 'images' || !this.image) return hintOf(key);
+  private counted(key: FieldKey): string {
+    if (key !== 'images' || !this.image) return unitOf(key);
     const { height, width, tokens } = this.image;
     return `1 image of ${height} × ${width}${tokens > 0 ? ` = ${grouped.format(tokens)} tokens` : ''}`;
   }

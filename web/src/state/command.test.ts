@@ -7,8 +7,8 @@ import { llava as model, preset } from './model.fixture';
 it('says what differs from the command’s own defaults', () => {
   expect(command(toJob(START, model))).toBe(
     'oometer estimate --preset llava-1.5-7b --micro-batch-size 8 --sequence-length 2048 --images-per-sample 1 ' +
-      '--stage finetune --activation-checkpointing non-reentrant --strategy deepspeed --zero-stage 2 ' +
-      '--data-parallel 8 --gpu h100-80gb',
+      '--stage finetune --activation-checkpointing non-reentrant --strategy deepspeed ' +
+      '--data-parallel 8 --zero-stage 2',
   );
 });
 
@@ -21,7 +21,7 @@ it('writes lists and expressions so that a shell passes them on', () => {
 
 it('names what else an option sets', () => {
   const inference: typeof START = { ...START, task: 'inference', cache: 'paged', pool: '80' };
-  expect(command(toJob(inference, model))).toContain('--cache paged --gpu-memory-utilization 0.8 ');
+  expect(command(toJob(inference, model))).toMatch(/ --cache paged --gpu-memory-utilization 0.8$/);
   const quantized: typeof START = {
     ...START,
     task: 'inference',
@@ -29,7 +29,7 @@ it('names what else an option sets', () => {
     cachebits: '2',
     cacheresidual: '64',
   };
-  expect(command(toJob(quantized, model))).toContain('--cache quantized --cache-nbits 2 --cache-residual-length 64 ');
+  expect(command(toJob(quantized, model))).toMatch(/ --cache quantized --cache-nbits 2 --cache-residual-length 64$/);
   expect(command(toJob({ ...START, tiles: '5' }, preset('smolvlm-2.2b')))).toContain('--tiles 5 ');
   expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
 });
@@ -41,7 +41,7 @@ it('gives what has no option of its own as a job', () => {
   );
   const stride: typeof START = { ...START, task: 'inference', cache: 'mtla', stride: '3' };
   expect(command(toJob(stride, preset('deepseek-v2-lite')))).toMatch(
-    /^echo '\{"inference":\{"cache":\{"stride":3\}\}\}' \| oometer estimate - .* --cache mtla /,
+    /^echo '\{"inference":\{"cache":\{"stride":3\}\}\}' \| oometer estimate - .* --cache mtla$/,
   );
 });
 

@@ -1,175 +1,277 @@
-// The settings of the page: one table that the form, the permalink and the errors all read.
+// The form: each setting of the core's table that it shows, with the value that the page begins with and where it stands.
 //
 // A setup holds what stands in each field, as text, so that a half-typed number survives; `toJob` (job.ts) makes a job of it.
 // Keys and values are what permalinks hold: once published, they keep their meaning.
+import type { Condition, Setting } from './setting';
+import { SETTINGS, type Link } from './settings.generated';
 import { has, mixesImages, takes, type Traits } from './traits';
 
-export type FieldKey =
-  | 'task'
-  | 'newtokens'
-  | 'turns'
-  | 'turntokens'
-  | 'turnimages'
-  | 'cache'
-  | 'chunk'
-  | 'stride'
-  | 'pool'
-  | 'cachebackend'
-  | 'cachebits'
-  | 'cachegroup'
-  | 'cacheresidual'
-  | 'logits'
-  | 'model'
-  | 'config'
-  | 'stage'
-  | 'gpu'
-  | 'gpus'
-  | 'mbs'
-  | 'seq'
-  | 'images'
-  | 'tiles'
-  | 'height'
-  | 'width'
-  | 'frames'
-  | 'precision'
-  | 'optimizer'
-  | 'impl'
-  | 'attention'
-  | 'checkpointing'
-  | 'ckptevery'
-  | 'ckptplan'
-  | 'saved'
-  | 'liger'
-  | 'ligernorm'
-  | 'ligerrope'
-  | 'ligermlp'
-  | 'ligerloss'
-  | 'losschunks'
-  | 'adapters'
-  | 'rank'
-  | 'targets'
-  | 'dropout'
-  | 'lorabias'
-  | 'adapterdtype'
-  | 'quantization'
-  | 'parallel'
-  | 'runfile'
-  | 'ddpviews'
-  | 'ddpgraph'
-  | 'ddpcap'
-  | 'fsdpshard'
-  | 'fsdpmp'
-  | 'fsdpreshard'
-  | 'fsdpparams'
-  | 'fsdpprefetch'
-  | 'fsdpoffload'
-  | 'zerooffload'
-  | 'accumulate'
-  | 'outputs'
-  | 'clip'
-  | 'framework'
-  | 'torch'
-  | 'transformers'
-  | 'deepspeed'
-  | 'segments'
-  | 'measured'
-  | 'freeze'
-  | 'trainonly'
-  | 'nograd'
-  | 'loss'
-  | 'groups'
-  | 'gpugib'
-  | 'capability'
-  | 'grid'
-  | 'minpixels'
-  | 'maxpixels'
-  | 'loratrain'
-  | 'lorascale'
-  | 'lorab'
-  | 'ligersum'
-  | 'cacheroom'
-  | 'block'
-  | 'batched'
-  | 'prefix'
-  | 'fsdpparam'
-  | 'fsdpreduce'
-  | 'fsdpbuffer'
-  | 'fsdpwrap'
-  | 'fsdplimit'
-  | 'fsdpsync'
-  | 'ddpbuffers'
-  | 'ddpcopy'
-  | 'ddpskip'
-  | 'peft'
-  | 'cudnn';
-
+/** `zerooffload` stands for what two files of DeepSpeed say. */
+export type FieldKey = Link | 'zerooffload';
 export type Setup = Record<FieldKey, string>;
 
-export interface Field {
-  key: FieldKey;
-  label: string;
-  /** `names` and `numbers` are lists in a text, with commas or blanks between. */
-  kind: 'catalogue' | 'config' | 'choice' | 'count' | 'names' | 'numbers';
+/** Where a field stands: in sight, below the stage, in the list, among what few people set; `first` ones each in a place of their own. */
+type Group = 'first' | 'stage' | 'more' | 'rare';
+
+/** What the page alone knows of a setting, or says otherwise than the core's table. */
+interface Own {
+  label?: string;
+  kind?: Setting['kind'];
+  pointers?: readonly string[];
   choices?: readonly string[];
+  when?: readonly Condition[];
   /** Whether a choice can mean anything for this model, where that is not what its traits say of the first pointer. */
   offers?: (model: Traits, value: string) => boolean;
-  /** Where it stands in the job: an error at such a pointer, or under it, belongs to this field. */
-  pointers: readonly string[];
-  /** Whether the field means anything with the other settings, where the model has one of its pointers. */
+  /** Whether it means anything with the other settings, beside what the core's table says. */
   applies?: (model: Traits, setup: Setup) => boolean;
+  /** `job.ts` makes what it is in a job: another value, a part of several settings. */
+  made?: true;
+  /** A job says it even where it is as at the start. */
+  told?: true;
 }
 
-/** The settings of a job that infers; its own mean nothing in training. */
-const OF_QUANTIZED: readonly FieldKey[] = ['cachebackend', 'cachebits', 'cachegroup', 'cacheresidual'];
-const OF_INFERENCE: readonly FieldKey[] = [
-  'newtokens',
-  'turns',
-  'turntokens',
-  'turnimages',
-  'cache',
-  'pool',
-  'stride',
-  ...OF_QUANTIZED,
-  'chunk',
-  'logits',
-  'cacheroom',
-  'block',
-  'batched',
-  'prefix',
-];
-const SHARED = [
-  'task',
-  'model',
-  'config',
-  'gpu',
-  'mbs',
-  'seq',
-  'images',
-  'tiles',
-  'height',
-  'width',
-  'frames',
-  'precision',
-  'attention',
-  'torch',
-  'segments',
-  'gpugib',
-  'capability',
-  'cudnn',
-];
+interface Row extends Own {
+  group: Group;
+  start: string;
+}
+
+const row = (group: Group, start: string, own: Own = {}): Row => ({ group, start, ...own });
+const told = (group: Group, start: string): Row => row(group, start, { told: true });
+
+/** What the list of GPUs calls one that it does not have. */
+export const OWN_GPU = 'own';
+
+const TRAINS: Condition = ['/task', true, 'train'];
+const isOneByOne = (_: Traits, { liger }: Setup): boolean => liger === 'some';
+const byPixels = (_: Traits, { grid }: Setup): boolean => grid === '';
+/** The size of its images, where tiles do not say it. */
+const hasSize = (model: Traits, { grid }: Setup): boolean => grid === '' && !has(model, '/data/tiles');
+const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
+const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
+const hasAdapters = (_: Traits, { adapters }: Setup): boolean => adapters !== 'none';
+const hasStrategy = (_: Traits, { runfile }: Setup): boolean => runfile === '';
+export const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
+const shardsByFsdp = (_: Traits, setup: Setup): boolean => !isFsdpWhole(setup);
+/** "3" of "zero3" */
+export const zeroStage = (parallel: string): string | undefined => /^zero(\d)$/.exec(parallel)?.[1];
+
+/** In the order of permalinks. What the page shows first is frozen with version 1 of these, which hold what differs from it. */
+const ROWS: Readonly<Record<FieldKey, Row>> = {
+  task: told('first', 'train'),
+  model: row('first', 'llava-1.5-7b', { kind: 'catalogue', pointers: ['/model'], made: true }),
+  // A pasted config.json, packed; where there is one, it stands for the model.
+  config: row('first', '', { kind: 'config', pointers: [], made: true }),
+  stage: told('first', 'finetune'),
+  gpu: row('first', 'h100-80gb', { kind: 'catalogue', pointers: ['/gpu'], made: true }),
+  gpus: row('first', '8', { label: 'Count', told: true }),
+  mbs: told('first', '8'),
+  seq: told('first', '2048'),
+  images: row('first', '1', { told: true, applies: ({ text }) => text }),
+  tiles: row('more', 'usual'),
+  newtokens: row('first', '256'),
+  turns: row('first', '1'),
+  turntokens: row('first', '128', { applies: hasTurns }),
+  turnimages: row('first', '0', { applies: hasTurns }),
+  cache: row('more', 'dynamic', { pointers: ['/inference/cache/implementation', '/inference/cache'] }),
+  pool: row('more', '90', { choices: ['90', '95', '80', '70', '50'], made: true }),
+  stride: row('more', '2'),
+  cachebackend: row('more', 'quanto'),
+  cachebits: row('more', '4'),
+  cachegroup: row('more', '64'),
+  cacheresidual: row('more', '128'),
+  chunk: row('more', 'all', { applies: (model) => !mixesImages(model) }),
+  logits: row('more', 'last'),
+  height: row('first', '672', { label: 'Image height', kind: 'count', applies: hasSize, made: true }),
+  width: row('first', '448', { label: 'Image width', kind: 'count', applies: hasSize, made: true }),
+  frames: row('first', '1', { applies: byPixels }),
+  checkpointing: row('more', 'non-reentrant', { made: true }),
+  ckptevery: row('more', '1', {
+    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan === '',
+    made: true,
+  }),
+  // Blocks that the page's own panel chose, packed.
+  ckptplan: row('more', '', {
+    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan !== '',
+    made: true,
+  }),
+  saved: row('more', 'gpu', {
+    choices: ['gpu', 'checkpoints', 'pinned', 'pageable'],
+    offers: (model, value) => value !== 'checkpoints' || has(model, '/training/activation_checkpointing'),
+    made: true,
+  }),
+  liger: row('more', 'off', { kind: 'choice', choices: ['off', 'on', 'loss', 'some'], made: true }),
+  ligernorm: row('more', 'on', { applies: isOneByOne, made: true }),
+  ligerrope: row('more', 'on', { applies: isOneByOne, made: true }),
+  ligermlp: row('more', 'on', { applies: isOneByOne, made: true }),
+  ligerloss: row('more', 'fused', { choices: ['fused', 'plain', 'off'], applies: isOneByOne, made: true }),
+  losschunks: row('more', 'off'),
+  adapters: row('more', 'none', {
+    label: 'Adapters',
+    kind: 'choice',
+    choices: ['none', 'lora', 'dora', 'ia3'],
+    pointers: ['/training/lora', '/training/ia3'],
+    made: true,
+  }),
+  rank: row('more', '128', { made: true }),
+  targets: row('more', 'linear', { kind: 'choice', choices: ['qv', 'attention', 'linear'], made: true }),
+  dropout: told('more', '0.05'),
+  lorabias: row('more', 'none'),
+  adapterdtype: row('more', 'fp32', { when: [TRAINS], applies: hasAdapters, made: true }),
+  quantization: row('more', 'none', {
+    kind: 'choice',
+    choices: ['none', 'nf4', 'nf4-double', 'fp4'],
+    applies: (_, { adapters }) => adapters === 'lora', // not DoRA
+    made: true,
+  }),
+  parallel: row('more', 'zero2', {
+    choices: ['none', 'ddp', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'],
+    pointers: ['/parallel'],
+    offers: (model, value) => {
+      const stage = zeroStage(value);
+      if (stage === undefined) return takes(model, '/parallel/strategy', value);
+      return takes(model, '/parallel/strategy', 'deepspeed') && takes(model, '/parallel/zero_stage', stage);
+    },
+    applies: hasStrategy,
+    made: true,
+  }),
+  // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
+  runfile: row('more', '', { kind: 'config', pointers: ['/parallel/accelerate_config'], made: true }),
+  ddpviews: row('more', 'copied', {
+    label: 'DDP gradients',
+    choices: ['copied', 'views', 'lazy', 'lazy-views'],
+    made: true,
+  }),
+  ddpgraph: row('more', 'all', {
+    label: 'DDP graph',
+    choices: ['all', 'unused', 'static'],
+    pointers: ['/parallel/ddp'],
+    made: true,
+  }),
+  ddpcap: row('more', '25'),
+  fsdpshard: row('more', 'full', { choices: ['full', 'none'], made: true }),
+  fsdpmp: told('more', 'off'),
+  fsdpreshard: row('more', 'on', {
+    label: 'FSDP after forward',
+    pointers: ['/parallel/fsdp'],
+    when: [TRAINS, ['/parallel/strategy', true, 'fsdp1', 'fsdp2']],
+    applies: shardsByFsdp,
+    made: true,
+  }),
+  fsdpparams: told('more', 'original'),
+  fsdpprefetch: row('more', 'pre', { choices: ['pre', 'post', 'none', 'both'], made: true }),
+  fsdpoffload: row('more', 'off', { applies: shardsByFsdp, told: true }),
+  zerooffload: row('more', 'off', {
+    label: 'ZeRO offload',
+    kind: 'choice',
+    choices: ['off', 'optimizer', 'both'],
+    pointers: ['/parallel/ds_config'],
+    when: [TRAINS],
+    applies: (model, setup) => hasStrategy(model, setup) && zeroStage(setup.parallel) !== undefined,
+    made: true,
+  }),
+  precision: told('more', 'bf16'),
+  optimizer: row('more', 'adamw', {
+    choices: ['adamw', 'adam', 'sgd', 'sgd-momentum'],
+    pointers: ['/training/optimizer'],
+    made: true,
+  }),
+  impl: row('more', 'fused', {
+    choices: ['fused', 'foreach', 'for-loop', 'bnb-8bit', 'bnb-8bit-paged', 'bnb-32bit-paged'],
+    made: true,
+  }),
+  attention: told('more', 'sdpa'),
+  accumulate: told('more', '1'),
+  outputs: row('more', 'dropped'),
+  clip: row('more', 'off'),
+  framework: told('more', 'transformers'),
+  segments: told('more', 'off'),
+  torch: told('more', '2.15'),
+  transformers: row('more', '5.23', { made: true }),
+  deepspeed: row('more', '0.19.8', { made: true }),
+  // What the comparing page found: thousandths of the simulated reserved bytes, and MiB outside of the allocator.
+  measured: row('first', '', { label: 'Measured', kind: 'config', pointers: ['/calibration'], made: true }),
+  gpugib: row('first', '24', { applies: (_, { gpu }) => gpu === OWN_GPU, made: true }),
+  capability: row('first', '8.9', { made: true }),
+  freeze: row('stage', ''),
+  trainonly: row('stage', ''),
+  nograd: row('stage', ''),
+  grid: row('rare', ''),
+  minpixels: row('rare', '', { applies: byPixels }),
+  maxpixels: row('rare', '', { applies: byPixels }),
+  cacheroom: row('rare', ''),
+  block: row('rare', '16'),
+  batched: row('rare', ''),
+  prefix: row('rare', '0'),
+  loss: row('rare', 'usual', {
+    choices: ['usual', 'mean', 'last_hidden_state'],
+    offers: (model, value) => value === 'usual' || takes(model, '/training/loss', value),
+  }),
+  groups: row('rare', '2'),
+  loratrain: row('rare', ''),
+  lorascale: row('rare', 'off'),
+  lorab: row('rare', 'off'),
+  ligersum: row('rare', 'weight', { applies: isOneByOne }),
+  ddpbuffers: row('rare', 'on'),
+  ddpcopy: row('rare', 'off'),
+  ddpskip: row('rare', 'off'),
+  fsdpparam: row('rare', 'own'),
+  fsdpreduce: row('rare', 'own'),
+  fsdpbuffer: row('rare', 'own'),
+  fsdpwrap: row('rare', ''),
+  fsdplimit: row('rare', 'on'),
+  fsdpsync: row('rare', 'off'),
+  peft: row('rare', '0.21.2', { applies: hasAdapters }),
+  cudnn: row('rare', 'on'),
+};
+
+export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {
+  key: FieldKey;
+  group: Group;
+  start: string;
+  choices?: readonly string[];
+}
+
+/** Of what the core's table has no row for. */
+const NONE: Setting = { pointers: [], label: '', kind: 'config', type: 'object', when: [] };
+
+/** What permalinks call "none of these" is what the field begins with. */
+function fieldOf(key: FieldKey): Field {
+  const own = ROWS[key];
+  const { choices, ...setting } = key === 'zerooffload' ? NONE : SETTINGS[key];
+  return { ...setting, ...(choices ? { choices: choices.map((value) => value ?? own.start) } : {}), ...own, key };
+}
+
+export const FIELDS: readonly Field[] = (Object.keys(ROWS) as FieldKey[]).map(fieldOf);
+export const inGroup = (...groups: Group[]): readonly Field[] => FIELDS.filter(({ group }) => groups.includes(group));
+/** What few people set. */
+export const RARE = inGroup('stage', 'rare');
+
+export const START = Object.fromEntries(FIELDS.map(({ key, start }) => [key, start])) as Readonly<Setup>;
 
 export const infers = (setup: Setup): boolean => setup.task === 'inference';
 
-/** Whether a setting has a meaning here. */
-export function applies({ key, pointers, applies: asks }: Field, model: Traits, setup: Setup): boolean {
-  const own = OF_INFERENCE.includes(key);
-  if (infers(setup) ? !own && !SHARED.includes(key) : own) return false;
-  if (pointers.length > 0 && !pointers.some((pointer) => has(model, pointer))) return false;
-  return asks?.(model, setup) !== false;
+/** The values of settings that no field holds as they are in a job; null where a job has none. */
+const VALUES: Readonly<Record<string, (setup: Setup) => string | null>> = {
+  '/parallel/strategy': ({ parallel, runfile }) =>
+    runfile !== '' ? null : zeroStage(parallel) === undefined ? parallel : 'deepspeed',
+  '/training/lora': ({ adapters }) => (['lora', 'dora'].includes(adapters) ? adapters : null),
+  '/training/lora/use_dora': ({ adapters }) => (adapters === 'dora' ? 'on' : 'off'),
+  '/training/liger/fused_linear_cross_entropy': ({ ligerloss }) => (ligerloss === 'fused' ? 'on' : 'off'),
+  '/gpu/usable_bytes': ({ gpu, gpugib }) => (gpu === OWN_GPU ? gpugib : null),
+};
+const HELD = new Map(FIELDS.flatMap(({ key, pointers }) => pointers.map((pointer) => [pointer, key])));
+
+function valueAt(setup: Setup, pointer: string): string | null {
+  const key = HELD.get(pointer);
+  return VALUES[pointer]?.(setup) ?? (key && !(pointer in VALUES) ? setup[key] : null);
 }
 
-/** "3" of "zero3" */
-export const zeroStage = (parallel: string): string | undefined => /^zero(\d)$/.exec(parallel)?.[1];
+/** Whether a setting has a meaning here. */
+export function applies({ pointers, when, applies: asks }: Field, model: Traits, setup: Setup): boolean {
+  if (pointers.length > 0 && !pointers.some((pointer) => has(model, pointer))) return false;
+  if (when.some(([pointer, is, ...values]) => values.includes(valueAt(setup, pointer)) !== is)) return false;
+  return asks?.(model, setup) !== false;
+}
 
 /** The choices of a setting that can mean something for this model. */
 export function choicesOf(
@@ -188,699 +290,6 @@ const OTHERWISE: Partial<Record<FieldKey, string>> = {
 };
 export const labelOf = ({ key, label }: Field, setup: Setup): string =>
   (infers(setup) ? OTHERWISE[key] : undefined) ?? label;
-
-const withAdapters = (_: Traits, setup: Setup): boolean => setup.adapters !== 'none';
-const withLora = (model: Traits, setup: Setup): boolean => withAdapters(model, setup) && setup.adapters !== 'ia3';
-
-/** Whether a file of one's own leaves the strategy to the settings, and it is one of these. */
-const uses =
-  (...strategies: string[]) =>
-  (_: Traits, { parallel, runfile }: Setup): boolean =>
-    runfile === '' && (strategies.length === 0 || strategies.includes(parallel));
-const usesZero = uses('zero1', 'zero2', 'zero3');
-const usesFsdp = uses('fsdp1', 'fsdp2');
-const usesFsdp1 = uses('fsdp1');
-const usesDdp = uses('ddp');
-
-const withLiger = (_: Traits, setup: Setup): boolean => setup.liger === 'some';
-const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
-export const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
-const shardsByFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && !isFsdpWhole(setup);
-const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
-const hasLaterTurns = (model: Traits, setup: Setup): boolean => hasTurns(model, setup) && setup.turns !== '1';
-const inGroups = (_: Traits, { cache, cachebackend }: Setup): boolean =>
-  cache === 'quantized' && cachebackend !== 'fp8';
-
-const row = (
-  key: FieldKey,
-  label: string,
-  pointer: string,
-  kind: Field['kind'] | readonly string[],
-  applies: NonNullable<Field['applies']>,
-): Field => ({
-  key,
-  label,
-  pointers: [pointer],
-  applies,
-  ...(typeof kind === 'string' ? { kind } : { kind: 'choice', choices: kind }),
-});
-
-/** What the list of GPUs calls one that it does not have. */
-export const OWN_GPU = 'own';
-const isOwnGpu = (_: Traits, { gpu }: Setup): boolean => gpu === OWN_GPU;
-
-const ON_OFF = ['on', 'off'];
-const FLOATS = ['own', 'bf16', 'fp16', 'fp32'];
-const isCustom = (_: Traits, { stage }: Setup): boolean => stage === 'custom';
-/** The size of its images, where tiles do not say it. */
-const hasSize = (model: Traits, { grid }: Setup): boolean => grid === '' && !has(model, '/data/tiles');
-const byPixels = (_: Traits, { grid }: Setup): boolean => grid === '';
-const caches =
-  (cache: string) =>
-  (_: Traits, setup: Setup): boolean =>
-    setup.cache === cache;
-const isPaged = caches('paged');
-const plainFsdp = (model: Traits, setup: Setup): boolean => usesFsdp(model, setup) && setup.fsdpmp === 'off';
-
-/**
- * What few people set. Each stands at one place of the job, with the value that `literal` makes of it, and is left out where
- * it is as at the start.
- */
-export const RARE: readonly Field[] = [
-  row('freeze', 'Frozen modules', '/training/freeze', 'names', isCustom),
-  row('trainonly', 'Trained modules', '/training/train_only', 'names', isCustom),
-  row('nograd', 'Modules without gradient', '/training/no_grad', 'names', isCustom),
-  row('grid', 'Patch grid', '/data/grid_thw', 'numbers', () => true),
-  row('minpixels', 'Fewest pixels', '/data/min_pixels', 'count', byPixels),
-  row('maxpixels', 'Most pixels', '/data/max_pixels', 'count', byPixels),
-  row('cacheroom', 'Room of the cache', '/inference/cache/max_cache_len', 'count', caches('static')),
-  row('block', 'Tokens of a block', '/inference/cache/block_size', 'count', isPaged),
-  row('batched', 'Tokens of a forward', '/inference/cache/max_num_batched_tokens', 'count', isPaged),
-  row('prefix', 'Shared prefix', '/inference/cache/shared_prefix', 'count', isPaged),
-  {
-    ...row('loss', 'Loss', '/training/loss', ['usual', 'mean', 'last_hidden_state'], () => true),
-    offers: (model, value) => value === 'usual' || takes(model, '/training/loss', value),
-  },
-  row('groups', 'Parameter groups', '/training/optimizer/param_groups', ['2', '1'], () => true),
-  row('loratrain', 'Modules saved whole', '/training/lora/modules_to_save', 'names', withLora),
-  row('lorascale', 'LoRA scale by √rank', '/training/lora/use_rslora', ON_OFF, withLora),
-  row(
-    'lorab',
-    'Bias of LoRA’s B',
-    '/training/lora/lora_bias',
-    ON_OFF,
-    (m, s) => withLora(m, s) && s.adapters === 'lora',
-  ),
-  row(
-    'ligersum',
-    'Liger’s sums',
-    '/training/liger/accum_dtype',
-    ['weight', 'fp32'],
-    (m, s) => withLiger(m, s) && s.ligerloss === 'fused',
-  ),
-  row('ddpbuffers', 'DDP sends buffers', '/parallel/ddp/broadcast_buffers', ON_OFF, usesDdp),
-  row('ddpcopy', 'DDP copies by bucket', '/parallel/ddp/batched_grad_copy', ON_OFF, usesDdp),
-  row('ddpskip', 'DDP skips unused', '/parallel/ddp/skip_all_reduce_unused_params', ON_OFF, usesDdp),
-  row('fsdpparam', 'FSDP gathered type', '/parallel/fsdp/param_dtype', FLOATS, plainFsdp),
-  row('fsdpreduce', 'FSDP reduced type', '/parallel/fsdp/reduce_dtype', FLOATS, plainFsdp),
-  row(
-    'fsdpbuffer',
-    'FSDP1 buffer type',
-    '/parallel/fsdp/buffer_dtype',
-    FLOATS,
-    (m, s) => plainFsdp(m, s) && usesFsdp1(m, s),
-  ),
-  row('fsdpwrap', 'FSDP units', '/parallel/fsdp/wrap', 'names', usesFsdp),
-  row('fsdplimit', 'FSDP1 limits gathers', '/parallel/fsdp/limit_all_gathers', ON_OFF, usesFsdp1),
-  row('fsdpsync', 'FSDP1 sends weights', '/parallel/fsdp/sync_module_states', ON_OFF, usesFsdp1),
-  row('peft', 'PEFT', '/runtime/peft', ['0.21.2', '0.19.1', '0.17.1', '0.14.0', '0.12.0', '0.10.0'], withAdapters),
-  row('cudnn', 'cuDNN', '/runtime/cudnn', ON_OFF, () => true),
-];
-
-export const FIELDS: readonly Field[] = [
-  {
-    key: 'task',
-    label: 'Task',
-    kind: 'choice',
-    choices: ['train', 'inference'],
-    pointers: ['/task'],
-  },
-  { key: 'model', label: 'Model', kind: 'catalogue', pointers: ['/model'] },
-  // A pasted config.json, packed; where there is one, it stands for the model.
-  { key: 'config', label: 'Own model', kind: 'config', pointers: [] },
-  {
-    key: 'stage',
-    label: 'Stage',
-    kind: 'choice',
-    choices: ['pretrain', 'finetune', 'full', 'custom'],
-    pointers: ['/training/stage'],
-  },
-  { key: 'gpu', label: 'GPU', kind: 'catalogue', pointers: ['/gpu'] },
-  { key: 'gpus', label: 'Count', kind: 'count', pointers: ['/parallel/data', '/gpu/count'] },
-  {
-    key: 'mbs',
-    label: 'Micro-batch',
-    kind: 'count',
-    pointers: ['/data/micro_batch_size'],
-  },
-  {
-    key: 'seq',
-    label: 'Sequence length',
-    kind: 'count',
-    pointers: ['/data/sequence_length'],
-  },
-  {
-    key: 'images',
-    label: 'Images per sample',
-    kind: 'count',
-    pointers: ['/data/images_per_sample'],
-    applies: (model) => model.text,
-  },
-  {
-    key: 'tiles',
-    label: 'Image splitting',
-    kind: 'choice',
-    choices: ['usual', '1', '5', '10', '13', '17'],
-    pointers: ['/data/tiles'],
-  },
-  {
-    key: 'newtokens',
-    label: 'New tokens',
-    kind: 'count',
-    pointers: ['/inference/new_tokens', '/inference'],
-  },
-  { key: 'turns', label: 'Turns', kind: 'count', pointers: ['/inference/turns'], applies: hasTurns },
-  {
-    key: 'turntokens',
-    label: 'Tokens of later prompts',
-    kind: 'count',
-    pointers: ['/inference/turn_tokens'],
-    applies: hasLaterTurns,
-  },
-  {
-    key: 'turnimages',
-    label: 'Images of later prompts',
-    kind: 'count',
-    pointers: ['/inference/turn_images'],
-    applies: hasLaterTurns,
-  },
-  {
-    key: 'cache',
-    label: 'KV cache',
-    kind: 'choice',
-    choices: ['dynamic', 'static', 'offloaded', 'headinfer', 'mtla', 'quantized', 'paged'],
-    pointers: ['/inference/cache/implementation', '/inference/cache'],
-  },
-  {
-    key: 'pool',
-    label: 'vLLM’s share of the GPU',
-    kind: 'choice',
-    choices: ['90', '95', '80', '70', '50'],
-    pointers: ['/inference/cache/gpu_memory_utilization'],
-    applies: isPaged,
-  },
-  {
-    key: 'stride',
-    label: 'Tokens that are merged',
-    kind: 'choice',
-    choices: ['2', '3', '4', '8'],
-    pointers: ['/inference/cache/stride'],
-    applies: caches('mtla'),
-  },
-  {
-    key: 'cachebackend',
-    label: 'Quantized by',
-    kind: 'choice',
-    choices: ['quanto', 'hqq', 'fp8'],
-    pointers: ['/inference/cache/backend'],
-    applies: caches('quantized'),
-  },
-  {
-    key: 'cachebits',
-    label: 'Bits of the cache',
-    kind: 'choice',
-    choices: ['4', '2'],
-    pointers: ['/inference/cache/nbits'],
-    applies: inGroups,
-  },
-  {
-    key: 'cachegroup',
-    label: 'Group of the cache',
-    kind: 'choice',
-    choices: ['64', '32', '128'],
-    pointers: ['/inference/cache/q_group_size'],
-    applies: inGroups,
-  },
-  {
-    key: 'cacheresidual',
-    label: 'Residual length',
-    kind: 'count',
-    pointers: ['/inference/cache/residual_length'],
-    applies: inGroups,
-  },
-  {
-    key: 'chunk',
-    label: 'Prefill',
-    kind: 'choice',
-    choices: ['all', '16384', '4096', '1024'],
-    pointers: ['/inference/prefill_chunk_size'],
-    applies: (model, { cache }) => !mixesImages(model) && cache !== 'paged' && cache !== 'mtla',
-  },
-  {
-    key: 'logits',
-    label: 'Logits',
-    kind: 'choice',
-    choices: ['last', 'all'],
-    pointers: ['/inference/logits'],
-  },
-  {
-    key: 'height',
-    label: 'Image height',
-    kind: 'count',
-    pointers: ['/data/image_size'],
-    applies: hasSize,
-  },
-  { key: 'width', label: 'Image width', kind: 'count', pointers: ['/data/image_size'], applies: hasSize },
-  {
-    key: 'frames',
-    label: 'Frames',
-    kind: 'count',
-    pointers: ['/data/frames'],
-    applies: byPixels,
-  },
-  {
-    key: 'checkpointing',
-    label: 'Activation checkpointing',
-    kind: 'choice',
-    choices: ['none', 'non-reentrant', 'reentrant'],
-    pointers: ['/training/activation_checkpointing'],
-  },
-  {
-    key: 'ckptevery',
-    label: 'Checkpointed blocks',
-    kind: 'choice',
-    choices: ['1', '2', '3', '4'],
-    pointers: ['/training/activation_checkpointing/every'],
-    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan === '',
-  },
-  // Blocks that the page's own panel chose, packed.
-  {
-    key: 'ckptplan',
-    label: 'Chosen blocks',
-    kind: 'config',
-    pointers: ['/training/activation_checkpointing/segments'],
-    applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan !== '',
-  },
-  {
-    key: 'saved',
-    label: 'Saved for backward',
-    kind: 'choice',
-    choices: ['gpu', 'checkpoints', 'pinned', 'pageable'],
-    pointers: ['/training/save_on_cpu', '/training/activation_checkpointing/offload'],
-    offers: (model, value) => value !== 'checkpoints' || has(model, '/training/activation_checkpointing'),
-  },
-  {
-    key: 'liger',
-    label: 'Liger kernels',
-    kind: 'choice',
-    choices: ['off', 'on', 'loss', 'some'],
-    pointers: ['/training/liger'],
-  },
-  {
-    key: 'ligernorm',
-    label: 'Liger RMSNorm',
-    kind: 'choice',
-    choices: ['on', 'off'],
-    pointers: ['/training/liger/rms_norm'],
-    applies: withLiger,
-  },
-  {
-    key: 'ligerrope',
-    label: 'Liger rotary embedding',
-    kind: 'choice',
-    choices: ['on', 'off'],
-    pointers: ['/training/liger/rope'],
-    applies: withLiger,
-  },
-  {
-    key: 'ligermlp',
-    label: 'Liger SwiGLU',
-    kind: 'choice',
-    choices: ['on', 'off'],
-    pointers: ['/training/liger/swiglu'],
-    applies: withLiger,
-  },
-  {
-    key: 'ligerloss',
-    label: 'Liger loss',
-    kind: 'choice',
-    choices: ['fused', 'plain', 'off'],
-    pointers: ['/training/liger/fused_linear_cross_entropy', '/training/liger/cross_entropy'],
-    applies: withLiger,
-  },
-  {
-    key: 'losschunks',
-    label: 'Loss in chunks',
-    kind: 'choice',
-    choices: ['off', '2', '4', '8', '16', '32'],
-    pointers: ['/training/chunked_cross_entropy'],
-  },
-  {
-    key: 'adapters',
-    label: 'Adapters',
-    kind: 'choice',
-    choices: ['none', 'lora', 'dora', 'ia3'],
-    pointers: ['/training/lora', '/training/ia3'],
-  },
-  {
-    key: 'rank',
-    label: 'LoRA rank',
-    kind: 'count',
-    pointers: ['/training/lora/rank'],
-    applies: withLora,
-  },
-  {
-    key: 'targets',
-    label: 'LoRA layers',
-    kind: 'choice',
-    choices: ['qv', 'attention', 'linear'],
-    pointers: ['/training/lora/target_modules'],
-    applies: withLora,
-  },
-  {
-    key: 'dropout',
-    label: 'LoRA dropout',
-    kind: 'choice',
-    choices: ['0', '0.05', '0.1'],
-    pointers: ['/training/lora/dropout'],
-    applies: withLora,
-  },
-  {
-    key: 'lorabias',
-    label: 'LoRA biases',
-    kind: 'choice',
-    choices: ['none', 'lora_only', 'all'],
-    pointers: ['/training/lora/bias'],
-    applies: withLora,
-  },
-  {
-    key: 'adapterdtype',
-    label: 'Adapter precision',
-    kind: 'choice',
-    choices: ['fp32', 'weights'],
-    pointers: ['/training/lora/autocast_adapter_dtype'],
-    applies: withAdapters,
-  },
-  {
-    key: 'quantization',
-    label: 'Frozen weights',
-    kind: 'choice',
-    choices: ['none', 'nf4', 'nf4-double', 'fp4'],
-    pointers: ['/training/quantization'],
-    applies: (_, { adapters }) => adapters === 'lora',
-  },
-  {
-    key: 'parallel',
-    label: 'Parallelism',
-    kind: 'choice',
-    choices: ['none', 'ddp', 'zero1', 'zero2', 'zero3', 'fsdp1', 'fsdp2'],
-    pointers: ['/parallel'],
-    applies: uses(),
-    offers: (model, value) => {
-      const stage = zeroStage(value);
-      if (stage === undefined) return takes(model, '/parallel/strategy', value);
-      return takes(model, '/parallel/strategy', 'deepspeed') && takes(model, '/parallel/zero_stage', stage);
-    },
-  },
-  // A pasted ds_config.json or accelerate configuration, packed; where there is one, it says what is run.
-  {
-    key: 'runfile',
-    label: 'Own configuration',
-    kind: 'config',
-    pointers: ['/parallel/accelerate_config'],
-  },
-  {
-    key: 'ddpviews',
-    label: 'DDP gradients',
-    kind: 'choice',
-    choices: ['copied', 'views', 'lazy', 'lazy-views'],
-    pointers: ['/parallel/ddp/gradient_as_bucket_view', '/parallel/ddp/lazy_bucket_allocation'],
-    applies: usesDdp,
-  },
-  {
-    key: 'ddpgraph',
-    label: 'DDP graph',
-    kind: 'choice',
-    choices: ['all', 'unused', 'static'],
-    pointers: ['/parallel/ddp'],
-    applies: usesDdp,
-  },
-  {
-    key: 'ddpcap',
-    label: 'DDP bucket',
-    kind: 'count',
-    pointers: ['/parallel/ddp/bucket_cap_mb'],
-    applies: usesDdp,
-  },
-  {
-    key: 'fsdpshard',
-    label: 'FSDP1 sharding',
-    kind: 'choice',
-    choices: ['full', 'none'],
-    pointers: ['/parallel/fsdp/sharding'],
-    applies: usesFsdp1,
-  },
-  {
-    key: 'fsdpmp',
-    label: 'FSDP precision',
-    kind: 'choice',
-    choices: ['off', 'on'],
-    pointers: ['/parallel/fsdp/mp'],
-    applies: usesFsdp,
-  },
-  {
-    key: 'fsdpreshard',
-    label: 'FSDP after forward',
-    kind: 'choice',
-    choices: ['on', 'off'],
-    pointers: ['/parallel/fsdp'],
-    applies: shardsByFsdp,
-  },
-  {
-    key: 'fsdpparams',
-    label: 'FSDP1 parameters',
-    kind: 'choice',
-    choices: ['original', 'flat'],
-    pointers: ['/parallel/fsdp/use_orig_params'],
-    applies: usesFsdp1,
-  },
-  {
-    key: 'fsdpprefetch',
-    label: 'FSDP1 prefetch',
-    kind: 'choice',
-    choices: ['pre', 'post', 'none', 'both'],
-    pointers: ['/parallel/fsdp/backward_prefetch', '/parallel/fsdp/forward_prefetch'],
-    applies: usesFsdp1,
-  },
-  {
-    key: 'fsdpoffload',
-    label: 'FSDP offload',
-    kind: 'choice',
-    choices: ['off', 'cpu'],
-    pointers: ['/parallel/fsdp/cpu_offload'],
-    applies: shardsByFsdp,
-  },
-  {
-    key: 'zerooffload',
-    label: 'ZeRO offload',
-    kind: 'choice',
-    choices: ['off', 'optimizer', 'both'],
-    pointers: ['/parallel/ds_config'],
-    applies: usesZero,
-  },
-  {
-    key: 'precision',
-    label: 'Precision',
-    kind: 'choice',
-    choices: ['bf16', 'fp16', 'fp32', 'amp-bf16', 'amp-fp16'],
-    pointers: ['/training/precision'],
-  },
-  {
-    key: 'optimizer',
-    label: 'Optimizer',
-    kind: 'choice',
-    choices: ['adamw', 'adam', 'sgd', 'sgd-momentum'],
-    pointers: ['/training/optimizer'],
-  },
-  {
-    key: 'impl',
-    label: 'Optimizer kernels',
-    kind: 'choice',
-    choices: ['fused', 'foreach', 'for-loop', 'bnb-8bit', 'bnb-8bit-paged', 'bnb-32bit-paged'],
-    pointers: ['/training/optimizer/implementation'],
-  },
-  {
-    key: 'attention',
-    label: 'Attention',
-    kind: 'choice',
-    choices: ['sdpa', 'sdpa-flash', 'sdpa-efficient', 'sdpa-cudnn', 'sdpa-math', 'eager'],
-    pointers: ['/training/attention'],
-  },
-  {
-    key: 'accumulate',
-    label: 'Gradient accumulation',
-    kind: 'count',
-    pointers: ['/training/gradient_accumulation_steps'],
-  },
-  {
-    key: 'outputs',
-    label: 'Model outputs',
-    kind: 'choice',
-    choices: ['dropped', 'kept'],
-    pointers: ['/training/keep_outputs'],
-  },
-  {
-    key: 'clip',
-    label: 'Gradient clipping',
-    kind: 'choice',
-    choices: ['off', '1'],
-    pointers: ['/training/max_grad_norm'],
-  },
-  {
-    key: 'framework',
-    label: 'Framework',
-    kind: 'choice',
-    choices: ['transformers', 'llava'],
-    pointers: ['/runtime/framework'],
-  },
-  {
-    key: 'segments',
-    label: 'Expandable segments',
-    kind: 'choice',
-    choices: ['off', 'on'],
-    pointers: ['/runtime/expandable_segments'],
-  },
-  {
-    key: 'torch',
-    label: 'PyTorch',
-    kind: 'choice',
-    choices: Array.from({ length: 16 }, (_, i) => `2.${15 - i}`),
-    pointers: ['/runtime/torch'],
-  },
-  {
-    key: 'transformers',
-    label: 'transformers',
-    kind: 'choice',
-    choices: ['5.23', '4.57.1', '4.51.3', '4.48.3', '4.46.3', '4.44.2', '4.40.2', '4.37.2'],
-    pointers: ['/runtime/transformers'],
-  },
-  {
-    key: 'deepspeed',
-    label: 'DeepSpeed',
-    kind: 'choice',
-    choices: ['0.19.8', '0.14.4', '0.12.6'],
-    pointers: ['/runtime/deepspeed'],
-  },
-  // What the comparing page found: thousandths of the simulated reserved bytes, and MiB outside of the allocator.
-  { key: 'measured', label: 'Measured', kind: 'config', pointers: ['/calibration'] },
-  {
-    key: 'gpugib',
-    label: 'Usable memory',
-    kind: 'count',
-    pointers: ['/gpu/usable_bytes'],
-    applies: isOwnGpu,
-  },
-  {
-    key: 'capability',
-    label: 'Compute capability',
-    kind: 'choice',
-    choices: ['12.0', '10.0', '9.0', '8.9', '8.6', '8.0', '7.5', '7.0', '6.0'],
-    pointers: ['/gpu/compute_capability'],
-    applies: isOwnGpu,
-  },
-  ...RARE,
-];
-
-/** What the page shows first. Permalinks of version 1 hold what differs from it, so it is frozen with that version. */
-export const START: Readonly<Setup> = {
-  task: 'train',
-  newtokens: '256',
-  turns: '1',
-  turntokens: '128',
-  turnimages: '0',
-  cache: 'dynamic',
-  chunk: 'all',
-  stride: '2',
-  pool: '90',
-  cachebackend: 'quanto',
-  cachebits: '4',
-  cachegroup: '64',
-  cacheresidual: '128',
-  logits: 'last',
-  model: 'llava-1.5-7b',
-  config: '',
-  stage: 'finetune',
-  gpu: 'h100-80gb',
-  gpus: '8',
-  mbs: '8',
-  seq: '2048',
-  images: '1',
-  tiles: 'usual',
-  height: '672',
-  width: '448',
-  frames: '1',
-  checkpointing: 'non-reentrant',
-  ckptevery: '1',
-  ckptplan: '',
-  saved: 'gpu',
-  liger: 'off',
-  ligernorm: 'on',
-  ligerrope: 'on',
-  ligermlp: 'on',
-  ligerloss: 'fused',
-  losschunks: 'off',
-  adapters: 'none',
-  rank: '128',
-  targets: 'linear',
-  dropout: '0.05',
-  lorabias: 'none',
-  adapterdtype: 'fp32',
-  quantization: 'none',
-  parallel: 'zero2',
-  runfile: '',
-  ddpviews: 'copied',
-  ddpgraph: 'all',
-  ddpcap: '25',
-  fsdpshard: 'full',
-  fsdpmp: 'off',
-  fsdpreshard: 'on',
-  fsdpparams: 'original',
-  fsdpprefetch: 'pre',
-  fsdpoffload: 'off',
-  zerooffload: 'off',
-  precision: 'bf16',
-  optimizer: 'adamw',
-  impl: 'fused',
-  attention: 'sdpa',
-  accumulate: '1',
-  outputs: 'dropped',
-  clip: 'off',
-  framework: 'transformers',
-  torch: '2.15',
-  transformers: '5.23',
-  deepspeed: '0.19.8',
-  segments: 'off',
-  measured: '',
-  gpugib: '24',
-  capability: '8.9',
-  freeze: '',
-  trainonly: '',
-  nograd: '',
-  grid: '',
-  minpixels: '',
-  maxpixels: '',
-  cacheroom: '',
-  block: '16',
-  batched: '',
-  prefix: '0',
-  loss: 'usual',
-  groups: '2',
-  loratrain: '',
-  lorascale: 'off',
-  lorab: 'off',
-  ligersum: 'weight',
-  ddpbuffers: 'on',
-  ddpcopy: 'off',
-  ddpskip: 'off',
-  fsdpparam: 'own',
-  fsdpreduce: 'own',
-  fsdpbuffer: 'own',
-  fsdpwrap: '',
-  fsdplimit: 'on',
-  fsdpsync: 'off',
-  peft: '0.21.2',
-  cudnn: 'on',
-};
 
 const BY_KEY = new Map(FIELDS.map((field) => [field.key, field]));
 

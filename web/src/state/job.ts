@@ -1,5 +1,5 @@
 // The job that a setup stands for.
-import { applies, field, infers, isFsdpWhole, number, OWN_GPU, RARE, START, zeroStage } from './fields';
+import { applies, field, FIELDS, infers, isFsdpWhole, number, OWN_GPU, START, zeroStage } from './fields';
 import type { Field, FieldKey, Setup } from './fields';
 import type { Job } from './job.generated';
 import type { Model } from './model';
@@ -14,31 +14,19 @@ const PREFETCH: Readonly<Record<string, object>> = {
 };
 
 /** The two versions name the same choice otherwise. */
-function fsdpOptions(setup: Setup): Record<string, unknown> {
-  const { parallel, fsdpmp, fsdpreshard, fsdpparams, fsdpprefetch, fsdpoffload } = setup;
-  const first = parallel === 'fsdp1';
-  const whole = isFsdpWhole(setup);
-  return {
-    mp: fsdpmp === 'on',
-    cpu_offload: fsdpoffload === 'cpu' && !whole,
-    ...(first
-      ? {
-          sharding: whole ? 'NO_SHARD' : fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP',
-          use_orig_params: fsdpparams === 'original',
-          ...(fsdpprefetch === 'pre' ? {} : PREFETCH[fsdpprefetch]),
-        }
-      : { reshard_after_forward: fsdpreshard === 'on' }),
-  };
+function fsdpOptions(setup: Setup): object {
+  const { parallel, fsdpreshard, fsdpprefetch } = setup;
+  if (parallel === 'fsdp2') return { reshard_after_forward: fsdpreshard === 'on' };
+  const sharding = isFsdpWhole(setup) ? 'NO_SHARD' : fsdpreshard === 'on' ? 'FULL_SHARD' : 'SHARD_GRAD_OP';
+  return { sharding, ...PREFETCH[fsdpprefetch] };
 }
 
-/** What differs from DistributedDataParallel's defaults: with 25 MiB it begins with a bucket of 1 MiB. */
-function ddpOptions({ ddpviews, ddpgraph, ddpcap }: Setup): Record<string, unknown> {
+function ddpOptions({ ddpviews, ddpgraph }: Setup): object {
   return {
     ...(ddpviews.endsWith('views') ? { gradient_as_bucket_view: true } : {}),
     ...(ddpviews.startsWith('lazy') ? { lazy_bucket_allocation: true } : {}),
     ...(ddpgraph === 'unused' ? { find_unused_parameters: true } : {}),
     ...(ddpgraph === 'static' ? { static_graph: true } : {}),
-    ...(ddpcap === START.ddpcap ? {} : { bucket_cap_mb: number(ddpcap) }),
   };
 }
 
@@ -99,9 +87,7 @@ function adapters(setup: Setup, model: Model): object {
     lora: {
       rank,
       alpha: 2 * rank,
-      dropout: number(setup.dropout),
       target_modules: named(LAYERS[setup.targets] ?? []),
-      ...(setup.lorabias === 'none' ? {} : { bias: setup.lorabias }),
       ...(setup.adapters === 'dora' ? { use_dora: true } : {}),
       ...common,
     },
@@ -152,28 +138,6 @@ function zeroOptions(setup: Setup, stage: number): object {
   };
 }
 
-/** What differs from a greedy answer of 256 tokens. */
-function inference(setup: Setup, means: (key: FieldKey) => boolean): object {
-  const differs = (key: FieldKey): boolean => setup[key] !== START[key] && means(key);
-  const own = {
-    ...(differs('pool') ? { gpu_memory_utilization: number(setup.pool) / 100 } : {}),
-    ...(differs('stride') ? { stride: number(setup.stride) } : {}),
-    ...(differs('cachebackend') ? { backend: setup.cachebackend } : {}),
-    ...(differs('cachebits') ? { nbits: number(setup.cachebits) } : {}),
-    ...(differs('cachegroup') ? { q_group_size: number(setup.cachegroup) } : {}),
-    ...(differs('cacheresidual') ? { residual_length: number(setup.cacheresidual) } : {}),
-  };
-  return {
-    ...(differs('newtokens') ? { new_tokens: number(setup.newtokens) } : {}),
-    ...(differs('turns') ? { turns: number(setup.turns) } : {}),
-    ...(differs('turntokens') ? { turn_tokens: number(setup.turntokens) } : {}),
-    ...(differs('turnimages') ? { turn_images: number(setup.turnimages) } : {}),
-    ...(differs('chunk') ? { prefill_chunk_size: number(setup.chunk) } : {}),
-    ...(differs('logits') ? { logits: setup.logits } : {}),
-    ...(differs('cache') ? { cache: { implementation: setup.cache, ...own } } : {}),
-  };
-}
-
 /** "1032-141" */
 function calibration({ measured }: Setup): object {
   const [, thousandths, mib] = /^(\d+)(?:-(\d+))?$/.exec(measured) ?? [];
@@ -184,12 +148,12 @@ function calibration({ measured }: Setup): object {
 
 const words = (text: string): string[] => text.split(/[\s,]+/).filter((word) => word !== '');
 
-/** What a rare setting is in a job. */
-function literal({ kind }: Field, value: string): unknown {
+/** What a setting is in a job. */
+function literal({ type, kind, yes = 'on' }: Field, value: string): unknown {
   if (kind === 'names') return words(value);
   if (kind === 'numbers') return words(value).map(number);
-  if (kind === 'count' || /^\d$/.test(value)) return number(value);
-  return value === 'on' || (value === 'off' ? false : value);
+  if (type === 'boolean') return value === yes;
+  return type === 'string' ? value : number(value);
 }
 
 function put(job: Record<string, unknown>, pointer: string, value: unknown): void {
@@ -203,13 +167,15 @@ function put(job: Record<string, unknown>, pointer: string, value: unknown): voi
 /** The job that a setup stands for. Fields that mean nothing for the model are left out. */
 export function toJob(setup: Setup, model: Model): Job {
   const means = (key: FieldKey): boolean => applies(field(key), model, setup);
-  const job = usualJob(setup, model, means) as unknown as Record<string, unknown>;
-  for (const rare of RARE) {
-    const value = setup[rare.key];
-    if (value !== START[rare.key] && means(rare.key)) put(job, rare.pointers[0] ?? '', literal(rare, value));
+  const job = madeJob(setup, model, means);
+  for (const field of FIELDS) {
+    const value = setup[field.key];
+    if (field.made || (!field.told && value === field.start) || !applies(field, model, setup)) continue;
+    put(job, field.pointers[0] ?? '', literal(field, value));
   }
   const loss = ownChoice(model, '/training/loss');
   if (loss !== undefined && means('loss') && setup.loss === START.loss) put(job, '/training/loss', loss);
+  // The values of selects come from the schema's own lists, which the compiler cannot see.
   return job as unknown as Job;
 }
 
@@ -218,67 +184,44 @@ const gpuOf = ({ gpu, gpugib, capability }: Setup): object =>
     ? { usable_bytes: Math.round(number(gpugib) * 2 ** 30), compute_capability: capability }
     : { name: gpu };
 
-function usualJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean): Job {
-  const data = {
-    micro_batch_size: number(setup.mbs),
-    ...(means('seq') ? { sequence_length: number(setup.seq) } : {}),
-    ...(means('images') ? { images_per_sample: number(setup.images) } : {}),
-    ...(means('tiles') && setup.tiles !== 'usual' ? { tiles: number(setup.tiles) } : {}),
-    ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] as [number, number] } : {}),
-    ...(means('frames') && setup.frames !== '1' ? { frames: number(setup.frames) } : {}),
-  };
-  if (infers(setup))
-    return {
-      version: 1,
-      model: model.job,
-      task: 'inference',
-      data,
-      training: { precision: setup.precision, attention: setup.attention },
-      inference: inference(setup, means),
-      gpu: gpuOf(setup),
-      runtime: { torch: setup.torch, expandable_segments: setup.segments === 'on' },
-    } as Job;
-  const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
-  const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
-  const job = {
+/** What fields make together, or otherwise than they have it. */
+function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean): Record<string, unknown> {
+  const shared = {
     version: 1,
     model: model.job,
-    task: 'train',
-    data,
+    task: setup.task,
+    data: means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {},
+    gpu: gpuOf(setup),
+  };
+  const share = means('pool') && setup.pool !== START.pool;
+  if (infers(setup))
+    return {
+      ...shared,
+      ...(share ? { inference: { cache: { gpu_memory_utilization: number(setup.pool) / 100 } } } : {}),
+    };
+  const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
+  const deepspeed = run ? run.config.distributed_type !== 'FSDP' : setup.parallel.startsWith('zero');
+  return {
+    ...shared,
     training: {
-      stage: setup.stage,
-      precision: setup.precision,
       optimizer: {
         name: setup.optimizer === 'sgd-momentum' ? 'sgd' : setup.optimizer,
         implementation: setup.impl.replace('-paged', ''),
         ...(setup.impl.endsWith('-paged') ? { paged: true } : {}),
         ...(setup.optimizer === 'sgd-momentum' ? { momentum: 0.9 } : {}),
       },
-      attention: setup.attention,
       ...(means('checkpointing') ? { activation_checkpointing: checkpointing(setup) } : {}),
       ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
       ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
-      ...(setup.losschunks === 'off' || !means('losschunks')
-        ? {}
-        : { chunked_cross_entropy: number(setup.losschunks) }),
       ...(means('adapters') ? adapters(setup, model) : {}),
-      gradient_accumulation_steps: number(setup.accumulate),
-      ...(setup.outputs === 'kept' ? { keep_outputs: true } : {}),
-      ...(setup.clip === 'off' ? {} : { max_grad_norm: number(setup.clip) }),
     },
-    parallel: { ...(run ? runOptions(run) : strategyOptions(setup)), data: number(setup.gpus) },
-    gpu: gpuOf(setup),
+    parallel: run ? runOptions(run) : strategyOptions(setup),
     runtime: {
-      ...(means('framework') ? { framework: setup.framework } : {}),
-      torch: setup.torch,
       // The original code brings its own; DeepSpeed's version means something only where it runs.
       ...(setup.framework === 'transformers' && means('transformers') ? { transformers: setup.transformers } : {}),
       ...(deepspeed ? { deepspeed: setup.deepspeed } : {}),
-      expandable_segments: setup.segments === 'on',
     },
     ...calibration(setup),
   };
-  // The values of selects come from the schema's own lists, which the compiler cannot see.
-  return job as Job;
 }

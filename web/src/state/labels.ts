@@ -1,15 +1,11 @@
 // What each choice is called, where that is not its value. Beside the settings (fields.ts), so that what only reads a
 // permalink does without.
 import type { Field, FieldKey } from './fields';
+import { LABELS } from './labels.generated';
 
-const ON_OFF = { on: 'On', off: 'Off' };
-const FLOATS = { own: 'Its own' };
-
-const LABELS: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>>>> = {
+/** Of choices that are the page's own: parts of a setting, several at once, or none of its values. */
+const OWN: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>>>> = {
   loss: { usual: 'The model’s own', mean: 'Mean of the output', last_hidden_state: 'Mean of the last hidden state' },
-  ligersum: { weight: 'As the weights' },
-  task: { train: 'Training', inference: 'Inference' },
-  stage: { pretrain: 'Pre-train', finetune: 'Fine-tune', full: 'Full', custom: 'Custom' },
   tiles: {
     usual: 'As the processor does',
     '1': 'Off',
@@ -18,16 +14,6 @@ const LABELS: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>
     '13': '3 × 4 tiles',
     '17': '4 × 4 tiles',
   },
-  cache: {
-    dynamic: 'Dynamic',
-    static: 'Static',
-    offloaded: 'On the host',
-    headinfer: 'HeadInfer’s, on the host',
-    mtla: 'MTLA’s, merged tokens',
-    quantized: 'Quantized',
-    paged: 'vLLM’s blocks',
-  },
-  cachebackend: { quanto: 'optimum-quanto', hqq: 'HQQ', fp8: 'fp8' },
   pool: { '90': '90 %', '95': '95 %', '80': '80 %', '70': '70 %', '50': '50 %' },
   chunk: {
     all: 'The whole prompt at once',
@@ -36,69 +22,28 @@ const LABELS: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>
     '1024': '1,024 tokens at once',
   },
   losschunks: { off: 'Off' },
-  logits: { last: 'Of the last token', all: 'Of all tokens' },
-  checkpointing: { none: 'Off', 'non-reentrant': 'On', reentrant: 'On, reentrant' },
   ckptevery: { '1': 'All', '2': 'Every 2nd', '3': 'Every 3rd', '4': 'Every 4th' },
-  saved: {
-    gpu: 'On the GPU',
-    checkpoints: 'Checkpoints on the host',
-    pinned: 'All on the host',
-    pageable: 'All, pageable',
-  },
+  saved: { gpu: 'On the GPU', checkpoints: 'Checkpoints on the host' },
   liger: { off: 'Off', on: 'All', loss: 'The loss alone', some: 'One by one' },
   ligerloss: { fused: 'With the head', plain: 'Cross-entropy', off: 'Off' },
   adapters: { none: 'None', lora: 'LoRA', dora: 'DoRA', ia3: 'IA³' },
   targets: { qv: 'Queries, values', attention: 'Attention', linear: 'Every linear layer' },
   dropout: { '0': 'None', '0.05': '5 %', '0.1': '10 %' },
-  lorabias: { none: 'None', lora_only: 'Of layers with adapters', all: 'All' },
-  adapterdtype: { weights: 'As the weights' },
   quantization: { none: 'As the precision says', nf4: 'NF4', 'nf4-double': 'NF4, double', fp4: 'FP4' },
-  parallel: {
-    none: 'None',
-    ddp: 'DDP',
-    zero1: 'DeepSpeed ZeRO-1',
-    zero2: 'DeepSpeed ZeRO-2',
-    zero3: 'DeepSpeed ZeRO-3',
-    fsdp1: 'FSDP1',
-    fsdp2: 'FSDP2',
-  },
+  parallel: { zero1: 'DeepSpeed ZeRO-1', zero2: 'DeepSpeed ZeRO-2', zero3: 'DeepSpeed ZeRO-3' },
   ddpviews: { copied: 'Copied', views: 'Views', lazy: 'Lazy', 'lazy-views': 'Lazy views' },
   ddpgraph: { all: 'All used', unused: 'Some unused', static: 'Static' },
   fsdpshard: { full: 'Over all GPUs', none: 'None' },
-  fsdpmp: { off: 'The weights’ own', on: 'Mixed, bf16' },
   fsdpreshard: { on: 'Shard again', off: 'Keep gathered' },
-  fsdpparams: { original: 'Original', flat: 'Flat' },
   fsdpprefetch: { pre: 'Before backward', post: 'After backward', none: 'None', both: 'Forward too' },
-  fsdpoffload: { off: 'On the GPU', cpu: 'In host memory' },
   zerooffload: { off: 'Nothing', optimizer: 'The optimizer', both: 'Optimizer and weights' },
-  precision: { 'amp-bf16': 'Mixed, bf16', 'amp-fp16': 'Mixed, fp16' },
-  optimizer: { adamw: 'AdamW', adam: 'Adam', sgd: 'SGD', 'sgd-momentum': 'SGD, momentum' },
-  impl: { 'bnb-8bit': '8-bit', 'bnb-8bit-paged': '8-bit, paged', 'bnb-32bit-paged': '32-bit, paged' },
-  attention: {
-    sdpa: 'SDPA',
-    'sdpa-flash': 'SDPA, flash',
-    'sdpa-efficient': 'SDPA, efficient',
-    'sdpa-cudnn': 'SDPA, cuDNN',
-    'sdpa-math': 'SDPA, math',
-  },
-  outputs: { dropped: 'Dropped', kept: 'Kept' },
+  optimizer: { 'sgd-momentum': 'SGD, momentum' },
+  impl: { 'bnb-8bit-paged': '8-bit, paged', 'bnb-32bit-paged': '32-bit, paged' },
   clip: { off: 'Off', '1': 'To 1' },
-  framework: { llava: 'LLaVA’s code' },
-  lorascale: ON_OFF,
-  lorab: ON_OFF,
-  ddpbuffers: ON_OFF,
-  ddpcopy: ON_OFF,
-  ddpskip: ON_OFF,
-  fsdplimit: ON_OFF,
-  fsdpsync: ON_OFF,
-  cudnn: ON_OFF,
-  ligernorm: ON_OFF,
-  ligerrope: ON_OFF,
-  ligermlp: ON_OFF,
-  segments: ON_OFF,
-  fsdpparam: FLOATS,
-  fsdpreduce: FLOATS,
-  fsdpbuffer: FLOATS,
+  fsdpparam: { own: 'Its own' },
+  fsdpreduce: { own: 'Its own' },
+  fsdpbuffer: { own: 'Its own' },
 };
 
-export const choiceLabel = ({ key }: Pick<Field, 'key'>, value: string): string => LABELS[key]?.[value] ?? value;
+export const choiceLabel = ({ key }: Pick<Field, 'key'>, value: string): string =>
+  OWN[key]?.[value] ?? LABELS[key]?.[value] ?? value;
