@@ -291,8 +291,17 @@ def finish(peaks: Peaks, peaks_file: Path | None, trace: tuple[Path, Any, Module
         peaks_file.write_text(json.dumps(peaks.rows) + "\n")
 
 
-def run(spec: Spec, out: Path | None, peaks_file: Path | None = None, mode: bool = False, steps: int = 2) -> list[dict[str, Any]]:
-    """Builds and runs the case; writes the trace to `out`, or without one only measures. Returns the peaks."""
+def run(
+    spec: Spec,
+    out: Path | None,
+    peaks_file: Path | None = None,
+    mode: bool = False,
+    steps: int = 2,
+    around: contextlib.AbstractContextManager[Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Builds and runs the case; writes the trace to `out`, or without one only measures. Returns the peaks. Each iteration (of a
+    generation, all of it) runs inside `around`.
+    """
     import torch
 
     quiet_torch()
@@ -323,11 +332,13 @@ def run(spec: Spec, out: Path | None, peaks_file: Path | None = None, mode: bool
         if "inference" in spec:
             gc.collect()
             gc.disable()
-            generate(spec, model, batch, peaks.phase)
+            with around or contextlib.nullcontext():
+                generate(spec, model, batch, peaks.phase)
         for iteration in range(1, steps + 1) if "inference" not in spec else ():
             gc.collect()
             gc.disable()
-            train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
+            with around or contextlib.nullcontext():
+                train_step(spec, model, optimizer, batch, lambda name, i=iteration: peaks.phase(i, name), scaler)
             gc.enable()
     finish(peaks, peaks_file, out and (out, profile, modules, named))
     del keep

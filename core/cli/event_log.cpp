@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "report/report.h"
+#include "report/work.h"
 
 namespace oometer::cli {
 
@@ -35,6 +36,43 @@ std::string event_log(const Log& log) {
       out += "\", \"iteration\": " + std::to_string(phase->iteration);
     }
     out += ", \"stream\": " + std::to_string(event.stream) + "}\n";
+  }
+  return out;
+}
+
+std::string work_log(const Log& log) {
+  std::string out;
+  for (std::size_t p = 0; p < log.phases.size(); ++p) {
+    const PhaseMark& phase = log.phases[p];
+    const WorkMark end = p + 1 < log.phases.size() ? log.phases[p + 1].work : log.work.mark();
+    const std::vector<std::int64_t> times = log.work.times({phase.work, end});
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      if (times[i] == 0) continue;
+      const Work& work = log.work.works[i];
+      out += "{\"op\": \"" + std::string(log.ops[work.op]) + "\", \"kind\": \"" + work_kind_name(work.kind) +
+             "\", \"dtype\": \"" + dtype_name(work.dtype) + "\", \"module\": \"" + module_path(log, work.module) +
+             "\", \"phase\": \"" + phase_name(phase.name) + "\", \"iteration\": " + std::to_string(phase.iteration);
+      const auto add = [&](const char* key, std::int64_t value) {
+        out += std::string(", \"") + key + "\": " + std::to_string(value);
+      };
+      add("stream", work.stream);
+      add("times", times[i]);
+      if (work.m > 0) {
+        add("batch", work.batch);
+        add("m", work.m);
+        add("n", work.n);
+        add("k", work.k);
+        add("flops", work.flops);
+        add("counted", work.counted);
+      }
+      add("read", work.read);
+      add("written", work.written);
+      if (work.kind == WorkKind::communication) {
+        add("ranks", work.n);
+        add("sent", work.sent);
+      }
+      out += work.recomputed ? ", \"recomputed\": true}\n" : "}\n";
+    }
   }
   return out;
 }

@@ -97,12 +97,12 @@ int run_traits(const JobOptions& options) {
   });
 }
 
-int run_log(const JobOptions& options) {
+int run_log(const JobOptions& options, bool work) {
   const Result<Job> job = parse_job(options.job());
   if (!job) return bad_input(job.error().pointer, job.error().message);
   const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime), false);
   if (simulation.refusal) return bad_input(simulation.refusal->pointer, simulation.refusal->message);
-  print(event_log(simulation.log));
+  print(work ? work_log(simulation.log) : event_log(simulation.log));
   return kFits;
 }
 
@@ -155,6 +155,8 @@ int run(int argc, char** argv) {
   const JobOptions checkpoints_options(*checkpoints);
   CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
+  bool work = false;
+  log->add_flag("--work", work, "what the operators compute and move, instead");
   log->group("");  // not in the help: a tool's interface
   CLI::App* traits = app.add_subcommand("traits", "print what a job's model is and can, as JSON");
   const JobOptions traits_options(*traits);
@@ -173,7 +175,7 @@ int run(int argc, char** argv) {
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);
-  if (log->parsed()) return run_log(log_options);
+  if (log->parsed()) return run_log(log_options, work);
   if (traits->parsed()) return run_traits(traits_options);
   if (settings->parsed()) return run_settings(form);
   if (advise->parsed()) return run_advise(advise_options, json);

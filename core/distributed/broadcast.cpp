@@ -6,6 +6,7 @@
 
 #include "sort_by.h"
 #include "tensor/context.h"
+#include "tensor/kernel.h"
 
 namespace oometer {
 
@@ -35,7 +36,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const TensorList& tensors, 
   return buckets;
 }
 
-void broadcast_coalesced(Context& context, const TensorList& tensors) {
+void broadcast_coalesced(Context& context, const TensorList& tensors, std::int64_t world) {
   std::deque<Tensor> in_flight;
   for (const std::vector<std::size_t>& bucket : assign_buckets(tensors, {kBroadcastBucket}, true)) {
     constexpr std::size_t kMaxInFlight = 2;
@@ -44,6 +45,7 @@ void broadcast_coalesced(Context& context, const TensorList& tensors) {
     for (const std::size_t i : bucket) numel += tensors[i].numel();
     const Tensor& first = tensors[bucket.front()];
     in_flight.push_back(bucket.size() == 1 ? detach(first) : empty(context, Op::cat, {numel}, first.dtype()));
+    collective(context, Op::broadcast, in_flight.back().nbytes(), first.dtype(), world);
   }
   while (!in_flight.empty()) in_flight.pop_front();
 }

@@ -16,6 +16,6 @@ std::vector<std::vector<std::size_t>> assign_buckets(const TensorList& tensors, 
 
 /// broadcast_coalesced, comm.cpp: flat copies of what is sent, 250 MiB each and at most two at a time; of one tensor a
 /// mere view.
-void broadcast_coalesced(Context& context, const TensorList& tensors);
+void broadcast_coalesced(Context& context, const TensorList& tensors, std::int64_t world);
 
 }  // namespace oometer

@@ -5,6 +5,7 @@
 
 #include "distributed/broadcast.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -22,8 +23,8 @@ void hand_on(Backward& b) {
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training,
-                                                 const DdpConfig& config)
-    : TrainingStrategy(context, model, training), config_(config) {}
+                                                 const DdpConfig& config, std::int64_t world)
+    : TrainingStrategy(context, model, training), config_(config), world_(world) {}
 
 DistributedDataParallel::~DistributedDataParallel() {
   if (context_.gradients == this) context_.gradients = nullptr;
@@ -43,7 +44,7 @@ void DistributedDataParallel::initialize() {
     }
     if (config_.broadcast_buffers)
       for (const Tensor& buffer : model_.buffers) states.push_back(buffer);
-    broadcast_coalesced(context_, states);
+    broadcast_coalesced(context_, states, world_);
     // compute_bucket_size_limits: one bucket until the order of arrival is known, if it ever will be.
     std::vector<std::int64_t> limits{std::numeric_limits<std::int64_t>::max()};
     if (config_.find_unused_parameters && !config_.static_graph) limits = bucket_limits();
@@ -124,7 +125,7 @@ void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step)
   if (syncs_buffers_ && config_.broadcast_buffers) {
     TensorList buffers;
     for (const Tensor& buffer : model_.buffers) buffers.push_back(buffer);
-    broadcast_coalesced(context_, buffers);
+    broadcast_coalesced(context_, buffers, world_);
   }
   reduces_ = syncs_buffers_ = last_micro_step;
 }
@@ -155,6 +156,10 @@ void DistributedDataParallel::backward(const Tensor& loss, bool last_micro_step)
     static_graph_known_ = true;
     for (std::size_t i = 0; i < parameters_.size(); ++i) mark_ready(i);
   }
+  for (Bucket& bucket : buckets_) {  // those with unused parameters: find_unused_parameters reduces them, too
+    if (bucket.ready < bucket.parameters.size()) reduce(bucket);
+    bucket.ready = 0;
+  }
   if (config_.lazy_bucket_allocation) release_buckets();
 }
 
@@ -165,12 +170,24 @@ void DistributedDataParallel::gradient_ready(const Tensor& tensor) {
   mark_ready(tensor->index);
 }
 
+/// all_reduce_bucket, and finalize_bucket_dense, which copies back what is no view of the bucket.
+void DistributedDataParallel::reduce(Bucket& bucket) {
+  if (!bucket.contents) return;
+  collective(context_, Op::all_reduce, bucket.contents.nbytes(), bucket.contents.dtype(), world_);
+  if (!config_.gradient_as_bucket_view) kernel(Op::copy, {&bucket.contents}, bucket.contents);
+}
+
 /// mark_variable_ready_dense: the gradient is copied into its bucket, and back when that is reduced; or it becomes a
 /// view of the bucket, at once or with all of the bucket's (batched_grad_copy).
 void DistributedDataParallel::mark_ready(std::size_t index) {
   const ModuleScope scope(context_, kModel);
   Bucket& bucket = buckets_[bucket_of_[index]];
   if (!bucket.contents) allocate(bucket);
+  if (!config_.gradient_as_bucket_view) {
+    const Tensor& gradient = parameters_[index].tensor->grad;
+    if (gradient) kernel(Op::copy, {&gradient}, gradient);
+  }
+  if (++bucket.ready == bucket.parameters.size()) reduce(bucket);
   if (!config_.gradient_as_bucket_view) return;
   bucket.waiting.push_back(index);
   if (config_.batched_grad_copy && bucket.waiting.size() < bucket.parameters.size()) return;

@@ -14,7 +14,8 @@ namespace oometer {
 /// themselves work in place: nothing else of them is in PyTorch's allocator.
 class DistributedDataParallel final : public TrainingStrategy, private GradientListener {
  public:
-  DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training, const DdpConfig& config);
+  DistributedDataParallel(Context& context, Model& model, const TrainingConfig& training, const DdpConfig& config,
+                          std::int64_t world);
   ~DistributedDataParallel() override;
 
   void initialize() override;
@@ -35,13 +36,16 @@ class DistributedDataParallel final : public TrainingStrategy, private GradientL
   void mark_ready(std::size_t index);
 
   const DdpConfig& config_;
+  const std::int64_t world_;
   std::vector<Parameter> parameters_;  ///< that want gradients
   struct Bucket {
     Indices parameters;
-    Tensor contents;  ///< their gradients end to end
-    Indices waiting;  ///< batched_grad_copy: whose gradients are there and not copied yet
+    Tensor contents;        ///< their gradients end to end
+    Indices waiting;        ///< batched_grad_copy: whose gradients are there and not copied yet
+    std::size_t ready = 0;  ///< parameters whose gradients are there, in this backward
   };
   void allocate(Bucket& bucket);
+  void reduce(Bucket& bucket);
 
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;  ///< by parameter

@@ -8,6 +8,7 @@
 #include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -242,7 +243,7 @@ void FullyShardedDataParallel::flatten(Unit& unit) {
     if (unit.module == kModel)
       for (const Tensor& buffer : model_.buffers) all.push_back(buffer);
     for (const Tensor& state : states) all.push_back(state);
-    broadcast_coalesced(context_, all);
+    broadcast_coalesced(context_, all, world_);
   }
   TensorList paddings;  // _construct_padding_tensor
   for (const Piece& piece : unit.pieces) {
@@ -348,7 +349,10 @@ void FullyShardedDataParallel::unshard(Unit& unit) {
       }
     }
     const Scoped<std::uint8_t> stream(context_.stream, kUnshardStream);
-    if (gathers) fill(checked_product(unit.shard, world_));
+    if (gathers) {
+      fill(checked_product(unit.shard, world_));
+      collective(context_, Op::all_gather, unit.gathered->storage->bytes, dtype, world_);
+    }
     if (part) context_.record_stream(part, kUnshardStream);
     if (unit.on_device) context_.record_stream(unit.on_device, kUnshardStream);
   }
@@ -530,6 +534,7 @@ void FullyShardedDataParallel::reduce_gradient(Unit& unit) {
     share(gradient, unit);
   };
   if (!shards()) {
+    collective(context_, Op::all_reduce, unit.flat->grad.nbytes(), unit.flat->grad.dtype(), world_);
     cast_to_own(unit.flat->grad);
     context_.set_role(unit.flat->grad, Role::gradient, unit.module);
     use_gradient_views(unit);
@@ -539,6 +544,7 @@ void FullyShardedDataParallel::reduce_gradient(Unit& unit) {
   if (unit.shard * world_ > unit.numel)
     padded = flat_tensor(unit, Op::constant_pad_nd, unit.shard * world_, whole.dtype(), Role::gradient);
   Tensor part = flat_tensor(unit, Op::empty, unit.shard, whole.dtype(), Role::gradient);
+  collective(context_, Op::reduce_scatter, padded.nbytes(), whole.dtype(), world_);
   cast_to_own(part);
   context_.set_role(part, Role::gradient, unit.module);
   if (unit.saved)

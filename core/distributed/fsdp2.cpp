@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 #include "rounding.h"
 #include "sort_by.h"
+#include "tensor/kernel.h"
 
 namespace oometer {
 
@@ -188,6 +189,8 @@ void FullyShard::unshard(Group& group) {
   // Parameters of several dtypes are gathered as bytes.
   group.gathered = empty(context_, Op::empty, {checked_product(is_uniform ? numel : bytes, world_)},
                          is_uniform ? dtype : DType::uint8, Role::parameter);
+  writes(context_, Op::copy, bytes, dtype);
+  collective(context_, Op::all_gather, checked_product(bytes, world_), dtype, world_);
   for (const Shard& shard : group.shards)
     context_.share(group.gathered, shard.full.module, checked_product(shard.padded, world_));
 }
@@ -210,6 +213,7 @@ void FullyShard::wait_for_unshard(Group& group) {
     const std::int64_t numel = checked_product(shard.padded, world_);
     const std::int64_t bytes = checked_product(numel, element_size(dtype));
     context_.allocate_storage(*shard.full.tensor->storage, Op::empty, bytes, dtype, {numel}, Role::parameter);
+    writes(context_, Op::copy, bytes, dtype);
     chunks.push_back(checked_product(shard.padded, element_size(dtype)));
   }
   {
@@ -235,6 +239,7 @@ void FullyShard::copy_shards(Group& group) {
     input.reset();
     const std::int64_t bytes = checked_product(shard.padded, element_size(dtype));
     context_.allocate_storage(*shard.full.tensor->storage, Op::empty, bytes, dtype, {shard.padded}, Role::parameter);
+    writes(context_, Op::copy, bytes, dtype);
   }
 }
 
@@ -325,11 +330,13 @@ void FullyShard::post_backward(Group& group) {
   };
   reduce_scatter_input_ = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype);
   share(reduce_scatter_input_, world_);
+  writes(context_, Op::cat, reduce_scatter_input_.nbytes(), dtype);
   { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks)); }
   gradients.clear();
   const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
   Tensor output = empty(context_, Op::empty, {numel}, dtype);
   share(output, 1);
+  collective(context_, Op::reduce_scatter, reduce_scatter_input_.nbytes(), dtype, world_);
   if (const DType own = reduced.front()->local.dtype(); own != dtype) {
     output = to(output, own);
     share(output, 1);
@@ -337,7 +344,10 @@ void FullyShard::post_backward(Group& group) {
   if (config_.cpu_offload) return;  // copied to the host
   for (const Shard* shard : reduced) {
     const Tensor& local = shard->local;
-    if (!local->grad) local->grad = alias(output, local.sizes(), local.strides());
+    if (local->grad)
+      kernel(Op::add, {&local->grad, &local->grad}, local->grad);
+    else
+      local->grad = alias(output, local.sizes(), local.strides());
   }
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tensor/kernel.h"
+
 namespace oometer {
 
 namespace {
@@ -172,6 +174,7 @@ void ParameterCoordinator::gather_alone(Index index) {
   const ZeroParameter& parameter = parameters_[index];
   if (world_ == 1 && parameter.partition) return set_data(parameter.tensor, parameter.partition);
   set_data(parameter.tensor, parameter_memory(context_, parameter, checked_product(parameter.partition_numel, world_)));
+  collective(context_, Op::all_gather, parameter.tensor->storage->bytes, parameter.tensor.dtype(), world_);
   if (world_ > 1 && !parameter.partition)
     const Storage copy = parameter_memory(context_, parameter, parameter.partition_numel);
 }
@@ -211,6 +214,7 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
     for (; end < count && dtype_of(wanted[end]) == dtype; ++end)
       numel += checked_product(parameters_[wanted[end]].partition_numel, world_);
     const Tensor& buffer = gather->buffers.emplace_back(empty(context_, Op::empty, {numel}, dtype, Role::parameter));
+    collective(context_, Op::all_gather, buffer.nbytes(), dtype, world_);
     List<Storage> copies;
     for (std::size_t k = begin; k < end; ++k) {
       const ZeroParameter& parameter = parameters_[wanted[k]];
@@ -232,8 +236,11 @@ void ParameterCoordinator::wait(Index index) {
   if (gather == of_one_) return arrive(index);
   const Scoped<std::uint8_t> stream(context_.stream, stream_);
   if (!gather->is_complete)
-    for (const Index i : gather->parameters)
-      set_data(parameters_[i].tensor, parameter_memory(context_, parameters_[i], parameters_[i].numel));
+    for (const Index i : gather->parameters) {
+      const Tensor& tensor = parameters_[i].tensor;
+      set_data(tensor, parameter_memory(context_, parameters_[i], parameters_[i].numel));
+      kernel(Op::copy, {&tensor}, tensor);
+    }
   gather->is_complete = true;
   std::for_each(gather->parameters.begin(), gather->parameters.end(), arrive);
 }

@@ -13,7 +13,7 @@ std::unique_ptr<TrainingStrategy> make_strategy(Context& context, Model& model, 
   if (parallel.strategy == Strategy::deepspeed)
     return std::make_unique<DeepSpeedZeroOptimizer>(context, model, training, parallel, usable_bytes);
   if (parallel.strategy == Strategy::ddp)
-    return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp);
+    return std::make_unique<DistributedDataParallel>(context, model, training, parallel.ddp, parallel.world_size());
   return std::make_unique<TrainingStrategy>(context, model, training);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 
 namespace oometer {
 
@@ -204,7 +205,10 @@ void DeepSpeedZeroOptimizer::add_to_bucket(const Place& place) {
 void DeepSpeedZeroOptimizer::average(const Tensor& bucket) {
   const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
   if (offloads_optimizer()) context_.record_stream(bucket, context_.stream);  // _record_gradient_stream
-  if (!config_.reduce_scatter) return;                                        // all-reduced in place
+  const auto all_reduce = [&](std::int64_t elements) {
+    collective(context_, Op::all_reduce, checked_product(elements, element_size(dtype_)), dtype_, world_);
+  };
+  if (!config_.reduce_scatter) return all_reduce(bucket_elements_);  // in place
   const bool records = config_.overlap_comm && context_.behaviours.zero_records_streams;
   std::int64_t slices = 0, numel = 0;
   bool mine = false;
@@ -212,6 +216,7 @@ void DeepSpeedZeroOptimizer::average(const Tensor& bucket) {
   const auto flush = [&] {
     if (slices == 0) return;
     if (slices > 1) const Tensor flat = empty(context_, Op::flatten, {numel}, dtype_, Role::gradient);
+    all_reduce(numel);
     if (records && (slices == 1 || mine)) context_.record_stream(bucket, kReductionStream);
     slices = numel = 0;
     mine = false;
@@ -267,6 +272,7 @@ void DeepSpeedZeroOptimizer::reduce_bucket() {
   } else {
     // buffered_reduce_fallback: the gradients are joined, reduced and copied back.
     clear_reduced();
+    collective(context_, Op::all_reduce, checked_product(bucket_elements_, element_size(dtype_)), dtype_, world_);
     if (bucket_places_.size() > 1) {
       const Scoped<std::uint8_t> stream(context_.stream, reduction_stream());
       const Tensor flat = empty(context_, Op::flatten, {bucket_elements_}, dtype_, Role::gradient);
@@ -535,6 +541,12 @@ void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
   group.master->grad.reset();
 }
 
+/// all_gather_dp_groups: each rank's updated partition to all.
+void DeepSpeedZeroOptimizer::gather_partitions() {
+  for (const Group& group : groups_)
+    collective(context_, Op::all_gather, checked_product(group.layout.padded, element_size(dtype_)), dtype_, world_);
+}
+
 void DeepSpeedZeroOptimizer::step() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
@@ -545,6 +557,7 @@ void DeepSpeedZeroOptimizer::step() {
     for (std::size_t i = 0; i < groups_.size(); ++i)
       const Tensor total = empty(context_, Op::to_copy, {1}, DType::float32);
     offloaded_norms_.clear();
+    gather_partitions();
     losses_.reset();
     return;
   }
@@ -552,6 +565,7 @@ void DeepSpeedZeroOptimizer::step() {
   Tensor norm = global_norm();
   Tensor unscaled = norm ? scalar(context_, Op::div, DType::float32) : Tensor();
   for (std::size_t i = 0; i < groups_.size(); ++i) step_group(i, norm);
+  gather_partitions();
   norm.reset();
   // The engine keeps the norm until the next step's.
   global_grad_norm_ = std::move(unscaled);

@@ -76,6 +76,7 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void check_overflow();
   Tensor group_norm(const Group& group);
   Tensor global_norm();
+  void gather_partitions();
   void step_group(std::size_t index, const Tensor& norm);
 
   std::uint8_t reduction_stream() const;

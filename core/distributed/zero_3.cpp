@@ -6,6 +6,7 @@
 #include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "sort_by.h"
+#include "tensor/kernel.h"
 
 namespace oometer {
 
@@ -252,6 +253,7 @@ void DeepSpeedZeroOptimizerStage3::reduce_bucket() {
   if (!config_.reduce_scatter && config_.contiguous_gradients && bucket_elements_ <= config_.reduce_bucket_size) {
     // __avg_scatter_contiguous_grads: all-reduced in place, then scaled into a copy.
     if (world_ != 1) flat = gradient_buffer(Op::mul, bucket_elements_);
+    collective(context_, Op::all_reduce, checked_product(bucket_elements_, element_size(dtype_)), dtype_, world_);
     for (const Index index : in_bucket_) {
       const ZeroParameter& parameter = coordinator_->parameters()[index];
       if (parameter.numel < parameter.partition_numel * (rank_ + 1))
@@ -282,6 +284,7 @@ void DeepSpeedZeroOptimizerStage3::reduce_bucket() {
     }
     halves.clear();
     padding.clear();
+    collective(context_, Op::reduce_scatter, flat.nbytes(), dtype_, world_);
   }
   // partition_grads: into grad_partitions_flat_buffer, or added to what is there.
   for (const Index index : in_bucket_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/tensor_list.h"
 
 namespace oometer {
@@ -43,6 +44,10 @@ void gather_parameters(Context& context, const std::vector<ZeroParameter*>& want
     else
       set_data(parameter->tensor,
                parameter_memory(context, *parameter, checked_product(parameter->partition_numel, world)));
+    collective(
+        context, Op::all_gather,
+        checked_product(checked_product(parameter->partition_numel, world), element_size(parameter->tensor.dtype())),
+        parameter->tensor.dtype(), world);
     if (wanted.size() == 1 && !context.behaviours.zero_3_gathers_in_place)
       set_data(parameter->tensor, parameter_memory(context, *parameter, parameter->numel));
     if (wanted.size() == 1 && !parameter->partition)

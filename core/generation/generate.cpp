@@ -210,12 +210,23 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
   const std::int64_t batch = input_ids_.size(0);
   const Scoped<bool> decodes(cache_.decodes, true);
   const std::int64_t from = std::min(tokens, (executed + 1) / 2), until = std::max(from, tokens - executed / 2);
+  WorkLog& work = context_.log.work;
+  WorkRange step{work.mark(), {}},
+      before;  // a forward and the choice after it; the last one before those that are left out
   for (std::int64_t i = 0;;) {
     choose();
     const Shape logits = outputs_.others[0].sizes();
     outputs_ = {};
-    if (++i == tokens) break;
+    step.end = work.mark();
+    // What a step computes and moves grows by the same from one to the next, so that the steps on both sides stand for
+    // those between: half of them each, exactly where these are an even number.
+    if (++i == until + 1 && until > from) {
+      work.repeat(before, (until - from) - (until - from) / 2);
+      work.repeat(step, (until - from) / 2);
+    }
+    if (i == tokens) break;
     if (i == from && until > from) {
+      before = step;
       const std::int64_t stride = (until - from + kGrowths - 1) / kGrowths;
       for (std::int64_t grown = 0; i < until; i += grown, length_ += grown) {
         grown = std::min(stride, until - i);
@@ -224,7 +235,9 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
         const Tensor of_model = empty(context_, Op::mm, {batch, 1, logits[-1]}, options_.dtype);
         next_token_logits_ = empty(context_, Op::to_copy, {batch, logits[-1]}, DType::float32);
       }
+      work.works.resize(step.end.work);  // which stood for the steps' memory
     }
+    step.begin = work.mark();
     ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, 1});
     inputs.position_ids = integers(context_, Op::clone, position_sizes(1));

@@ -5,6 +5,7 @@
 #include "ops/cub.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// F.scaled_dot_product_attention on CUDA: ATen/native/transformers/attention.cpp, cuda/attention.cu,
@@ -18,6 +19,34 @@ Tensor empty_bshd(Context& context, Op op, const Shape& bhsd, DType dtype) {
   const std::int64_t b = bhsd[0], h = bhsd[1], s = bhsd[2], d = bhsd[3];
   (void)b;
   return empty_strided(context, op, bhsd, {checked_product(s, h * d), d, h * d, 1}, dtype);
+}
+
+/// How often the products over the queries and keys are as deep as a query is wide, and as a value. Of a
+/// causal one the kernels pass over the half that is masked; FlopCounterMode counts it.
+struct Products {
+  std::int64_t query, value;
+};
+constexpr Products kForward{1, 1}, kBackward{3, 2};  // the backward computes the scores again
+
+void attention_kernel(Op op, const Tensor& query, const Tensor& key, const Tensor& value, const Products& products,
+                      bool causal, std::int64_t read, std::int64_t written) {
+  Context& context = query.context();
+  if (context.stopped) return;
+  const std::int64_t heads = checked_product(query.size(0), query.size(1)),
+                     depth = products.query * query.size(3) + products.value * value.size(3);
+  const std::int64_t flops =
+      checked_product(checked_product(checked_product(2 * heads, query.size(2)), key.size(2)), depth);
+  context.work({.op = static_cast<OpId>(op),
+                .kind = WorkKind::attention,
+                .dtype = query.dtype(),
+                .batch = heads,
+                .m = query.size(2),
+                .n = key.size(2),
+                .k = query.size(3),
+                .flops = causal ? flops / 2 : flops,
+                .counted = flops,
+                .read = read,
+                .written = written});
 }
 
 /// Pads head_dim to a multiple of 8 (pad_last_dim): a copy.
@@ -82,6 +111,9 @@ void flash_backward(Backward& b) {
       dk_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
       dv_expanded = empty(context, op, {batch, kv_length, heads, head_dim}, query.dtype());
     }
+    attention_kernel(op, query, key, value, kBackward, b.node.integers[0] != 0,
+                     touched({&query, &key, &value, &output, &b.grad(), &b.saved(4), &dq_accumulator}),
+                     touched({&dq, &dk, &dv, &dq_accumulator}));
   }
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
@@ -114,6 +146,9 @@ Tensor flash_attention(const Tensor& query_in, const Tensor& key_in, const Tenso
   if (options.dropout > 0) rng_state = empty(context, op, {2}, DType::int64);
   logsumexp_parts.reset();
   output_parts.reset();
+  if (record) record->integers[0] = options.causal;
+  attention_kernel(op, query, key, value, kForward, options.causal, touched({&query, &key, &value}),
+                   touched({&output, &logsumexp}));
   record.save_output(output);
   record.save_output(logsumexp);
   record.save_output(rng_state);
@@ -166,6 +201,8 @@ void efficient_backward(Backward& b) {
       delta = empty(context, op, rows, DType::float32);
     }
     const Workspace workspace(context, op, efficient_backward_workspace(query, key, value));
+    attention_kernel(op, query, key, value, kBackward, b.node.integers[0] != 0,
+                     touched({&query, &key, &value, &b.saved(3), &b.grad(), &b.saved(4)}), touched({&dq, &dk, &dv}));
   }
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
@@ -173,7 +210,7 @@ void efficient_backward(Backward& b) {
 }
 
 Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
-                           double dropout) {
+                           const AttentionOptions& options) {
   constexpr Op op = Op::efficient_attention;
   Record record(op, efficient_backward, {&query, &key, &value});
   record.save(query);
@@ -182,7 +219,7 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   Context& context = query.context();
   // Of a dropout they are in host memory, unless a CUDA graph is recorded (attention.cu, "Seed and Offset Device").
   Tensor seed, offset;
-  if (dropout == 0) {
+  if (options.dropout == 0) {
     seed = empty(context, op, {}, DType::int64);
     offset = empty(context, op, {}, DType::int64);
   }
@@ -194,6 +231,9 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
   // Heads too wide for registers: the output is summed up in float32.
   if (is_half(query.dtype()) && std::max(query.size(3), value.size(3)) > 128)
     const Tensor sums = empty(context, op, sizes, DType::float32);
+  if (record) record->integers[0] = options.causal;
+  attention_kernel(op, query, key, value, kForward, options.causal, touched({&query, &key, &value, &bias}),
+                   touched({&output, &logsumexp}));
   record.save_output(output);
   record.save_output(logsumexp);
   if (seed) record.save_output(seed);
@@ -234,12 +274,14 @@ void cudnn_backward(Backward& b) {
     const std::int64_t rows = checked_product(query.size(0) * query.size(1), query.size(2));
     const Workspace workspace(context, op, checked_product(rows, 4 * (query.size(3) + 1)));
   }
+  attention_kernel(op, query, key, value, kBackward, b.node.integers[0] != 0,
+                   touched({&query, &key, &value, &b.saved(3), &b.grad(), &b.saved(4)}), touched({&dq, &dk, &dv}));
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
   b.give(2, std::move(dv));
 }
 
-Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
   constexpr Op op = Op::cudnn_attention;
   Record record(op, cudnn_backward, {&query, &key, &value});
   record.save(query);
@@ -250,7 +292,12 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
   const Tensor offset = empty(context, op, {}, DType::int64);
   Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
   Tensor logsumexp;
-  if (record) logsumexp = empty(context, op, {query.size(0), query.size(1), query.size(2), 1}, DType::float32);
+  if (record) {
+    logsumexp = empty(context, op, {query.size(0), query.size(1), query.size(2), 1}, DType::float32);
+    record->integers[0] = causal;
+  }
+  attention_kernel(op, query, key, value, kForward, causal, touched({&query, &key, &value}),
+                   touched({&output, &logsumexp}));
   record.save_output(output);
   if (logsumexp) record.save_output(logsumexp);
   record.save_output(seed);
@@ -322,9 +369,9 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_
       return flash_attention(query, key, value, options);
     case AttentionKernel::efficient:
       mask = pad_bias(mask);
-      return efficient_attention(query, key, value, mask, options.dropout);
+      return efficient_attention(query, key, value, mask, options);
     case AttentionKernel::cudnn:
-      return cudnn_attention(query, key, value);
+      return cudnn_attention(query, key, value, options.causal);
     case AttentionKernel::math:
       break;
   }

@@ -1,5 +1,8 @@
 #include "ops/convolution.h"
 
+#include <algorithm>
+
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// Patch embedding. Without cuDNN PyTorch unfolds one image at a time into a matrix and multiplies
@@ -27,12 +30,41 @@ void convolution_backward(Backward& b) {
     const Tensor columns = columns_of(x, numel(grad.sizes()) / (grad.size(0) * grad.size(1)), weight.sizes());
     multiply_each(context, x.size(0));
   }
+  if (grad_input)
+    convolution_kernel(Op::convolution_backward, x.sizes(), grad.sizes(), weight.sizes(), false, {&grad, &weight},
+                       grad_input);
+  if (grad_weight)
+    convolution_kernel(Op::convolution_backward, x.sizes(), grad.sizes(), weight.sizes(), false, {&grad, &x},
+                       grad_weight);
   if (grad_input) b.give(0, std::move(grad_input));
   if (grad_weight) b.give(1, std::move(grad_weight));
   if (b.wants(2)) b.give(2, grad_bias ? std::move(grad_bias) : sum_bias());
 }
 
 }  // namespace
+
+void convolution_kernel(Op op, const Shape& x, const Shape& y, const Shape& weight, bool transposed,
+                        std::initializer_list<const Tensor*> read, const Tensor& written) {
+  if (written.context().stopped) return;
+  std::int64_t places = x[0], kernel = 1;  // where the kernel stands, in all samples; its size
+  for (int i = 2; i < x.ndim(); ++i) {
+    places = checked_product(places, (transposed ? x : y)[i]);
+    kernel = checked_product(kernel, weight[i]);
+  }
+  const std::int64_t flops = checked_product(2 * places, numel(weight));
+  const bool is_weights = op == Op::convolution_backward && written.sizes() == weight;
+  written.context().work(
+      {.op = static_cast<OpId>(op),
+       .kind = WorkKind::convolution,
+       .dtype = written.dtype(),
+       .m = places,
+       .n = weight[0],
+       .k = numel(weight) / std::max<std::int64_t>(weight[0], 1),
+       .flops = flops,
+       .counted = is_weights ? checked_product(checked_product(2 * places, kernel), x[1] * y[1]) : flops,
+       .read = touched(read),
+       .written = touched(written)});
+}
 
 Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
   const Tensor bias = autocast_lower(bias_in), weight = autocast_lower(weight_in), x = autocast_lower(x_in);
@@ -51,6 +83,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
     const Tensor columns = columns_of(x, patches, weight.sizes());
     multiply_each(context, x.size(0));
   }
+  convolution_kernel(Op::convolution, x.sizes(), sizes, weight.sizes(), false, {&x, &weight, &bias}, result);
   return record.output(std::move(result));
 }
 

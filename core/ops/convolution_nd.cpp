@@ -152,6 +152,9 @@ void convolution_nd_backward(Backward& b) {
     for (Tensor Gradients::*kind : {&Gradients::bias, &Gradients::weight, &Gradients::input})
       for (Gradients& its : parts) (its.*kind).reset();
   }
+  const bool transposed = (flags & kTransposed) != 0;
+  if (g.input) convolution_kernel(op, x.sizes(), grad.sizes(), weight.sizes(), transposed, {&grad, &weight}, g.input);
+  if (g.weight) convolution_kernel(op, x.sizes(), grad.sizes(), weight.sizes(), transposed, {&grad, &x}, g.weight);
   if (g.input) b.give(0, std::move(g.input));
   if (g.weight) b.give(1, std::move(g.weight));
   if (g.bias) b.give(2, std::move(g.bias));
@@ -218,6 +221,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
       multiply_each(context, ones ? 2 * x.size(0) : x.size(0));
       ones.reset();
     }
+    convolution_kernel(op, x.sizes(), sizes, weight.sizes(), o.transposed, {&x, &weight, &bias}, result);
     return record.output(std::move(result));
   }
   const Shape part = first_of(weight.sizes(), 0, o.groups), its_sizes = first_of(sizes, 1, o.groups);
@@ -229,7 +233,9 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
     if ((flags & kUnfolds) != 0) columns = columns_of(input, part, its_sizes, flags);
     multiply_each(context, x.size(0));
   }
-  return record.output(empty(context, Op::cat, sizes, x.dtype()));
+  Tensor result = empty(context, Op::cat, sizes, x.dtype());
+  convolution_kernel(op, x.sizes(), sizes, weight.sizes(), o.transposed, {&x, &weight, &bias}, result);
+  return record.output(std::move(result));
 }
 
 }  // namespace oometer

@@ -4,6 +4,7 @@
 
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -40,6 +41,7 @@ Tensor div_in_place(Tensor x, const Tensor& other) {
   Record record(Op::div, div_backward, {&x, &other});
   record.wants(1) ? record.save(empty_like(Op::clone, x)) : record.skip();
   record.save(other);
+  kernel(Op::div, {&x, &other}, x);
   if (!record) return x;
   return record.output(alias(x, x.sizes(), x.strides()));
 }
@@ -72,6 +74,25 @@ void grouped_workspace(Context& context, DType dtype, std::int64_t groups, std::
   }
 }
 
+/// A product of each token and one of the `weight`'s matrices, or their sum in a weight's gradient. FlopCounterMode
+/// does not see it.
+void grouped_kernel(const Shape& weight, std::int64_t tokens, std::initializer_list<const Tensor*> read,
+                    const Tensor& result) {
+  Context& context = result.context();
+  if (context.stopped) return;
+  const std::int64_t groups = weight[0], n = weight[1], k = weight[2];
+  context.work({.op = static_cast<OpId>(Op::grouped_mm),
+                .kind = WorkKind::gemm,
+                .dtype = result.dtype(),
+                .batch = groups,
+                .m = divide_up(tokens, std::max<std::int64_t>(groups, 1)),
+                .n = n,
+                .k = k,
+                .flops = checked_product(checked_product(2 * tokens, n), k),
+                .read = touched(read),
+                .written = touched(result)});
+}
+
 /// create_grouped_gemm_output_tensor: rows of 16 bytes.
 Tensor grouped_output(Context& context, const Shape& sizes, DType dtype) {
   const std::int64_t columns = round_up(sizes[-1], 16 / element_size(dtype));
@@ -89,11 +110,13 @@ void grouped_mm_backward(Backward& b) {
   if (b.wants(1)) {
     Tensor grad_weight = grouped_output(b.context, sizes, b.grad().dtype());
     grouped_workspace(b.context, b.grad().dtype(), sizes[0], tokens);
+    grouped_kernel(sizes, tokens, {&x, &b.grad()}, grad_weight);
     b.give(1, std::move(grad_weight));
   }
   if (b.wants(0)) {
     Tensor grad_x = grouped_output(b.context, {tokens, sizes[2]}, b.grad().dtype());
     grouped_workspace(b.context, b.grad().dtype(), sizes[0], tokens);
+    grouped_kernel(sizes, tokens, {&b.grad(), &weight}, grad_x);
     b.give(0, std::move(grad_x));
   }
 }
@@ -108,6 +131,7 @@ Tensor grouped_mm(const Tensor& x, const Tensor& weight, const Tensor& offsets) 
   if (record) record->sizes = weight.sizes();
   Tensor output = grouped_output(x.context(), {x.size(0), weight.size(1)}, x.dtype());
   grouped_workspace(x.context(), x.dtype(), weight.size(0), x.size(0));
+  grouped_kernel(weight.sizes(), x.size(0), {&x, &weight}, output);
   return record.output(std::move(output));
 }
 
@@ -126,6 +150,7 @@ Tensor copy_into(Tensor base, const Tensor& source) {
                   of_slice.reset();
                 },
                 {&base, &source});
+  kernel(Op::copy, {&source}, source);
   if (!record) return base;
   record->sizes = source.sizes();
   return record.output(alias(base, base.sizes(), base.strides()));

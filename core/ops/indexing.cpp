@@ -1,5 +1,6 @@
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// ATen/native/cuda/IndexKernel.cpp, Nonzero.cu; derivatives.yaml and FunctionsManual.cpp (2.15).
@@ -169,6 +170,7 @@ Tensor index_put_(Tensor x, const Tensor& rows, const Tensor& columns, const Ten
   record.save(rows);
   record.save(columns);
   { const SameStrides indices(rows, columns); }
+  kernel(Op::index_put, {&values}, values);
   if (!record) return x;
   record->sizes = values.sizes();
   return record.output(alias(x, x.sizes(), x.strides()));
@@ -193,6 +195,7 @@ Tensor index_put_mask_(Tensor x, const Tensor& mask, const Tensor& values) {
                 {&x, &values});
   record.save(mask);
   { const Tensor indices = nonzero(x.context(), mask.sizes(), mask.is_contiguous(), values.size(0)); }
+  kernel(Op::index_put, {&values}, values);
   if (!record) return x;
   record->sizes = values.sizes();
   return record.output(alias(x, x.sizes(), x.strides()));

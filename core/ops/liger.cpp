@@ -4,6 +4,7 @@
 
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -43,6 +44,7 @@ Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
                 [](Backward& b) {
                   // rms_norm_backward: dX is written over dY; dW is a row of sums for each multiprocessor.
                   const Tensor gradient = contiguous(b.grad());
+                  kernel(Op::liger_rms_norm, {&gradient, &b.saved(0), &b.saved(1)}, gradient);
                   if (b.wants(1)) {
                     const Tensor partial =
                         empty(b.context, Op::empty, {b.context.device.sm_count, gradient.size(-1)}, DType::float32);
@@ -57,6 +59,7 @@ Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
   const Tensor x = rows_of(contiguous(x_in));
   const Tensor y = empty(context, Op::empty, x.sizes(), x.dtype());
   const Tensor rstd = empty(context, Op::empty, {x.size(0)}, DType::float32);
+  kernel(Op::liger_rms_norm, {&x, &weight}, y);
   if (record) record->dtype = weight.dtype();
   record.save(x);
   record.save(weight);
@@ -70,11 +73,15 @@ std::pair<Tensor, Tensor> liger_rotary_pos_emb(const Tensor& query, const Tensor
   Record record(Op::liger_rope,
                 [](Backward& b) {
                   for (unsigned i : {0u, 1u})
-                    if (b.wants(i)) b.give(i, transpose(contiguous(transpose(b.grad(i), 1, 2)), 1, 2));
+                    if (b.wants(i)) {
+                      kernel(Op::liger_rope, {&b.grad(i)}, b.grad(i));
+                      b.give(i, transpose(contiguous(transpose(b.grad(i), 1, 2)), 1, 2));
+                    }
                 },
                 {&query, &key});
   const NoGrad no_grad(query.context());
   Tensor q = turned(query), k = turned(key);
+  for (const Tensor* x : {&q, &k}) kernel(Op::liger_rope, {x, &cos, &sin}, *x);
   record.save(cos);
   record.save(sin);
   q = record.output(std::move(q));
@@ -89,12 +96,16 @@ Tensor liger_silu_mul(const Tensor& a_in, const Tensor& b_in) {
                   const Shape sizes = b.grad().sizes();
                   const Tensor gradient = contiguous(b.grad());
                   for (unsigned i : {0u, 1u})
-                    if (b.wants(i)) b.give(i, view(b.saved(i), sizes));
+                    if (b.wants(i)) {
+                      kernel(Op::liger_silu_mul, {&gradient, &b.saved(i)}, b.saved(i));
+                      b.give(i, view(b.saved(i), sizes));
+                    }
                 },
                 {&a_in, &b_in});
   const NoGrad no_grad(a_in.context());
   const Tensor a = rows_of(contiguous(a_in)), b = rows_of(contiguous(b_in));
   const Tensor c = empty_like(Op::empty, a);
+  kernel(Op::liger_silu_mul, {&a, &b}, c);
   record.save(a);
   record.save(b);
   return record.output(view(c, a_in.sizes()));
@@ -110,6 +121,7 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   Context& context = logits.context();
   const NoGrad no_grad(context);
   const Tensor losses = empty(context, Op::zeros, {logits.size(0)}, logits.dtype());
+  kernel(Op::liger_cross_entropy, {&logits, &target}, logits);
   const Tensor mask = counted_mask(target);
   for (int check : {0, 1}) {  // (target * target_mask).max() < classes, .min() >= 0
     (void)check;
@@ -146,30 +158,45 @@ class FusedLinearCrossEntropy {
     const Tensor x = slice(input_, 0, start, length);
     Tensor logits;
     if (writes_into_buffer_) {
-      { const GemmWorkspace forward(context); }
-      if (input_.requires_grad()) const GemmWorkspace backward(context);
+      multiply(Op::mm, x, length);
+      if (input_.requires_grad()) multiply(Op::mm, x, length);
     } else {
       logits = matmul(x, transpose(weight_, 0, 1));
       if (input_.requires_grad()) const Tensor gradient = matmul(logits, weight_);
     }
+    const std::int64_t bytes = checked_product(checked_product(length, weight_.size(0)), element_size(x.dtype()));
+    context.work({.op = static_cast<OpId>(Op::liger_fused_linear_cross_entropy),
+                  .kind = WorkKind::reduction,
+                  .dtype = x.dtype(),
+                  .read = bytes,
+                  .written = bytes});
     if (grad_weight) accumulate(grad_weight, x, logits ? logits.dtype() : input_.dtype());
   }
 
  private:
+  /// A product over a chunk of logits, the weight and the chunk's input, which is one of these three.
+  void multiply(Op op, const Tensor& x, std::int64_t length) const {
+    Context& context = input_.context();
+    const GemmWorkspace workspace(context);
+    const std::int64_t classes = weight_.size(0), width = weight_.size(1);
+    const std::int64_t logits = checked_product(checked_product(length, classes), element_size(x.dtype()));
+    gemm_kernel(context, op, {1, length, classes, width, x.dtype(), touched({&x, &weight_}), logits});
+  }
+
   void accumulate(const Tensor& grad_weight, const Tensor& x, DType dtype) const {
     Context& context = input_.context();
     const bool in_place = context.device.major >= 8 && is_half(dtype) &&
                           (grad_weight.dtype() == DType::float32 || grad_weight.dtype() == dtype);
     if (in_place) {  // torch.addmm(grad_weight, ..., out=grad_weight)
       const Tensor lowered = to(x, dtype);
-      const GemmWorkspace workspace(context);
+      multiply(Op::addmm, lowered, x.size(0));
       return;
     }
     Tensor product;
     {
       const Tensor lowered = autocast_lower(x);
       product = empty(context, Op::mm, grad_weight.sizes(), dtype);
-      const GemmWorkspace workspace(context);
+      multiply(Op::mm, lowered, x.size(0));
     }
     const Tensor as_float = to(product, DType::float32);
   }

@@ -1,5 +1,6 @@
 #include "cuda/cublas.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -14,7 +15,9 @@ Tensor gemm_operand(Op op, const Tensor& x) {
   const auto leads = [](std::int64_t stride, std::int64_t length) { return stride >= (length > 1 ? length : 1); };
   if ((column_stride == 1 || columns == 1) && leads(row_stride, columns)) return x;
   if ((row_stride == 1 || rows == 1) && leads(column_stride, rows)) return x;
-  return empty(x.context(), op, x.sizes(), x.dtype());
+  Tensor copy = empty(x.context(), op, x.sizes(), x.dtype());
+  kernel(Op::clone, {&x}, copy);
+  return copy;
 }
 
 Tensor gemm(Op op, const Tensor& a, const Tensor& b, const Shape& sizes) {
@@ -22,6 +25,7 @@ Tensor gemm(Op op, const Tensor& a, const Tensor& b, const Shape& sizes) {
   Tensor result = empty(context, op, sizes, a.dtype());
   const Tensor first = gemm_operand(op, a), second = gemm_operand(op, b);
   const GemmWorkspace workspace(context);
+  gemm_kernel(op, a, b, result);
   return result;
 }
 
@@ -83,6 +87,7 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
   } else {
     const GemmWorkspace workspace(context);
   }
+  gemm_kernel(Op::addmm, mat1, mat2, result, bias);
   return record.output(std::move(result));
 }
 

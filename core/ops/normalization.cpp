@@ -3,6 +3,7 @@
 #include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// ATen/native/cuda/layer_norm_kernel.cu (2.15).
@@ -18,7 +19,9 @@ void layer_norm_backward(Backward& b) {
   const Tensor input = b.saved(0), mean = b.saved(1), rstd = b.saved(2), weight = b.saved(3);
   const Tensor x = contiguous_copy(Op::native_layer_norm_backward, input);
   Tensor grad_input = b.wants(0) ? empty_like(Op::native_layer_norm_backward, x) : Tensor();
+  if (grad_input) reads(Op::native_layer_norm_backward, grad_input, {&x, &b.grad(), &mean, &rstd, &weight});
   Tensor grad_weight = b.wants(1) ? empty_like(Op::native_layer_norm_backward, weight) : Tensor();
+  if (grad_weight) reads(Op::native_layer_norm_backward, grad_weight, {&x, &b.grad(), &mean, &rstd});
   Tensor grad_bias =
       b.wants(2) ? empty(b.context, Op::native_layer_norm_backward, b.input_sizes(2), b.input_dtype(2)) : Tensor();
   const Tensor grad = contiguous_copy(Op::native_layer_norm_backward, b.grad());
@@ -57,7 +60,9 @@ static void rms_norm_backward(Backward& b) {
   constexpr Op op = Op::fused_rms_norm_backward;
   const Tensor x = contiguous_copy(op, b.saved(0)), weight = b.saved(2);
   Tensor grad_input = b.wants(0) ? empty_like(op, x) : Tensor();
+  if (grad_input) reads(op, grad_input, {&x, &b.grad(), &weight});
   Tensor grad_weight = b.wants(1) ? empty_like(op, weight) : Tensor();
+  if (grad_weight) reads(op, grad_weight, {&x, &b.grad()});
   const Tensor grad = contiguous_copy(op, b.grad());
   b.give(0, std::move(grad_input));
   b.give(1, std::move(grad_weight));
@@ -118,11 +123,17 @@ void batch_norm_backward(Backward& b) {
     grad_weight = like_weight(1);
     grad_bias = like_weight(2);
     stage(context, op, channels_last_staging(x.numel() / channels, channels, 2));
-    if (b.wants(0)) grad_input = empty_like(op, x);
+    if (b.wants(0)) {
+      grad_input = empty_like(op, x);
+      reads(op, grad_input, {&x, &x, &b.grad(), &b.grad()});  // once for the sums, once for the gradient
+    }
   } else {
     // cuDNN takes it densely; the native kernel any strides.
     const Tensor grad = context.behaviours.cudnn ? contiguous_copy(op, b.grad()) : b.grad();
-    if (b.wants(0)) grad_input = empty_like(op, x);
+    if (b.wants(0)) {
+      grad_input = empty_like(op, x);
+      reads(op, grad_input, {&x, &x, &b.grad(), &b.grad()});  // once for the sums, once for the gradient
+    }
     grad_weight = like_weight(1);
     grad_bias = like_weight(2);
   }

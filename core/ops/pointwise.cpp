@@ -2,6 +2,7 @@
 
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -111,7 +112,9 @@ Tensor scaled(Op op, const Tensor& x) {
 Tensor pointwise(Op op, std::initializer_list<const Tensor*> operands, DType dtype) {
   Shape sizes = (*operands.begin())->sizes();
   for (const Tensor* operand : operands) sizes = broadcast(sizes, operand->sizes());
-  return empty_strided((*operands.begin())->context(), op, sizes, output_strides(sizes, operands), dtype);
+  Tensor result = empty_strided((*operands.begin())->context(), op, sizes, output_strides(sizes, operands), dtype);
+  reads(op, result, operands);
+  return result;
 }
 
 Tensor to(const Tensor& x, DType dtype) {
@@ -151,10 +154,11 @@ Tensor add_scalar(const Tensor& x) {
   return record.output(empty_like(Op::add, x));
 }
 
-void add_(Tensor&, const Tensor&) {}  // in place: no memory
+void add_(Tensor& a, const Tensor& b) { kernel(Op::add, {&a, &b}, a); }
 
 Tensor add_bias_(Tensor output, const Tensor& bias) {
   Record record(Op::add, pass_gradient, {&output, &bias});
+  kernel(Op::add, {&output, &bias}, output);
   if (!record) return output;
   return record.output(alias(output, output.sizes(), output.strides()));
 }

@@ -4,6 +4,7 @@
 #include "ops/launch.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -104,6 +105,7 @@ Shape reduced_sizes(const Shape& sizes, unsigned mask, bool keepdim) {
 Tensor reduce_masked(Op op, const Tensor& x, unsigned mask, bool keepdim, DType dtype) {
   Context& context = x.context();
   Tensor result = empty(context, op, reduced_sizes(x.sizes(), mask, keepdim), dtype);
+  reads(op, result, {&x});
   // Booleans are counted in a copy as integers (ReduceOps.cpp, make_reduction).
   Tensor as_integers;
   if (x.dtype() == DType::boolean) as_integers = empty(context, Op::to_copy, x.sizes(), dtype);
@@ -242,6 +244,7 @@ void stage_moments(Op op, const Tensor& x, unsigned mask) {
 
 Tensor variance(Op op, const Tensor& x, unsigned mask, bool keepdim) {
   Tensor result = empty(x.context(), op, reduced_sizes(x.sizes(), mask, keepdim), x.dtype());
+  reads(op, result, {&x});
   stage_moments(op, x, mask);
   return result;
 }
@@ -303,6 +306,7 @@ TensorList var_mean(const Tensor& x, const std::vector<int>& dims, bool keepdim)
   record.save(x);
   const Shape sizes = reduced_sizes(x.sizes(), mask, keepdim);
   Tensor variance = empty(x.context(), Op::var, sizes, x.dtype()), mean = empty(x.context(), Op::var, sizes, x.dtype());
+  reads(Op::var, mean, {&x});
   stage_moments(Op::var, x, mask);
   TensorList results;
   results.push_back(record.output(std::move(variance)));

@@ -1,5 +1,6 @@
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// ATen/native/cuda/SoftMax.cu, NLLLoss.cu (2.15).
@@ -10,6 +11,7 @@ namespace {
 // softmax_backward_cuda_out: a product of the gradient's size besides the result.
 void softmax_backward(Backward& b) {
   Tensor grad_input = empty_like(Op::softmax_backward, b.grad(), b.node.dtype);
+  reads(Op::softmax_backward, grad_input, {&b.grad(), &b.saved(0)});
   { const Tensor product = empty_like(Op::softmax_backward, b.grad()); }
   b.give(0, std::move(grad_input));
 }
@@ -49,7 +51,9 @@ Tensor log_softmax(const Tensor& x) {
   Record record(Op::log_softmax,
                 [](Backward& b) {
                   const Tensor& result = b.saved(0);
-                  b.give(0, empty_like(Op::log_softmax_backward, result));
+                  Tensor grad_input = empty_like(Op::log_softmax_backward, result);
+                  reads(Op::log_softmax_backward, grad_input, {&b.grad(), &result});
+                  b.give(0, std::move(grad_input));
                 },
                 {&x});
   Tensor result = empty(x.context(), Op::log_softmax, x.sizes(), x.dtype());

@@ -4,6 +4,7 @@
 
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// ATen/native/cuda (PyTorch 2.15): SpatialMaxPool2d, AveragePool2d, AdaptiveAveragePooling, Activation, Indexing; what
@@ -43,7 +44,8 @@ Tensor rebase_history(Record& record, const Tensor& x) {
 }
 
 /// The result of an operator in place: the same memory, with the operator as its history.
-Tensor in_place(Record& record, const Tensor& x) {
+Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other = {}) {
+  kernel(op, {&x, &other}, x);
   if (!record) return x;
   return x->base ? rebase_history(record, x) : record.output(alias(x, x.sizes(), x.strides()));
 }
@@ -119,7 +121,7 @@ Tensor activation_of_input(Op forward, Op backward, const Tensor& x, bool is_in_
     const NoGrad no_grad(x.context());
     record.save(clone(x));  // generated code: `original_self = self.clone()`
   }
-  return in_place(record, x);
+  return in_place(record, forward, x);
 }
 
 Tensor activation_of_result(Op forward, Op backward, const Tensor& x, bool is_in_place) {
@@ -127,7 +129,7 @@ Tensor activation_of_result(Op forward, Op backward, const Tensor& x, bool is_in
   if (record) record->integers[0] = static_cast<std::int64_t>(backward);
   Tensor result = is_in_place ? x : empty_like(forward, x);
   record.save_output(result);
-  return is_in_place ? in_place(record, x) : record.output(std::move(result));
+  return is_in_place ? in_place(record, forward, x) : record.output(std::move(result));
 }
 
 Tensor add_in_place(const Tensor& x, const Tensor& other) {
@@ -136,13 +138,13 @@ Tensor add_in_place(const Tensor& x, const Tensor& other) {
       if (b.wants(i)) b.give(i, b.grad());
   };
   Record record(Op::add, pass, {&x, &other});
-  return in_place(record, x);
+  return in_place(record, Op::add, x, other);
 }
 
 Tensor mul_in_place(const Tensor& x, const Tensor& other) {
   if (!other) {
     Record record(Op::mul, scale_gradient, {&x});
-    return in_place(record, x);
+    return in_place(record, Op::mul, x);
   }
   const BackwardFunction backward = [](Backward& b) {
     if (b.wants(1)) b.give(1, mul(b.grad(), b.saved(0)));
@@ -156,7 +158,7 @@ Tensor mul_in_place(const Tensor& x, const Tensor& other) {
     record.skip();
   }
   record.wants(0) ? record.save(other) : record.skip();
-  return in_place(record, x);
+  return in_place(record, Op::mul, x, other);
 }
 
 Tensor dropout_in_place(const Tensor& x, double p) {

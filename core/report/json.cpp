@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "report/json_writer.h"
+#include "report/work.h"
 #include "version.h"
 
 namespace oometer {
@@ -237,6 +238,50 @@ std::string holdings_to_json(const std::vector<Holding>& holdings, const Report&
   return json.take();
 }
 
+namespace {
+
+/// What the last iteration (of inference: the last turn) computes and moves.
+void write_work(JsonWriter& json, const Log& log) {
+  if (log.phases.empty()) return;
+  const int iteration = log.phases.back().iteration;
+  const WorkTotals totals = work_of(log, iteration);
+  json.key("work");
+  json.begin_object();
+  json.member("iteration", iteration);
+  json.key("flops");
+  json.begin_object();
+  json.member("model", totals.all.model);
+  json.member("executed", totals.all.executed);
+  json.member("hardware", totals.all.hardware);
+  json.key("by_op");
+  json.begin_object();
+  for (OpId op = 0; op < log.ops.size(); ++op)
+    if (const std::int64_t executed = totals.by_op[op].executed; executed > 0)
+      json.member(flop_counter_name(log, op).c_str(), executed);
+  json.end_object();
+  json.end_object();
+  json.member("bytes_moved", totals.all.read + totals.all.written);
+  json.member("bytes_sent", totals.all.sent);
+  json.key("by_kind");
+  json.begin_object();
+  for (std::size_t kind = 0; kind < kWorkKinds; ++kind) {
+    const WorkSum& sum = totals.by_kind[kind];
+    if (sum.kernels == 0) continue;
+    json.key(work_kind_name(static_cast<WorkKind>(kind)));
+    json.begin_object();
+    json.member("kernels", sum.kernels);
+    json.member("flops", sum.hardware);
+    json.member("read", sum.read);
+    json.member("written", sum.written);
+    json.member("sent", sum.sent);
+    json.end_object();
+  }
+  json.end_object();
+  json.end_object();
+}
+
+}  // namespace
+
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options) {
   JsonWriter json;
   json.begin_object();
@@ -266,6 +311,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
     json.member("tokens", input.image.tokens);
     json.end_object();
   }
+  write_work(json, log);
   json.member("host_bytes", input.host_bytes);
   json.key("ranks");
   json.begin_array();

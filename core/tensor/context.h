@@ -184,6 +184,8 @@ class Context {
   }
   void record_stream(const Tensor& tensor, std::uint8_t stream);
   void empty_cache();
+  /// A kernel has run, or a collective: its module, its stream and whether it recomputes are filled in here.
+  void work(const Work& work);
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
   void finish() { stopped = finished_ = true; }
   StorageRecord* record(const Tensor& tensor);

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tensor/kernel.h"
 #include "tensor/save_on_cpu.h"
 
 namespace oometer {
@@ -32,15 +33,17 @@ Edge autograd::gradient_edge(const Tensor& tensor) {
   return {Handle<Node>(tensor->accumulator), 0};
 }
 
-Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs) {
+Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs)
+    : op_(op), read_(op == Op::none ? 0 : touched(inputs)) {
   Context& context = (*inputs.begin())->context();
   if (!context.grad_mode || !any_requires_grad(inputs)) return;
   start(op, function, context);
   for (const Tensor* input : inputs) add_edge(*input);
 }
 
-Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs) {
+Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs) : op_(op), read_(0) {
   Context& context = inputs.front().context();
+  for (const Tensor& input : inputs) read_ += touched(input);
   bool wanted = false;
   for (const Tensor& input : inputs) wanted = wanted || input.requires_grad();
   if (!context.grad_mode || !wanted) return;
@@ -87,6 +90,7 @@ void Record::skip() {
 }
 
 Tensor Record::output(Tensor tensor) {
+  if (work_kind(op_) != WorkKind::index) reads(op_, tensor, read_);  // a gather reads what it writes
   if (!node_) return tensor;
   tensor->grad_fn = node_.get();
   retain(node_.get());

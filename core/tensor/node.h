@@ -142,13 +142,15 @@ class Record {
   /// Leaves a slot empty, so that the slots after it keep their places.
   void skip();
 
-  /// Ties a result to the node.
+  /// Ties a result to the node. The kernel that made it has read the inputs.
   Tensor output(Tensor tensor);
 
  private:
   void start(Op op, BackwardFunction function, Context& context);
   void add_edge(const Tensor& input);
   Handle<Node> node_;
+  Op op_;
+  std::int64_t read_;  ///< bytes of the inputs
 };
 
 /// What a node's backward sees and gives.

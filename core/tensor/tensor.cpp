@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tensor/context.h"
+#include "tensor/kernel.h"
 
 namespace oometer {
 
@@ -81,6 +82,7 @@ bool Tensor::is_non_overlapping_and_dense() const {
 Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
   const std::int64_t bytes = checked_product(numel(sizes), element_size(dtype));
   const Storage storage = context.allocate(op, bytes, dtype, sizes, role);
+  writes(context, op, bytes, dtype);
   return make(context, storage.get(), sizes, contiguous_strides(sizes), dtype);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trace/dtype.h"
+#include "trace/work.h"
 
 /// The ordered trace of one run: what PyTorch asks of its caching allocator, event by event. Everything that oometer
 /// says is a view of this log; nothing is added to a total afterwards.
@@ -98,6 +99,7 @@ struct PhaseMark {
   std::uint32_t first_event = 0;
   PhaseName name = PhaseName::init;
   std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2; of inference: the turn
+  WorkMark work;               ///< where its work begins
 };
 
 /// A part of a storage that holds many modules' elements (a flat buffer): to whom it belongs.
@@ -117,6 +119,7 @@ struct Log {
   std::vector<ModuleRecord> modules;
   std::vector<const char*> ops;  ///< OpId -> static name ("mm", "_softmax")
   std::vector<PhaseMark> phases;
+  WorkLog work;
   std::vector<Share> shares;          ///< a storage's stand together; what they leave is its record's module's
   bool overflow = false;              ///< some size did not fit 63 bits: the log is not to be believed
   std::shared_ptr<const void> names;  ///< who owns the modules' names that are not static

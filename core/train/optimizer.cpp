@@ -82,7 +82,45 @@ Storage Optimizer::bitsandbytes_buffer(const Parameter& parameter, DType dtype) 
   return context_.allocate(Op::zeros_like, bytes, dtype, tensor.sizes(), Role::optimizer_state);
 }
 
+/// What the update of a group's parameters reads and writes: of each of torch's loops (torch/optim), pass by pass, how
+/// often parameters p, gradients g, the states m and v and, of foreach and for-loop Adam, the roots s.
+void Optimizer::tell(const Group& group) const {
+  std::int64_t p = 0, g = 0, m = 0, v = 0;
+  DType dtype = DType::float32;
+  for (std::size_t i = 0; i < group.states.size(); ++i) {
+    const Tensor& parameter = group.parameters[i].tensor;
+    if (!parameter->grad) continue;
+    const auto bytes = [](const Storage& state) { return state ? state->bytes : 0; };
+    const std::int64_t numel = parameter.numel();
+    p += checked_product(numel, element_size(parameter.dtype()));
+    g += checked_product(numel, element_size(parameter->grad.dtype()));
+    m += bytes(group.states[i].first) + bytes(group.states[i].first_absmax);
+    v += bytes(group.states[i].second) + bytes(group.states[i].second_absmax);
+    dtype = parameter.dtype();
+  }
+  const bool is_one_kernel = config_.implementation != OptimizerImplementation::foreach_ &&
+                             config_.implementation != OptimizerImplementation::for_loop;
+  std::int64_t read = p + g + m + v, written = p + m + v;
+  if (!is_one_kernel && config_.name == OptimizerName::sgd) {
+    read += m;  // mul_(momentum), add_(gradient), then the parameters' add_
+    written += m;
+  } else if (!is_one_kernel) {
+    // mul_ (decay: AdamW's), lerp_, mul_, addcmul_, sqrt, div_, add_, addcdiv_; for-loop's sqrt and div are told below.
+    const std::int64_t decay = config_.name == OptimizerName::adamw ? p : 0, s = p;
+    const bool told = config_.implementation == OptimizerImplementation::for_loop;
+    read = decay + p + 2 * g + 2 * m + (told ? 2 * v + 2 * s : 3 * v + 3 * s);
+    written = decay + p + m + 2 * v + (told ? s : 3 * s);
+  }
+  if (p > 0)
+    context_.work({.op = static_cast<OpId>(Op::fused_adam),
+                   .kind = WorkKind::optimizer,
+                   .dtype = dtype,
+                   .read = read,
+                   .written = written});
+}
+
 void Optimizer::update(Group& group) {
+  tell(group);
   if (config_.name == OptimizerName::sgd || config_.is_bitsandbytes()) return;  // in place
   if (config_.implementation == OptimizerImplementation::fused ||
       config_.implementation == OptimizerImplementation::deepspeed_fused)
@@ -169,6 +207,12 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, 
       norms.push_back(empty(context, Op::foreach_norm, {}, parameter.tensor->grad.dtype()));
   }
   if (norms.empty()) return;
+  std::int64_t bytes = 0;
+  for (const Parameter& parameter : parameters)
+    if (parameter.tensor->grad) bytes += parameter.tensor->grad.nbytes();
+  const DType of_gradients = parameters.front().tensor.dtype();
+  context.work(
+      {.op = static_cast<OpId>(Op::foreach_norm), .kind = WorkKind::reduction, .dtype = of_gradients, .read = bytes});
   Tensor total;
   {
     const DType dtype = norms.front().dtype() == norms.back().dtype() ? norms.front().dtype() : DType::float32;
@@ -190,6 +234,11 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, 
     coefficient = mul_scalar(inverse);
   }
   const Tensor clamped = empty_like(Op::clamp, coefficient);
+  context.work({.op = static_cast<OpId>(Op::foreach_mul),
+                .kind = WorkKind::elementwise,
+                .dtype = of_gradients,
+                .read = bytes,
+                .written = bytes});
 }
 
 }  // namespace oometer

@@ -41,6 +41,7 @@ class Optimizer {
 
   void init_group(Group& group);
   void update(Group& group);
+  void tell(const Group& group) const;
   void init_bitsandbytes(const Parameter& parameter, State& state);
   Storage bitsandbytes_buffer(const Parameter& parameter, DType dtype);
 

@@ -55,7 +55,8 @@ bool Repetition::repeat() {
   const std::uint8_t iteration = static_cast<std::uint8_t>(log.phases[first_phase_].iteration + 1);
   for (std::size_t i = first_phase_; i < last_phase_; ++i) {
     const PhaseMark mark = log.phases[i];
-    log.phases.push_back({mark.first_event + events, mark.name, iteration});
+    log.phases.push_back({mark.first_event + events, mark.name, iteration, log.work.mark()});
+    log.work.repeat({mark.work, log.phases[i + 1].work});
   }
   // In pieces that stay in the processor's cache until they are written for good.
   constexpr std::uint32_t kPiece = 512;

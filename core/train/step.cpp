@@ -142,16 +142,19 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
 void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                const TrainingConfig& training, ModelInputs& batch) {
   // Every micro-step after the second repeats it: the gradients are there and are added to. The third still finds the
-  // allocator's free blocks elsewhere than the second did, those after it as the third.
+  // allocator's free blocks elsewhere than the second did, those after it as the third. So of many micro-steps three
+  // are run, the last as the last, and the work of the others is the second's.
   const int micro_steps = static_cast<int>(std::min<std::int64_t>(training.gradient_accumulation_steps, 3));
   Repetition micro_steps_again(context);
   for (int iteration : {1, 2}) {
     Kept kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
-      for (int micro_step = 1; micro_step <= micro_steps; ++micro_step)
-        if (!model.refusal)
-          run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps,
-                         kept);
+      for (int micro_step = 1; micro_step <= micro_steps && !model.refusal; ++micro_step) {
+        WorkLog& work = context.log.work;
+        const WorkMark begin = work.mark();
+        run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps, kept);
+        if (micro_step == 2) work.repeat({begin, work.mark()}, training.gradient_accumulation_steps - micro_steps);
+      }
       if (strategy.refusal() || model.refusal) return;
       if (iteration == 1 && context.repeats) {
         if (const auto left = strategy.left_by_backward()) micro_steps_again.finish(*left);

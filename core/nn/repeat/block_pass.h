@@ -15,10 +15,11 @@ namespace oometer {
 struct LogPosition {
   std::uint32_t event;
   StorageId storage;  ///< the next one that is created
+  WorkMark work = {};
 };
 
 inline LogPosition end_of(const Log& log) {
-  return {static_cast<std::uint32_t>(log.events.size()), static_cast<StorageId>(log.storages.size())};
+  return {static_cast<std::uint32_t>(log.events.size()), static_cast<StorageId>(log.storages.size()), log.work.mark()};
 }
 
 struct LogRange {
@@ -26,6 +27,7 @@ struct LogRange {
   bool created(StorageId id) const { return id >= begin.storage && id < end.storage; }
   StorageId storages() const { return end.storage - begin.storage; }
   std::uint32_t events() const { return end.event - begin.event; }
+  WorkRange work() const { return {begin.work, end.work}; }
 
   LogPosition begin, end;
 };

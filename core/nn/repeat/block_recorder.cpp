@@ -33,9 +33,12 @@ void BlockRecorder::note(RecordedBlock::HookCall noted, const Tensor& parameter)
   // A recomputation that has stopped has all it needs, and the block holds nothing more.
   if (context_.stopped) return call(noted.hook, noted.of, parameter);
   look_before_call();
-  noted.begin = pass_.now().event;
+  const LogPosition begin = pass_.now();
   call(noted.hook, noted.of, parameter);
-  noted.end = pass_.now().event;
+  const LogPosition end = pass_.now();
+  noted.begin = begin.event;
+  noted.end = end.event;
+  noted.work = {begin.work, end.work};
   recording_.calls.push_back(noted);
   look_after_call();
 }
@@ -129,6 +132,7 @@ std::optional<RecordedBlock> BlockRecorder::take(const LogRange& range, std::siz
   std::vector<StorageId> indices(range.storages(), kNever);         // of what the block created
   std::vector<StorageId> gradient_calls(range.storages(), kNever);  // of what a parameter got as its gradient
   StorageId calls = 0;
+  WorkMark work = range.begin.work;
   for (std::uint32_t i = range.begin.event;; ++i) {
     for (; calls < result.calls.size() && result.calls[calls].begin == i; ++calls) {
       RecordedBlock::HookCall& call = result.calls[calls];
@@ -142,6 +146,9 @@ std::optional<RecordedBlock> BlockRecorder::take(const LogRange& range, std::siz
       }
       i = std::exchange(call.end, 0);
       call.begin = 0;
+      const WorkRange of_listener = std::exchange(call.work, {});
+      result.work.push_back({work, of_listener.begin});
+      work = of_listener.end;
     }
     if (i >= range.end.event) break;
     const Event& event = log.events[i];
@@ -179,6 +186,7 @@ std::optional<RecordedBlock> BlockRecorder::take(const LogRange& range, std::siz
     result.events.back().moves = itself.moves(event.module);
     result.events.back().storage_moves = itself.moves(log.storages[id].module);
   }
+  result.work.push_back({work, range.end.work});
   for (const Share& share : std::span(log.shares).subspan(first_share_))
     if (const StorageId index = range.created(share.storage) ? indices[share.storage - range.begin.storage] : kNever;
         index != kNever)

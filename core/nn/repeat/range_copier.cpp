@@ -44,7 +44,8 @@ LogRange RangeCopier::write() {
     const std::uint32_t at = now.event + i;
     log.storages[log.events[at].storage].free_event = at;
   }
-  latest_ = {now, {now.event + events, now.storage + storages}};
+  log.work.repeat(latest_.work());
+  latest_ = {now, end_of(log)};
   context_.change_allocated(change_);
   return latest_;
 }

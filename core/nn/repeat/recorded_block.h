@@ -45,6 +45,7 @@ struct RecordedBlock {
     bool frees_gradient = false;       ///< the block lets the gradient's storage go itself, later
     bool changes_holds = false;        ///< some begin or have ended before it
     std::uint32_t begin = 0, end = 0;  ///< while it is recorded: the listener's own range of the log
+    WorkRange work = {};               ///< and of its work
   };
   /// The block itself holds the memory that a parameter has (a view of it was saved for backward).
   struct ParameterHold {
@@ -70,6 +71,7 @@ struct RecordedBlock {
   std::vector<CreatedShare> shares;
   bool frees_gradients = false;
   bool includes_listener = false;  ///< with the doing of ModuleListener, which is not called then
+  std::vector<WorkRange> work;     ///< by the block itself: before each call, and behind the last
   std::int64_t change = 0;         ///< of the bytes alive, by the block itself
 };
 

@@ -107,6 +107,7 @@ void ReplayingRepeater::write(const RecordedBlock& record, std::size_t from, std
       }
       log.events.push_back(event);
     }
+    log.work.repeat(record.work[i]);
     if (i == calls) break;
     const RecordedBlock::HookCall& call = record.calls[i];
     if (call.changes_holds) update_holds(record, i, parameters, holds);

@@ -260,10 +260,11 @@ TEST_CASE("The JSON says what the report says, the same each time") {
   CHECK(sum == c.report.peak.allocated);
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{
-                    "verdict",    "fits",      "headroom",    "peak",       "interval", "gpu",     "out_of_memory",
-                    "peak_at",    "breakdown", "modules",     "phases",     "timeline", "largest", "model",
-                    "host_bytes", "ranks",     "assumptions", "unmodelled", "notes",    "events",  "version"});
+  CHECK(keys == std::vector<std::string>{"verdict",    "fits",          "headroom",    "peak",       "interval",
+                                         "gpu",        "out_of_memory", "peak_at",     "breakdown",  "modules",
+                                         "phases",     "timeline",      "largest",     "model",      "work",
+                                         "host_bytes", "ranks",         "assumptions", "unmodelled", "notes",
+                                         "events",     "version"});
 
   // Layers are not opened, unless asked for.
   const auto& layer = json.at("modules").at(0).at("children").at(1).at("children").at(2);

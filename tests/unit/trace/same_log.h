@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "report/work.h"
 #include "trace/log.h"
 
 namespace oometer {
@@ -27,7 +28,13 @@ inline bool same(const Share& a, const Share& b) {
   return a.storage == b.storage && a.module == b.module && a.elements == b.elements;
 }
 
-/// The first event or storage that differs, in words; "" where there is none.
+inline bool same(const WorkSum& a, const WorkSum& b) {
+  return a.kernels == b.kernels && a.executed == b.executed && a.hardware == b.hardware && a.model == b.model &&
+         a.read == b.read && a.written == b.written && a.sent == b.sent;
+}
+
+/// The first event or storage that differs, or what an operator computed and moved in an iteration, in words; "" where
+/// nothing does.
 inline std::string difference(const Log& a, const Log& b) {
   if (a.events.size() != b.events.size() || a.storages.size() != b.storages.size() ||
       a.phases.size() != b.phases.size() || a.shares.size() != b.shares.size())
@@ -40,6 +47,12 @@ inline std::string difference(const Log& a, const Log& b) {
     if (!same(a.phases[i], b.phases[i])) return "phase " + std::to_string(i);
   for (std::size_t i = 0; i < a.shares.size(); ++i)
     if (!same(a.shares[i], b.shares[i])) return "share " + std::to_string(i);
+  for (const int iteration : {0, 1, 2}) {
+    const WorkTotals of_a = work_of(a, iteration), of_b = work_of(b, iteration);
+    for (OpId op = 0; op < a.ops.size(); ++op)
+      if (!same(of_a.by_op[op], of_b.by_op[op]))
+        return std::string("work of ") + a.ops[op] + " in iteration " + std::to_string(iteration);
+  }
   return "";
 }
 

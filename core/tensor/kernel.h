@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+/// What operators tell the log of their kernels: what each computes and moves (trace/work.h). Most need not: a tensor
+/// that is allocated is written, and as many bytes are read for it unless `reads` says how many (a factory's: none). So
+/// this is for what allocates nothing, and for products. A kernel that a stopped recomputation does not run is not
+/// told.
+namespace oometer {
+
+WorkKind work_kind(Op op);
+
+/// The bytes of a tensor's values that lie in memory: an expanded tensor has fewer than `nbytes`. Of a null one, none.
+std::int64_t touched(const Tensor& tensor);
+std::int64_t touched(std::initializer_list<const Tensor*> tensors);
+
+/// A tensor has just been allocated by an operator, to be written.
+void writes(Context& context, Op op, std::int64_t bytes, DType dtype);
+/// For what `op` has allocated last, `result` or beside it, it reads so many bytes.
+void reads(Op op, const Tensor& result, std::int64_t bytes);
+void reads(Op op, const Tensor& result, std::initializer_list<const Tensor*> tensors);
+
+/// One in place: what it reads, and what it writes.
+void kernel(Op op, std::initializer_list<const Tensor*> read, const Tensor& written);
+
+/// A collective of so many ranks, none of one alone. `bytes`: its message, the whole tensor that is reduced, gathered
+/// or broadcast; what goes over a rank's links is 2 (n - 1) / n of it in a ring's all_reduce, (n - 1) / n in the
+/// others.
+void collective(Context& context, Op op, std::int64_t bytes, DType dtype, std::int64_t ranks);
+
+/// Products of [m, k] x [k, n], `batch` of them, which read and write so many bytes.
+struct Gemm {
+  std::int64_t batch, m, n, k;
+  DType dtype;
+  std::int64_t read, written;
+};
+void gemm_kernel(Context& context, Op op, const Gemm& gemm);
+/// `result` = a x b, matrices or batches of them, and `bias` (or null) added.
+void gemm_kernel(Op op, const Tensor& a, const Tensor& b, const Tensor& result, const Tensor& bias = {});
+
+}  // namespace oometer

@@ -1,0 +1,22 @@
+#include "trace/work.h"
+
+namespace oometer {
+
+void WorkLog::repeat(const WorkRange& range, std::int64_t times) {
+  if (times > 0 && !(range.begin == range.end)) repeats.push_back({range, mark().work, times});
+}
+
+std::vector<std::int64_t> WorkLog::times(const WorkRange& range) const {
+  std::vector<std::int64_t> of_work(works.size()), of_repeat(repeats.size());
+  const auto add = [&](const WorkRange& part, std::int64_t count) {
+    for (std::uint32_t i = part.begin.work; i < part.end.work; ++i) of_work[i] += count;
+    for (std::uint32_t i = part.begin.repeat; i < part.end.repeat; ++i) of_repeat[i] += count;
+  };
+  add(range, 1);
+  // What is repeated lies before its repetition: from the last one, each knows how often it was repeated itself.
+  for (std::size_t i = range.end.repeat; i-- > 0;)
+    if (of_repeat[i] != 0) add(repeats[i].range, of_repeat[i] * repeats[i].times);
+  return of_work;
+}
+
+}  // namespace oometer

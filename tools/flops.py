@@ -1,0 +1,117 @@
+"""Counts the FLOPs of recorded cases by operator, and writes them into the cases: `flops` in their `truth`.
+
+    flops.py CASES.jsonl ... --ghost DIR [--only NAME] [--again]
+
+They are what torch.utils.flop_counter.FlopCounterMode counts in iteration 2 (of a generation: in all its turns) of a case of
+tests/reference that one process runs; of graphs.jsonl and graphs_inference.jsonl the module is run that the graph was exported from.
+Cases that have them already are not run again. One that cannot be run here is named, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import real_trace
+from measure import capability_of
+from step.ghost import enter_ghost
+from step.job import spec_of as spec_of_job
+from step.spec import CLASSES, Spec
+
+SECONDS = 600  # for a case
+
+
+def graph_specs(*, inference: bool) -> dict[str, Spec]:
+    import graph_cases
+
+    specs: dict[str, Spec] = {}
+    for name, python, arguments, inputs, batch in graph_cases.cases():
+        classifies = not inference and python != f"graph_modules:{name.split('_')[0]}"
+        specs[name] = graph_cases.spec_of(python, arguments, inputs, batch, "adamw", classifies=classifies)
+        specs[name] |= {"inference": {}} if inference else {}
+    return specs
+
+
+def spec_of(case: dict[str, Any], graphs: dict[str, Spec]) -> Spec | None:
+    """None: several processes run it, or its inputs are not made from a job (nanoVLM's)."""
+    if "graph" in case:
+        return graphs[case["name"]]
+    if case["job"].get("parallel", {}).get("strategy", "none") != "none":
+        return None
+    try:
+        return spec_of_job(case)
+    except SystemExit:
+        return None
+
+
+def count(spec: Spec) -> dict[str, int]:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    real_trace.run(spec, None, around=counter)
+    return {str(op): flops for op, flops in sorted(counter.get_flop_counts()["Global"].items(), key=str)}
+
+
+def apart(run: Callable[[], Any], capability: str) -> Any:
+    """What `run` gives in a process of its own, as libraries and tools patch torch and transformers; None where it fails."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        signal.alarm(SECONDS)
+        os.environ["GHOST_SM"] = capability
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                found = run()
+            os.write(writer, json.dumps(found).encode())
+        except (Exception, SystemExit):  # a case that does not run stops no other
+            traceback.print_exc(limit=-2)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("cases", type=Path, nargs="+")
+    arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--only", default="", help="cases whose name begins so")
+    arguments.add_argument("--again", action="store_true", help="those that have been counted, too")
+    given = arguments.parse_args()
+    enter_ghost(given.ghost)
+    import torch.utils.flop_counter  # once, for all; peft asks for the device, which a process that forks must not
+    import transformers
+
+    for name in CLASSES.values():
+        getattr(transformers, name)
+    for file in given.cases:
+        cases = [json.loads(line) for line in file.read_text().splitlines()]
+        graphs = graph_specs(inference="inference" in file.stem) if file.name.startswith("graphs") else {}
+        for case in cases:
+            truths = [its["truth"] for its in case.get("cases", [case])]  # a graph's by optimizer
+            spec = spec_of(case, graphs)
+            if not case["name"].startswith(given.only) or ("flops" in truths[0] and not given.again) or spec is None:
+                continue
+            begin = time.monotonic()
+            flops = apart(lambda spec=spec: count(spec), capability_of(case) if "job" in case else "80")
+            print(f"{file} {case['name']}: {time.monotonic() - begin:.1f} s{'' if flops is not None else ', NOT RUN'}", flush=True)
+            if flops is not None:
+                for truth in truths:
+                    truth["flops"] = flops
+                file.write_text("".join(json.dumps(c, separators=(",", ":")) + "\n" for c in cases))
+
+
+if __name__ == "__main__":
+    main()
