@@ -29,69 +29,68 @@ bool is_amp(const Job& job) {
 }
 
 constexpr Row kRows[] = {
-    {Price::nothing, "attention", "SDPA attention", "nothing but rounding: the same mathematics in a fused kernel",
+    {Price::nothing, "attention", "SDPA attention", "no cost: same computation in a fused kernel; rounding may differ",
      R"({"training": {"attention": "sdpa"}})",
      [](const Job& job) {
        return job.training.attention == AttentionKind::eager || job.training.attention == AttentionKind::sdpa_math;
      }},
-    {Price::nothing, "optimizer", "Fused optimizer", "nothing: the same update in one kernel",
+    {Price::nothing, "optimizer", "Fused optimizer", "no cost: same update in one kernel",
      R"({"training": {"optimizer": {"implementation": "fused"}}})",
      [](const Job& job) { return job.training.optimizer.implementation == OptimizerImplementation::foreach_; }},
     {Price::nothing, "DDP's gradients", "Gradients as views of DDP's buckets",
-     "nothing: an option of DistributedDataParallel, gradient_as_bucket_view",
+     "no cost: gradient_as_bucket_view of DistributedDataParallel",
      R"({"parallel": {"ddp": {"gradient_as_bucket_view": true}}})",
      [](const Job& job) {
        return job.parallel.strategy == Strategy::ddp && !job.parallel.ddp.gradient_as_bucket_view;
      }},
     {Price::nothing, "allocator", "Expandable segments",
-     "an environment variable: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-     R"({"runtime": {"expandable_segments": true}})", [](const Job& job) { return !job.runtime.expandable_segments; }},
+     "no cost: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", R"({"runtime": {"expandable_segments": true}})",
+     [](const Job& job) { return !job.runtime.expandable_segments; }},
     {Price::time, "checkpointing", "Activation checkpointing",
-     "time: each block's forward runs a second time in the backward pass",
+     "slower: each block's forward runs again during backward",
      R"({"training": {"activation_checkpointing": "non-reentrant"}})",
      [](const Job& job) {
        const CheckpointingConfig& now = job.training.checkpointing;
        return now.mode == CheckpointMode::none || now.every > 1 || !now.segments.empty();
      }},
-    {Price::nothing, "liger", "Liger's kernels",
-     "nothing but rounding: the same mathematics in fused kernels, one more library (liger-kernel)",
+    {Price::nothing, "liger", "Liger kernels",
+     "no cost: same computation in fused kernels; rounding may differ; needs liger-kernel",
      R"({"training": {"liger": true}})", [](const Job& job) { return job.training.liger == LigerConfig{}; }},
     {Price::numerics, "optimizer's bits", "8-bit AdamW",
-     "numerics: moments are rounded to 8 bits in blocks of 256; one more library (bitsandbytes)",
+     "precision: moments are quantized to 8 bits in blocks of 256; needs bitsandbytes",
      R"({"training": {"optimizer": {"implementation": "bnb-8bit"}}})",
      [](const Job& job) {
        return job.training.optimizer.name != OptimizerName::sgd &&
               job.training.optimizer.implementation != OptimizerImplementation::bnb_8bit;
      }},
     {Price::time, "checkpoints' place", "Checkpoints in host memory",
-     "time: each block's input is copied to pinned host memory and back",
+     "slower: each block's input is copied to pinned host memory and back",
      R"({"training": {"activation_checkpointing": {"mode": "non-reentrant", "offload": true}}})",
      [](const Job& job) {
        return job.training.checkpointing.mode != CheckpointMode::none && !job.training.checkpointing.offload;
      }},
-    {Price::numerics, "precision", "Autocast to bf16", "numerics: matrix products and attention are rounded to bf16",
+    {Price::numerics, "precision", "Autocast to bf16", "precision: matrix products and attention run in bf16",
      R"({"training": {"precision": "amp-bf16"}})",
      [](const Job& job) { return job.training.precision == Precision::fp32; }},
     {Price::numerics, "precision", "Pure bf16",
-     "numerics: weights and optimizer states are rounded to bf16 too, small updates are lost; training can be less "
-     "stable",
+     "precision: weights and optimizer states are bf16 too, so small updates are lost; training can be less stable",
      R"({"training": {"precision": "bf16"}})",
      [](const Job& job) {
        return (job.training.precision == Precision::fp32 || is_amp(job)) &&
               job.parallel.strategy != Strategy::deepspeed;
      }},
     {Price::numerics, "precision", "Pure bf16",
-     "numerics: weights and gradients are rounded to bf16; DeepSpeed keeps a float32 copy",
+     "precision: weights and gradients are bf16; DeepSpeed keeps float32 master weights",
      R"({"training": {"precision": "bf16"}})",
      [](const Job& job) {
        return (job.training.precision == Precision::fp32 || is_amp(job)) &&
               job.parallel.strategy == Strategy::deepspeed;
      }},
-    {Price::training, "stage", "Vision tower frozen", "another training: the vision tower learns nothing",
+    {Price::training, "stage", "Freeze the vision tower", "different training: the vision tower is not trained",
      R"({"training": {"stage": "finetune"}})",
      [](const Job& job) { return job.training.stage == Stage::full && !job.model.config.traits().projector.empty(); }},
     {Price::training, "optimizer's name", "SGD instead of Adam",
-     "another training: no moments, so another learning rate, and transformers often train worse",
+     "different training: no moments; needs another learning rate, and transformers often train worse",
      R"({"training": {"optimizer": {"name": "sgd"}}})",
      [](const Job& job) { return job.training.optimizer.name != OptimizerName::sgd; }},
 };
@@ -116,8 +115,8 @@ Choice accumulation(const Job& job, const json&) {
   const bool contrastive = job.model.config.traits().contrastive;
   Choice choice{contrastive ? Price::training : Price::time, {}, Tell::enough};
   const std::string costs = contrastive
-                                ? "another training: the contrastive loss compares fewer samples with each other"
-                                : "some time: smaller, more forward and backward passes for each optimizer step";
+                                ? "different training: the contrastive loss compares fewer samples with each other"
+                                : "slower: more, smaller forward and backward passes per optimizer step";
   std::int64_t batch = job.data.micro_batch_size;
   std::int64_t steps = job.training.gradient_accumulation_steps;
   while (batch % 2 == 0) {
@@ -150,11 +149,10 @@ Choice zero2(const Job& job, const json& document) {
   };
   if (now.strategy == Strategy::ddp && now.data > 1) {
     choice.price = Price::time;
-    add(now.data, "effort: DeepSpeed instead of DDP; about the same traffic");
+    add(now.data, "setup: DeepSpeed instead of DDP; about the same communication");
   }
   for (const std::int64_t gpus : {2, 4, 8}) {
-    if (gpus > now.data)
-      add(gpus, std::to_string(gpus) + " GPUs and the traffic between them; each step sees the samples of all of them");
+    if (gpus > now.data) add(gpus, std::to_string(gpus) + " GPUs: more communication; larger global batch");
   }
   return choice;
 }
@@ -176,30 +174,26 @@ Choice lora(const Job& job, const json&) {
          {"dropout", 0},
          {"target_modules", (recipe ? std::string("(?!.*") + traits.tower + ").*\\.(" : ".*\\.(") + names + ")"}});
     if (recipe) patch["training"]["lora"]["also_train"] = {traits.projector};
-    choice.changes.push_back(
-        {label,
-         "another training: small matrices learn beside frozen weights; often nearly as good, seldom "
-         "the same",
-         std::move(patch)});
+    choice.changes.push_back({label, "different training: trains adapters only; quality may differ", std::move(patch)});
   };
   add("LoRA on every linear layer, rank 16",
       "q_proj|k_proj|v_proj|o_proj|out_proj|gate_proj|up_proj|down_proj|fc1|fc2");
-  add("LoRA on queries and values, rank 16", "q_proj|v_proj");
+  add("LoRA on query and value projections, rank 16", "q_proj|v_proj");
   return choice;
 }
 
 Choice qlora(const Job& job, const json&) {
   Choice choice{Price::numerics, {}, Tell::each};
   if (!job.training.lora || job.training.quantization) return choice;
-  choice.changes.push_back(
-      {"QLoRA",
-       "numerics and time: frozen weights are rounded to 4 bits, and each product makes its weight anew (bitsandbytes)",
-       patch_of("training", "quantization",
-                {{"load_in_4bit", true},
-                 {"bnb_4bit_quant_type", "nf4"},
-                 {"bnb_4bit_use_double_quant", true},
-                 {"bnb_4bit_compute_dtype", "bfloat16"},
-                 {"llm_int8_skip_modules", job.model.config.traits().quantization_skips}})});
+  choice.changes.push_back({"QLoRA",
+                            "precision and time: frozen weights are quantized to 4 bits and dequantized for each "
+                            "product; needs bitsandbytes",
+                            patch_of("training", "quantization",
+                                     {{"load_in_4bit", true},
+                                      {"bnb_4bit_quant_type", "nf4"},
+                                      {"bnb_4bit_use_double_quant", true},
+                                      {"bnb_4bit_compute_dtype", "bfloat16"},
+                                      {"llm_int8_skip_modules", job.model.config.traits().quantization_skips}})});
   return choice;
 }
 
@@ -212,7 +206,7 @@ Choice larger_gpu(const Job& job, const json& document) {
     json patch = patch_of("gpu", "name", gpu.id);
     remove(patch, document, "gpu", "usable_bytes");
     remove(patch, document, "gpu", "compute_capability");
-    choice.changes.push_back({"A larger GPU: " + gpu.name, "other hardware", std::move(patch)});
+    choice.changes.push_back({"Larger GPU: " + gpu.name, "different hardware", std::move(patch)});
   }
   return choice;
 }

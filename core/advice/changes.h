@@ -11,8 +11,8 @@ namespace oometer {
 
 /// One thing that a person could change.
 struct Change {
-  std::string label;     ///< plain words: "Activation checkpointing"
-  std::string costs;     ///< plain words: what is paid for it
+  std::string label;     ///< for people: "Activation checkpointing"
+  std::string costs;     ///< what it costs, for people: "slower: ..."
   nlohmann::json patch;  ///< RFC 7386, on the job as it was given
 };
 

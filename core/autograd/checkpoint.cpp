@@ -79,7 +79,7 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
     }
     if (!output.requires_grad())
       b.context.refusal = Error{"inconsistent", "/training/no_grad",
-                                "found modules whose results are those of a reentrant checkpoint, where PyTorch stops "
+                                "found modules whose output is that of a reentrant checkpoint, at which PyTorch fails "
                                 "with \"none of output has requires_grad=True, this checkpoint() is not necessary\"; "
                                 "expected activation_checkpointing \"non-reentrant\""};
     autograd::backward(output, b.grad());

@@ -27,28 +27,29 @@ std::string row(const char* format, const std::string& a, const std::string& b, 
 }  // namespace
 
 std::string advice_table(const OrderedJson& advice) {
-  std::string out = "How far it can go, all else equal\n";
+  std::string out = "Limits, everything else unchanged\n";
   out += limit(advice, "largest_micro_batch", "  largest micro-batch  ", "samples");
   out += limit(advice, "longest_sequence", "  longest sequence     ", "tokens");
   if (!advice.at("fewest_gpus").is_null()) out += limit(advice, "fewest_gpus", "  fewest GPUs          ", "GPUs");
 
-  if (!advice.at("frontier").empty()) out += "\nHow many at once, by prompt and answer together\n";
+  if (!advice.at("frontier").empty()) out += "\nConcurrent sequences, by context length (prompt and answer)\n";
   for (const OrderedJson& point : advice.at("frontier"))
     out += row("  %9s tokens %11s%s\n", std::to_string(point.at("context").get<std::int64_t>()),
                std::to_string(point.at("users").get<std::int64_t>()), "");
 
-  out += "\nWhat one change does\n" + row("  %13s%13s  %-14s", "saves", "peak", "verdict") + "change\n";
+  out += "\nEffect of single changes\n" + row("  %13s%13s  %-14s", "saves", "peak", "verdict") + "change\n";
   for (const OrderedJson& change : advice.at("changes")) {
     const std::int64_t saves = change.at("saves").get<std::int64_t>();
     std::string saved = bytes_text(saves < 0 ? -saves : saves);
     if (saves < 0) saved.insert(0, 1, '-');
     out += row("  %13s%13s  %-14s", saved, bytes(change, "peak"), text(change, "verdict"));
-    out += text(change, "label") + " (costs " + text(change, "costs") + ")\n";
+    out += text(change, "label") + " (" + text(change, "costs") + ")\n";
   }
-  if (advice.at("changes").empty()) out += "  nothing that oometer knows saves memory here\n";
+  if (advice.at("changes").empty()) out += "  no known change saves memory here\n";
 
   if (const OrderedJson& combination = advice.at("combination"); !combination.is_null()) {
-    out += "\nThe cheapest that is enough (" + text(combination, "verdict") + ", " + bytes(combination, "peak") + ")\n";
+    out += "\nCheapest combination that is enough (" + text(combination, "verdict") + ", " +
+           bytes(combination, "peak") + ")\n";
     for (const OrderedJson& label : combination.at("labels")) out += "  - " + label.get<std::string>() + "\n";
   }
   return out;

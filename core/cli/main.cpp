@@ -1,5 +1,4 @@
-// The command `oometer`: the job's options and files go in, text comes out. What it says is the report's, word for
-// word.
+// The command `oometer`: options and files of a job in, text out. It computes nothing of its own.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -124,7 +123,7 @@ int run_trace(const JobOptions& options, const std::string& file) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Will this training run fit on that GPU, and what holds its memory?", "oometer"};
+  CLI::App app{"Computes the peak GPU memory of a training or inference job, and what uses it.", "oometer"};
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(1);
 
@@ -136,24 +135,25 @@ int run(int argc, char** argv) {
   CLI::App* check = app.add_subcommand("check", "exit with 0 if the job fits, 1 if not, 2 on bad input");
   const JobOptions check_options(*check);
   bool strict = false;
-  check->add_flag("--strict", strict, "a tight fit is not enough");
+  check->add_flag("--strict", strict, "treat a tight fit as a failure");
 
-  CLI::App* advise = app.add_subcommand("advise", "print how far a job can go, and what would make it fit");
+  CLI::App* advise = app.add_subcommand("advise", "print the limits of a job, and what would make it fit");
   const JobOptions advise_options(*advise);
   advise->add_flag("--json", json, "the whole answer, as JSON");
 
-  CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that are known by name");
+  CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that have a name");
 
-  CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot that PyTorch's memory viewer opens");
+  CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot for PyTorch's memory viewer");
   const JobOptions trace_options(*trace);
   std::string snapshot_file = "snapshot.pickle";
   trace->add_option("-o,--output", snapshot_file, "the file to write")->capture_default_str();
 
   CLI::App* checkpoints = app.add_subcommand(
       "checkpoints",
-      "which blocks to checkpoint: the least memory, and the frontier of memory and recomputed blocks, as JSON");
+      "print which blocks to checkpoint, as JSON: the least memory, and the trade-off between memory and recomputed "
+      "blocks");
   const JobOptions checkpoints_options(*checkpoints);
-  CLI::App* log = app.add_subcommand("log", "print the raw log of allocations and frees, for tools/trace_diff.py");
+  CLI::App* log = app.add_subcommand("log", "print the log of allocations and frees, for tools/trace_diff.py");
   const JobOptions log_options(*log);
   bool work = false;
   log->add_flag("--work", work, "what the operators compute and move, instead");

@@ -45,7 +45,7 @@ Json to_json(const Field& field, const std::string& text) {
   return value.is_discarded() ? Json(text) : value;
 }
 
-/// Puts a value at a pointer; whatever stands on the way and is no object gives way ("optimizer": "adamw").
+/// Puts a value at a pointer; a parent that is no object ("optimizer": "adamw") is replaced by one.
 void put(Json& job, const Json::json_pointer& pointer, Json value) {
   if (!pointer.parent_pointer().empty()) {
     Json& parent = job[pointer.parent_pointer()];
@@ -54,7 +54,7 @@ void put(Json& job, const Json::json_pointer& pointer, Json value) {
   job[pointer] = std::move(value);
 }
 
-/// An option for a model or a GPU takes the place of the file's, however that one is given.
+/// An option for a model or a GPU replaces the file's, in whichever form that is given.
 void make_room(Json& job, std::string_view option) {
   if (option == "--preset") job.erase("model");
   if (option == "--gpu") job.erase("gpu");
@@ -65,13 +65,13 @@ void make_room(Json& job, std::string_view option) {
 
 JobOptions::JobOptions(CLI::App& command) {
   command.add_option("job", file_,
-                     "A job's JSON file, - for standard input; not needed with --preset, --config or --graph");
-  command.add_option("--config", config_file_, "A Hugging Face config.json as the model");
-  command.add_option("--graph", graph_file_, "A file of tools/export_graph.py as the model");
+                     "JSON file of a job, or - for standard input; optional with --preset, --config or --graph");
+  command.add_option("--config", config_file_, "Hugging Face config.json of the model");
+  command.add_option("--graph", graph_file_, "Graph of the model, written by tools/export_graph.py");
   command.add_option("--ds-config", ds_config_file_,
-                     "A DeepSpeed configuration's JSON file; \"auto\" as HF Trainer means it");
+                     "DeepSpeed configuration (JSON); \"auto\" is resolved as in HF Trainer");
   command.add_option("--accelerate-config", accelerate_config_file_,
-                     "The file of `accelerate config`, as JSON; a deepspeed_config_file that it names is read too");
+                     "Configuration of accelerate, as JSON; the deepspeed_config_file that it names is read too");
   for (const SectionWords* section : section_words()) {
     for (std::size_t i = 0; i < section->rows.size(); ++i) {
       const Setting& row = section->rows[i];
@@ -103,7 +103,7 @@ std::string JobOptions::job() const {
   if (!config_file_.empty()) put(job, Json::json_pointer("/model/config"), read_json(config_file_));
   if (!graph_file_.empty()) job["model"] = {{"graph", read_json(graph_file_)}};
   if (!ds_config_file_.empty() || !accelerate_config_file_.empty()) {
-    // The file takes the place of what the job says of it.
+    // The file replaces what the job says of it.
     Json& parallel = job["parallel"];
     if (!parallel.is_object()) parallel = Json::object();
     for (const char* key : {"strategy", "zero_stage", "ds_config", "ddp", "fsdp", "accelerate_config"})
@@ -115,7 +115,7 @@ std::string JobOptions::job() const {
   }
   if (!accelerate_config_file_.empty()) {
     Json config = read_json(accelerate_config_file_,
-                            "; accelerate writes YAML, which becomes JSON by: python -c \"import json, sys, yaml; "
+                            "; accelerate writes YAML; convert it to JSON with: python -c \"import json, sys, yaml; "
                             "json.dump(yaml.safe_load(sys.stdin), sys.stdout)\"");
     const Json::json_pointer file("/deepspeed_config/deepspeed_config_file");
     if (config.contains(file) && config[file].is_string()) config[file] = read_json(config[file].get<std::string>());

@@ -69,7 +69,7 @@ void peak(std::string& out, const OrderedJson& report) {
 
 void breakdown(std::string& out, const OrderedJson& report) {
   const double allocated = std::max(1.0, static_cast<double>(bytes_of(report.at("peak"), "allocated")));
-  heading(out, "Who holds the allocated bytes at the peak");
+  heading(out, "Allocated memory at the peak, by purpose");
   for (const auto& [key, value] : report.at("breakdown").items()) {
     const double share = value.get<double>() / allocated;
     line(out, "  %-20s %12s %5.1f %%  %s", words(key).c_str(), bytes_text(value.get<std::int64_t>()).c_str(),
@@ -89,7 +89,8 @@ void module_rows(std::string& out, const OrderedJson& module, int depth, const C
   for (const char* factor : columns) row += padded(bytes_text(bytes_of(module, factor)), 13);
   out += row + "\n";
   if (depth == kTreeDepth) return;
-  for (const OrderedJson& child : module.value("children", OrderedJson::array())) module_rows(out, child, depth + 1, columns);
+  for (const OrderedJson& child : module.value("children", OrderedJson::array()))
+    module_rows(out, child, depth + 1, columns);
 }
 
 void modules(std::string& out, const OrderedJson& report) {
@@ -120,7 +121,7 @@ void ranks(std::string& out, const OrderedJson& report) {
   heading(out, "Ranks (peaks)");
   for (const OrderedJson& row : rows) {
     const bool reported = row.value("reported", false);
-    const std::string name = "rank " + std::to_string(bytes_of(row, "rank")) + (reported ? ", above" : "");
+    const std::string name = "rank " + std::to_string(bytes_of(row, "rank")) + (reported ? " (above)" : "");
     line(out, "  %-20s %12s allocated %12s reserved%s", name.c_str(), bytes_text(bytes_of(row, "allocated")).c_str(),
          bytes_text(bytes_of(row, "reserved")).c_str(), row.value("fits", true) ? "" : ", does not fit");
   }
@@ -130,7 +131,8 @@ void list(std::string& out, const OrderedJson& report, const char* key, const ch
   const OrderedJson items = report.value(key, OrderedJson::array());
   if (items.empty()) return;
   heading(out, title);
-  for (const OrderedJson& item : items) out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
+  for (const OrderedJson& item : items)
+    out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
 }
 
 }  // namespace
@@ -153,19 +155,18 @@ std::string verdict_line(const OrderedJson& report) {
 std::string table(const OrderedJson& report) {
   std::string out = verdict_line(report) + "\n";
   const OrderedJson& model = report.at("model");
-  line(out, "%.2f billion parameters, %.2f billion of them trained.",
-       static_cast<double>(bytes_of(model, "parameters")) / 1e9,
+  line(out, "%.2f billion parameters, %.2f billion trained.", static_cast<double>(bytes_of(model, "parameters")) / 1e9,
        static_cast<double>(bytes_of(model, "trainable")) / 1e9);
   if (const std::int64_t host = bytes_of(report, "host_bytes"))
-    line(out, "%s of host memory for each GPU: what is offloaded.", bytes_text(host).c_str());
+    line(out, "%s of host memory per GPU, for what is offloaded.", bytes_text(host).c_str());
   peak(out, report);
   breakdown(out, report);
   modules(out, report);
   phases(out, report);
   ranks(out, report);
-  list(out, report, "assumptions", "Assumed");
+  list(out, report, "assumptions", "Assumptions");
   list(out, report, "unmodelled", "Not modelled");
-  list(out, report, "notes", "Worth knowing");
+  list(out, report, "notes", "Notes");
   return out;
 }
 

@@ -21,18 +21,18 @@ struct CudaContext {
   const char* evidence;
 };
 constexpr CudaContext kContexts[] = {
-    {6, 0, 200, 100, 400, "no process was found; that of the next generations with room"},
-    {7, 0, 300, 150, 500, "no process was found; between the T4 and the A100"},
+    {6, 0, 200, 100, 400, "not measured; the next generation's figure with a wider range"},
+    {7, 0, 300, 150, 500, "not measured; between the T4 and the A100"},
     // fitcheck's three sessions: torch 2.10 with CUDA 12.8 and torch 2.14 with CUDA 13.0 had the same to the byte
     {7, 5, 140.875, 100, 160,
-     "140.875 MiB measured on a T4 in 57 runs, 104.875 before the first kernel (fitcheck, total - free - reserved); "
-     "another process 0.10 GiB"},
-    {8, 0, 500, 400, 620, "an A100 40 GB: 0.49 GiB"},
-    {8, 6, 256, 200, 450, "an A10 0.22 GiB, an RTX 3080 0.25 GiB"},
-    {8, 9, 480, 380, 560, "L40S 0.42 to 0.50 GiB, RTX 4090 0.48 to 0.49 GiB"},
-    {9, 0, 600, 450, 720, "an H200 0.66 GiB, H100 about 0.5 to 0.6 GiB"},
-    {10, 0, 600, 450, 800, "no process was found; that of Hopper with room"},
-    {12, 0, 450, 290, 650, "RTX 5090 0.30 and 0.58 GiB"},
+     "140.875 MiB on a T4 in 57 runs, 104.875 before the first kernel (fitcheck, total - free - reserved); 0.10 GiB in "
+     "another process"},
+    {8, 0, 500, 400, 620, "0.49 GiB on an A100 40 GB"},
+    {8, 6, 256, 200, 450, "0.22 GiB on an A10, 0.25 GiB on an RTX 3080"},
+    {8, 9, 480, 380, 560, "0.42 to 0.50 GiB on L40S, 0.48 to 0.49 GiB on RTX 4090"},
+    {9, 0, 600, 450, 720, "0.66 GiB on an H200, about 0.5 to 0.6 GiB on H100"},
+    {10, 0, 600, 450, 800, "not measured; Hopper's figure with a wider range"},
+    {12, 0, 450, 290, 650, "0.30 and 0.58 GiB on RTX 5090"},
 };
 
 /// A communicator of one node after its first all-reduce: 12 MiB a channel and connection (10 MiB receive buffers,
@@ -48,9 +48,9 @@ constexpr Nccl kMoreOverNvlink{688, 500, 1600,
                                "3 or more A100: 688 MB (NCCL issue 964); 1.6 GB over several nodes (issue 864)"};
 constexpr Nccl kHopper{
     900, 500, 2200,
-    "A100's 688 MB and NVLS buffers on top; not measured, NCCL issue 1685 shows up to 3.3 GB with all-to-all"};
+    "the A100's 688 MB plus NVLS buffers; not measured, but NCCL issue 1685 reports up to 3.3 GB with all-to-all"};
 constexpr Nccl kOverPcie{
-    200, 48, 600, "2 to 4 channels of 12 MiB a connection over PCIe; computed from the buffer sizes, not measured"};
+    200, 48, 600, "2 to 4 channels of 12 MiB per connection over PCIe; computed from the buffer sizes, not measured"};
 
 const Nccl& nccl_of(const Gpu& gpu, std::int64_t world) {
   const bool nvlink = gpu.minor == 0 && (gpu.major == 7 || gpu.major == 8);
@@ -76,13 +76,14 @@ Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int
     outside.context += mib(290);
     outside.high += mib(350);
     outside.notes.push_back(
-        "cuDNN's kernels: 290 MiB, by which small image models' processes held more than small MLPs' on the same A100 "
-        "40 GB (GPUMemNet, nvidia-smi: 1,719 and 1,429 MiB).");
+        "cuDNN's kernels: 290 MiB, the difference between processes of small image models and of small MLPs on the "
+        "same "
+        "A100 40 GB (GPUMemNet, nvidia-smi: 1,719 and 1,429 MiB).");
   } else if (behaviours.cudnn && convolutions > 0) {
     // The processes behind the table were language models, mostly: its kernels widen the upper end.
     outside.high += mib(100);
     outside.notes.push_back(
-        "cuBLAS and cuDNN: in the context's figure; cuDNN's kernels may add up to 100 MiB (guessed).");
+        "cuBLAS and cuDNN: included in the context's figure; cuDNN's kernels may add up to 100 MiB (an estimate).");
   }
   if (world > 1) {
     const Nccl& nccl = nccl_of(gpu, world);
@@ -94,7 +95,7 @@ Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int
   if (!gpu.calibrated) {
     outside.low /= 2;
     outside.high *= 2;
-    outside.notes.push_back("This GPU's runtime is not calibrated: CUDA's figures, with twice the spread.");
+    outside.notes.push_back("This GPU's runtime is not calibrated: CUDA's figures, with twice the range.");
   }
   return outside;
 }

@@ -115,10 +115,11 @@ void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step)
   const ModuleScope scope(context_, kModel);
   if (reduces_ && !config_.find_unused_parameters && !config_.static_graph && arrived_.size() < parameters_.size()) {
     // ensure_prior_reduction_finished
-    refusal_ = Error{"inconsistent", "/parallel/ddp",
-                     "found " + std::to_string(parameters_.size() - arrived_.size()) +
-                         " trained parameters that get no gradient, which stops DistributedDataParallel in the second "
-                         "step; set {\"find_unused_parameters\": true}, or freeze them"};
+    refusal_ =
+        Error{"inconsistent", "/parallel/ddp",
+              "found " + std::to_string(parameters_.size() - arrived_.size()) +
+                  " trained parameters without a gradient, at which DistributedDataParallel fails in the second step; "
+                  "expected {\"find_unused_parameters\": true}, or those parameters frozen"};
     return;
   }
   rebuild_buckets();

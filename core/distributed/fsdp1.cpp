@@ -127,9 +127,9 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
     const bool stops = shards() || gathered_dtype(unit) != unit.dtype;
     refusal_ = Error{stops ? "inconsistent" : "not-modelled", "/training/activation_checkpointing",
                      std::string("found reentrant checkpoints around blocks (") + log.modules[block].type +
-                         ") that are not FSDP's units but parts of one, which " +
-                         (stops ? "stops in backward" : "is not modelled") +
-                         ": use non-reentrant ones, or put the block into parallel.fsdp.wrap"};
+                         ") that are part of a larger FSDP unit, which " +
+                         (stops ? "fails in backward" : "is not supported yet") +
+                         "; expected non-reentrant ones, or the block's class in parallel.fsdp.wrap"};
     return;
   }
 }
@@ -160,12 +160,13 @@ void FullyShardedDataParallel::gather_units() {
     if (tensor.dtype() != unit.dtype)
       refusal_ =
           Error{"inconsistent", "/parallel/fsdp",
-                "found a unit of FSDP with parameters of two dtypes, which it does not flatten: give all weights "
-                "one dtype (autocast_adapter_dtype false, or training.precision fp32), or use fsdp2"};
+                "found an FSDP unit with parameters of two dtypes, which FSDP cannot flatten; expected one dtype "
+                "(autocast_adapter_dtype false, or training.precision fp32), or fsdp2"};
     if (!config_.use_orig_params && !unit.pieces.empty() && trains(unit.pieces.front()) != tensor->leaf_requires_grad)
-      refusal_ = Error{"inconsistent", "/parallel/fsdp/use_orig_params",
-                       "found a unit of FSDP with trained and frozen parameters, which it does not flatten without the "
-                       "original parameters: set it to true"};
+      refusal_ =
+          Error{"inconsistent", "/parallel/fsdp/use_orig_params",
+                "found an FSDP unit with trained and frozen parameters, which FSDP flattens only with use_orig_params; "
+                "expected true"};
     if (config_.use_orig_params) {
       const std::int64_t aligned = kAlignment / element_size(gathered_dtype(unit));
       if (const std::int64_t over = unit.numel % aligned; over != 0) {

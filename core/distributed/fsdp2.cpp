@@ -96,9 +96,10 @@ void FullyShard::initialize() {
     for (const Shard& shard : group.shards) {
       if (!shard.full.tensor->leaf_requires_grad) continue;
       if (dtype && *dtype != shard.full.tensor.dtype())
-        refusal_ = Error{"inconsistent", "/parallel/strategy",
-                         "found a group of FSDP whose trained parameters are of two dtypes, which it refuses: give all "
-                         "that trains one dtype (autocast_adapter_dtype false, or training.precision fp32)"};
+        refusal_ = Error{
+            "inconsistent", "/parallel/strategy",
+            "found an FSDP group whose trained parameters have two dtypes, which FSDP refuses; expected one dtype "
+            "(autocast_adapter_dtype false, or training.precision fp32)"};
       dtype = shard.full.tensor.dtype();
     }
     shard(group);

@@ -303,7 +303,7 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
       if (std::find(needed.begin(), needed.end(), use.parameter) == needed.end()) {
         refusal_ =
             Error{"refused", "/parallel",
-                  "DeepSpeed stops with a \"tracing error\": the modules do not run in the order of the first step"};
+                  "DeepSpeed fails with a \"tracing error\": the modules do not run in the order of the first step"};
       }
       states_[use.parameter].last_fetched_for = use.step;
     }

@@ -121,16 +121,16 @@ void DeepSpeedZeroOptimizerStage3::refuse_what_deepspeed_refuses() {
   for (const Parameter& parameter : model_.parameters) {
     const Tensor& tensor = parameter.tensor;
     if (tensor.ndim() == 0 && context_.behaviours.zero_3_gathers_in_place)
-      refusal_ =
-          Error{"refused", "/parallel/zero_stage",
-                "DeepSpeed's zero.Init cannot cut a parameter without dimensions (" + std::string(parameter.name) +
-                    "): it stops with \"self.dim() cannot be 0 to view BFloat16 as Byte\"; stage 2 takes it"};
+      refusal_ = Error{"refused", "/parallel/zero_stage",
+                       "DeepSpeed's zero.Init cannot partition a parameter without dimensions (" +
+                           std::string(parameter.name) +
+                           "): it fails with \"self.dim() cannot be 0 to view BFloat16 as Byte\"; expected stage 2"};
     if (!tensor->leaf_requires_grad) continue;
     if (!first && tensor.dtype() != trained_dtype_)
-      refusal_ =
-          Error{"refused", "/parallel/zero_stage",
-                "what trains is of two types (adapters in float32 beside weights in half precision), and ZeRO-3 "
-                "stops at that (defragment, an AssertionError): set autocast_adapter_dtype to false, or use stage 2"};
+      refusal_ = Error{
+          "refused", "/parallel/zero_stage",
+          "found trained parameters of two dtypes (adapters in float32, weights in half precision), at which ZeRO-3 "
+          "fails (defragment, an AssertionError); expected autocast_adapter_dtype false, or stage 2"};
     trained_dtype_ = tensor.dtype();
     first = false;
   }

@@ -78,7 +78,7 @@ Result<Gpu> find_gpu(std::string_view id) {
   return Error{
       "unknown-gpu", "",
       "found the unknown GPU " + quote(id) + "; " +
-          (near.empty() ? "`oometer presets` lists those known, such as h100-80gb and a100-80gb; or give usable_bytes"
+          (near.empty() ? "expected one that `oometer presets` lists, such as h100-80gb or a100-80gb, or usable_bytes"
                         : "did you mean \"" + std::string(near) + "\"?")};
 }
 

@@ -52,50 +52,51 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.notes = simulation.notes;
   if (job.task == Task::train) {
     input.assumptions.emplace_back(
-        "two iterations of one shape are run; a long run with changing lengths can fragment memory further");
+        "two steps with the same shapes are simulated; a long run with varying lengths can fragment memory further");
     if (!job.training.keep_outputs)
-      input.assumptions.emplace_back("the model's outputs are dropped when the loss is there, as HF Trainer does");
+      input.assumptions.emplace_back("the model's outputs are freed once the loss is computed, as in HF Trainer");
   } else {
     note_inference(job, simulation, input);
   }
   if (traits.has_experts)
     input.assumptions.emplace_back(
-        "experts run by grouped_mm, and while generate() decodes by batched_mm: what they take depends on how many "
-        "tokens "
-        "there are, not on which expert gets them (at least one token is routed, none is dropped)");
+        "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
+        "not "
+        "on the routing (at least one token is routed, none is dropped)");
   if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
     input.assumptions.emplace_back(
-        "autocast spans forward and loss, as in a plain PyTorch loop; accelerate also turns the logits to float32");
+        "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "
+        "logits "
+        "to float32");
   if (job.training.cross_entropy_chunks > 0)
     input.assumptions.emplace_back(
-        "the loss by chunks is not compiled: where torch.compile fuses its conversion to float32, it needs less");
+        "the chunked loss runs without torch.compile; compiled, with the conversion to float32 fused, it needs less");
   if (const int ahead = resolve_memory_behaviours(job.runtime).weights_loaded_ahead;
       job.training.quantization && ahead > 0)
     input.assumptions.push_back(
-        "transformers 5.0 to 5.3 loads weights by threads that run ahead of their quantisation: " +
-        std::to_string(ahead) +
-        " of them are assumed to be there, as fits measured runs best; the reserved bytes "
-        "depend on it");
+        "threads of transformers 5.0 to 5.3 load weights ahead of quantization: " + std::to_string(ahead) +
+        " weights are assumed to be waiting, which fits measured runs best; reserved memory depends on it");
   if (!simulation.ranks_that_differ.empty() && !job.parallel.all_ranks)
-    input.assumptions.push_back("ranks differ: this is rank " + std::to_string(simulation.rank) +
-                                ", which is likely to need most; \"rank\": \"all\" in parallel runs each that can");
+    input.assumptions.push_back(
+        "ranks differ: this is rank " + std::to_string(simulation.rank) +
+        ", which is likely to need most; \"rank\": \"all\" in parallel simulates every rank that can differ");
   input.unmodelled = job.unmodelled;
   if (!traits.is_recorded)
-    input.unmodelled.emplace_back("padding and packing: every sequence is full, no attention mask is passed");
+    input.unmodelled.emplace_back("padding and packing: all sequences have full length, without an attention mask");
   input.unmodelled.emplace_back("torch.compile");
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
-    input.unmodelled.emplace_back("what vLLM needs to encode images, and its cache of them; their tokens are counted");
+    input.unmodelled.emplace_back("vLLM's image encoder and its cache; image tokens are counted");
   if (traits.is_recorded && behaviours.cudnn && traits.convolutions > 0)
     input.unmodelled.emplace_back(
-        "which plans cuDNN chooses for " + std::to_string(traits.convolutions) +
-        " convolutions: those are taken that copy their tensors into channels-last order, as cuDNN 9.26's heuristics "
-        "choose for most; torch.backends.cudnn.benchmark lets each convolution's first call take the largest workspace "
-        "of all plans");
+        "cuDNN's choice of algorithm for " + std::to_string(traits.convolutions) +
+        " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN 9.26 "
+        "choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest workspace "
+        "of all algorithms");
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
     input.unmodelled.emplace_back(
-        "bitsandbytes' fused 4-bit kernels, which for at most 1,536 tokens can spare a product's copy of the weight");
+        "bitsandbytes' fused 4-bit kernels, which can avoid dequantizing a weight for products of up to 1,536 tokens");
   if (behaviours.cudnn && traits.takes_images && job.data.images() > 0)
-    input.unmodelled.emplace_back("cuDNN's own workspace in the patch embedding's convolution");
+    input.unmodelled.emplace_back("cuDNN's workspace for the patch embedding's convolution");
   return input;
 }
 
@@ -163,10 +164,9 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.simulation = simulate(job, behaviours);
   if (result.simulation.refusal) return *result.simulation.refusal;
   if (result.simulation.log.overflow)
-    return Error{"out-of-range", "",
-                 "the job needs more than 2^60 bytes: sizes are far beyond what any GPU could hold"};
+    return Error{"out-of-range", "", "the job needs more than 2^60 bytes, far more than any GPU has; check its sizes"};
   if (result.simulation.trainable == 0 && job.task == Task::train)
-    return Error{"invalid", "/training", "nothing is trained: every parameter is frozen; train at least one component"};
+    return Error{"invalid", "/training", "every parameter is frozen; expected at least one to train"};
   const AllocatorOptions allocator = allocator_options(behaviours, job.runtime);
   const Outside outside = outside_of(job, behaviours);
   const bool is_paged = job.task == Task::inference && job.inference.cache.implementation == CacheImplementation::paged;
@@ -188,9 +188,9 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
     const Generated& generated = result.simulation.generated;
     const std::int64_t blocks =
         std::max<std::int64_t>(0, generated.blocks + result.report.headroom / generated.block_bytes);
-    result.input.assumptions.push_back("vLLM's pool has some " + std::to_string(blocks) + " blocks, " +
+    result.input.assumptions.push_back("vLLM's pool has about " + std::to_string(blocks) + " blocks, " +
                                        std::to_string(blocks * job.inference.cache.block_size) + " tokens; " +
-                                       std::to_string(job.data.micro_batch_size) + " conversations at once need " +
+                                       std::to_string(job.data.micro_batch_size) + " concurrent sequences need " +
                                        std::to_string(generated.blocks));
   }
   if (options.attribution)
@@ -242,7 +242,7 @@ std::string tensors_json(std::string_view text, std::string_view module) {
     if (module_path(log, id) == module)
       return holdings_to_json(holdings_of(log, result->report, id), result->report, log);
   }
-  return error_json({"invalid", "", "no module of this model is called \"" + std::string(module) + "\""});
+  return error_json({"invalid", "", "this model has no module \"" + std::string(module) + "\""});
 }
 
 Result<std::string> estimate_snapshot(std::string_view text) {

@@ -32,15 +32,16 @@ std::string activations_of_adapters(const Job& job, const Log& log, const Report
                               std::string_view(log.modules[storage.module].name).starts_with("lora_");
                      });
   std::string text = "LoRA: the adapters of " + std::to_string(layers) + " layers keep " + gibibytes(bytes) +
-                     " of activations at the peak. Each keeps a copy of its own input";
-  text += casts ? " in fp32, 4 bytes an element" : "";
-  text += lora.dropout > 0 ? ", behind dropout, and dropout's mask, 1 byte an element" : "";
-  text += "; layers that train without adapters share one input between them. ";
-  text += job.training.checkpointing.mode == CheckpointMode::none
-              ? "So LoRA can need more memory than training every weight. Activation checkpointing keeps them for one "
-                "block at a time"
-              : "They are of one block: checkpointing has let go of the others'";
-  return text + (lora.dropout > 0 ? "; a dropout of 0 spares the masks." : ".");
+                     " of activations at the peak. Each saves its own copy of its input";
+  text += casts ? " in fp32 (4 bytes per element)" : "";
+  text += lora.dropout > 0 ? " after dropout, and the dropout mask (1 byte per element)" : "";
+  text += "; layers without adapters share one saved input. ";
+  text +=
+      job.training.checkpointing.mode == CheckpointMode::none
+          ? "LoRA can therefore need more memory than full fine-tuning. With activation checkpointing only those of "
+            "one block are kept at a time"
+          : "They belong to one block: checkpointing has freed those of the others";
+  return text + (lora.dropout > 0 ? ". With a dropout of 0 there are no masks." : ".");
 }
 
 /// The most elements that one module has of its own (model_to_params).
@@ -60,35 +61,35 @@ std::string estimate_of_states(const Job& job, const Log& log, const Report& rep
   const bool offloads = config.offloads_optimizer(), third = config.zero_stage == 3;
   const std::int64_t states = report.breakdown[Factor::parameters] + report.breakdown[Factor::gradients] +
                               report.breakdown[Factor::optimizer_states];
-  std::string text = std::string("DeepSpeed's own estimate_zero") + (third ? "3" : "2") +
-                     "_model_states_mem_needs says " +
+  std::string text = std::string("DeepSpeed's estimate_zero") + (third ? "3" : "2") + "_model_states_mem_needs gives " +
                      gibibytes(deepspeed_estimate(config, input.parameters, largest_layer(log, report), gpus)) +
-                     " of model states a GPU; at this peak they are " + gibibytes(states) + ".";
+                     " of model states per GPU; at this peak they take " + gibibytes(states) + ".";
   // Of 18 bytes a parameter, a frozen one has 2, whole below stage 3.
   if (const std::int64_t frozen = input.parameters - input.trainable; frozen > 0 && !offloads)
-    text += " It takes every parameter for trained: " + gibibytes((third ? 16 : 18) * (frozen / gpus)) +
-            " for those that are frozen here.";
+    text += " It assumes that every parameter is trained, which adds " +
+            gibibytes((third ? 16 : 18) * (frozen / gpus)) + " for the frozen ones.";
   if (!offloads)
-    text += third ? " It counts fp32 gradients, which live for the step alone, and leaves out the 16-bit partitions."
-                  : " It counts gradients in 16 and 32 bits at once, which live one after the other.";
+    text +=
+        third
+            ? " It counts fp32 gradients, which exist only during the optimizer step, and omits the 16-bit partitions."
+            : " It counts 16-bit and 32-bit gradients together, although they do not exist at the same time.";
   if (!config.contiguous_gradients && !offloads) return text;
   const std::int64_t element = element_size(weight_dtype(job.training.precision));
   const std::int64_t bucket = config.reduce_bucket_size * element * (config.overlap_comm && !third ? 2 : 1);
-  text += " Reduce buckets of " + gibibytes(bucket) + " are not in it";
+  text += " It omits reduce buckets of " + gibibytes(bucket);
   if (third)
-    text += ", nor layers that are gathered ahead";
+    text += " and prefetched layers";
   else if (offloads)
-    text += ", nor a gradient buffer as large as the largest parameter";
+    text += " and a gradient buffer the size of the largest parameter";
   return text + ".";
 }
 
 /// Unified memory is neither the GPU's nor the host's alone.
 std::string paged_states(std::int64_t host_bytes) {
   return "Paged optimizer: " + gibibytes(host_bytes) +
-         " of states are in unified memory, which this answer counts as the host's. They come onto the GPU page by "
-         "page "
-         "when the optimizer steps, into what is free there, and leave when something else asks for the room: a step "
-         "that lacks room gets slower and does not fail.";
+         " of states are in unified memory, counted here as host memory. During the optimizer step they are paged into "
+         "free GPU memory and evicted when something else needs it: without enough free memory the step gets slower, "
+         "but does not fail.";
 }
 
 }  // namespace

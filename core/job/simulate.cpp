@@ -90,8 +90,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       if (quantizer && parameter.tensor->leaf_requires_grad && quantizer->is_quantized(parameter)) {
         simulation.refusal = Error{"inconsistent", "/training/quantization",
                                    "found " + module_path(context.log, parameter.module) +
-                                       " quantised and trained; integers do not train: its path, or the beginning of "
-                                       "it, belongs in llm_int8_skip_modules"};
+                                       " quantized and trained, but quantized weights cannot be trained; expected "
+                                       "its path, or the beginning of it, in llm_int8_skip_modules"};
         return simulation;
       }
       simulation.parameters += parameter.tensor.numel();

@@ -23,7 +23,7 @@ struct Mistaken {
   const char* what;
 };
 
-constexpr const char* kDiffusers = "this is a config of diffusers, whose models are not modelled";
+constexpr const char* kDiffusers = "this is a config of diffusers, whose models are not supported";
 constexpr const char* kGguf = "this is the metadata of a GGUF file, whose quantised weights llama.cpp runs";
 
 constexpr Mistaken kMistaken[] = {
@@ -66,7 +66,7 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
       return {*family, std::move(config)};
     }
   reader.fail_found(model_type.empty() || knows_type ? "architectures" : "model_type", "unsupported-model",
-                    "what is modelled: " + supported());
+                    "expected a supported one: " + supported());
   return {};
 }
 

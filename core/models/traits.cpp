@@ -17,8 +17,7 @@ Row row_of(Feature feature) {
     case Feature::transformers:
       return {"transformers", "inconsistent", " is not a class of transformers"};
     case Feature::original_llava:
-      return {"original_llava", "inconsistent",
-              ", and the original LLaVA code is modelled with LLaVA-1.5's models only"};
+      return {"original_llava", "inconsistent", ", and the original LLaVA code is supported for LLaVA-1.5 models only"};
     case Feature::training:
       return {"training", "inconsistent", " cannot be trained"};
     case Feature::inference:

@@ -74,10 +74,10 @@ std::optional<Error> Tuner::check_targets() {
           "found " + module_path(context_.log, module) + " (" + std::string(type) + ") among the targets: ";
       if (type == "Embedding" || type == "Conv2d")
         return error("not-modelled", what +
-                                         "adapters on anything but a Linear are known and not modelled yet; "
+                                         "adapters on modules other than Linear are not supported yet; "
                                          "modules_to_save trains such a module in full");
       return error("inconsistent",
-                   what + "peft puts adapters on single layers, not on what holds them; name its Linear layers");
+                   what + "peft adapts single layers, not their containers; expected names of Linear layers");
     }
   }
   if (found_.empty()) return nothing_targeted(linears);
@@ -85,8 +85,8 @@ std::optional<Error> Tuner::check_targets() {
     const auto has_name = [&](const Target& target) { return path_ends_with(context_.log, target.module, name); };
     if (std::any_of(found_.begin(), found_.end(), has_name)) continue;
     const std::string_view near = closest(name, linears);
-    notes_.push_back(std::string(kind_) + ": no module is called " + quote(name) + "; peft passes over it" +
-                     (near.empty() ? "" : " (is " + quote(near) + " meant?)"));
+    notes_.push_back(std::string(kind_) + ": no module matches " + quote(name) + "; peft ignores it" +
+                     (near.empty() ? "" : " (did you mean " + quote(near) + "?)"));
   }
   return std::nullopt;
 }
@@ -97,8 +97,7 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
   std::string message;
   if (!targets_.pattern.empty()) {
     message = "found " + quote(targets_.pattern) +
-              ", which no module's path matches as a whole, from its first character to its last; the Linear layers "
-              "are called " +
+              ", which matches no module's full path (from its first character to its last); the Linear layers are " +
               known;
     if (const std::string_view near = closest(targets_.pattern, linears); !near.empty())
       message += "; did you mean [" + quote(near) + "]?";
@@ -109,8 +108,8 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
       if (const std::string_view found = closest(name, linears); !found.empty())
         near += (near.empty() ? "" : ", ") + quote(found);
     }
-    message = "found [" + given + "], names that no module has (or only modules that modules_to_save trains in full); ";
-    message += near.empty() ? "the Linear layers are called " + known : "did you mean " + near + "?";
+    message = "found [" + given + "], which match no module (or only modules that modules_to_save trains in full); ";
+    message += near.empty() ? "the Linear layers are " + known : "did you mean " + near + "?";
   }
   return error("inconsistent", message);
 }

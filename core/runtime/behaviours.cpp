@@ -11,7 +11,7 @@ constexpr Version torch(int minor) { return {2, minor, 0}; }
 }  // namespace
 
 Result<Version> parse_version(const std::string& text) {
-  const Error error{"out-of-range", "", "\"" + text + "\" is not a version; write it as \"2.15\" or \"4.37.2\""};
+  const Error error{"out-of-range", "", "\"" + text + "\" is not a version; expected one like \"2.15\" or \"4.37.2\""};
   int parts[3] = {0, 0, 0};
   int count = 0;
   std::size_t at = !text.empty() && text[0] == 'v' ? 1 : 0;
@@ -139,17 +139,18 @@ std::vector<std::string> runtime_caveats(const Runtime& runtime) {
   const std::string transformers = "transformers " + to_string(runtime.transformers);
   if (runtime.framework == Framework::llava)
     notes.push_back(
-        "The original LLaVA code was checked against its source only, not against a measured run; small models of it, "
-        "run without a GPU on torch 2.15 and transformers 4.37.2, allocate what is computed here.");
+        "The original LLaVA code was not measured on a GPU; small models of it, recorded without a GPU on torch 2.15 "
+        "and "
+        "transformers 4.37.2, allocate exactly what is computed here.");
   else if (is_recorded(runtime.transformers))
-    notes.push_back(transformers + " was checked with small models only; 5.23 is the version that was measured.");
+    notes.push_back(transformers + " was checked with small models only; full-size models were checked with 5.23.");
   if (runtime.transformers != Version{5, 23, 0} && !is_recorded(runtime.transformers))
     notes.push_back(transformers +
-                    " was checked against its source only, or against that of the nearest versions that were read: "
+                    " was not compared with recorded runs; its behaviour follows the source of the nearest versions: "
                     "4.37.2, 4.40.2, 4.44.2, 4.46.3, 4.48.3, 4.51.3, 4.57.1 and 5.23.");
   if (runtime.torch != Version{2, 15, 0}) {
     notes.push_back("torch " + to_string(runtime.torch) +
-                    " differs from 2.15, which was measured, only where its source is known to.");
+                    " was not compared with recorded runs; known differences from 2.15 are simulated.");
   }
   return notes;
 }

@@ -49,7 +49,7 @@ std::optional<Error> check_segments(const Log& log, const std::vector<StackSegme
     if (found) continue;
     std::string known;
     for (const Stack& stack : stacks) known += (known.empty() ? "" : ", ") + stack.path;
-    return Error{"unknown-value", pointer, "no stack of blocks is called that; the model has " + known};
+    return Error{"unknown-value", pointer, "expected a stack of blocks; the model has " + known};
   }
   return std::nullopt;
 }

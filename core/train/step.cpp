@@ -129,10 +129,11 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
     if (training.keep_outputs) kept.loss = loss;
   }
   if (!loss.requires_grad()) {
-    model.refusal = Error{"inconsistent", "/training",
-                          "found only parameters to train that have no part in the loss (images' in a batch without "
-                          "images, say), and PyTorch stops with \"element 0 of tensors does not require grad and does "
-                          "not have a grad_fn\": train what the loss comes from, or put images into the data"};
+    model.refusal =
+        Error{"inconsistent", "/training",
+              "found no trained parameter that the loss depends on (for example only the vision tower's in a "
+              "batch without images): PyTorch fails with \"element 0 of tensors does not require grad and "
+              "does not have a grad_fn\"; expected other parameters to train, or images in the data"};
     return;
   }
   context.begin_phase(PhaseName::backward, iteration);

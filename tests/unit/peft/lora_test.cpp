@@ -142,7 +142,7 @@ TEST_CASE("(IA)^3 trains a vector a layer: of its output, or in a feed-forward l
   CHECK_FALSE(parse_job(tiny_llama(R"("ia3": {"target_modules": ["q_proj"], "feedforward_modules": ["k_proj"]})")));
   const Result<Estimate> wrong = estimate(tiny_llama(R"("ia3": {"target_modules": ["kproj", "down_proj"]})"));
   REQUIRE(wrong);  // one of them is there: peft passes over the other
-  CHECK(has(wrong->input.notes.at(0), R"(ia3: no module is called "kproj")"));
+  CHECK(has(wrong->input.notes.at(0), R"(ia3: no module matches "kproj")"));
 }
 
 TEST_CASE("Biases train as `bias` says", "[peft]") {
@@ -194,7 +194,7 @@ TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
   CHECK(has(lora_error(R"({"target_modules": ["something"]})"), "linear_1"));
   CHECK(has(lora_error(R"({"target_modules": "q_proj"})"), R"(did you mean ["q_proj"])"));
   CHECK(has(lora_error(R"({"target_modules": ["self_attn"]})"), "self_attn (CLIPAttention)"));
-  CHECK(has(lora_error(R"({"target_modules": ["embed_tokens"]})"), "not modelled yet"));
+  CHECK(has(lora_error(R"({"target_modules": ["embed_tokens"]})"), "not supported yet"));
   CHECK(has(lora_error(R"({"target_modules": "(q_proj"})"), "at character"));
   CHECK(has(lora_error(R"({"target_modules": []})"), "at least one name"));
   CHECK(has(lora_error(R"({})"), "/training/lora/target_modules"));  // peft knows no usual targets of LLaVA's
@@ -209,12 +209,11 @@ TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
 }
 
 TEST_CASE("Names that peft passes over are told", "[peft]") {
-  const Result<Estimate> result =
-      estimate(tiny_llama(R"("lora": {"target_modules": ["q_proj", "k_prj"]})"));
+  const Result<Estimate> result = estimate(tiny_llama(R"("lora": {"target_modules": ["q_proj", "k_prj"]})"));
   REQUIRE(result);
   std::string all;
   for (const std::string& note : result->input.notes) all += note + "\n";
-  CHECK(has(all, R"(lora: no module is called "k_prj"; peft passes over it (is "k_proj" meant?))"));
+  CHECK(has(all, R"(lora: no module matches "k_prj"; peft ignores it (did you mean "k_proj"?))"));
 }
 
 TEST_CASE("LLaVA-1.5 7B with LoRA on seven targets needs more than full fine-tuning, and the report says why",
@@ -234,7 +233,7 @@ TEST_CASE("LLaVA-1.5 7B with LoRA on seven targets needs more than full fine-tun
   CHECK(checkpointed.report.peak.allocated < full.report.peak.allocated / 4);
   REQUIRE(lora.input.notes.size() == 1);
   CHECK(has(lora.input.notes[0], "224 layers"));
-  CHECK(has(lora.input.notes[0], "in fp32, 4 bytes an element, behind dropout, and dropout's mask, 1 byte"));
+  CHECK(has(lora.input.notes[0], "in fp32 (4 bytes per element) after dropout, and the dropout mask (1 byte"));
   CHECK(full.input.notes.empty());
 }
 

@@ -78,7 +78,7 @@ TEST_CASE("Stacks and blocks that the model does not have are named", "[train]")
   const Simulation unknown = simulation_with({{"segments", {{"blocks", {0}}}}});
   REQUIRE(unknown.refusal);
   CHECK(unknown.refusal->pointer == "/training/activation_checkpointing/segments/blocks");
-  CHECK(unknown.refusal->message == "no stack of blocks is called that; the model has model.layers");
+  CHECK(unknown.refusal->message == "expected a stack of blocks; the model has model.layers");
   const Simulation beyond = simulation_with({{"segments", {{"layers", {{4, 7}}}}}});
   REQUIRE(beyond.refusal);
   CHECK(beyond.refusal->message == "found block 6; model.layers has 6 blocks, from 0");
