@@ -365,7 +365,11 @@ constexpr Setting kQuantizationRows[] = {
 };
 
 const void* checkpointing_defaults() {
-  static const CheckpointingConfig defaults{.mode = CheckpointMode::non_reentrant};
+  static const CheckpointingConfig defaults = [] {
+    CheckpointingConfig config;
+    config.mode = CheckpointMode::non_reentrant;
+    return config;
+  }();
   return &defaults;
 }
 const void* liger_defaults() {
