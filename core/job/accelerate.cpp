@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kConfig = "/parallel/accelerate_config";
 
-constexpr const char* kNotYet = "it is known and not modelled yet: leave it out";
+constexpr const char* kNotYet = "not supported yet: leave it out";
 
 /// DeepSpeedPlugin.__post_init__, without a deepspeed_config_file; `steps` of accumulation, where it says so.
 json deepspeed_of(ConfigReader& reader, std::int64_t& steps) {

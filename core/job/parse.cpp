@@ -21,7 +21,7 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
   if (count && *count != parallel.world_size()) {
     reader.fail_found(
         "count", "inconsistent",
-        std::to_string(parallel.world_size()) + ", the product of the degrees of parallelism, belongs here");
+        "expected " + std::to_string(parallel.world_size()) + ", the product of the degrees of parallelism");
   }
 }
 
@@ -34,13 +34,12 @@ Result<Job> read_job(const json& document) {
   job.task = reader.choice("task", job.task, kTasks);
   const bool infers = job.task == Task::inference;
   if (!infers && reader.has("inference"))
-    reader.fail("inference", "inconsistent",
-                "found it in a job that trains: \"task\": \"inference\" belongs beside it");
+    reader.fail("inference", "inconsistent", "found it in a training job; expected \"task\": \"inference\" with it");
   job.runtime = read_runtime(reader.object("runtime"));
   job.calibration = read_calibration(reader.object("calibration"));
   job.gpu = read_gpu(reader.object("gpu"));
   if (!reader.has("model"))
-    reader.fail("model", "missing", "found nothing; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+    reader.fail("model", "missing", "found nothing; expected {\"preset\": NAME} or {\"config\": {...}}");
 
   // Each part reads what comes before it: after an error there is nothing sound to read.
   if (findings.error) return *findings.error;
@@ -54,18 +53,16 @@ Result<Job> read_job(const json& document) {
   if (job.runtime.framework == Framework::transformers && job.runtime.transformers < traits.oldest_transformers)
     reader.object("runtime").fail_found(
         "transformers", "not-modelled",
-        "this model is modelled as transformers " + to_string(traits.oldest_transformers) + " and later run it");
+        "expected " + to_string(traits.oldest_transformers) + " or later for this model");
   if (const auto refusal = traits.refusal(infers ? Feature::inference : Feature::training))
     reader.fail("task", refusal->code, "found " + name_of(job.task, kTasks) + "; " + refusal->why);
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
-    reader.object("runtime").fail_found("transformers", "not-modelled",
-                                        "inference is modelled as transformers 5.23 generates");
+    reader.object("runtime").fail_found("transformers", "not-modelled", "expected 5.23 or later for inference");
   job.data = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(job.model.config.family().largest_tensor(job.model.config.config(), job.data) <= kLargestTensor)) {
-    return Error{
-        "out-of-range", "/data",
-        "found sizes whose product is a tensor of more than 16 TiB; smaller ones belong in data or model.config"};
+    return Error{"out-of-range", "/data",
+                 "found sizes that give a tensor of more than 16 TiB; expected smaller ones in data or model.config"};
   }
   if (infers) {
     job.inference = read_inference(reader.object("inference"), job);
@@ -77,10 +74,10 @@ Result<Job> read_job(const json& document) {
   if (traits.has_experts && job.runtime.experts != ExpertsImplementation::grouped_mm)
     return Error{"not-modelled", "/runtime/experts",
                  "found " + name_of(job.runtime.experts, kExperts) +
-                     "; experts are modelled as grouped_mm runs them, which belongs here"};
+                     "; expected grouped_mm: other implementations are not supported yet"};
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
-    reader.fail("parallel", "not-modelled", "inference is modelled on one GPU: leave it out");
+    reader.fail("parallel", "not-modelled", "inference is supported on one GPU only: leave it out");
   job.parallel = parallel.config;
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
@@ -95,7 +92,7 @@ Result<Job> read_job(const json& document) {
         "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
-        "the listed blocks are checkpointed by code of one's own: transformers itself knows all blocks or every k-th");
+        "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");
   if (LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
     if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
       job.assumptions.emplace_back(traits.liger.note);

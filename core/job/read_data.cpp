@@ -30,13 +30,13 @@ void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& dat
   if (has_images) data.image_height = data.image_width = traits.image_size;
   if (has_size && traits.cuts_images) {
     if (size.size() != 2)
-      reader.fail_found("image_size", "wrong-type", "[height, width] in pixels belongs here");
+      reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
     else if (has_images)
       std::tie(data.image_height, data.image_width) = std::tie(size[0], size[1]);
   } else if (has_size && (size.size() != 2 || size[0] != traits.image_size || size[1] != traits.image_size)) {
     // CLIPVisionEmbeddings.forward refuses other sizes: the processor brings images to the config's own.
     const std::string side = std::to_string(traits.image_size);
-    reader.fail_found("image_size", "inconsistent", "[" + side + ", " + side + "], the config's own, belongs here");
+    reader.fail_found("image_size", "inconsistent", "expected the config's own, [" + side + ", " + side + "]");
   }
   std::int64_t tiles = 0;
   if (traits.cuts_images) tiles = read_integer(reader, settings::data_section, "tiles").value_or(0);
@@ -46,7 +46,7 @@ void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& dat
   const std::int64_t cut = count_image(model.config(), data.image_height, data.image_width, 0).tiles;
   if (tiles != 0 && tiles != cut && (has_size || count.tiles != tiles))
     reader.fail_found("tiles", "inconsistent",
-                      std::to_string(cut) + ", into which the processor cuts an image of image_size, belongs here");
+                      "expected " + std::to_string(cut) + ", into which the processor cuts an image of image_size");
   data.tiles = count.tiles;
   data.tokens_per_image = count.tokens;
 }
@@ -55,8 +55,9 @@ void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& dat
 void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data) {
   if (!reader.has("micro_batch_size")) data.micro_batch_size = batch;
   if (data.micro_batch_size != batch)
-    reader.fail_found("micro_batch_size", "inconsistent",
-                      "the graph was recorded for " + std::to_string(batch) + " samples, which belongs here");
+    reader.fail_found(
+        "micro_batch_size", "inconsistent",
+        "expected " + std::to_string(batch) + ", the number of samples with which the graph was recorded");
 }
 
 }  // namespace
@@ -71,8 +72,7 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     reader.fail_found("sequence_length", "inconsistent", who + " reads no text: leave it out");
   } else if (length && traits.max_sequence_length != 0 && *length > traits.max_sequence_length) {
     reader.fail_found("sequence_length", "inconsistent",
-                      "at most " + std::to_string(traits.max_sequence_length) +
-                          " (max_position_embeddings) belongs here: the model refuses more");
+                      "expected at most " + std::to_string(traits.max_sequence_length) + " (max_position_embeddings)");
   }
   data.sequence_length = length.value_or(usual_length != 0 ? usual_length : traits.default_sequence_length);
   if (!traits.takes_text) data.sequence_length = 0;
@@ -83,8 +83,8 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     reader.fail_found("images_per_sample", "inconsistent", who + " takes no images: leave it out");
   } else if (data.images_per_sample < traits.min_images || data.images_per_sample > traits.max_images) {
     reader.fail_found("images_per_sample", "inconsistent",
-                      std::to_string(traits.min_images) + (traits.max_images == traits.min_images ? "" : " or more") +
-                          " belongs here: " + traits.images_why);
+                      "expected " + std::to_string(traits.min_images) +
+                          (traits.max_images == traits.min_images ? "" : " or more") + ": " + traits.images_why);
   } else if (data.images() > kMostImages) {
     reader.fail_found("images_per_sample", "out-of-range",
                       "a micro-batch may hold at most " + std::to_string(kMostImages) + " images");

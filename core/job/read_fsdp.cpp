@@ -30,8 +30,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
   if (const json* sharding = fsdp.find("sharding");
       sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
-    fsdp.fail_found("sharding", "not-modelled",
-                    "sharding within a node is known and not modelled yet: FULL_SHARD belongs here");
+    fsdp.fail_found("sharding", "not-modelled", "sharding within a node is not supported yet; expected FULL_SHARD");
   read_fields(fsdp, settings::fsdp_section, config);
   if (fsdp.is_null("backward_prefetch")) config.backward_prefetch = FsdpConfig::BackwardPrefetch::none;
   if (fsdp.boolean("keep_low_precision_grads", false))
@@ -62,17 +61,17 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   const Precision precision = job.training.precision;
   if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
     fsdp.fail_found(mixed ? "mp" : "param_dtype", "inconsistent",
-                    "FSDP's mixed precision keeps the weights in float32: \"fp32\" or \"amp-bf16\" belongs in "
-                    "training.precision");
+                    "FSDP's mixed precision keeps the weights in float32; expected training.precision \"fp32\" or "
+                    "\"amp-bf16\"");
   }
   // Its forward casts pixels to the dtype of its first parameter, which is then a unit's that is not gathered.
   if (first && !config.use_orig_params && config.param_dtype && precision == Precision::fp32 &&
       traits.casts_by_first_parameter)
     fsdp.fail_found("use_orig_params", "inconsistent",
-                    traits.class_name + " stops in mixed precision without the original parameters: true belongs here");
+                    traits.class_name + " fails in mixed precision without the original parameters; expected true");
   if (precision == Precision::amp_fp16) {
     fsdp.fail("", "not-modelled",
-              "GradScaler under FSDP is known and not modelled yet: bf16 or amp-bf16 belongs in training.precision");
+              "GradScaler under FSDP is not supported yet; expected training.precision bf16 or amp-bf16");
   }
   const bool shards = !first || config.sharding_on(so_far.world_size()) != FsdpConfig::Sharding::no_shard;
   if (config.cpu_offload && (!shards || job.training.max_grad_norm))

@@ -23,17 +23,17 @@ std::string cannot_quantise(const Job& job, const CacheConfig& config, const Tex
     // As many as one index of the axis stands for: the first is the batch, the last the head's elements.
     const std::int64_t elements = checked_product(tokens, axis == 0 ? of_token : batch * text.num_key_value_heads);
     if (elements % group == 0) return {};
-    return "quanto quantises " + std::to_string(tokens) + " tokens at once, and a divisor of their " +
-           std::to_string(elements) + " elements of an axis belongs here";
+    return "expected a divisor of " + std::to_string(elements) + ", the elements of an axis of the " +
+           std::to_string(tokens) + " tokens that quanto quantizes at once";
   }
   const std::int64_t elements = checked_product(checked_product(tokens, of_token), batch);
   if (elements % group != 0)
-    return "HQQ quantises " + std::to_string(tokens) + " tokens at once, and a divisor of their " +
-           std::to_string(elements) + " elements belongs here";
+    return "expected a divisor of " + std::to_string(elements) + ", the elements of the " + std::to_string(tokens) +
+           " tokens that HQQ quantizes at once";
   const std::int64_t rows = axis == 1 ? elements / group : group;
   if (config.nbits == 3 || rows % (8 / config.nbits) == 0) return {};
-  return "HQQ packs " + std::to_string(8 / config.nbits) + " rows of integers into one and of " +
-         std::to_string(tokens) + " tokens there are " + std::to_string(rows) + ": another group belongs here";
+  return "HQQ packs " + std::to_string(8 / config.nbits) + " rows of integers into one, and " + std::to_string(tokens) +
+         " tokens give " + std::to_string(rows) + " rows; expected another group size";
 }
 
 /// A cache's libraries refuse what their groups do not divide, at each step that quantises.
@@ -97,16 +97,15 @@ void read_quantized(ConfigReader& cache, const Job& job, InferenceConfig& infere
   const bool is_quanto = config.backend == CacheBackend::quanto;
   const std::int64_t last_axis = is_quanto ? -1 : 1, bits = config.nbits;
   if (is_quanto ? bits != 2 && bits != 4 : bits > 4 && bits < 8)
-    cache.fail_found(
-        "nbits", "inconsistent",
-        is_quanto ? "2 or 4 belongs here with the quanto backend" : "1, 2, 3, 4 or 8 belongs here with HQQ");
+    cache.fail_found("nbits", "inconsistent",
+                     is_quanto ? "expected 2 or 4 with the quanto backend" : "expected 1, 2, 3, 4 or 8 with HQQ");
   if (config.axis_key == -last_axis || config.axis_value == -last_axis)
     cache.fail_found(config.axis_key == -last_axis ? "axis_key" : "axis_value", "inconsistent",
-                     "0 or " + std::to_string(last_axis) + " belongs here with this backend");
+                     "expected 0 or " + std::to_string(last_axis) + " with this backend");
   if (!is_quanto && bits == 3 && (config.axis_key == 1 || config.axis_value == 1))
     cache.fail_found("nbits", "inconsistent",
-                     "HQQ takes 3 bits of an axis 1 for a matrix when it dequantises, and a cache is none: another "
-                     "number, or axis 0, belongs here");
+                     "HQQ dequantizes 3 bits along axis 1 for matrices only, and a cache is none; expected another "
+                     "number, or axis 0");
   if (cache.ok()) check_groups(cache, job, inference, traits.text);
 }
 
@@ -116,14 +115,12 @@ void check_turn_images(ConfigReader& reader, const Job& job, const InferenceConf
     reader.fail_found("turn_images", refusal->code, refusal->why);
   } else if (job.data.images() == 0) {
     reader.fail_found("turn_images", "inconsistent",
-                      "the first prompt has no image that these could be like: data.images_per_sample above 0, or 0 "
+                      "their size is the first prompt's, which has none; expected data.images_per_sample above 0, or 0 "
                       "here");
   } else if (const std::int64_t tokens = checked_product(inference.turn_images, job.data.tokens_per_image);
              inference.turn_tokens < tokens) {
     reader.fail_found("turn_images", "inconsistent",
-                      "their " + std::to_string(tokens) +
-                          " tokens are among the turn's: turn_tokens of at least as "
-                          "many, or fewer images, belong there");
+                      "expected turn_tokens of at least their " + std::to_string(tokens) + " tokens, or fewer images");
   }
 }
 
@@ -158,19 +155,19 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   is_vllms("max_num_batched_tokens", config.max_num_batched_tokens != 0);
   is_vllms("shared_prefix", config.shared_prefix != 0);
   if (config.shared_prefix > job.data.sequence_length)
-    cache.fail_found("shared_prefix", "inconsistent", "at most the prompt's tokens, data.sequence_length, belong here");
+    cache.fail_found("shared_prefix", "inconsistent", "expected at most data.sequence_length, the prompt's tokens");
   if (const std::int64_t window = traits.text.sliding_window; window != 0) {
     if (is_paged && inference.cached_tokens(job.data.sequence_length) >= window)
       cache.fail("implementation", "not-modelled",
                  "found more tokens than the model's sliding_window (" + std::to_string(window) +
-                     "), whose blocks vLLM lets go as it moves on; a shorter answer, or another cache, belongs here");
+                     "), whose older blocks vLLM frees; expected a shorter answer, or another cache");
     if (window == 1)  // keys[:, :, -sliding_window + 1 :] is all of them
       reader.fail("cache", "inconsistent",
                   "found a model whose sliding_window is 1: transformers' cache then keeps what its mask leaves out, "
-                  "and the model stops; a longer window belongs in model.config");
+                  "and the model fails; expected a longer window in model.config");
   }
   if (is_paged && inference.logits == Logits::all)
-    reader.fail_found("logits", "inconsistent", "vLLM computes the last token's: \"last\" belongs here");
+    reader.fail_found("logits", "inconsistent", "vLLM computes the last token's only; expected \"last\"");
   if (config.implementation == CacheImplementation::static_ && inference.prefill_chunk_size != 0)
     reader.fail_found("prefill_chunk_size", "not-modelled", "a static cache's prompt is run at once: leave it out");
   if (is_paged && inference.prefill_chunk_size != 0)
@@ -184,7 +181,7 @@ InferenceConfig read_inference(ConfigReader reader, const Job& job) {
   if (config.stride != defaults.stride && !is_mtla)
     cache.fail_found("stride", "inconsistent", "only MTLA's cache reads it: leave it out");
   if (is_mtla && inference.turns > 1)
-    reader.fail_found("turns", "inconsistent", "MTLA's cache takes one prompt, then single tokens: 1 belongs here");
+    reader.fail_found("turns", "inconsistent", "MTLA's cache takes one prompt, then single tokens; expected 1");
   if (is_mtla && inference.prefill_chunk_size != 0)
     reader.fail_found("prefill_chunk_size", "inconsistent", "MTLA's cache takes one prompt at once: leave it out");
   cache.finish();
@@ -197,7 +194,7 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   const ModelConfig& model = job.model.config;
   training.precision = read_precision(reader, model.traits(), true);
   if (uses_autocast(training.precision))
-    reader.fail_found("precision", "not-modelled", "weights are loaded as fp32, bf16 or fp16, which belong here");
+    reader.fail_found("precision", "not-modelled", "expected fp32, bf16 or fp16, as weights are loaded");
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);
   if (const auto refusal = model.traits().refusal(Feature::eager_attention);
@@ -208,7 +205,7 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   if (job.inference.cache.implementation == CacheImplementation::headinfer) {
     if (training.attention != AttentionKind::sdpa && training.attention != AttentionKind::sdpa_flash)
       reader.fail_found("attention", "inconsistent",
-                        "HeadInfer runs flash attention: \"sdpa\" or \"sdpa-flash\" belongs here");
+                        "HeadInfer runs flash attention; expected \"sdpa\" or \"sdpa-flash\"");
     check_attention(reader, AttentionKind::sdpa_flash, training.precision, job.gpu, job.runtime);
   }
   for (const Field& field : settings::training_section.fields)

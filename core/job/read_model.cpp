@@ -65,7 +65,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
       const std::string_view near = closest(model.preset, ids);
       reader.fail_found(
           "preset", "unknown-preset",
-          near.empty() ? "one of these belongs here: " + known : "did you mean \"" + std::string(near) + "\"?");
+          near.empty() ? "expected one of these: " + known : "did you mean \"" + std::string(near) + "\"?");
     } else if (Result<json> preset = parse_json(text)) {
       config = std::move((*preset)["config"]);
       model.name = preset->value("title", model.preset);
@@ -73,13 +73,13 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
     }
   } else if (reader.ok() && !reader.has("config")) {
     reader.fail("", "missing",
-                "found neither preset nor config nor graph; {\"preset\": NAME} or {\"config\": {...}} belongs here");
+                "found neither preset nor config nor graph; expected {\"preset\": NAME} or {\"config\": {...}}");
   }
   if (const json* given = reader.find("config"); given && given->is_object()) {
     model.config_json = given->dump();
     merge(config, *given);
   } else if (given) {
-    reader.fail_found("config", "wrong-type", "the object of a config.json belongs here");
+    reader.fail_found("config", "wrong-type", "expected the object of a config.json");
   }
   if (reader.ok()) {
     ConfigReader config_reader(&config, reader.pointer_to("config"), Mode::lenient, reader.findings());

@@ -20,7 +20,7 @@ void match_integer(ConfigReader& reader, const char* key, std::int64_t expected)
   const auto value = reader.optional_integer(key);
   if (value && *value != expected) {
     reader.fail_found(key, "inconsistent",
-                      "\"auto\" or " + std::to_string(expected) + ", as the rest of the job says, belongs here");
+                      "expected \"auto\" or " + std::to_string(expected) + ", as in the rest of the job");
   }
 }
 
@@ -30,7 +30,7 @@ void match_enabled(ConfigReader& ds, const char* block, bool expected) {
   if (reader.boolean("enabled", expected) != expected) {
     reader.fail_found(
         "enabled", "inconsistent",
-        std::string("\"auto\" or ") + (expected ? "true" : "false") + ", as training.precision says, belongs here");
+        std::string("expected \"auto\" or ") + (expected ? "true" : "false") + ", as training.precision says");
   }
 }
 
@@ -43,15 +43,15 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   const auto refuse = [&](const char* code, const std::string& message) { reader.fail_found("device", code, message); };
   if (device == OffloadDevice::none) return device;
   if (key == std::string_view("offload_param") && stage != 3)
-    refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only: \"none\", or stage 3, belongs here");
+    refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only; expected \"none\", or stage 3");
   else if (device == OffloadDevice::nvme && stage == 3)
-    refuse("not-modelled", "offload to NVMe is known and not modelled yet: \"none\" or \"cpu\" belongs here");
+    refuse("not-modelled", "offload to NVMe is not supported yet; expected \"none\" or \"cpu\"");
   else if (runtime.deepspeed < Version{0, 16, 0})
-    refuse("not-modelled", "offload is modelled for DeepSpeed 0.16 and later: \"none\" belongs here");
+    refuse("not-modelled", "offload is supported with DeepSpeed 0.16 and later; expected \"none\"");
   if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
-    reader.fail_found("ratio", "not-modelled", "Offload++ is known and not modelled yet: 1.0 belongs here");
+    reader.fail_found("ratio", "not-modelled", "Offload++ is not supported yet; expected 1.0");
   if (reader.boolean("super_offload", false))
-    reader.fail_found("super_offload", "not-modelled", "it is known and not modelled yet: false belongs here");
+    reader.fail_found("super_offload", "not-modelled", "not supported yet; expected false");
   reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
                  "pipeline_write", "fast_init", "cpuadam_cores_perc"});
   reader.finish();
@@ -60,7 +60,7 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
 
 void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
   if (stage == 0) {
-    reader.fail_found(key, "not-modelled", "ZeRO 0 is known and not modelled yet: 1, 2 or 3 belongs here");
+    reader.fail_found(key, "not-modelled", "ZeRO 0 is not supported yet; expected 1, 2 or 3");
   }
 }
 
@@ -72,11 +72,11 @@ OptimizerConfig read_ds_optimizer(ConfigReader reader) {
   std::string type = reader.text("type", "");
   for (char& c : type) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   if (type != "adam" && type != "adamw")
-    reader.fail_found("type", "not-modelled", "\"Adam\" or \"AdamW\" belongs here, or no optimizer at all");
+    reader.fail_found("type", "not-modelled", "expected \"Adam\" or \"AdamW\", or no optimizer");
   ConfigReader params = reader.object("params");
   params.refuse("max_grad_norm",
                 "DeepSpeed refuses it here: gradient_clipping, outside of the optimizer, is its place");
-  if (params.boolean("amsgrad", false)) params.fail_found("amsgrad", "not-modelled", "false belongs here");
+  if (params.boolean("amsgrad", false)) params.fail_found("amsgrad", "not-modelled", "expected false");
   const bool is_adamw = params.boolean("adam_w_mode", true) || type == "adamw";
   optimizer.name = is_adamw ? OptimizerName::adamw : OptimizerName::adam;
   const bool is_torch = params.boolean("torch_adam", false);
@@ -135,7 +135,7 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
              "zero_force_ds_cpu_optimizer"});
 
   if (!ds.has("zero_optimization")) {
-    ds.fail("zero_optimization", "missing", "found nothing; {\"stage\": 2, ...} belongs here");
+    ds.fail("zero_optimization", "missing", "found nothing; expected {\"stage\": 2, ...}");
   }
   ConfigReader zero = ds.object("zero_optimization");
   config.zero_stage = zero.integer("stage", 0, {0, 3});
@@ -169,7 +169,7 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
   config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
   config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
-  constexpr const char* kNotYet = "it is known and not modelled yet: leave it out";
+  constexpr const char* kNotYet = "not supported yet: leave it out";
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"})
     zero.refuse(key, kNotYet);
   if (config.zero_stage == 3) {
@@ -267,7 +267,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (config.strategy == Strategy::none && config.data > 1) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
                 "found " + std::to_string(config.data) +
-                    " replicas without a strategy; ddp, or deepspeed with a zero_stage, belongs here");
+                    " replicas without a strategy; expected ddp, or deepspeed with a zero_stage");
   }
   if (config.strategy == Strategy::ddp) {
     config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
@@ -278,13 +278,15 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (fsdp) {
     config.fsdp = read_fsdp(reader.object("fsdp"), job, config);
     if (job.runtime.torch < Version{2, 15, 0})
-      reader.fail_found("strategy", "not-modelled", "FSDP is modelled for torch 2.15: ddp or deepspeed belongs here");
+      reader.fail_found("strategy", "not-modelled",
+                        "FSDP is supported with torch 2.15 only; expected ddp or deepspeed");
     for (const StackSegments& stack : job.training.checkpointing.segments)
       if (std::any_of(stack.segments.begin(), stack.segments.end(),
                       [](const CheckpointSegment& segment) { return segment.end - segment.begin > 1; }))
-        reader.fail_found("strategy", "not-modelled",
-                          "checkpointed regions of several blocks under FSDP is known and not modelled yet: single "
-                          "blocks belong in training.activation_checkpointing.segments");
+        reader.fail_found(
+            "strategy", "not-modelled",
+            "checkpointed regions of several blocks under FSDP are not supported yet; expected single blocks in "
+            "training.activation_checkpointing.segments");
   } else if (reader.has("fsdp")) {
     reader.fail_found("fsdp", "inconsistent", "only \"fsdp1\" and \"fsdp2\" read it: leave it out or set the strategy");
   }
@@ -301,11 +303,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail_found("strategy", refusal->code, refusal->why);
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
-                      "quantised weights under it is known and not modelled yet: none or ddp belongs here");
+                      "quantized weights under it are not supported yet; expected none or ddp");
   if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
-                      "bitsandbytes' optimizers on sharded parameters are known and not modelled yet: none or ddp "
-                      "belongs here, or an implementation of torch's");
+                      "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
+                      "one of torch's implementations");
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused && !deepspeed)
     reader.fail("strategy", "inconsistent",
                 "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");
@@ -314,10 +316,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     const Precision precision = job.training.precision;
     if (stage) check_stage(reader, "zero_stage", *stage);
     if (precision == Precision::amp_bf16 || precision == Precision::amp_fp16) {
-      reader.fail(
-          "strategy", "inconsistent",
-          "found deepspeed with training.precision " + name_of(precision, kPrecisions) +
-              "; the engine holds the weights in half precision and does not autocast: bf16 or fp16 belongs there");
+      reader.fail("strategy", "inconsistent",
+                  "found deepspeed with training.precision " + name_of(precision, kPrecisions) +
+                      "; the engine keeps the weights in half precision and does not autocast; expected bf16 or fp16");
     }
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";
@@ -335,22 +336,22 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     } else if (stage) {
       config.deepspeed = llava_zero(*stage, hidden_size);
     } else {
-      reader.fail("zero_stage", "missing", "found nothing; zero_stage or ds_config belongs here");
+      reader.fail("zero_stage", "missing", "found nothing; expected zero_stage or ds_config");
     }
     // DeepSpeedEngine._broadcast_model: p.data.view(torch.uint8).
     if (*traits.scalar_parameter != '\0' && config.deepspeed.zero_stage < 3 &&
         job.runtime.deepspeed >= Version{0, 19, 0} && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "inconsistent",
                   "found stage " + std::to_string(config.deepspeed.zero_stage) +
-                      "; DeepSpeed 0.19 stops at a scalar parameter, as " + traits.class_name + "'s " +
-                      traits.scalar_parameter + " is: stage 3 or another strategy belongs here");
+                      "; DeepSpeed 0.19 fails at a scalar parameter such as " + traits.class_name + "'s " +
+                      traits.scalar_parameter + "; expected stage 3 or another strategy");
     if (const auto refusal = config.deepspeed.zero_stage == 3 ? traits.refusal(Feature::zero3) : std::nullopt)
       reader.fail_found("strategy", refusal->code, refusal->why);
     const TrainingConfig& training = job.training;
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
-                  "found stage 3 with chosen checkpoints, which under ZeRO-3 are known and not modelled yet: stage 2, "
-                  "or training.activation_checkpointing without segments, belongs here");
+                  "found stage 3 with chosen checkpoints, which are not supported yet under ZeRO-3; expected stage 2, "
+                  "or training.activation_checkpointing without segments");
   }
   reader.finish();
   return parallel;

@@ -19,7 +19,7 @@ OptimizerConfig read_optimizer(ConfigReader reader) {
   read_fields(reader, settings::optimizer_section, optimizer);
   if (optimizer.is_bitsandbytes() && optimizer.name == OptimizerName::sgd)
     reader.fail_found("implementation", "inconsistent",
-                      "HF Trainer has bitsandbytes' AdamW and no SGD of it: foreach, fused or for-loop belongs here");
+                      "HF Trainer has no SGD of bitsandbytes; expected foreach, fused or for-loop");
   if (optimizer.paged && !optimizer.is_bitsandbytes())
     reader.fail_found(
         "paged", "inconsistent",
@@ -38,9 +38,8 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
   if (!given) return stacks;
   ConfigReader reader = checkpointing.object("segments");
   if (given->is_object() && given->empty()) {
-    checkpointing.fail_found(
-        "segments", "invalid",
-        "stacks of blocks and their regions belong here: {\"language_model.layers\": [[0, 4], 8]}");
+    checkpointing.fail_found("segments", "invalid",
+                             "expected stacks of blocks with their regions: {\"language_model.layers\": [[0, 4], 8]}");
     return stacks;
   }
   const auto is_index = [](const json& value) {
@@ -50,7 +49,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
   for (const auto& [stack, list] : given->items()) {
     StackSegments& segments = stacks.emplace_back(StackSegments{stack, {}});
     if (stack.empty() || !list.is_array()) {
-      reader.fail(stack.c_str(), "wrong-type", "found " + describe(list) + "; a list as [[0, 4], 8] belongs here");
+      reader.fail(stack.c_str(), "wrong-type", "found " + describe(list) + "; expected a list such as [[0, 4], 8]");
       return stacks;
     }
     for (const json& item : list) {
@@ -63,7 +62,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
       } else {
         reader.fail(
             stack.c_str(), "invalid",
-            "found " + describe(item) + " in the list; a block's index, or [first, one past the last], belongs here");
+            "found " + describe(item) + " in the list; expected a block's index, or [first, one past the last]");
         return stacks;
       }
       segments.segments.push_back(segment);
@@ -73,7 +72,7 @@ std::vector<StackSegments> read_segments(ConfigReader& checkpointing) {
       if (segments.segments[i].begin < segments.segments[i - 1].end)
         reader.fail(stack.c_str(), "inconsistent",
                     "found block " + std::to_string(segments.segments[i].begin) +
-                        " in two regions; each block belongs to one at most");
+                        " in two regions; expected each block in one at most");
   }
   return stacks;
 }
@@ -90,11 +89,11 @@ CheckpointingConfig read_checkpointing(ConfigReader& training, const Checkpointi
   if (checkpointing.offload && checkpointing.mode == CheckpointMode::none)
     reader.fail_found("offload", "inconsistent", "nothing is checkpointed: leave it out, or set the mode");
   if (checkpointing.offload && runtime.transformers < Version{5, 23, 0})
-    reader.fail_found("offload", "not-modelled", "it is modelled as transformers 5.23 has it");
+    reader.fail_found("offload", "not-modelled", "expected runtime.transformers 5.23 or later with it");
   if (!checkpointing.segments.empty() && checkpointing.every != 1)
     reader.fail_found("every", "inconsistent", "the segments say which blocks: leave one of them out");
   if (!checkpointing.segments.empty() && checkpointing.mode == CheckpointMode::none)
-    reader.fail_found("mode", "inconsistent", "with segments, non-reentrant or reentrant belongs here");
+    reader.fail_found("mode", "inconsistent", "expected non-reentrant or reentrant with segments");
   reader.finish();
   return checkpointing;
 }
@@ -123,7 +122,7 @@ std::string read_loss(ConfigReader& reader, const ModelTraits& traits) {
     reader.fail_found("loss", "not-modelled", "only null, " + traits.class_name + "'s own loss, is modelled");
   else
     reader.fail_found("loss", loss.empty() ? "missing" : "unknown-value",
-                      "the loss of " + traits.class_name + ": " + known + " belongs here");
+                      "expected a loss of " + traits.class_name + ": " + known);
   return loss;
 }
 
@@ -189,14 +188,14 @@ TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vect
   if (!lora.has(key)) {
     targets.names = std::move(usual);
     if (targets.names.empty())
-      lora.fail(
-          key, "missing",
-          "found nothing, and peft knows no usual targets of this model; a list of names, a regular expression or "
-          "\"all-linear\" belongs here");
+      lora.fail(key, "missing",
+                "found nothing, and peft has no default targets for this model; expected a list of names, a regular "
+                "expression "
+                "or \"all-linear\"");
   } else if (lora.is_list(key)) {
     targets.names = lora.texts(key);
     if (targets.names.empty() && lora.ok())
-      lora.fail_found(key, "inconsistent", "at least one name belongs here, or \"all-linear\"");
+      lora.fail_found(key, "inconsistent", "expected at least one name, or \"all-linear\"");
   } else {
     std::string text = lora.text(key, "");
     std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
@@ -207,12 +206,12 @@ TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vect
     const Result<Pattern> pattern = Pattern::parse(text);
     if (!pattern)
       lora.fail_found(key, "invalid",
-                      "a list of names, a regular expression or \"all-linear\" belongs here; this "
+                      "expected a list of names, a regular expression or \"all-linear\"; this "
                       "expression has " +
                           pattern.error().message);
     targets.pattern = std::move(text);
     if (targets.pattern.empty() && lora.ok())
-      lora.fail_found(key, "inconsistent", "a list of names, a regular expression or \"all-linear\" belongs here");
+      lora.fail_found(key, "inconsistent", "expected a list of names, a regular expression or \"all-linear\"");
   }
   return targets;
 }
@@ -221,15 +220,13 @@ TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vect
 void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, const ModelConfig& model,
                     const std::vector<std::string>& modules_to_save) {
   for (const std::string& name : modules_to_save)
-    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "names of modules belong here");
+    if (name.empty()) reader.fail_found("modules_to_save", "invalid", "expected names of modules");
   const auto is_embedding = [](const std::string& name) { return name == "lm_head" || name == "embed_tokens"; };
   if (model.traits().ties_embeddings && std::any_of(modules_to_save.begin(), modules_to_save.end(), is_embedding))
     reader.fail_found("modules_to_save", "not-modelled",
-                      "saving embeddings that are tied (tie_word_embeddings) is known and not modelled yet");
+                      "saving tied embeddings (tie_word_embeddings) is not supported yet");
   if (stage == Stage::pretrain)
-    training.fail_found("stage", "inconsistent",
-                        "it trains the projector alone, adapters are trained elsewhere: finetune belongs here, or no "
-                        "adapters");
+    training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
 }
 
 std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
@@ -238,7 +235,7 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   ConfigReader reader = training.object("lora");
   LoraConfig lora;
   read_fields(reader, settings::lora_section, lora);
-  if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "less than 1 belongs here: 1 drops everything");
+  if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "expected less than 1: 1 drops everything");
   lora.target_modules = read_target_modules(reader, "target_modules", model.traits().lora_targets);
   if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora.target_modules);
   if (lora.use_dora && lora.lora_bias)
@@ -261,7 +258,7 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   ia3.target_modules = read_target_modules(reader, "target_modules", model.traits().ia3_targets);
   ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model.traits().ia3_feedforward);
   if (ia3.feedforward_modules.all_linear)
-    reader.fail_found("feedforward_modules", "inconsistent", "a list of names or a regular expression belongs here");
+    reader.fail_found("feedforward_modules", "inconsistent", "expected a list of names or a regular expression");
   // IA3Config.__post_init__: the check of two lists.
   const std::vector<std::string>& targets = ia3.target_modules.names;
   for (const std::string& name : ia3.feedforward_modules.names)
@@ -296,7 +293,7 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   } else if (liger.swiglu && !traits.liger.swiglu) {
     training.fail_found(
         kKey, "inconsistent",
-        "Liger's SwiGLU computes silu, the model's hidden_act is another: {\"swiglu\": false} belongs here");
+        "Liger's SwiGLU computes silu, but the model's hidden_act is another; expected {\"swiglu\": false}");
   } else if (traits.liger.widest_row > 65536) {
     training.fail_found(kKey, "inconsistent", "Liger's kernels take rows of at most 65,536 elements: leave it out");
   }
@@ -330,34 +327,32 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   ConfigReader reader = training.object(kKey);
   QuantizationConfig config;
   if (reader.boolean("load_in_8bit", false))
-    reader.fail_found("load_in_8bit", "not-modelled",
-                      "LLM.int8 is known and not modelled yet: load_in_4bit belongs here");
+    reader.fail_found("load_in_8bit", "not-modelled", "LLM.int8 is not supported yet; expected load_in_4bit");
   const bool is_4bit = reader.boolean("load_in_4bit", false);
   read_fields(reader, settings::quantization_section, config);
   if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
     reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
-                      "another storage is known and not modelled yet: \"uint8\" belongs here");
+                      "other storage types are not supported yet; expected \"uint8\"");
   if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
   for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
     if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
       reader.fail("llm_int8_skip_modules", "not-modelled",
                   "found " + quote(name) + "; names are modelled, expressions are not: name the modules");
   reader.finish();
-  if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "true belongs here, or no quantization");
+  if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "expected true, or no quantization");
   if (!so_far.lora)
-    training.fail_found(
-        kKey, "inconsistent",
-        so_far.ia3 ? "(IA)^3 on quantised weights is known and not modelled yet: training.lora belongs beside it"
-                   : "quantised weights do not train: training.lora belongs beside it");
+    training.fail_found(kKey, "inconsistent",
+                        so_far.ia3 ? "(IA)^3 on quantized weights is not supported yet; expected training.lora"
+                                   : "quantized weights cannot be trained; expected training.lora");
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
-                        "DoRA and trained biases on quantised weights are known and not modelled yet: leave them out");
+                        "DoRA and trained biases on quantized weights are not supported yet: leave them out");
   if (const auto refusal = model.traits().refusal(Feature::quantization))
     training.fail_found(kKey, refusal->code, refusal->why);
   if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
     training.fail_found(
         kKey, "not-modelled",
-        "quantisation is modelled as transformers 5 loads it: leave it out, or set runtime.transformers");
+        "quantization is supported with transformers 5 only: leave it out, or set runtime.transformers");
   return config;
 }
 

@@ -108,10 +108,11 @@ void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModul
     return name == "gate" || name == "gate_proj" || name == "up_proj" || name == "down_proj";
   };
   if (targets.all_linear || std::any_of(targets.names.begin(), targets.names.end(), is_of_experts))
-    lora.fail_found("target_modules", "not-modelled",
-                    "with these peft adapts the experts' own parameters, which is not modelled: names of the "
-                    "attention's layers belong here (q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, "
-                    "o_proj)");
+    lora.fail_found(
+        "target_modules", "not-modelled",
+        "with these peft adapts the experts' own parameters, which is not supported yet; expected names of the "
+        "attention's layers (q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, "
+        "o_proj)");
 }
 
 }  // namespace

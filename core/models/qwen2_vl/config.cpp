@@ -82,7 +82,7 @@ QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
     if (reader.has("fullatt_block_indexes"))
       c.fullatt_block_indexes = reader.integers("fullatt_block_indexes", {-layer_count.max, layer_count.max});
     if (c.window_size / c.spatial_merge_size / c.patch_size == 0)
-      reader.fail_found("window_size", "inconsistent", "at least spatial_merge_size patches belong in a window");
+      reader.fail_found("window_size", "inconsistent", "expected at least spatial_merge_size patches");
   } else {
     c.intermediate_size = c.hidden_size * reader.integer("mlp_ratio", 4, {1, 1024});
   }
