@@ -29,7 +29,7 @@ class DeepSpeedTrainer : public TrainingStrategy {
   virtual void backward_prologue() {}
   virtual void backward_epilogue(bool last_micro_step) = 0;
 
-  /// combine_grad_norm_groups (0.19.8; before it a plain norm) of the norms of `groups`, which are let go.
+  /// combine_grad_norm_groups (0.19.8; before it a plain norm) of the norms of `groups`, which are freed.
   Tensor combine_norms(std::vector<Tensor>& groups);
   /// unscale_and_clip_grads: scalars of the norm's type; the gradient itself is scaled in place.
   void unscale_and_clip(const Tensor& norm);

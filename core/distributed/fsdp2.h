@@ -55,7 +55,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   void before_backward(ModuleId module) override { pre_backward(group_of(module)); }
   void after_backward(ModuleId module) override { post_backward(group_of(module)); }
   void read(const Tensor&) override {}
-  /// It takes the gradients after_backward; here it only is told that they are there.
+  /// It takes the gradients after_backward; here it only learns that they exist.
   void gradient_ready(const Tensor&) override {}
 
   Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }

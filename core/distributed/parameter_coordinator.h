@@ -131,7 +131,7 @@ class ParameterCoordinator final : public ModuleListener {
   std::int64_t world_;
   std::uint8_t stream_;
   std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
-  std::vector<State> states_;                                                ///< likewise
+  std::vector<State> states_;                                                ///< the same
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< stands for each of one parameter
   OfModule of_module_;         ///< its own and, behind them, those that it was found to read
   std::vector<bool> wrapped_;  ///< by module

@@ -51,7 +51,7 @@ void partition_parameter(Context& context, ZeroParameter& parameter, const DeepS
 void gather_parameters(Context& context, const std::vector<ZeroParameter*>& wanted, std::int64_t world);
 /// New memory of `numel` elements for a parameter, or for a part of it.
 Storage parameter_memory(Context& context, const ZeroParameter& parameter, std::int64_t numel);
-/// Param.partition(): the whole is let go again.
+/// Param.partition(): the whole parameter is freed.
 void release_parameter(ZeroParameter& parameter);
 
 }  // namespace oometer

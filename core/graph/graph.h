@@ -55,7 +55,7 @@ struct GraphOperator {
   const AtenOperator* aten = nullptr;
   bool grad_mode = true;
   GraphSpan arguments;      ///< in Graph::items
-  GraphSpan results, dead;  ///< in Graph::numbers: tensors that it gives, and those that Python lets go of after it
+  GraphSpan results, dead;  ///< in Graph::numbers: tensors that it gives, and those that Python frees after it
 };
 
 struct GraphOutput {

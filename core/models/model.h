@@ -93,7 +93,7 @@ class Model {
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction
-  std::vector<Tensor> buffers;        ///< likewise
+  std::vector<Tensor> buffers;        ///< the same
   std::vector<Parameter> tied;        ///< parameters that another module has too, and that module
 
  protected:

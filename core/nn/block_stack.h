@@ -14,7 +14,7 @@ namespace oometer {
 /// What a model's blocks have of their own.
 struct BlockTraits {
   TensorList nested = {};                               ///< see checkpoint()
-  bool positional = false;                              ///< likewise, whatever the version
+  bool positional = false;                              ///< the same, in every version
   std::function<bool(std::size_t)> is_other = nullptr;  ///< block i's forward is not as most; null: all are alike
 };
 

@@ -31,7 +31,7 @@ struct CheckpointingConfig {
   std::int64_t every = 1;               ///< transformers 5.23's `every_n_layers`
   bool offload = false;                 ///< transformers 5.23's: what a region keeps lies in pinned host memory
   std::vector<StackSegments> segments;  ///< if any: these and no others, as a loop of one's own would have it
-  /// The model's enable_input_require_grads() is called, as whoever trains adapters has to. Follows from the rest.
+  /// The model's enable_input_require_grads() is called, as is necessary to train adapters. Follows from the rest.
   bool input_require_grads = false;
 
   bool operator==(const CheckpointingConfig&) const = default;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// What `peft` is told: the job's `training.lora` turned into values. Names are LoraConfig's (peft 0.21,
+/// The configuration of `peft`: the job's `training.lora` turned into values. Names are LoraConfig's (peft 0.21,
 /// tuners/lora/config.py) but for `rank` (r), `alpha` (lora_alpha) and `dropout` (lora_dropout).
 namespace oometer {
 

@@ -201,7 +201,7 @@ struct Behaviours {
   /// Stage 1 goes without overlap_comm, contiguous_gradients and round_robin_gradients, whatever the configuration says
   /// (engine.py, _configure_zero_optimizer, "meaningless in stage 1"; 0.12.6, not 0.14.4).
   bool zero1_reduces_after_backward = false;
-  /// initialize_optimizer_states calls optimizer.step(): the moments are born at initialisation (0.12.6); later
+  /// initialize_optimizer_states calls optimizer.step(): the moments are created at initialisation (0.12.6); later
   /// versions leave them to the first real step (0.14.4, 0.19.8).
   bool zero_optimizer_states_at_init = false;
   /// The reduce buckets are allocated at the first gradient hook (setup_buckets, 0.19.8); before at the start of

@@ -7,7 +7,7 @@
 
 namespace oometer {
 
-/// A Python list of what holds tensors: it lets go of the last first, as list_dealloc does. A plain vector's order is
+/// A Python list of what holds tensors: it frees the last one first, as list_dealloc does. A plain vector's order is
 /// the standard library's choice (libstdc++ begins at the front, libc++ at the back), and the log would follow it.
 template <class Item>
 class List : public std::vector<Item> {

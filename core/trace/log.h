@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max(
 inline constexpr std::uint8_t kDefaultStream = 0;
 
 enum class EventKind : std::uint8_t {
-  alloc,          ///< a storage is born: `storage` says which
+  alloc,          ///< a storage is created: `storage` says which
   free,           ///< its last handle went
   record_stream,  ///< Tensor.record_stream: `stream` uses the storage too; its free waits for that stream's events
   empty_cache,    ///< torch.cuda.empty_cache(): cached whole segments go back to the driver

@@ -18,7 +18,7 @@ class Optimizer {
   void add_group(std::vector<Parameter> parameters) { groups_.push_back({std::move(parameters), {}}); }
   std::size_t group_count() const { return groups_.size(); }
 
-  /// Optimizer.step(): states are born in the first.
+  /// Optimizer.step(): the first creates the states.
   void step();
   /// The same for one group (DeepSpeed steps them one by one).
   void step_group(std::size_t group);

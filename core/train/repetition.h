@@ -19,7 +19,7 @@ class Repetition {
   void finish(const std::vector<Tensor*>& gradients);
 
   /// Writes it once more, and fills the handles with the new gradients. False, and nothing done, if it would not be the
-  /// same again: something that lives on was born in it (a library's workspace, a scaler) or died in it.
+  /// same again: it created something that lives on (a library's workspace, a scaler) or freed it.
   bool repeat();
 
  private:

@@ -11,7 +11,7 @@
 #include "train/objectives/objective.h"
 #include "train/optimizer.h"
 
-/// One training run: the model built, two iterations as in reality (the optimizer's states are born in the first).
+/// One training run: the model built, two iterations as in reality (the first creates the optimizer's states).
 namespace oometer {
 
 /// What a step does around the model: the place where data-parallel strategies step in. The default is a single
