@@ -10,6 +10,7 @@ namespace {
 /// a + b * times of counts that are not negative, at most the largest number there is.
 void add_times(std::int64_t& a, std::int64_t b, std::int64_t times) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (b == 0) return;
   const double sum = static_cast<double>(a) + static_cast<double>(b) * static_cast<double>(times);
   a = sum < 9.2e18 ? a + b * times : kMost;
 }
@@ -43,15 +44,18 @@ WorkTotals work_of(const Log& log, int iteration) {
   const auto next = std::find_if_not(first, log.phases.end(), is_of);
   WorkTotals totals;
   totals.by_op.resize(log.ops.size());
+  std::vector<WorkKind> kinds(log.ops.size(), WorkKind::none);  // an operator's works are all of one
   if (first == log.phases.end()) return totals;
   const std::vector<std::int64_t> times =
       log.work.times({first->work, next == log.phases.end() ? log.work.mark() : next->work});
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (times[i] == 0) continue;
     const Work& work = log.work.works[i];
-    totals.by_kind[static_cast<std::size_t>(work.kind)].add(work, times[i]);
     totals.by_op[work.op].add(work, times[i]);
+    kinds[work.op] = work.kind;
   }
+  for (std::size_t op = 0; op < kinds.size(); ++op)
+    totals.by_kind[static_cast<std::size_t>(kinds[op])] += totals.by_op[op];
   for (const WorkSum& sum : totals.by_kind) totals.all += sum;
   return totals;
 }

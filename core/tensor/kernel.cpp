@@ -144,6 +144,11 @@ void writes(Context& context, Op op, std::int64_t bytes, DType dtype) {
                 .written = bytes});
 }
 
+bool reads_inputs(Op op) {
+  const WorkKind kind = work_kind(op);
+  return is_told_by_allocation(kind) && kind != WorkKind::index;
+}
+
 void reads(Op op, const Tensor& result, std::int64_t bytes) {
   std::vector<Work>& works = result.context().log.work.works;
   if (!works.empty() && works.back().op == static_cast<OpId>(op) && is_told_by_allocation(works.back().kind))

@@ -20,6 +20,9 @@ std::int64_t touched(std::initializer_list<const Tensor*> tensors);
 
 /// A tensor has just been allocated by an operator, to be written.
 void writes(Context& context, Op op, std::int64_t bytes, DType dtype);
+/// Whether `reads` is to say what a recorded operator's inputs are read for: not a product, which tells its own kernel,
+/// nor a gather, which reads as much as it writes.
+bool reads_inputs(Op op);
 /// For what `op` has allocated last, `result` or beside it, it reads so many bytes.
 void reads(Op op, const Tensor& result, std::int64_t bytes);
 void reads(Op op, const Tensor& result, std::initializer_list<const Tensor*> tensors);

@@ -9,6 +9,8 @@ namespace oometer {
 
 namespace {
 
+constexpr std::int64_t kNotTold = -1;
+
 bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
   for (const Tensor* input : inputs)
     if (*input && input->requires_grad()) return true;
@@ -34,16 +36,18 @@ Edge autograd::gradient_edge(const Tensor& tensor) {
 }
 
 Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs)
-    : op_(op), read_(op == Op::none ? 0 : touched(inputs)) {
+    : op_(op), read_(reads_inputs(op) ? touched(inputs) : kNotTold) {
   Context& context = (*inputs.begin())->context();
   if (!context.grad_mode || !any_requires_grad(inputs)) return;
   start(op, function, context);
   for (const Tensor* input : inputs) add_edge(*input);
 }
 
-Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs) : op_(op), read_(0) {
+Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs)
+    : op_(op), read_(reads_inputs(op) ? 0 : kNotTold) {
   Context& context = inputs.front().context();
-  for (const Tensor& input : inputs) read_ += touched(input);
+  if (read_ != kNotTold)
+    for (const Tensor& input : inputs) read_ += touched(input);
   bool wanted = false;
   for (const Tensor& input : inputs) wanted = wanted || input.requires_grad();
   if (!context.grad_mode || !wanted) return;
@@ -90,7 +94,7 @@ void Record::skip() {
 }
 
 Tensor Record::output(Tensor tensor) {
-  if (work_kind(op_) != WorkKind::index) reads(op_, tensor, read_);  // a gather reads what it writes
+  if (read_ != kNotTold) reads(op_, tensor, read_);
   if (!node_) return tensor;
   tensor->grad_fn = node_.get();
   retain(node_.get());

@@ -150,7 +150,7 @@ class Record {
   void add_edge(const Tensor& input);
   Handle<Node> node_;
   Op op_;
-  std::int64_t read_;  ///< bytes of the inputs
+  std::int64_t read_;  ///< bytes of the inputs; negative: its kernels are told elsewhere
 };
 
 /// What a node's backward sees and gives.

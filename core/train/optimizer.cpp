@@ -32,20 +32,22 @@ void Optimizer::init_group(Group& group) {
     if (state.made || !parameter.tensor->grad) continue;
     const ModuleScope scope(context_, parameter.module);
     state.made = true;
-    if (config_.is_bitsandbytes()) {
-      init_bitsandbytes(parameter, state);
-      continue;
-    }
-    if (config_.name == OptimizerName::sgd) {
-      if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, Op::clone);
-      continue;
-    }
-    // adam.py, _init_group: a step counter on the device only for the fused (or capturable) kernel.
-    if (config_.implementation == OptimizerImplementation::fused)
-      state.step = context_.allocate(Op::zeros, 4, DType::float32, {}, Role::optimizer_state);
-    state.first = state_like(parameter.tensor, Op::zeros_like);
-    state.second = state_like(parameter.tensor, Op::zeros_like);
+    make_state(parameter, state);
+    add_bytes(group, parameter, state);
   }
+}
+
+void Optimizer::make_state(const Parameter& parameter, State& state) {
+  if (config_.is_bitsandbytes()) return init_bitsandbytes(parameter, state);
+  if (config_.name == OptimizerName::sgd) {
+    if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, Op::clone);
+    return;
+  }
+  // adam.py, _init_group: a step counter on the device only for the fused (or capturable) kernel.
+  if (config_.implementation == OptimizerImplementation::fused)
+    state.step = context_.allocate(Op::zeros, 4, DType::float32, {}, Role::optimizer_state);
+  state.first = state_like(parameter.tensor, Op::zeros_like);
+  state.second = state_like(parameter.tensor, Op::zeros_like);
 }
 
 // Optimizer2State.init_state.
@@ -82,41 +84,37 @@ Storage Optimizer::bitsandbytes_buffer(const Parameter& parameter, DType dtype) 
   return context_.allocate(Op::zeros_like, bytes, dtype, tensor.sizes(), Role::optimizer_state);
 }
 
-/// What the update of a group's parameters reads and writes: of each of torch's loops (torch/optim), pass by pass, how
-/// often parameters p, gradients g, the states m and v and, of foreach and for-loop Adam, the roots s.
+void Optimizer::add_bytes(Group& group, const Parameter& parameter, const State& state) {
+  const auto bytes = [](const Storage& storage) { return storage ? storage->bytes : 0; };
+  const std::int64_t numel = parameter.tensor.numel();
+  group.parameter_bytes += checked_product(numel, element_size(parameter.tensor.dtype()));
+  group.gradient_bytes += checked_product(numel, element_size(parameter.tensor->grad.dtype()));
+  group.first_bytes += bytes(state.first) + bytes(state.first_absmax);
+  group.second_bytes += bytes(state.second) + bytes(state.second_absmax);
+}
+
+/// What a group's update reads and writes, pass by pass of torch's loops (torch/optim): parameters p, gradients g, the
+/// states m and v, and the roots s of foreach and for-loop Adam.
 void Optimizer::tell(const Group& group) const {
-  std::int64_t p = 0, g = 0, m = 0, v = 0;
-  DType dtype = DType::float32;
-  for (std::size_t i = 0; i < group.states.size(); ++i) {
-    const Tensor& parameter = group.parameters[i].tensor;
-    if (!parameter->grad) continue;
-    const auto bytes = [](const Storage& state) { return state ? state->bytes : 0; };
-    const std::int64_t numel = parameter.numel();
-    p += checked_product(numel, element_size(parameter.dtype()));
-    g += checked_product(numel, element_size(parameter->grad.dtype()));
-    m += bytes(group.states[i].first) + bytes(group.states[i].first_absmax);
-    v += bytes(group.states[i].second) + bytes(group.states[i].second_absmax);
-    dtype = parameter.dtype();
-  }
-  const bool is_one_kernel = config_.implementation != OptimizerImplementation::foreach_ &&
-                             config_.implementation != OptimizerImplementation::for_loop;
-  std::int64_t read = p + g + m + v, written = p + m + v;
-  if (!is_one_kernel && config_.name == OptimizerName::sgd) {
+  const std::int64_t p = group.parameter_bytes, g = group.gradient_bytes, m = group.first_bytes, v = group.second_bytes;
+  const bool is_foreach = config_.implementation == OptimizerImplementation::foreach_,
+             is_for_loop = config_.implementation == OptimizerImplementation::for_loop;
+  std::int64_t read = p + g + m + v, written = p + m + v;  // one kernel
+  if ((is_foreach || is_for_loop) && config_.name == OptimizerName::sgd) {
     read += m;  // mul_(momentum), add_(gradient), then the parameters' add_
     written += m;
-  } else if (!is_one_kernel) {
-    // mul_ (decay: AdamW's), lerp_, mul_, addcmul_, sqrt, div_, add_, addcdiv_; for-loop's sqrt and div are told below.
+  } else if (is_foreach || is_for_loop) {
+    // mul_ (AdamW's decay), lerp_, mul_, addcmul_, sqrt, div_, add_, addcdiv_; for-loop's sqrt and div tell themselves.
     const std::int64_t decay = config_.name == OptimizerName::adamw ? p : 0, s = p;
-    const bool told = config_.implementation == OptimizerImplementation::for_loop;
-    read = decay + p + 2 * g + 2 * m + (told ? 2 * v + 2 * s : 3 * v + 3 * s);
-    written = decay + p + m + 2 * v + (told ? s : 3 * s);
+    read = decay + p + 2 * g + 2 * m + (is_for_loop ? 2 * v + 2 * s : 3 * v + 3 * s);
+    written = decay + p + m + 2 * v + (is_for_loop ? s : 3 * s);
   }
-  if (p > 0)
-    context_.work({.op = static_cast<OpId>(Op::fused_adam),
-                   .kind = WorkKind::optimizer,
-                   .dtype = dtype,
-                   .read = read,
-                   .written = written});
+  if (p == 0) return;
+  context_.work({.op = static_cast<OpId>(Op::fused_adam),
+                 .kind = WorkKind::optimizer,
+                 .dtype = group.parameters.front().tensor.dtype(),
+                 .read = read,
+                 .written = written});
 }
 
 void Optimizer::update(Group& group) {

@@ -37,10 +37,14 @@ class Optimizer {
   struct Group {
     std::vector<Parameter> parameters;
     std::vector<State> states;
+    /// Of the parameters that have states, which are those that are updated, their gradients and states.
+    std::int64_t parameter_bytes = 0, gradient_bytes = 0, first_bytes = 0, second_bytes = 0;
   };
 
   void init_group(Group& group);
   void update(Group& group);
+  void make_state(const Parameter& parameter, State& state);
+  static void add_bytes(Group& group, const Parameter& parameter, const State& state);
   void tell(const Group& group) const;
   void init_bitsandbytes(const Parameter& parameter, State& state);
   Storage bitsandbytes_buffer(const Parameter& parameter, DType dtype);
