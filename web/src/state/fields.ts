@@ -61,7 +61,12 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   model: row('first', 'llava-1.5-7b', { kind: 'catalogue', pointers: ['/model'], made: true }),
   // A pasted config.json, packed; where there is one, it stands for the model.
   config: row('first', '', { kind: 'config', pointers: [], made: true }),
-  stage: told('first', 'finetune'),
+  stage: row('first', 'finetune', {
+    // Of a graph, which says nothing of its parts, it would be "full".
+    offers: (model, value) =>
+      takes(model, '/training/stage', value) && (value !== 'finetune' || model.text || model.images),
+    told: true,
+  }),
   gpu: row('first', 'h100-80gb', { kind: 'catalogue', pointers: ['/gpu'], made: true }),
   gpus: row('first', '8', { label: 'Count', told: true }),
   mbs: told('first', '8'),

@@ -3,7 +3,7 @@ import type { Traits } from 'oometer-core/oometer.mjs';
 
 export type { Traits };
 
-/** Of a model that cannot be read, or is not here: no setting means anything for it. */
+/** Of a model that cannot be read, or is not here: of its settings only how much runs at once is known. */
 export const UNKNOWN: Traits = {
   class: '',
   text: false,
@@ -14,7 +14,20 @@ export const UNKNOWN: Traits = {
   lora_targets: [],
   ia3_targets: [],
   ia3_feedforward: [],
-  without: ['/data', '/training', '/inference', '/parallel', '/runtime'],
+  without: [
+    '/data/sequence_length',
+    '/data/images_per_sample',
+    '/data/tiles',
+    '/data/image_size',
+    '/data/frames',
+    '/data/grid_thw',
+    '/data/min_pixels',
+    '/data/max_pixels',
+    '/training',
+    '/inference',
+    '/parallel',
+    '/runtime',
+  ],
   choices: {},
 };
 
