@@ -86,7 +86,7 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const Tensor& given_posi
       hidden_states =
           blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
                      {.nested = nested, .is_other = [&](std::size_t i) { return windows[i] != windows[0]; }});
-  return norm(hidden_states);
+  return parts.norm ? parts.norm(norm, hidden_states) : norm(hidden_states);
 }
 
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,

@@ -21,6 +21,7 @@ struct DecoderParts {
   std::function<std::unique_ptr<DecoderLayer>(const Builder& layer, std::size_t index)> layer;
   /// rotary_emb.forward.
   std::function<PositionEmbeddings(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids)> rotary;
+  std::function<Tensor(const LlamaRMSNorm& norm, const Tensor& hidden_states)> norm;  ///< norm.forward
   std::size_t first_of_second_kind = 0;  ///< layers before it are of another kind than it and those after it; 0: none
   bool makes_masks = true;
 };

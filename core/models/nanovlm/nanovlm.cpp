@@ -225,9 +225,9 @@ struct LanguageModelBlock {
   ModuleId attn = 0, module = 0;
 };
 
-struct LanguageModel {
-  LanguageModel() = default;
-  LanguageModel(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
+struct NanoVlmLanguageModel {
+  NanoVlmLanguageModel() = default;
+  NanoVlmLanguageModel(const Builder& builder, const LlamaConfig& config, AttentionKind attention)
       : token_embedding(builder.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size),
         module(builder.module) {
     const Builder inner = builder.child("rotary_embd", "RotaryEmbedding");
@@ -323,8 +323,8 @@ class NanoVlm : public Model {
     const Builder root{&context,       &parameters,  &buffers, context.add_root("VisionLanguageModel", Modality::none),
                        Modality::none, options.dtype};
     vision_encoder_ = ViT(root.child("vision_encoder", "ViT", Modality::vision), config.vision, options.attention);
-    decoder_ =
-        LanguageModel(root.child("decoder", "LanguageModel", Modality::language), config.text, options.attention);
+    decoder_ = NanoVlmLanguageModel(root.child("decoder", "LanguageModel", Modality::language), config.text,
+                                    options.attention);
     if (config.tie_word_embeddings) tied.push_back({decoder_.head.weight, decoder_.head.module});
     mp_ = ModalityProjector(root.child("MP", "ModalityProjector", Modality::projector), config);
   }
@@ -435,7 +435,7 @@ class NanoVlm : public Model {
   DataConfig data_;
   DType dtype_;
   ViT vision_encoder_;
-  LanguageModel decoder_;
+  NanoVlmLanguageModel decoder_;
   ModalityProjector mp_;
 };
 
