@@ -1,22 +1,32 @@
-// A core comes in two parts, so that a first answer waits for no more than it runs: oometer.wasm, and oometer.rest.wasm
-// with the functions that few answers need. The first part works alone until an answer needs one of these.
+// A core comes in parts, so that an answer waits for no more than it runs: oometer.wasm, which first answers run and which
+// works alone until one needs more; oometer.rest.wasm, which the others take, too; oometer.FAMILY.wasm, one for each
+// family of models, and oometer.graph.wasm.
 
-/** Thrown out of an answer that needs the rest. The core it was asked of is spent: what that answer held is not freed. */
-export class RestNeeded extends Error {
-  name = "RestNeeded";
-  message = "this answer takes the rest of the core";
+/** Thrown out of an answer that needs another part. The core it was asked of is spent: what that answer held is not freed. */
+export class PartNeeded extends Error {
+  name = "PartNeeded";
+  constructor(part) {
+    super(`this answer takes oometer.${part}.wasm`);
+    this.part = part;
+  }
 }
 
-/** A core: `create` is its script's, `parts` are its compiled modules, the first and perhaps the rest. */
-export function instantiate(create, [first, rest]) {
-  const placeholder = () => {
-    throw new RestNeeded();
-  };
-  const placeholders = new Proxy({}, { get: () => placeholder });
+/** A core: `create` is its script's, `modules` are its compiled parts by their names, `first` among them. */
+export function instantiate(create, { first, rest, ...others }) {
+  const lacking = (known) =>
+    new Proxy(known, {
+      get: (_, part) =>
+        known[part] ?? {
+          needed() {
+            throw new PartNeeded(part);
+          },
+        },
+    });
   const join = async (imports) => {
-    const instance = await WebAssembly.instantiate(first, { ...imports, rest: placeholders });
-    // It puts its functions where the placeholders stand.
-    if (rest) await WebAssembly.instantiate(rest, { first: instance.exports });
+    const instance = await WebAssembly.instantiate(first, lacking(imports));
+    // Each puts its functions where those stand that ask for it; the rest brings those that ask for a family.
+    for (const part of rest ? [rest, ...Object.values(others)] : [])
+      await WebAssembly.instantiate(part, lacking({ first: instance.exports }));
     return instance;
   };
   return new Promise((done, fail) => {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Oometer } from 'oometer-core/oometer.mjs';
@@ -16,14 +16,16 @@ export function coreFolder(): string {
   return core;
 }
 
-/** The core, in Node. */
+/** The core with all its parts, in Node. */
 export async function loadCore(): Promise<Oometer> {
   const core = coreFolder();
   const script = <T>(name: string): Promise<T> => import(pathToFileURL(`${core}/${name}`).href) as Promise<T>;
   const { default: create } = await script<typeof import('oometer-core/oometer.mjs')>('oometer.mjs');
   const { instantiate } = await script<typeof import('oometer-core/parts.mjs')>('parts.mjs');
   const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(`${core}/${name}`));
-  return instantiate(create, ['oometer.wasm', 'oometer.rest.wasm'].map(compile));
+  const later = readdirSync(core).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []);
+  const parts = later.map((part) => [part, compile(`oometer.${part}.wasm`)] as const);
+  return instantiate(create, { first: compile('oometer.wasm'), ...Object.fromEntries(parts) });
 }
 
 /** The traits of each preset, which the core is asked at build: a page that has them draws its form at once. */

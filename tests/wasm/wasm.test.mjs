@@ -14,13 +14,19 @@ const built = (name) => new URL(`build/wasm/${name}`, root);
 const { instantiate } = await import(built("parts.mjs"));
 const { default: create } = await import(built("oometer.mjs"));
 
-/** The core of these modules: "oometer.wasm" is what first answers run, "oometer.rest.wasm" the rest. */
-async function load(...modules) {
-  return instantiate(create, await Promise.all(modules.map((name) => WebAssembly.compile(readFileSync(built(name))))));
+const families = readdirSync(built(".")).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []).filter((part) => part !== "rest");
+
+/** The core of its first part, which is oometer.wasm, and of these, each oometer.PART.wasm. */
+async function load(...parts) {
+  const compiled = ["first", ...parts].map(async (part) => {
+    const file = part === "first" ? "oometer.wasm" : `oometer.${part}.wasm`;
+    return [part, await WebAssembly.compile(readFileSync(built(file)))];
+  });
+  return instantiate(create, Object.fromEntries(await Promise.all(compiled)));
 }
 
 before(async () => {
-  oometer = await load("oometer.wasm", "oometer.rest.wasm");
+  oometer = await load("rest", ...families);
 });
 
 function nativeReport(job) {
@@ -78,25 +84,52 @@ test("bad input is an error as a value, and the module lives on", () => {
   assert.ok(JSON.parse(oometer.estimate('{"version": 1, "model": {"preset": "llava-1.5-7b"}}')).peak);
 });
 
-test("the first part says the same, or that the rest is needed", async () => {
-  let first = null;
-  let answered = 0;
-  for (const { name, job } of cases()) {
-    first ??= await load("oometer.wasm");
-    const text = JSON.stringify(job);
-    try {
-      assert.equal(first.estimate(text), oometer.estimate(text), name);
-      ++answered;
-    } catch (error) {
-      if (error.name !== "RestNeeded") throw error;
-      first = null;  // it is spent
+test("a part says the same, or which one is needed", async () => {
+  const answered = [];
+  for (const parts of [[], ["rest"]]) {
+    let core = null;
+    let answers = 0;
+    for (const { name, job } of cases()) {
+      core ??= await load(...parts);
+      const text = JSON.stringify(job);
+      try {
+        assert.equal(core.estimate(text), oometer.estimate(text), name);
+        ++answers;
+      } catch (error) {
+        if (error.name !== "PartNeeded") throw error;
+        assert.ok(parts.length === 0 ? error.part === "rest" : families.includes(error.part), `${name}: ${error.part}`);
+        core = null;  // it is spent
+      }
     }
+    answered.push(answers);
   }
-  assert.ok(answered >= cases().length / 5, `${answered} of ${cases().length}`);
+  const [first, rest] = answered;
+  assert.ok(first >= cases().length / 5 && rest > first && rest < cases().length, `${first} and ${rest} of ${cases().length}`);
+});
+
+test("an answer needs its own families' parts alone", async () => {
+  const needed = async (preset) => {
+    const parts = ["rest"];
+    const text = JSON.stringify({ version: 1, model: { preset }, training: { activation_checkpointing: "non-reentrant", liger: true } });
+    for (;;) {
+      const core = await load(...parts);
+      try {
+        assert.equal(core.estimate(text), oometer.estimate(text), preset);
+        return parts;
+      } catch (error) {
+        if (error.name !== "PartNeeded") throw error;
+        parts.push(error.part);
+      }
+    }
+  };
+  for (const preset of ["llava-1.5-7b", "llama-3-8b"]) assert.deepEqual(await needed(preset), ["rest"]);
+  const qwen3 = await needed("qwen3-0.6b");
+  assert.ok(qwen3.includes("qwen3"));
+  for (const part of ["deepseek", "idefics3", "nanovlm", "graph"]) assert.ok(families.includes(part) && !qwen3.includes(part), part);
 });
 
 test("a first answer does not need the rest", async () => {
-  const first = await load("oometer.wasm");
+  const first = await load();
   assert.equal(first.presets(), oometer.presets());
   assert.equal(first.version(), oometer.version());
   const llava = { version: 1, model: { preset: "llava-1.5-7b" } };
@@ -109,7 +142,7 @@ test("a first answer does not need the rest", async () => {
     { version: 1, model: { preset: "llama-3-8b" }, data: { micro_batch_size: 0 } },
   ])
     assert.equal(first.estimate(JSON.stringify(job)), oometer.estimate(JSON.stringify(job)));
-  assert.throws(() => first.estimate(JSON.stringify({ ...llava, parallel: { strategy: "fsdp2", data: 8 } })), { name: "RestNeeded" });
+  assert.throws(() => first.estimate(JSON.stringify({ ...llava, parallel: { strategy: "fsdp2", data: 8 } })), { name: "PartNeeded", part: "rest" });
 });
 
 test("tensors are those of one module, and sum to it", () => {

@@ -1,8 +1,6 @@
 // What the form offers, asked of the real core: no choice may lead to an error that is not the person's own.
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type * as Script from '../../wasm/oometer.mjs';
-import type * as Parts from '../../wasm/parts.mjs';
 import { adopt, change } from '../../web/src/state/adopt';
 import { applies, choicesOf, field, FIELDS, OWN_GPU, START, type Setup } from '../../web/src/state/fields';
 import { toJob } from '../../web/src/state/job';
@@ -12,8 +10,8 @@ import { read } from '../../web/src/state/permalink';
 import { mixesImages } from '../../web/src/state/traits';
 import { ask, isTrouble } from '../../web/src/wasm/ask';
 import { wrap, type Core } from '../../web/src/wasm/wrap';
+import { loadCore } from '../../web/vite.plugins';
 
-const built = new URL('../../build/wasm/', import.meta.url);
 const links = new URL('../permalinks/v1.txt', import.meta.url);
 
 function graphOf(name: string, file: string): object {
@@ -31,15 +29,8 @@ const own = async (text: string): Promise<Model> => {
 };
 
 beforeAll(async () => {
-  const load = <T>(script: string): Promise<T> => import(/* @vite-ignore */ new URL(script, built).href) as Promise<T>;
-  const { default: create } = await load<typeof Script>('oometer.mjs');
-  const { instantiate } = await load<typeof Parts>('parts.mjs');
-  const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(name, built)));
-  const whole = await instantiate(create, [compile('oometer.wasm'), compile('oometer.rest.wasm')]);
-  core = await wrap(
-    () => Promise.resolve(whole),
-    () => Promise.resolve(whole),
-  );
+  const whole = await loadCore();
+  core = await wrap(() => Promise.resolve(whole));
   OWN.graph = await own(JSON.stringify(graph));
   OWN.tower = await own('{"model_type": "clip_vision_model"}');
 });

@@ -41,8 +41,13 @@ export class Explorer implements ReactiveController {
       (lists[key] ?? []).map(({ id }): Alternative => ({ key, value: id })),
     );
     const found = new Map<string, Effect | null>();
-    const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => () => {
-      const answer = ask(core, change(base.setup, key, value, models, base.model), find);
+    const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => async () => {
+      const setup = change(base.setup, key, value, models, base.model);
+      let answer = ask(core, setup, find);
+      if (isTrouble(answer) && answer.elsewhere) {
+        await core.loadWhole().catch(() => undefined); // a model of another family
+        answer = ask(core, setup, find);
+      }
       const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
       found.set(effectKey(key, value), effect);
     });

@@ -19,9 +19,14 @@ self.addEventListener('fetch', (event) => {
   const { request } = event;
   if (request.method !== 'GET' || new URL(request.url).origin !== location.origin) return;
   const kept = () => caches.match(request, { ignoreSearch: true });
+  const fetched = async () => {
+    const response = await fetch(request);
+    if (response.ok && /\.wasm$/.test(request.url)) await (await caches.open(NAME)).put(request, response.clone());
+    return response;
+  };
   event.respondWith(
     request.mode === 'navigate'
       ? fetch(request).catch(async () => (await kept()) ?? Response.error())
-      : kept().then((response) => response ?? fetch(request)),
+      : kept().then((response) => response ?? fetched()),
   );
 });

@@ -26,6 +26,7 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const model = library.find(setup);
   if (!model?.job) return { problem: 'The link’s model is not known here.' };
   const job = toJob(setup, model);
+  core.estimate(job); // what this lacks is loaded, too
   await core.loadWhole();
   const answer = core.estimate(job);
   if (!answer.ok) return { problem: answer.error.message };

@@ -14,8 +14,8 @@ export interface PageCore extends Core {
 }
 
 export async function loadCore(): Promise<PageCore> {
-  const { loadFirst, loadWhole } = await import('./oometer');
-  const core = await wrap(loadFirst, loadWhole);
+  const { load } = await import('./oometer');
+  const core = await wrap(load);
   const text = JSON.stringify;
   return Object.assign(core, {
     tree(job: Job) {

@@ -1,4 +1,4 @@
-// A worker with a whole core of its own, for what would hold an edit up.
+// A worker with a core of its own, for what would hold an edit up.
 import type { Question } from './serve';
 
 export class Helper {
@@ -40,8 +40,8 @@ export class Helper {
 }
 
 async function start(): Promise<Worker> {
-  const { compiled, script } = await import('./oometer');
-  const modules = await compiled();
+  const { shared, script } = await import('./oometer');
+  const modules = await shared();
   const worker = new Worker(script, { type: 'module', name: 'oometer' });
   worker.postMessage(modules);
   return worker;

@@ -16,25 +16,26 @@ export class IdleQueue {
    * Does each step in order, and now and then `found`, at last when all are done. Another call drops what this one has
    * left: the newest input wins.
    */
-  run(steps: readonly (() => void)[], found: () => void): void {
+  run(steps: readonly (() => void | Promise<void>)[], found: () => void): void {
     const turn = ++this.turn;
     let next = 0;
     let told = performance.now();
-    const go = (): void => {
+    const go = async (): Promise<void> => {
       if (turn !== this.turn) return;
       const step = steps[next++];
       if (step === undefined) {
         found();
         return;
       }
-      step();
+      await step();
+      if (turn !== this.turn) return;
       if (performance.now() - told > OFTEN) {
         found();
         told = performance.now();
       }
-      later(go);
+      later(() => void go());
     };
-    later(go);
+    later(() => void go());
   }
 
   stop(): void {

@@ -1,23 +1,52 @@
-// The core in its two parts: what a first answer runs, and the rest. A page runs this script first, beside its own, which
-// is still being read when the first part is compiled; so nothing here may import what the page imports, too. Workers
-// start from it as well, so that what a browser has loaded already is all they need.
+// The core in its parts: what a first answer runs, the rest, and a part for each family. A page runs this script first,
+// beside its own, which is still being read when the first part is compiled; so nothing here may import what the page
+// imports, too. Workers start from it as well, so that what a browser has loaded already is all they need.
 import create, { type Oometer } from 'oometer-core/oometer.mjs';
-import oometer from 'oometer-core/oometer.wasm?url';
-import { instantiate } from 'oometer-core/parts.mjs';
-import rest from 'oometer-core/oometer.rest.wasm?url';
-import { module } from './load';
+import first from 'oometer-core/oometer.wasm?url';
+import { instantiate, type Modules } from 'oometer-core/parts.mjs';
+import { compile } from './load';
 import { serve } from './serve';
 
-const compiledFirst = module(oometer);
-const compiledRest = module(rest);
+const later = import.meta.glob<string>('oometer-core/oometer.*.wasm', {
+  query: '?url',
+  import: 'default',
+  eager: true,
+});
+const addresses = new Map([['first', first]]);
+for (const [file, address] of Object.entries(later)) addresses.set(file.split('.').at(-2) ?? '', address);
 
-/** Both parts, compiled: workers are given the same, so that they fetch nothing. */
-export const compiled = (): Promise<WebAssembly.Module[]> => Promise.all([compiledFirst(), compiledRest()]);
-export const loadFirst = async (): Promise<Oometer> => instantiate(create, [await compiledFirst()]);
-export const loadWhole = async (): Promise<Oometer> => instantiate(create, await compiled());
+/** What is compiled, or being compiled. */
+const modules = new Map<string, Promise<WebAssembly.Module>>();
+
+function module(part: string): Promise<WebAssembly.Module> {
+  const known = modules.get(part);
+  if (known) return known;
+  const compiling = compile(addresses.get(part) ?? '').catch((error: unknown) => {
+    modules.delete(part); // the next one tries again
+    throw error;
+  });
+  modules.set(part, compiling);
+  return compiling;
+}
+
+/** The parts of these names, compiled. */
+async function compiled(parts: readonly string[]): Promise<Modules> {
+  const entries = parts.map(async (part) => [part, await module(part)] as const);
+  return Object.assign({ first: await module('first') }, Object.fromEntries(await Promise.all(entries)));
+}
+
+/** A core of the first part and those of these names. */
+export const load = async (parts: readonly string[]): Promise<Oometer> => instantiate(create, await compiled(parts));
+
+/** All that is compiled by now and the rest, for workers, so that they fetch nothing that the page has. */
+export const shared = (): Promise<Modules> => compiled(['rest', ...modules.keys()]);
 
 /** Where this script lies. */
 export const script = import.meta.url;
 
-if ('WorkerGlobalScope' in globalThis) serve((modules) => instantiate(create, modules));
-else compiledFirst().catch(() => undefined); // whoever asks for it is told
+const keep = (given: Modules): void => {
+  for (const [part, known] of Object.entries(given)) modules.set(part, Promise.resolve(known));
+};
+
+if ('WorkerGlobalScope' in globalThis) serve(keep, load);
+else module('first').catch(() => undefined); // whoever asks for it is told

@@ -14,11 +14,11 @@ export interface Core {
   version: string;
   /** The report as the core wrote it; null where `estimate` says "elsewhere". */
   raw(job: Job): string | null;
-  /** An error of code "elsewhere" says that the whole core has to be loaded, and asked again. */
+  /** An error of code "elsewhere" says that the core has to be loaded further, and asked again. */
   estimate(job: Job): Answer;
-  /** What one's own model is; the whole core is loaded where that takes it. A model that cannot be read has no traits. */
+  /** What one's own model is; the core is loaded further where that takes it. A model that cannot be read has no traits. */
   readonly traits: (model: OwnModel) => Promise<Traits>;
-  /** From then on the whole core answers. */
+  /** Loads the rest, and whatever else an answer lacked so far. Asked again, what failed is then tried again. */
   loadWhole(): Promise<void>;
 }
 
@@ -29,32 +29,56 @@ interface Wrapped extends Core {
 
 const ELSEWHERE: JobError = { code: 'elsewhere', pointer: '', message: 'This takes the whole core.' };
 
-/** A core without its rest, which `loadWhole` replaces. One that lacked what an answer needed is spent. */
-export async function wrap(loadFirst: () => Promise<Oometer>, loadWhole: () => Promise<Oometer>): Promise<Wrapped> {
-  let module = await loadFirst();
-  let spent = false;
+/** Puts a core together from its first part and those of these names. */
+type Load = (parts: readonly string[]) => Promise<Oometer>;
+
+/** A core of its first part, which `loadWhole` replaces. One that lacked what an answer needed is spent. */
+export async function wrap(load: Load): Promise<Wrapped> {
+  let module = await load([]);
+  let parts: readonly string[] = [];
+  /** What the last answer lacked: the core is spent. */
+  let lacks: string | null = null;
+  /** What lacked something, to be asked again until it lacks nothing more. */
+  const unanswered = new Set<(module: Oometer) => unknown>();
   let loading: Promise<void> | null = null;
-  const take = (loaded: Oometer): void => {
-    module = loaded;
-    spent = false;
+  const take = async (names: readonly string[]): Promise<void> => {
+    module = await load(names);
+    parts = names;
+    lacks = null;
   };
   const attempt = <T>(ask: (module: Oometer) => T): T | null => {
-    if (spent) return null;
-    try {
-      return ask(module);
-    } catch (error) {
-      if (!(error instanceof Error && error.name === 'RestNeeded')) throw error;
-      spent = true;
-      return null;
+    if (lacks === null)
+      try {
+        const answer = ask(module);
+        unanswered.delete(ask);
+        return answer;
+      } catch (error) {
+        if (!(error instanceof Error && error.name === 'PartNeeded')) throw error;
+        lacks = (error as Error & { part: string }).part;
+      }
+    unanswered.add(ask);
+    return null;
+  };
+  const complete = async (): Promise<void> => {
+    if (!parts.includes('rest')) await take([...parts, 'rest']);
+    for (;;) {
+      if (lacks !== null) await take([...parts, lacks]);
+      const [ask] = unanswered;
+      if (!ask) return;
+      attempt(ask);
     }
   };
+  const loadWhole = (): Promise<void> =>
+    (loading ??= complete()
+      .catch(async (error: unknown) => {
+        unanswered.clear();
+        if (lacks !== null) await take(parts);
+        throw error;
+      })
+      .finally(() => {
+        loading = null;
+      }));
   const raw = (job: Job): string | null => attempt((module) => module.estimate(JSON.stringify(job)));
-  const ensureWhole = (): Promise<void> =>
-    (loading ??= loadWhole().then(take, async (error: unknown) => {
-      loading = null; // the next one tries again
-      if (spent) take(await loadFirst());
-      throw error;
-    }));
   return {
     catalogue: readCatalogue(module.presets()),
     version: module.version(),
@@ -73,12 +97,12 @@ export async function wrap(loadFirst: () => Promise<Oometer>, loadWhole: () => P
       const ask = (): string | null => attempt((module) => module.traits(JSON.stringify({ model })));
       let json = ask();
       if (json === null) {
-        await ensureWhole();
+        await loadWhole();
         json = ask();
       }
       const answer = JSON.parse(json ?? '{"error": {}}') as Traits | { error: JobError };
       return 'error' in answer ? UNKNOWN : answer;
     },
-    loadWhole: ensureWhole,
+    loadWhole,
   };
 }
