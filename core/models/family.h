@@ -55,9 +55,9 @@ struct ModelClass {
 
 struct Family {
   /// The first of a model_type is the one taken where a config names no class.
-  std::span<const ModelClass> classes;
+  std::span<const ModelClass> classes = {};
   /// Classes of its modules that FSDP may wrap.
-  std::span<const char* const> blocks;
+  std::span<const char* const> blocks = {};
   /// Reads and validates as the class's own config and the modelling code would; what is wrong is noted in the reader.
   FamilyConfig (*read)(ConfigReader& config, const ModelClass& of, Framework framework) = nullptr;
   std::unique_ptr<Model> (*build)(Context& context, const FamilyConfig& config, const DataConfig& data,
