@@ -167,22 +167,22 @@ void judge(Report& report, const Replay& unlimited, const Outcome& limited, cons
   report.high = reserved + reserved / 10000 * spread.above + outside.high;
   report.basis = "reserved within " + percent_text(spread.above);
   if (input.evidence == Evidence::convolutions) {
-    report.basis = "reserved from " + percent_text(spread.below) + " below to " + percent_text(spread.above) +
-                   " above, as " + std::to_string(spread.runs) +
-                   " runs of image models on an A100 show (what cuDNN takes differs by version and by "
-                   "torch.backends.cudnn.benchmark; 95 % of an architecture's runs lie in what the others' make)";
+    report.basis =
+        "reserved from " + percent_text(spread.below) + " below to " + percent_text(spread.above) + " above, as " +
+        std::to_string(spread.runs) +
+        " runs of image models on an A100 show (cuDNN's workspaces differ by version and by "
+        "torch.backends.cudnn.benchmark; an interval from other architectures holds 95 % of an architecture's runs)";
   } else if (spread.runs > 0) {
-    report.basis +=
-        ", the largest error of " + std::to_string(spread.runs) +
-        " like runs on a real GPU (allocated: 0.06 %; 95 % of runs that an interval was not made from lie in it)";
+    report.basis += ", the largest error of " + std::to_string(spread.runs) +
+                    " comparable GPU runs (allocated: 0.06 %; an interval from other runs holds 95 % of the runs)";
   } else if (input.evidence == Evidence::source_only) {
-    report.basis += ": checked against source only";
+    report.basis += ": compared with the source only";
   } else {
-    report.basis += ": no like run was measured on real GPUs, so the widest spread of those that were";
+    report.basis += ". No comparable GPU run; the widest known error is used";
   }
   if (input.calibration.reserved != 1 || input.calibration.outside_allocator)
     report.basis = "calibrated by your own measurement; " + report.basis;
-  if (report.outside_allocator > 0) report.basis += "; and the spread of what lies outside the allocator";
+  if (report.outside_allocator > 0) report.basis += "; plus the uncertainty of memory outside the allocator";
 
   report.fits = !limited.out_of_memory;
   report.out_of_memory = limited.out_of_memory;
