@@ -25,12 +25,12 @@ endif()
 # parameter stays fast: the log, the repetition of blocks, autograd, the allocator and its replay, the report.
 function(oometer_optimise_for_size sources)
   set(small ${sources})
-  list(FILTER small INCLUDE REGEX "/(ops|nn|train)/")
+  list(FILTER small INCLUDE REGEX "/(ops|nn|train)/|/kernel.cpp$")
   list(FILTER small EXCLUDE REGEX "/nn/repeat/|/(block_stack|step|repetition|pointwise|matmul|views).cpp$")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX
-       "/(advice|config|job|runtime|models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/outside.cpp$|/(snapshot|pickle_writer).cpp$")
+       "/(advice|config|job|runtime|models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/(outside|work).cpp$|/(snapshot|pickle_writer).cpp$")
   set_source_files_properties(${smallest} PROPERTIES COMPILE_OPTIONS -Oz)
 endfunction()
 
