@@ -116,7 +116,7 @@ describe('a graph', () => {
     await expect.poll(() => number('Micro-batch').inputValue()).toBe('2');
     await expect.poll(headline).toMatch(/^Fits/);
     await number('Micro-batch').fill('4');
-    await expect.poll(() => page.locator('#mbs-error').innerText()).toContain('recorded for 2 samples');
+    await expect.poll(() => page.locator('#mbs-error').innerText()).toContain('expected 2, the number of samples');
   });
 });
 
