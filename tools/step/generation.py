@@ -30,7 +30,7 @@ def watch_generation(length_of: Callable[[], int], begin_decode: Callable[[], No
 
 
 def watch_static_cache(past_of: Callable[[], int]) -> None:
-    """SDPA goes without a mask where nothing is cached, which a StaticLayer keeps on the device: it is told here."""
+    """SDPA goes without a mask where nothing is cached, which a StaticLayer keeps on the device: the answer is given here."""
     from transformers import masking_utils
 
     ignores = masking_utils._ignore_causal_mask_sdpa

@@ -21,7 +21,7 @@ class CopyingRepeater final : public Repeater {
   }
 
  private:
-  // What a block's events are about is told by its distance from where the block began, in forward or in this range.
+  // An event's storage is kept as its distance from where the block began, in forward or in this range.
   StorageId origin_of(StorageId id, const LogRange& range, std::size_t block) const {
     return (pass_.is_in_backward(id) ? range.begin : pass_.forward[block]).storage;
   }

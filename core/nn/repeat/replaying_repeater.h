@@ -35,7 +35,7 @@ class ReplayingRepeater final : public Repeater {
                     std::vector<Storage>& holds);
   void make_call(const RecordedBlock& record, const RecordedBlock::HookCall& call, const MovedModules& moved,
                  std::span<const Parameter> parameters, Storage gradient);
-  /// The last handle goes, of which the log is told by others.
+  /// The last handle goes; the event of its free is written elsewhere.
   StorageId drop_silently(Storage& storage);
 
   BlockRecorder recorder_;

@@ -67,7 +67,7 @@ const frameworkOf = (setup: Setup, model: Model): string =>
   applies(field('framework'), model, setup) ? setup.framework : 'transformers';
 
 /**
- * What peft is told. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
+ * The adapters, as peft takes them. Fine-tuning a model that takes images is LLaVA's own recipe (scripts/v1_5/finetune_lora.sh): adapters in
  * the language model, the projector trained in full, nothing in the vision encoder.
  */
 function adapters(setup: Setup, model: Model): object {

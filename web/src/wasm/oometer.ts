@@ -49,4 +49,4 @@ const keep = (given: Modules): void => {
 };
 
 if ('WorkerGlobalScope' in globalThis) serve(keep, load);
-else module('first').catch(() => undefined); // whoever asks for it is told
+else module('first').catch(() => undefined); // the error is reported when it is used
