@@ -16,11 +16,11 @@ import { loadCore, type PageCore } from '../wasm/core';
 import { Advisor } from './advisor';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
+import type { details } from './details';
 import { Drops } from './drops';
 import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
-import { byRank } from './ranks';
 import type { OometerOwnModel } from './own-model';
 import './copy';
 import './form';
@@ -48,11 +48,11 @@ export class OometerApp extends LitElement {
     theme: { state: true },
     said: { state: true },
   };
-  declare private setup: Setup;
-  declare private pins: Setup[];
-  declare private core: PageCore | null;
+  declare setup: Setup;
+  declare pins: Setup[];
+  declare core: PageCore | null;
   /** The latest answer; `detailed` follows a frame later with the pictures, which must not hold an edit up. */
-  declare private result: Result | null;
+  declare result: Result | null;
   declare private detailed: Result | null;
   declare private trouble: Trouble | null;
   declare private problems: string[];
@@ -61,13 +61,15 @@ export class OometerApp extends LitElement {
   declare private said: string;
   private library = new Library([], () => Promise.resolve(UNKNOWN));
   private readonly explorer = new Explorer(this);
-  private readonly advisor = new Advisor(this, (was, is) => {
+  readonly advisor = new Advisor(this, (was, is) => {
     if (this.result !== was) return;
     if (this.detailed === was) this.detailed = is;
     this.result = is;
     this.announce();
   });
   private readonly drops = new Drops(this, (files) => void this.ownModelDialog()?.take(files));
+  /** What stands below the answer, once it is loaded. */
+  private details: typeof details | null = null;
   private readonly pinned = new Map<string, Result | Trouble>();
   private addressTimer = 0;
   private announceTimer = 0;
@@ -176,10 +178,10 @@ export class OometerApp extends LitElement {
   }
 
   /** Another setup, or other pins, in the page and in its address. */
-  private show(setup: Setup, pins: Setup[], step: boolean): void {
+  show(setup: Setup, pins: readonly Setup[], step: boolean): void {
     this.opening++;
     this.setup = setup;
-    this.pins = pins;
+    this.pins = [...pins];
     this.problems = [];
     this.compute();
     clearTimeout(this.addressTimer);
@@ -227,10 +229,11 @@ export class OometerApp extends LitElement {
   }
 
   private async detail(answer: Result): Promise<void> {
-    await import('./details');
+    ({ details: this.details } = await import('./details'));
     if (this.result?.setup !== answer.setup) return;
     this.detailed = this.result;
     await this.updateComplete;
+    await import('./later').catch(() => undefined); // without a network, what it draws stays away
     this.explore();
   }
 
@@ -315,7 +318,7 @@ export class OometerApp extends LitElement {
             }}
           ></oometer-form>
         </section>
-        ${detailed ? this.details(detailed) : nothing}
+        ${detailed && this.details ? this.details(detailed, this) : nothing}
       </main>
       <footer>
         Everything is computed in this tab. Nothing is sent anywhere, nothing is stored.
@@ -336,46 +339,12 @@ export class OometerApp extends LitElement {
     `;
   }
 
-  private details(result: Result): TemplateResult {
-    const { report } = result;
-    return html`<div class="details" aria-busy=${result !== this.result}>
-      <oometer-holders .report=${report} .core=${this.core} .job=${result.job}></oometer-holders>
-      <oometer-phases .report=${report}></oometer-phases>
-      ${byRank(this.advisor.ranked === result ? this.advisor.ranks : [], report)}
-      <oometer-advice
-        .advice=${this.advisor.advice}
-        .result=${result}
-        .stale=${this.advisor.base !== result}
-        .refused=${this.advisor.refused}
-        @apply=${this.apply}
-      ></oometer-advice>
-      <oometer-checkpoints .result=${result} .helper=${this.advisor.helper} @apply=${this.apply}></oometer-checkpoints>
-      <oometer-sweep .result=${result} .gpus=${this.core?.catalogue.gpus ?? []} @apply=${this.apply}></oometer-sweep>
-      <oometer-tensors .report=${report}></oometer-tensors>
-      <oometer-compare
-        .columns=${this.columns(result)}
-        @pin=${() => {
-          this.show(this.setup, [...this.pins, this.setup], true);
-        }}
-        @unpin=${(event: CustomEvent<number>) => {
-          this.show(this.setup, this.pins.toSpliced(event.detail, 1), true);
-        }}
-        @swap=${(event: CustomEvent<number>) => {
-          const setup = this.pins[event.detail];
-          if (setup) this.show(setup, this.pins.with(event.detail, this.setup), true);
-        }}
-      ></oometer-compare>
-      <oometer-share .result=${result} .link=${this.link} .core=${this.core}></oometer-share>
-      <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
-    </div>`;
-  }
-
   /** Settings that were found for somebody: a step that the back button undoes. */
-  private readonly apply = ({ detail }: CustomEvent<Setup>): void => {
+  readonly apply = ({ detail }: CustomEvent<Setup>): void => {
     this.show(detail, this.pins, true);
   };
 
-  private columns(now: Result): Column[] {
+  columns(now: Result): Column[] {
     const pins = this.pins.map((setup): Column => {
       const model = this.library.find(setup);
       return { setup, model: model?.title ?? setup.model, answer: this.answerTo(setup) };
@@ -421,7 +390,7 @@ export class OometerApp extends LitElement {
     applyTheme(this.theme);
   };
 
-  private readonly link = (): string => new URL(this.address(), location.href).href;
+  readonly link = (): string => new URL(this.address(), location.href).href;
 }
 
 customElements.define('oometer-app', OometerApp);

@@ -1,10 +1,59 @@
-// What stands below the answer. The page fetches it with everything else, and runs it once the answer is painted.
-import './advice';
-import './checkpoints';
-import './compare';
+// What stands below the answer. The page fetches this with everything else, and runs it once the answer is painted; most
+// of the elements come later still (`later`).
+import { html, type TemplateResult } from 'lit';
+import type { Setup } from '../state/fields';
+import type { Result } from '../wasm/ask';
+import type { PageCore } from '../wasm/core';
+import type { Advisor } from './advisor';
+import type { Column } from './compare';
+import { byRank } from './ranks';
 import './holders';
 import './phases';
-import './share';
-import './sweep';
-import './tensors';
-import './trust';
+
+/** What of the page the elements below the answer are given, and may do to it. */
+export interface Page {
+  readonly core: PageCore | null;
+  readonly result: Result | null;
+  readonly setup: Setup;
+  readonly pins: readonly Setup[];
+  readonly advisor: Advisor;
+  readonly link: () => string;
+  readonly apply: (event: CustomEvent<Setup>) => void;
+  columns(now: Result): Column[];
+  show(setup: Setup, pins: readonly Setup[], step: boolean): void;
+}
+
+export function details(result: Result, page: Page): TemplateResult {
+  const { report } = result;
+  const { core, advisor, apply } = page;
+  return html`<div class="details" aria-busy=${result !== page.result}>
+    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
+    <oometer-phases .report=${report}></oometer-phases>
+    ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
+    <oometer-advice
+      .advice=${advisor.advice}
+      .result=${result}
+      .stale=${advisor.base !== result}
+      .refused=${advisor.refused}
+      @apply=${apply}
+    ></oometer-advice>
+    <oometer-checkpoints .result=${result} .helper=${advisor.helper} @apply=${apply}></oometer-checkpoints>
+    <oometer-sweep .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-sweep>
+    <oometer-tensors .report=${report}></oometer-tensors>
+    <oometer-compare
+      .columns=${page.columns(result)}
+      @pin=${() => {
+        page.show(page.setup, [...page.pins, page.setup], true);
+      }}
+      @unpin=${(event: CustomEvent<number>) => {
+        page.show(page.setup, page.pins.toSpliced(event.detail, 1), true);
+      }}
+      @swap=${(event: CustomEvent<number>) => {
+        const setup = page.pins[event.detail];
+        if (setup) page.show(setup, page.pins.with(event.detail, page.setup), true);
+      }}
+    ></oometer-compare>
+    <oometer-share .result=${result} .link=${page.link} .core=${core}></oometer-share>
+    <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
+  </div>`;
+}

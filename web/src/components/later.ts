@@ -1,0 +1,8 @@
+// What stands further below: fetched once the answer and what is beside it are drawn.
+import './advice';
+import './checkpoints';
+import './compare';
+import './share';
+import './sweep';
+import './tensors';
+import './trust';
