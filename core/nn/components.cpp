@@ -1,6 +1,7 @@
 #include "nn/components.h"
 
 #include <algorithm>
+#include <bitset>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -32,26 +33,35 @@ class Named {
   Named(const Log& log, const std::vector<std::string>& names)
       : log_(log), names_(names), modules_(log.modules.size()) {
     if (names.empty()) return;
+    for (const std::string& name : names)
+      for (std::size_t i = 0; i < name.size(); ++i)
+        if (i == 0 || name[i - 1] == '.') initials_.set(static_cast<unsigned char>(name[i]));
     for (ModuleId module = 1; module < modules_.size(); ++module)
       modules_[module] = modules_[log.modules[module].parent] || has_name(module);
   }
 
   bool operator()(const Parameter& parameter) const {
-    return modules_[parameter.module] || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
-             return is_parameter(log_, parameter, name);
-           });
+    return modules_[parameter.module] ||
+           (may_be(parameter.name) && std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+              return is_parameter(log_, parameter, name);
+            }));
   }
 
   /// The module itself, not one that holds it.
   bool has_name(ModuleId module) const {
-    return std::any_of(names_.begin(), names_.end(),
-                       [&](const std::string& name) { return is_component(log_, module, name); });
+    return may_be(log_.modules[module].name) && std::any_of(names_.begin(), names_.end(), [&](const std::string& name) {
+             return is_component(log_, module, name);
+           });
   }
 
  private:
+  /// Nearly all modules and parameters are told by their first letter not to be meant.
+  bool may_be(const char* own) const { return own[0] == '\0' || initials_[static_cast<unsigned char>(own[0])]; }
+
   const Log& log_;
   const std::vector<std::string>& names_;
   std::vector<char> modules_;  ///< it or one that holds it is named
+  std::bitset<256> initials_;  ///< of the dotted names' parts
 };
 
 std::optional<Error> check_components(const Log& log, const std::vector<std::string>& names, const std::string& pointer,
@@ -102,10 +112,10 @@ std::string examples(const Log& log, const std::string& name, std::span<const Pa
 std::optional<Error> check_names(const Log& log, const std::vector<std::string>& names, const std::string& pointer,
                                  const IsNamed& is_named, std::span<const Parameter> parameters) {
   for (std::size_t i = 0; i < names.size(); ++i) {
-    bool found = std::any_of(parameters.begin(), parameters.end(),
-                             [&](const Parameter& parameter) { return is_parameter(log, parameter, names[i]); });
+    bool found = false;
     for (ModuleId module = 1; !found && module < log.modules.size(); ++module) found = is_named(module, names[i]);
-    if (!found)
+    if (!found && std::none_of(parameters.begin(), parameters.end(),
+                               [&](const Parameter& parameter) { return is_parameter(log, parameter, names[i]); }))
       return Error{"unknown-value", pointer + "/" + std::to_string(i),
                    "found " + quote(names[i]) + ", expected a module" + (parameters.empty() ? "" : " or a parameter") +
                        " of " + log.modules[kModel].type + ", for example " + examples(log, names[i], parameters)};

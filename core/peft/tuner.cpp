@@ -119,6 +119,7 @@ Error Tuner::error(const char* code, const std::string& message) const {
 }
 
 void Tuner::save_modules(std::vector<Parameter>& parameters) {
+  if (modules_to_save_.empty()) return;
   std::vector<ModuleId> saved;  // in the order of named_modules()
   for (ModuleId module = 1; module < context_.log.modules.size(); ++module)
     if (std::any_of(modules_to_save_.begin(), modules_to_save_.end(),

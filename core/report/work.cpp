@@ -10,7 +10,10 @@ namespace {
 /// a + b * times of counts that are not negative, at most the largest number there is.
 void add_times(std::int64_t& a, std::int64_t b, std::int64_t times) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  if (b == 0) return;
+  if ((b >> 46 | times >> 14 | a >> 61) == 0) {  // nearly always: neither product nor sum reaches 2^62
+    a += b * times;
+    return;
+  }
   const double sum = static_cast<double>(a) + static_cast<double>(b) * static_cast<double>(times);
   a = sum < 9.2e18 ? a + b * times : kMost;
 }
@@ -19,11 +22,12 @@ void add_times(std::int64_t& a, std::int64_t b, std::int64_t times) {
 
 void WorkSum::add(const Work& work, std::int64_t times) {
   kernels += times;
+  add_times(read, work.read, times);
+  add_times(written, work.written, times);
+  if ((work.counted | work.flops | work.sent) == 0) return;  // most
   add_times(executed, work.counted, times);
   add_times(hardware, work.flops, times);
   if (!work.recomputed) add_times(model, work.flops, times);
-  add_times(read, work.read, times);
-  add_times(written, work.written, times);
   add_times(sent, work.sent, times);
 }
 

@@ -24,7 +24,8 @@ Context::Context(const Behaviours& behaviours_, const Device& device_)
   log.events.reserve(1 << 18);
   log.storages.reserve(1 << 16);
   log.dims.reserve(1 << 15);
-  log.work.works.reserve(1 << 12);
+  log.work.works.reserve(1 << 14);
+  log.work.repeats.reserve(1 << 13);
 }
 
 Context::~Context() {
@@ -46,13 +47,6 @@ ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t ind
 void Context::begin_phase(PhaseName name, int iteration) {
   log.phases.push_back(
       {static_cast<std::uint32_t>(log.events.size()), name, static_cast<std::uint8_t>(iteration), log.work.mark()});
-}
-
-Storage Context::allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role) {
-  StorageImpl* storage = storages.make();
-  storage->context = this;
-  allocate_storage(*storage, op, bytes, dtype, shape, role);
-  return Storage(storage);
 }
 
 void Context::allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape,
@@ -122,13 +116,6 @@ void Context::drop(Node* node) {
 void Context::record_stream(const Tensor& tensor, std::uint8_t stream_) {
   if (tensor->storage->id != kNever)
     log.events.push_back({tensor->storage->id, module, 0, EventKind::record_stream, stream_});
-}
-
-void Context::work(const Work& work) {
-  Work& added = log.work.works.emplace_back(work);
-  added.module = module;
-  added.stream = stream;
-  added.recomputed = recomputing;
 }
 
 void Context::empty_cache() { log.events.push_back({kNever, module, 0, EventKind::empty_cache, stream}); }

@@ -167,7 +167,12 @@ class Context {
   ModuleId add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality);
   void begin_phase(PhaseName name, int iteration);
 
-  Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
+  Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role) {
+    StorageImpl* storage = storages.make();
+    storage->context = this;
+    allocate_storage(*storage, op, bytes, dtype, shape, role);
+    return Storage(storage);
+  }
   /// `storage.resize_()` to nothing, while its tensors stay, and back to new memory.
   void free_storage(StorageImpl& storage);
   void allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role);
@@ -185,7 +190,12 @@ class Context {
   void record_stream(const Tensor& tensor, std::uint8_t stream);
   void empty_cache();
   /// A kernel has run, or a collective: its module, its stream and whether it recomputes are filled in here.
-  void work(const Work& work);
+  void work(Work work) {
+    work.module = module;
+    work.stream = stream;
+    work.recomputed = recomputing;
+    log.work.works.push_back(work);
+  }
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
   void finish() { stopped = finished_ = true; }
   StorageRecord* record(const Tensor& tensor);

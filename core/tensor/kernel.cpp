@@ -1,7 +1,5 @@
 #include "tensor/kernel.h"
 
-#include <algorithm>
-
 namespace oometer {
 
 WorkKind work_kind(Op op) {
@@ -119,14 +117,17 @@ bool is_told_by_allocation(WorkKind kind) {
          kind == WorkKind::index || kind == WorkKind::sort;
 }
 
+bool reads_inputs(Op op) {
+  const WorkKind kind = work_kind(op);
+  return is_told_by_allocation(kind) && kind != WorkKind::index;
+}
+
 bool is_factory(Op op) {
   return op == Op::zeros || op == Op::zeros_like || op == Op::ones_like || op == Op::arange || op == Op::fill ||
          op == Op::eye || op == Op::bernoulli;
 }
 
 }  // namespace
-
-std::int64_t touched(const Tensor& tensor) { return tensor ? std::min(tensor.nbytes(), tensor->storage->bytes) : 0; }
 
 std::int64_t touched(std::initializer_list<const Tensor*> tensors) {
   std::int64_t bytes = 0;
@@ -144,9 +145,15 @@ void writes(Context& context, Op op, std::int64_t bytes, DType dtype) {
                 .written = bytes});
 }
 
-bool reads_inputs(Op op) {
-  const WorkKind kind = work_kind(op);
-  return is_told_by_allocation(kind) && kind != WorkKind::index;
+std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs) {
+  return reads_inputs(op) ? touched(inputs) : kNotTold;
+}
+
+std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs) {
+  if (!reads_inputs(op)) return kNotTold;
+  std::int64_t bytes = 0;
+  for (const Tensor& input : inputs) bytes += touched(input);
+  return bytes;
 }
 
 void reads(Op op, const Tensor& result, std::int64_t bytes) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <vector>
 
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -15,14 +17,18 @@ namespace oometer {
 WorkKind work_kind(Op op);
 
 /// The bytes of a tensor's values that lie in memory: an expanded tensor has fewer than `nbytes`. Of a null one, none.
-std::int64_t touched(const Tensor& tensor);
+inline std::int64_t touched(const Tensor& tensor) {
+  return tensor ? std::min(tensor.nbytes(), tensor->storage->bytes) : 0;
+}
 std::int64_t touched(std::initializer_list<const Tensor*> tensors);
 
 /// A tensor has just been allocated by an operator, to be written.
 void writes(Context& context, Op op, std::int64_t bytes, DType dtype);
-/// Whether `reads` is to say what a recorded operator's inputs are read for: not a product, which tells its own kernel,
-/// nor a gather, which reads as much as it writes.
-bool reads_inputs(Op op);
+/// The bytes that a recorded operator reads of its inputs. kNotTold of a product, which tells its own kernel, and of a
+/// gather, which reads as much as it writes.
+inline constexpr std::int64_t kNotTold = -1;
+std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs);
+std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs);
 /// For what `op` has allocated last, `result` or beside it, it reads so many bytes.
 void reads(Op op, const Tensor& result, std::int64_t bytes);
 void reads(Op op, const Tensor& result, std::initializer_list<const Tensor*> tensors);

@@ -9,8 +9,6 @@ namespace oometer {
 
 namespace {
 
-constexpr std::int64_t kNotTold = -1;
-
 bool any_requires_grad(std::initializer_list<const Tensor*> inputs) {
   for (const Tensor* input : inputs)
     if (*input && input->requires_grad()) return true;
@@ -36,7 +34,7 @@ Edge autograd::gradient_edge(const Tensor& tensor) {
 }
 
 Record::Record(Op op, BackwardFunction function, std::initializer_list<const Tensor*> inputs)
-    : op_(op), read_(reads_inputs(op) ? touched(inputs) : kNotTold) {
+    : op_(op), read_(read_of_inputs(op, inputs)) {
   Context& context = (*inputs.begin())->context();
   if (!context.grad_mode || !any_requires_grad(inputs)) return;
   start(op, function, context);
@@ -44,10 +42,8 @@ Record::Record(Op op, BackwardFunction function, std::initializer_list<const Ten
 }
 
 Record::Record(Op op, BackwardFunction function, const std::vector<Tensor>& inputs)
-    : op_(op), read_(reads_inputs(op) ? 0 : kNotTold) {
+    : op_(op), read_(read_of_inputs(op, inputs)) {
   Context& context = inputs.front().context();
-  if (read_ != kNotTold)
-    for (const Tensor& input : inputs) read_ += touched(input);
   bool wanted = false;
   for (const Tensor& input : inputs) wanted = wanted || input.requires_grad();
   if (!context.grad_mode || !wanted) return;

@@ -80,16 +80,14 @@ bool Tensor::is_non_overlapping_and_dense() const {
 }
 
 Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
+  return empty_strided(context, op, sizes, contiguous_strides(sizes), dtype, role);
+}
+
+Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype, Role role) {
   const std::int64_t bytes = checked_product(numel(sizes), element_size(dtype));
   const Storage storage = context.allocate(op, bytes, dtype, sizes, role);
   writes(context, op, bytes, dtype);
-  return make(context, storage.get(), sizes, contiguous_strides(sizes), dtype);
-}
-
-Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype) {
-  Tensor tensor = empty(context, op, sizes, dtype);
-  tensor->strides = strides;
-  return tensor;
+  return make(context, storage.get(), sizes, strides, dtype);
 }
 
 Tensor empty_like(Op op, const Tensor& like, DType dtype) {

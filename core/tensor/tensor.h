@@ -100,7 +100,8 @@ inline void retain(TensorImpl* impl) { ++impl->references; }
 /// A new contiguous tensor.
 Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role = Role::tensor);
 /// A new tensor of given strides (dense).
-Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype);
+Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype,
+                     Role role = Role::tensor);
 /// A new tensor shaped as `like`, in its memory order if it is dense (torch.preserve_format), else contiguous.
 Tensor empty_like(Op op, const Tensor& like);
 Tensor empty_like(Op op, const Tensor& like, DType dtype);

@@ -2,10 +2,6 @@
 
 namespace oometer {
 
-void WorkLog::repeat(const WorkRange& range, std::int64_t times) {
-  if (times > 0 && !(range.begin == range.end)) repeats.push_back({range, mark().work, times});
-}
-
 std::vector<std::int64_t> WorkLog::times(const WorkRange& range) const {
   std::vector<std::int64_t> of_work(works.size()), of_repeat(repeats.size());
   const auto add = [&](const WorkRange& part, std::int64_t count) {

@@ -68,7 +68,9 @@ struct WorkLog {
     return {static_cast<std::uint32_t>(works.size()), static_cast<std::uint32_t>(repeats.size())};
   }
   /// What was done in a range is done again.
-  void repeat(const WorkRange& range, std::int64_t times = 1);
+  void repeat(const WorkRange& range, std::int64_t times = 1) {
+    if (times > 0 && !(range.begin == range.end)) repeats.push_back({range, mark().work, times});
+  }
   /// How often each of `works` was done in a range.
   std::vector<std::int64_t> times(const WorkRange& range) const;
 };

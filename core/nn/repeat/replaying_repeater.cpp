@@ -79,6 +79,7 @@ void ReplayingRepeater::write(const RecordedBlock& record, std::size_t from, std
       grad_mode(context.grad_mode, context.grad_mode);
   const RecordedBlock::RecordedEvent* next_event = record.events.data();
   auto share = record.shares.begin();
+  WorkMark end_of_own_work{kNever, kNever};
   const std::size_t calls = record.calls.size();
   for (std::size_t i = 0;; ++i) {
     const RecordedBlock::RecordedEvent* const until =
@@ -107,7 +108,14 @@ void ReplayingRepeater::write(const RecordedBlock& record, std::size_t from, std
       }
       log.events.push_back(event);
     }
-    log.work.repeat(record.work[i]);
+    if (const WorkRange& work = record.work[i]; !(work.begin == work.end)) {
+      // One repetition goes on as long as the listener does no work in between.
+      if (log.work.mark() == end_of_own_work && log.work.repeats.back().range.end == work.begin)
+        log.work.repeats.back().range.end = work.end;
+      else
+        log.work.repeat(work);
+      end_of_own_work = log.work.mark();
+    }
     if (i == calls) break;
     const RecordedBlock::HookCall& call = record.calls[i];
     if (call.changes_holds) update_holds(record, i, parameters, holds);
