@@ -350,14 +350,15 @@ void DeepSpeedZeroOptimizerStage3::check_overflow() {
 /// get_grad_norm_direct
 Tensor DeepSpeedZeroOptimizerStage3::group_norm(const Group& group) {
   TensorList norms;
+  const std::vector<int> dims{0};
   for (const Index index : group.parameters) {
     const Tensor as_double = empty(context_, Op::to_copy, {partition_numel(index)}, DType::float64);
-    norms.push_back(reduce(Op::linalg_vector_norm, as_double, {0}, false, DType::float64));
+    norms.push_back(reduce(Op::linalg_vector_norm, as_double, dims, false, DType::float64));
   }
   Tensor stacked = empty(context_, Op::stack, {static_cast<std::int64_t>(norms.size())}, DType::float64);
   Tensor squared = empty_like(Op::pow, stacked);
   stacked.reset();
-  const Tensor sum = reduce(Op::sum, squared, {0}, false, DType::float64);
+  const Tensor sum = reduce(Op::sum, squared, dims, false, DType::float64);
   squared.reset();
   if (context_.behaviours.zero_norm_on_host) return {};
   const Tensor total = scalar(context_, Op::pow, DType::float64);
