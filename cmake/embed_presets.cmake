@@ -2,7 +2,8 @@
 # oometer_embed_presets(target).
 #
 # This file is also the script that writes the source at build time: the C++ side is core/job/presets.h. The catalogue
-# of GPUs is split into one entry a GPU, so that looking one up parses one.
+# of GPUs is split into one entry a GPU, so that looking one up parses one. The models of first answers are those whose
+# model_type is that of one of the first families (cmake/families.cmake).
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(oometer_embed_script ${CMAKE_CURRENT_LIST_FILE})
@@ -12,21 +13,35 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     file(GLOB files CONFIGURE_DEPENDS ${presets}/models/*.json)
     add_custom_command(
       OUTPUT ${output}
-      COMMAND ${CMAKE_COMMAND} -DPRESETS=${presets} -DOUTPUT=${output} -P ${oometer_embed_script}
-      DEPENDS ${oometer_embed_script} ${presets}/gpus.json ${files}
+      COMMAND ${CMAKE_COMMAND} -DPRESETS=${presets} "-DFIRST=${oometer_first_families}" -DOUTPUT=${output}
+              -P ${oometer_embed_script}
+      DEPENDS ${oometer_embed_script} ${PROJECT_SOURCE_DIR}/cmake/families.cmake
+              ${presets}/gpus.json ${files}
       COMMENT "Embedding presets"
       VERBATIM)
     target_sources(${target} PRIVATE ${output})
   endfunction()
   return()
 endif()
+cmake_minimum_required(VERSION 3.24)
 
-set(entries "")
+set(texts "")
+set(all "")
+set(first "")
 
 # Raw newlines never stand inside a JSON string: taking them out with the indentation leaves the same document.
-function(append folder id json)
+# `place`: among the first ones, or -1.
+function(append folder id json place)
   string(REGEX REPLACE "\n[ \t]*" "" minified "${json}")
-  set(entries "${entries}    {\"${folder}\", \"${id}\", R\"json(${minified})json\"},\n" PARENT_SCOPE)
+  string(MAKE_C_IDENTIFIER "${folder}_${id}" name)
+  string(APPEND texts "constexpr char ${name}[] = R\"json(${minified})json\";\n")
+  string(APPEND all "{\"${folder}\", \"${id}\", ${name}},\n")
+  if(NOT place EQUAL -1)
+    string(APPEND first "{\"${folder}\", \"${id}\", ${name}},\n")
+  endif()
+  set(texts "${texts}" PARENT_SCOPE)
+  set(all "${all}" PARENT_SCOPE)
+  set(first "${first}" PARENT_SCOPE)
 endfunction()
 
 file(READ ${PRESETS}/gpus.json gpus)
@@ -38,7 +53,7 @@ foreach(index RANGE ${last})
   foreach(name source marketing_gb)  # for readers of the file, as the models' sources are
     string(JSON gpu REMOVE "${gpu}" ${name})
   endforeach()
-  append(gpus ${id} "${gpu}")
+  append(gpus ${id} "${gpu}" 0)
 endforeach()
 
 file(GLOB files ${PRESETS}/models/*.json)
@@ -47,11 +62,31 @@ foreach(file ${files})
   string(REGEX REPLACE "^.*/(.*)\\.json$" "\\1" id ${file})
   file(READ ${file} text)
   string(REGEX REPLACE "\"source\": \"[^\"]*\"," "" text "${text}")
-  append(models ${id} "${text}")
+  string(JSON type GET "${text}" config model_type)
+  list(FIND FIRST "${type}" place)
+  append(models ${id} "${text}" ${place})
 endforeach()
 
 get_filename_component(directory ${OUTPUT} DIRECTORY)
 file(MAKE_DIRECTORY ${directory})
-file(WRITE ${OUTPUT} "// Written by cmake/embed_presets.cmake from presets/.\n#include \"job/presets.h\"\n\nnamespace oometer {\n\n"
-"std::span<const PresetFile> preset_files() {\n  static constexpr PresetFile files[] = {\n${entries}  };\n  return files;\n}\n\n"
-"}  // namespace oometer\n")
+file(WRITE ${OUTPUT} "// Written by cmake/embed_presets.cmake from presets/.
+#include \"job/presets.h\"
+
+namespace oometer {
+
+namespace {
+${texts}}  // namespace
+
+[[gnu::noinline]] std::vector<PresetFile> preset_files() {
+  return {
+${all}};
+}
+
+std::span<const PresetFile> first_preset_files() {
+  static constexpr PresetFile files[] = {
+${first}};
+  return files;
+}
+
+}  // namespace oometer
+")

@@ -1,9 +1,15 @@
 # The list of families (core/models/family.h): one for each folder of core/models that has a family.cpp.
+
+# Those of first answers. Nothing of another family lies in the first part of the WebAssembly module (wasm/split.mjs).
+set(oometer_first_families clip clip_vision llama llava)
+
 function(oometer_list_families target)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/models/*/family.cpp)
   list(SORT files)
   set(declared "")
   set(listed "")
+  list(TRANSFORM oometer_first_families REPLACE "(.+)" "&family::\\1, " OUTPUT_VARIABLE first)
+  string(CONCAT first ${first})
   foreach(file ${files})
     string(REGEX REPLACE "^.*/([^/]*)/family.cpp$" "\\1" name ${file})
     string(APPEND declared "extern const Family ${name};\n")
@@ -18,10 +24,12 @@ namespace oometer {
 namespace family {
 ${declared}}  // namespace family
 
-std::span<const Family* const> families() {
-  static constexpr const Family* all[] = {${listed}};
-  return all;
+std::span<const Family* const> first_families() {
+  static constexpr const Family* first[] = {${first}};
+  return first;
 }
+
+[[gnu::noinline]] std::vector<const Family*> families() { return {${listed}}; }
 
 }  // namespace oometer
 ")

@@ -83,20 +83,7 @@ std::string advise(const std::string& job) { return advise_json(job); }
 
 std::string checkpoints(const std::string& job) { return checkpoint_advice_json(job); }
 
-std::string presets() {
-  JsonWriter json;
-  json.begin_object();
-  json.key("models");
-  json.begin_array();
-  for (const ModelPreset& model : model_presets()) {
-    json.begin_object();
-    json.member("id", model.id);
-    json.member("title", model.title);
-    json.member("description", model.description);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("gpus");
+void write_gpus(JsonWriter& json) {
   json.begin_array();
   constexpr const char* kBasis[] = {"measured", "derived", "nominal"};
   for (const Gpu& gpu : gpu_catalogue()) {
@@ -111,6 +98,29 @@ std::string presets() {
     json.end_object();
   }
   json.end_array();
+}
+
+std::string gpus() {
+  JsonWriter json;
+  write_gpus(json);
+  return json.take();
+}
+
+std::string presets() {
+  JsonWriter json;
+  json.begin_object();
+  json.key("models");
+  json.begin_array();
+  for (const ModelPreset& model : model_presets()) {
+    json.begin_object();
+    json.member("id", model.id);
+    json.member("title", model.title);
+    json.member("description", model.description);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("gpus");
+  write_gpus(json);
   json.end_object();
   return json.take();
 }
@@ -131,6 +141,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("snapshot", &snapshot);
   function("advise", &advise);
   function("checkpoints", &checkpoints);
+  function("gpus", &gpus);
   function("presets", &presets);
   function("traits", &traits);
   function("version", &version_text);

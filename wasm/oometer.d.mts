@@ -4,6 +4,8 @@ export interface Oometer {
   estimate(job: string): string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
+  /** The GPUs alone: first answers take them, and not the models of later ones. */
+  gpus(): string;
   /** What the form needs to know of a job's model: `Traits` as JSON, or the error. Nothing is simulated. */
   traits(job: string): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */

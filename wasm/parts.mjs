@@ -1,6 +1,6 @@
 // A core comes in parts, so that an answer waits for no more than it runs: oometer.wasm, which first answers run and which
 // works alone until one needs more; oometer.rest.wasm, which the others take, too; oometer.FAMILY.wasm, one for each
-// family of models, and oometer.graph.wasm.
+// family of models, oometer.graph.wasm, and oometer.presets.wasm with the models that later answers know by a name.
 
 /** Thrown out of an answer that needs another part. The core it was asked of is spent: what that answer held is not freed. */
 export class PartNeeded extends Error {

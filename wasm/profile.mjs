@@ -69,6 +69,13 @@ const jobs = [
   { model: { ...clip.model, config: { vision_config: { attention_dropout: 0.1 } } } },
   { model: { ...llava.model, config: { vision_feature_layer: [-2, -5] } }, data: { images_per_sample: 3 } },
   { ...llava, gpu: { usable_bytes: 84825604096, compute_capability: "9.0" } },
+  // Every kind of JSON's values, and a name with all kinds of characters.
+  {
+    task: "train",
+    model: { ...llama.model, name: 'm\u00f6del "\u20ac\ud83d\ude00"\\\n', config: { rope_scaling: null, initializer_range: 2e-2, eos_token_id: [1, -2], quantization_config: null } },
+    training: { max_grad_norm: null, loss: null, stage: "full", attention: "sdpa" },
+    gpu: { name: "a100-80gb" },
+  },
   { ...llava, runtime: { cudnn: false, expandable_segments: true } },
 ];
 
@@ -85,7 +92,7 @@ const core = await create({
     return {};
   },
 });
-core.presets();
+core.gpus();
 core.version();
 for (const job of jobs) {
   const { error } = JSON.parse(core.estimate(JSON.stringify({ version: 1, ...job })));

@@ -1,6 +1,7 @@
 // Cuts the linked core into parts, so that whoever asks loads what the answer runs and little more: oometer.wasm has what
 // first answers run (profile.mjs); oometer.FAMILY.wasm what only that folder of core/models defines, oometer.graph.wasm
-// the same of core/graph; oometer.rest.wasm all else. wasm-split cuts a module in two, so that it is cut again and again.
+// the same of core/graph, oometer.presets.wasm of the models of later answers; oometer.rest.wasm all else. wasm-split cuts
+// a module's functions in two, so that it is cut again and again; data follows the functions that refer to it.
 //   node split.mjs BINARYEN NM OUT      where oometer.wasm with its names and oometer.profile are; all objects lie below OUT
 import { execFileSync } from "node:child_process";
 import { readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -20,7 +21,7 @@ const home = new Map();
 const files = readdirSync(out, { recursive: true }).filter((name) => name.endsWith(".o"));
 for (const line of lines(run(nm, "--defined-only", "-A", ...files.map((name) => join(out, name))))) {
   const [, file, name] = /^(.*?): \S+ \S (.*)$/.exec(line) ?? [];
-  const part = /\/core\/models\/(\w+)\//.exec(file)?.[1] ?? /\/core\/(graph)\//.exec(file)?.[1] ?? rest;
+  const part = /\/core\/models\/(\w+)\/|\/core\/(graph)\/|\/generated\/(presets)\./.exec(file)?.slice(1).find(Boolean) ?? rest;
   if (name) home.set(name, (home.get(name) ?? part) === part ? part : rest);
 }
 /** Link-time optimisation numbers those of one file that others have, too. */
@@ -62,22 +63,117 @@ const later = new Set(names.map(partOf).filter((part) => !early.has(part)));
 for (const part of [...later].sort()) cut(part, (name) => name !== "" && partOf(name) === part);
 cut(rest, (name) => name !== "" && !first.has(name));
 
-// --- what is written ----------------------------------------------------------------------------------------------------
+// --- which data belongs where ------------------------------------------------------------------------------------------
+
+// Data comes with the functions that refer to it, or to data that does: in the rest where several later parts do. Every
+// number that may be an address counts as one, so that a mistake leaves data in too early a part. What nothing refers to,
+// as far as that is seen, stays in the first.
 
 const textOf = (file) => binaryen("wasm-dis", file);
+const DATA = /^ \(data (?:\$(\S+) )?\(i32\.const (\d+)\) "(.*)"\)\n/gm;
+const texts = new Map([["first", textOf(whole)], ...[rest, ...later].map((part) => [part, textOf(`${part}.wasm`)])]);
+
+/** The bytes of a string of the text format. */
+function bytesOf(text) {
+  const plain = { t: "\t", n: "\n", r: "\r" };
+  const byte = (_, hex, char) => (hex ? String.fromCharCode(parseInt(hex, 16)) : (plain[char] ?? char));
+  return Buffer.from(text.replaceAll(/\\(?:([0-9a-f]{2})|(.))/g, byte), "latin1");
+}
+
+/** What has a name of its own, in address order; the optimiser has left pieces NAME, NAME.1 ... without the zeros between. */
+const data = [];
+for (const [, name, address, text] of textOf("oometer.wasm").matchAll(DATA)) {
+  const piece = { at: Number(address), bytes: bytesOf(text) };
+  const last = data.at(-1);
+  if (last && name === `${last.name}.${last.pieces.length}`) last.pieces.push(piece);
+  else data.push({ name, pieces: [piece], parts: new Set() });
+}
+const startOf = ({ pieces }) => pieces[0].at;
+const endOf = ({ pieces }) => pieces.at(-1).at + pieces.at(-1).bytes.length;
+
+/** What an address lies in: between two, it may be among the zeros of either. */
+function dataAt(address) {
+  if (!(address >= startOf(data[0]) && address <= endOf(data.at(-1)))) return [];
+  let low = 0;
+  for (let high = data.length; high - low > 1; ) {
+    const middle = (low + high) >> 1;
+    if (startOf(data[middle]) <= address) low = middle;
+    else high = middle;
+  }
+  return data.slice(low, address < endOf(data[low]) ? low + 1 : low + 2);
+}
+
+/** Its words. */
+function pointersIn(datum) {
+  const start = startOf(datum) & ~3;
+  const words = new Uint32Array((endOf(datum) - start + 3) >> 2);
+  const bytes = new Uint8Array(words.buffer); // of a little-endian machine, as the module is
+  for (const piece of datum.pieces) bytes.set(piece.bytes, piece.at - start);
+  return [...words];
+}
+
+for (const [part, text] of texts) {
+  const code = text.replaceAll(DATA, "");
+  const numbers = new Set(Array.from(code.matchAll(/(?:\(i32\.const |offset=)(\d+)/g), ([, number]) => Number(number)));
+  const found = [...numbers].flatMap(dataAt);
+  for (const datum of found) {
+    if (datum.parts.has(part)) continue;
+    datum.parts.add(part);
+    found.push(...pointersIn(datum).flatMap(dataAt));
+  }
+}
+function homeOf({ parts }) {
+  if (parts.size === 0 || parts.has("first")) return "first";
+  return parts.size === 1 ? [...parts][0] : rest;
+}
+
+/** The data of a part: short zeros that are nobody's join two pieces, for a segment has a head of its own. */
+function dataOf(part) {
+  const segments = [];
+  let last = null;
+  for (const datum of data) {
+    if (homeOf(datum) !== part) last = null;
+    else
+      for (const { at, bytes } of datum.pieces) {
+        const between = last ? at - last.at - last.bytes.length : Infinity;
+        if (between <= 8) last.bytes = Buffer.concat([last.bytes, Buffer.alloc(between), bytes]);
+        else segments.push((last = { at, bytes }));
+      }
+  }
+  const hex = (bytes) => Array.from(bytes, (byte) => `\\${byte.toString(16).padStart(2, "0")}`).join("");
+  return segments.map(({ at, bytes }) => ` (data (i32.const ${at}) "${hex(bytes)}")\n`);
+}
+
+// --- what is written ----------------------------------------------------------------------------------------------------
+
 function write(text, file) {
   writeFileSync("part.wat", text);
   binaryen("wasm-as", "part.wat", "-o", file);
 }
 /** The table has grown since: no module that imports it says how long it is at most. */
 const anyTable = (text) => text.replace(/^( \(import .* \(table \S+ \d+) \d+ /m, "$1 ");
+const afterImports = /^( \(import .*\n)(?! \(import)/m;
+const [, memory] = /^ \(export "(\w+)" \(memory /m.exec(texts.get("first"));
+const [, pages] = /^ \(memory \S+ (.*)\)$/m.exec(texts.get("first"));
+/** A later part with its data and what else belongs after its imports. */
+function complete(part, ...more) {
+  const text = anyTable(texts.get(part));
+  const own = /^ \(import .* \(memory /m.test(text) ? [] : [` (import "first" "${memory}" (memory $memory ${pages}))\n`];
+  return text.replace(afterImports, (line) => [line, ...own, ...more, ...dataOf(part)].join(""));
+}
 
-for (const part of later) write(anyTable(textOf(`${part}.wasm`)), join(out, `oometer.${part}.wasm`));
+for (const part of later) write(complete(part), join(out, `oometer.${part}.wasm`));
 
 // Each place in the table of a function of a later part has an import of its own, "PART" "PLACE". One for all functions of
 // a type does: without the rest, whatever is missing asks for the rest, which has those that ask for a family.
-const firstText = textOf(whole);
-write(firstText.replaceAll(/^( \(import) "\w+" "\d+" \(func/gm, `$1 "${rest}" "needed" (func`), "first.wasm");
+const firstText = texts.get("first");
+write(
+  firstText
+    .replaceAll(DATA, "")
+    .replace(/^ \(memory .*\n/m, (line) => [line, ...dataOf("first")].join(""))
+    .replaceAll(/^( \(import) "\w+" "\d+" \(func/gm, `$1 "${rest}" "needed" (func`),
+  "first.wasm",
+);
 binaryen("wasm-opt", "first.wasm", "--duplicate-import-elimination", "-o", join(out, "oometer.wasm"));
 
 const imports = new Set();
@@ -88,6 +184,4 @@ for (const [, part, place, type = ""] of firstText.matchAll(/^ \(import "(\w+)" 
   imports.add(` (import "${part}" "needed" (func ${name}${type}))\n`);
   elements.push(` (elem $at${place} (i32.const ${place}) ${name})\n`);
 }
-const afterImports = /^( \(import .*\n)(?! \(import)/m;
-const restText = anyTable(textOf("rest.wasm")).replace(afterImports, (line) => line + [...imports, ...elements].join(""));
-write(restText, join(out, "oometer.rest.wasm"));
+write(complete(rest, ...imports, ...elements), join(out, "oometer.rest.wasm"));

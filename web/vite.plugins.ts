@@ -5,7 +5,7 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { HtmlTagDescriptor, Plugin } from 'vite';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const name = 'virtual:preset-traits';
+const name = 'virtual:models';
 
 /** The compiled core lies outside this folder; `./dev build` makes it. */
 export function coreFolder(): string {
@@ -16,31 +16,79 @@ export function coreFolder(): string {
   return core;
 }
 
-/** The core with all its parts, in Node. */
-export async function loadCore(): Promise<Oometer> {
+/** The core in Node, of its first part and those of these names; null stands for all. */
+async function coreOf(names: readonly string[] | null): Promise<Oometer> {
   const core = coreFolder();
   const script = <T>(name: string): Promise<T> => import(pathToFileURL(`${core}/${name}`).href) as Promise<T>;
   const { default: create } = await script<typeof import('oometer-core/oometer.mjs')>('oometer.mjs');
   const { instantiate } = await script<typeof import('oometer-core/parts.mjs')>('parts.mjs');
   const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(`${core}/${name}`));
-  const later = readdirSync(core).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []);
+  const later = names ?? readdirSync(core).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []);
   const parts = later.map((part) => [part, compile(`oometer.${part}.wasm`)] as const);
   return instantiate(create, { first: compile('oometer.wasm'), ...Object.fromEntries(parts) });
 }
 
-/** The traits of each preset, which the core is asked at build: a page that has them draws its form at once. */
-export function presetTraits(): Plugin {
+/** The core with all its parts, in Node. */
+export const loadCore = (): Promise<Oometer> => coreOf(null);
+
+/** Whether the first part knows the preset. */
+async function isFirst(preset: string): Promise<boolean> {
+  const core = await coreOf([]); // one that lacks something is spent
+  try {
+    core.traits(JSON.stringify({ model: { preset } }));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * The presets with their traits, which the core is asked at build: a page that has them draws its form at once. Only those
+ * that the first part knows are in the page; the others are a file that it fetches after its first answer.
+ */
+export function models(): Plugin {
+  let serves = false;
   return {
     name,
+    configResolved({ command }) {
+      serves = command === 'serve';
+    },
     resolveId: (id) => (id === name ? '\0' + name : null),
     async load(id) {
       if (id !== '\0' + name) return null;
       const core = await loadCore();
-      const { models } = JSON.parse(core.presets()) as { models: { id: string }[] };
-      const traits = models.map((model) => core.traits(JSON.stringify({ model: { preset: model.id } })));
-      const kinds = [...new Set(traits)]; // presets of one class mostly have the same
-      const rows = models.map((model, i) => `"${model.id}":kinds[${kinds.indexOf(traits[i] ?? '')}]`);
-      return `const kinds=[${kinds.join()}];export default {${rows.join()}}`;
+      const known = JSON.parse(core.presets()) as { models: { id: string }[] };
+      const first: object[] = [];
+      const later: object[] = [];
+      for (const model of known.models) {
+        const job = { model: { preset: model.id } };
+        const row = { ...model, job: job.model, ...(JSON.parse(core.traits(JSON.stringify(job))) as object) };
+        ((await isFirst(model.id)) ? first : later).push(row);
+      }
+      const source = JSON.stringify(later);
+      const address = serves
+        ? JSON.stringify(`data:application/json,${encodeURIComponent(source)}`)
+        : `import.meta.ROLLUP_FILE_URL_${this.emitFile({ type: 'asset', name: 'models.json', source })}`;
+      return `export const first=${JSON.stringify(first)};export const later=${address}`;
+    },
+  };
+}
+
+/**
+ * Puts the core's later parts beside the first, under its name and with its hash, which the commit in it changes: the script
+ * that knows the first one's address knows all, however many there are.
+ */
+export function laterParts(): Plugin {
+  return {
+    name: 'later-parts',
+    generateBundle(_, bundle) {
+      const first = Object.keys(bundle).find((file) => /oometer-[^/]*\.wasm$/.test(file));
+      for (const file of readdirSync(coreFolder())) {
+        const [, part] = /^oometer\.(\w+)\.wasm$/.exec(file) ?? [];
+        if (!first || !part) continue;
+        const fileName = first.replace(/oometer(?=[^/]*$)/, `oometer.${part}`);
+        this.emitFile({ type: 'asset', fileName, source: readFileSync(`${coreFolder()}/${file}`) });
+      }
     },
   };
 }

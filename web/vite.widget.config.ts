@@ -3,13 +3,13 @@
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
-import { coreFolder, presetTraits } from './vite.plugins';
+import { coreFolder, laterParts, models } from './vite.plugins';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
 export default defineConfig(() => ({
   base: './',
-  plugins: [presetTraits()],
+  plugins: [models(), laterParts()],
   resolve: { alias: { 'oometer-core': coreFolder() } },
   publicDir: false as const,
   build: {

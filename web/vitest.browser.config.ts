@@ -1,13 +1,13 @@
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
-import { presetTraits } from './vite.plugins';
+import { models } from './vite.plugins';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
 // The tests live in tests/web; their packages live here.
 export default defineConfig({
-  plugins: [presetTraits()],
+  plugins: [models()],
   resolve: {
     alias: [
       { find: /^playwright-core$/, replacement: resolve(here, 'node_modules/playwright-core/index.mjs') },

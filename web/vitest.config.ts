@@ -1,8 +1,8 @@
 import { defineConfig } from 'vitest/config';
-import { presetTraits } from './vite.plugins';
+import { models } from './vite.plugins';
 
 export default defineConfig({
-  plugins: [presetTraits()],
+  plugins: [models()],
   server: { fs: { allow: ['..'] } },
   test: { include: ['src/**/*.test.ts'], environment: 'node' },
 });

@@ -10,9 +10,11 @@ namespace oometer {
 using nlohmann::json;
 
 std::string_view preset_text(std::string_view folder, std::string_view id) {
-  for (const PresetFile& file : preset_files()) {
-    if (file.folder == folder && file.id == id) return file.text;
-  }
+  const auto wanted = [&](const PresetFile& file) { return file.folder == folder && file.id == id; };
+  for (const PresetFile& file : first_preset_files())
+    if (wanted(file)) return file.text;
+  for (const PresetFile& file : preset_files())
+    if (wanted(file)) return file.text;
   return {};
 }
 
@@ -61,7 +63,7 @@ std::vector<ModelPreset> model_presets() {
 
 std::vector<Gpu> gpu_catalogue() {
   std::vector<Gpu> gpus;
-  for (const PresetFile& file : preset_files()) {
+  for (const PresetFile& file : first_preset_files()) {
     if (file.folder == "gpus") gpus.push_back(to_gpu(file.text));
   }
   return gpus;
@@ -71,7 +73,7 @@ Result<Gpu> find_gpu(std::string_view id) {
   const std::string_view text = preset_text("gpus", id);
   if (!text.empty()) return to_gpu(text);
   std::vector<std::string_view> ids;
-  for (const PresetFile& file : preset_files()) {
+  for (const PresetFile& file : first_preset_files()) {
     if (file.folder == "gpus") ids.push_back(file.id);
   }
   const std::string_view near = closest(id, ids);

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 /// The models and GPUs of presets/, embedded at build (cmake/embed_presets.cmake).
 namespace oometer {
@@ -14,8 +15,11 @@ struct PresetFile {
   std::string_view text;
 };
 
-/// All of them. Defined by the generated source.
-std::span<const PresetFile> preset_files();
+/// All of them, models by their ids. Like `families()`, none of the functions that first answers run may call it.
+std::vector<PresetFile> preset_files();
+
+/// The GPUs, and the models of first answers: those all of `first_families()`.
+std::span<const PresetFile> first_preset_files();
 
 /// The text of one, "" where there is none: `preset_text("models", "llava-1.5-7b")`.
 std::string_view preset_text(std::string_view folder, std::string_view id);

@@ -1,6 +1,8 @@
 #include "models/registry.h"
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/reader.h"
@@ -38,6 +40,34 @@ constexpr Mistaken kMistaken[] = {
     {"_from_model_config", "this is a generation_config.json"},
 };
 
+/// What a config says of its class; empty: nothing.
+struct Wanted {
+  std::string_view model_type, class_name = {};
+  bool language = false;  ///< of a model inside another
+
+  bool is(const Family& family, const ModelClass& of) const {
+    return (model_type.empty() || model_type == of.model_type) && (class_name.empty() || class_name == of.class_name) &&
+           (!language || family.read_language);
+  }
+};
+
+struct Found {
+  const Family* family = nullptr;  ///< null: none
+  const ModelClass* of = nullptr;
+};
+
+Found find_among(std::span<const Family* const> among, const Wanted& wanted) {
+  for (const Family* family : among)
+    for (const ModelClass& of : family->classes)
+      if (wanted.is(*family, of)) return {family, &of};
+  return {};
+}
+
+Found find_class(const Wanted& wanted) {
+  const Found found = find_among(first_families(), wanted);
+  return found.family ? found : find_among(families(), wanted);
+}
+
 }  // namespace
 
 ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
@@ -55,30 +85,28 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
     reader.fail("model_type", "missing", "found nothing; expected the model_type of a config.json: " + supported());
   }
   if (!reader.ok()) return {};
-  bool knows_type = false;
-  for (const Family* family : families())
-    for (const ModelClass& of : family->classes) {
-      knows_type |= model_type == of.model_type;
-      if ((!model_type.empty() && model_type != of.model_type) || (!name.empty() && name != of.class_name)) continue;
-      FamilyConfig config = family->read(reader, of, framework);
-      reader.finish();
-      if (!reader.ok()) return {};
-      return {*family, std::move(config)};
-    }
-  reader.fail_found(model_type.empty() || knows_type ? "architectures" : "model_type", "unsupported-model",
+  const Found found = find_class({.model_type = model_type, .class_name = name});
+  if (found.family) {
+    FamilyConfig config = found.family->read(reader, *found.of, framework);
+    reader.finish();
+    if (!reader.ok()) return {};
+    return {*found.family, std::move(config)};
+  }
+  const bool knows_type = find_class({.model_type = model_type}).family;
+  reader.fail_found(knows_type ? "architectures" : "model_type", "unsupported-model",
                     "expected a supported one: " + supported());
   return {};
 }
 
 LlamaConfig read_language_config(ConfigReader& reader) {
   const std::string model_type = reader.text("model_type", "llama");
+  // An empty type is one that no class has, here.
+  const Found found = model_type.empty() ? Found{} : find_class({.model_type = model_type, .language = true});
+  if (found.family) return found.family->read_language(reader);
   std::string known;
   for (const Family* family : families()) {
     if (!family->read_language) continue;
-    for (const ModelClass& of : family->classes) {
-      if (model_type == of.model_type) return family->read_language(reader);
-      known += (known.empty() ? "" : ", ") + std::string(of.model_type);
-    }
+    for (const ModelClass& of : family->classes) known += (known.empty() ? "" : ", ") + std::string(of.model_type);
   }
   reader.fail_found("model_type", "unknown-value", "expected one of these: " + known);
   return {};

@@ -1,7 +1,7 @@
 // The WebAssembly module says what the command says, to the byte, for every job that the tests and presets hold.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { before, test } from "node:test";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -130,7 +130,7 @@ test("an answer needs its own families' parts alone", async () => {
 
 test("a first answer does not need the rest", async () => {
   const first = await load();
-  assert.equal(first.presets(), oometer.presets());
+  assert.deepEqual(JSON.parse(first.gpus()), JSON.parse(oometer.presets()).gpus);
   assert.equal(first.version(), oometer.version());
   const llava = { version: 1, model: { preset: "llava-1.5-7b" } };
   for (const job of [
@@ -143,6 +143,24 @@ test("a first answer does not need the rest", async () => {
   ])
     assert.equal(first.estimate(JSON.stringify(job)), oometer.estimate(JSON.stringify(job)));
   assert.throws(() => first.estimate(JSON.stringify({ ...llava, parallel: { strategy: "fsdp2", data: 8 } })), { name: "PartNeeded", part: "rest" });
+});
+
+test("the first part has nothing of a family of later answers", () => {
+  const models = new URL("core/models/", root);
+  const folders = readdirSync(models).filter((name) => existsSync(new URL(`${name}/family.cpp`, models)));
+  const sourceOf = (folder) =>
+    readdirSync(new URL(`${folder}/`, models)).map((name) => readFileSync(new URL(`${folder}/${name}`, models), "utf8")).join("");
+  const shared = folders.filter((folder) => !families.includes(folder)).map(sourceOf).join("");
+  const first = readFileSync(built("oometer.wasm"), "latin1");
+  const namesOf = (folder) => Array.from(sourceOf(folder).matchAll(/"([A-Z]\w{11,})"/g), ([, name]) => name);
+  for (const folder of folders.filter((name) => families.includes(name))) {
+    const names = namesOf(folder).filter((name) => !shared.includes(name));
+    assert.ok(names.length > 0, folder);
+    assert.deepEqual(names.filter((name) => first.includes(name)), [], folder);
+  }
+  assert.ok(namesOf("llama").every((name) => first.includes(name)));
+  const { models: presets } = JSON.parse(oometer.presets());
+  assert.deepEqual(presets.filter(({ id, title }) => /qwen|olmo|deepseek/.test(id) && first.includes(title)), []);
 });
 
 test("tensors are those of one module, and sum to it", () => {

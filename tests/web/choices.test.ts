@@ -31,6 +31,7 @@ const own = async (text: string): Promise<Model> => {
 beforeAll(async () => {
   const whole = await loadCore();
   core = await wrap(() => Promise.resolve(whole));
+  await core.loadModels();
   OWN.graph = await own(JSON.stringify(graph));
   OWN.tower = await own('{"model_type": "clip_vision_model"}');
 });

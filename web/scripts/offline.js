@@ -1,14 +1,14 @@
 // Writes dist/sw.js: what the page needs without a network, under a name that changes with it.
 import { createHash } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { dist, filesOf } from './site.js';
 
 const pages = ['method.html', 'accuracy.html', 'compare.html'];
 // Of the core's later parts the rest alone: those of families are kept once they are asked for.
-const files = [...pages.reduce((found, page) => filesOf(page, found), filesOf('index.html'))]
-  .filter((file) => !/\/oometer\.(?!rest-)\w+-.*\.wasm$/.test(file))
-  .sort();
+const rest = readdirSync(join(dist, 'assets')).filter((file) => file.startsWith('oometer.rest-'));
+const named = pages.reduce((found, page) => filesOf(page, found), filesOf('index.html'));
+const files = [...named, ...rest.map((file) => `assets/${file}`)].sort();
 const hash = createHash('sha256');
 for (const file of files) hash.update(file).update(readFileSync(join(dist, file)));
 

@@ -10,7 +10,7 @@ const named = (pattern) =>
   readdirSync(join(dist, 'assets'))
     .filter((file) => pattern.test(file))
     .map((file) => `assets/${file}`);
-const LATER = [...named(/^oometer\.\w+-.*\.wasm$/), ...named(/^later-.*\.js$/)];
+const LATER = named(/^(oometer\.\w+-.*\.wasm|later-.*\.js|models-.*\.json)$/);
 /** Without what comes later. */
 const firstFilesOf = (entry) => [...filesOf(entry, new Set(LATER))].filter((file) => !LATER.includes(file));
 const weight = (files, compress) =>
@@ -22,7 +22,7 @@ const parts = [
   ['page: JS + CSS', page.filter((file) => /\.(js|css)$/.test(file) && !CORE.test(file)), 90_000],
   ['page: everything', page, 235_000],
   ['widget: everything', firstFilesOf('widget.js'), 200_000],
-  ...LATER.map((file) => [/oometer\.\w+|later/.exec(file)[0], [file], 160_000]),
+  ...LATER.map((file) => [/[\w.]+/.exec(file.slice(7))[0], [file], 160_000]),
 ];
 const kilobytes = (bytes) => (bytes / 1000).toFixed(1).padStart(6);
 for (const [part, files, most] of parts) {

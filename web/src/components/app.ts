@@ -13,6 +13,7 @@ import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
 import { loadCore, type PageCore } from '../wasm/core';
+import { follow } from '../wasm/follow';
 import { Advisor } from './advisor';
 import { appStyles } from './app-styles';
 import type { Column } from './compare';
@@ -152,11 +153,9 @@ export class OometerApp extends LitElement {
   }
 
   private async openLink(): Promise<void> {
-    const catalogue = this.core?.catalogue;
-    if (!catalogue) return;
+    if (!this.core) return;
     const turn = ++this.opening;
-    const known = { model: catalogue.models.map(({ id }) => id), gpu: catalogue.gpus.map(({ id }) => id) };
-    const link = await this.library.open(read(location.hash, known));
+    const link = await follow(this.core, this.library, location.hash);
     if (turn !== this.opening) return; // the address has changed meanwhile
     this.setup = link.setup;
     this.pins = link.pins;
@@ -233,8 +232,18 @@ export class OometerApp extends LitElement {
     if (this.result?.setup !== answer.setup) return;
     this.detailed = this.result;
     await this.updateComplete;
-    await import('./later').catch(() => undefined); // without a network, what it draws stays away
+    // Without a network, what these bring stays away.
+    await Promise.all([import('./later').catch(() => undefined), this.takeModels()]);
     this.explore();
+  }
+
+  /** The models of later answers, to pick one. */
+  private async takeModels(): Promise<void> {
+    const { core } = this;
+    if (!core) return;
+    await core.loadModels().catch(() => undefined); // tried again after the next answer
+    this.library.presets = core.catalogue.models;
+    this.requestUpdate();
   }
 
   private explore(): void {

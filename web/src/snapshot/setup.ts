@@ -1,8 +1,9 @@
 // The answer that a link of the calculator stands for, for the page that compares it.
 import { toJob } from '../state/job';
 import { Library } from '../state/library';
-import { read, write } from '../state/permalink';
+import { write } from '../state/permalink';
 import { loadCore } from '../wasm/core';
+import { follow } from '../wasm/follow';
 import type { Report } from '../wasm/report';
 import { readHistory, type History } from './history';
 import { readPickle } from './pickle';
@@ -18,10 +19,8 @@ export interface Bound {
 
 export async function bindAnswer(hash: string): Promise<Bound | { problem: string }> {
   const core = await loadCore();
-  const { models, gpus } = core.catalogue;
-  const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
-  const library = new Library(models, core.traits);
-  const link = await library.open(read(hash, known));
+  const library = new Library([], core.traits);
+  const link = await follow(core, library, hash);
   const setup = { ...link.setup, measured: '' };
   const model = library.find(setup);
   if (!model?.job) return { problem: 'The link’s model is not known here.' };
@@ -31,7 +30,7 @@ export async function bindAnswer(hash: string): Promise<Bound | { problem: strin
   const answer = core.estimate(job);
   if (!answer.ok) return { problem: answer.error.message };
   return {
-    title: `${model.title} on ${gpus.find(({ id }) => id === setup.gpu)?.name ?? setup.gpu}, micro-batch ${setup.mbs}`,
+    title: `${model.title} on ${core.catalogue.gpus.find(({ id }) => id === setup.gpu)?.name ?? setup.gpu}, micro-batch ${setup.mbs}`,
     report: answer.report,
     simulated() {
       const pickle = core.snapshot(job);

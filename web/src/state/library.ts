@@ -9,7 +9,7 @@ export class Library {
 
   /** `traits` asks the core for those of one's own model. */
   constructor(
-    readonly presets: readonly Model[],
+    public presets: readonly Model[],
     private readonly traits: (own: OwnModel) => Promise<Traits>,
   ) {}
 

@@ -1,8 +1,7 @@
-// The models and GPUs that the core knows, and the models' traits, which the core was asked when the page was built.
-import presetTraits from 'virtual:preset-traits';
+// The models and GPUs that the core knows. Of the models it was asked when the page was built.
+import { first, later } from 'virtual:models';
 import { OWN_GPU } from '../state/fields';
 import type { Model } from '../state/model';
-import { UNKNOWN } from '../state/traits';
 
 export interface Gpu {
   id: string;
@@ -17,8 +16,8 @@ export interface Gpu {
 }
 
 export interface Catalogue {
-  models: Model[];
-  gpus: Gpu[];
+  models: readonly Model[];
+  gpus: readonly Gpu[];
 }
 
 /** Whatever the core does not know by a name: its memory is a setting. */
@@ -32,19 +31,15 @@ const OWN: Gpu = {
   calibrated: false,
 };
 
-interface CoreCatalogue {
-  models: { id: string; title: string; description: string }[];
-  gpus: Gpu[];
-}
+/** Of the models only those of first answers. */
+export const firstCatalogue = (gpus: string): Catalogue => ({
+  models: first,
+  gpus: [...(JSON.parse(gpus) as Gpu[]), OWN],
+});
 
-export function readCatalogue(json: string): Catalogue {
-  const { models, gpus } = JSON.parse(json) as CoreCatalogue;
-  return {
-    models: models.map((model) => ({
-      ...model,
-      job: { preset: model.id },
-      ...(presetTraits[model.id] ?? UNKNOWN),
-    })),
-    gpus: [...gpus, OWN],
-  };
+/** All models, by their ids. */
+export async function allModels(): Promise<readonly Model[]> {
+  const response = await fetch(later, { credentials: 'same-origin' });
+  if (!response.ok) throw new Error(`${later}: ${response.status} ${response.statusText}`);
+  return [...first, ...((await response.json()) as Model[])].sort((a, b) => (a.id < b.id ? -1 : 1));
 }

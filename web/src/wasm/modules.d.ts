@@ -1,4 +1,7 @@
-declare module 'virtual:preset-traits' {
-  const traits: Readonly<Record<string, import('../state/traits').Traits>>;
-  export default traits;
+declare module 'virtual:models' {
+  type Models = readonly import('../state/model').Model[];
+  /** Those that the core's first part knows. */
+  export const first: Models;
+  /** The address of the others, as JSON. */
+  export const later: string;
 }

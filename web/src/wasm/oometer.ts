@@ -1,4 +1,4 @@
-// The core in its parts: what a first answer runs, the rest, and a part for each family. A page runs this script first,
+// The core in its parts: what a first answer runs, and others by their names. A page runs this script first,
 // beside its own, which is still being read when the first part is compiled; so nothing here may import what the page
 // imports, too. Workers start from it as well, so that what a browser has loaded already is all they need.
 import create, { type Oometer } from 'oometer-core/oometer.mjs';
@@ -7,13 +7,9 @@ import { instantiate, type Modules } from 'oometer-core/parts.mjs';
 import { compile } from './load';
 import { serve } from './serve';
 
-const later = import.meta.glob<string>('oometer-core/oometer.*.wasm', {
-  query: '?url',
-  import: 'default',
-  eager: true,
-});
-const addresses = new Map([['first', first]]);
-for (const [file, address] of Object.entries(later)) addresses.set(file.split('.').at(-2) ?? '', address);
+/** The others lie beside the first, under a like name (laterParts in vite.plugins.ts). */
+const addressOf = (part: string): string =>
+  part === 'first' ? first : first.replace(/oometer(?=[^/]*$)/, `oometer.${part}`);
 
 /** What is compiled, or being compiled. */
 const modules = new Map<string, Promise<WebAssembly.Module>>();
@@ -21,7 +17,7 @@ const modules = new Map<string, Promise<WebAssembly.Module>>();
 function module(part: string): Promise<WebAssembly.Module> {
   const known = modules.get(part);
   if (known) return known;
-  const compiling = compile(addresses.get(part) ?? '').catch((error: unknown) => {
+  const compiling = compile(addressOf(part)).catch((error: unknown) => {
     modules.delete(part); // the next one tries again
     throw error;
   });

@@ -3,14 +3,16 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Job } from '../state/job.generated';
 import type { OwnModel } from '../state/model';
 import { UNKNOWN, type Traits } from '../state/traits';
-import { readCatalogue, type Catalogue } from './catalogue';
+import { allModels, firstCatalogue, type Catalogue } from './catalogue';
 import type { JobError, Report } from './report';
 
 export type Answer =
   { ok: true; report: Report; milliseconds: number } | { ok: false; error: JobError; milliseconds: number };
 
 export interface Core {
+  /** Of the models only those of first answers, until `loadModels`. */
   catalogue: Catalogue;
+  readonly loadModels: () => Promise<void>;
   version: string;
   /** The report as the core wrote it; null where `estimate` says "elsewhere". */
   raw(job: Job): string | null;
@@ -41,6 +43,7 @@ export async function wrap(load: Load): Promise<Wrapped> {
   /** What lacked something, to be asked again until it lacks nothing more. */
   const unanswered = new Set<(module: Oometer) => unknown>();
   let loading: Promise<void> | null = null;
+  let listed = false;
   const take = async (names: readonly string[]): Promise<void> => {
     module = await load(names);
     parts = names;
@@ -79,8 +82,12 @@ export async function wrap(load: Load): Promise<Wrapped> {
         loading = null;
       }));
   const raw = (job: Job): string | null => attempt((module) => module.estimate(JSON.stringify(job)));
-  return {
-    catalogue: readCatalogue(module.presets()),
+  const wrapped: Wrapped = {
+    catalogue: firstCatalogue(module.gpus()),
+    async loadModels() {
+      if (!listed) wrapped.catalogue = { ...wrapped.catalogue, models: await allModels() };
+      listed = true;
+    },
     version: module.version(),
     attempt,
     raw,
@@ -105,4 +112,5 @@ export async function wrap(load: Load): Promise<Wrapped> {
     },
     loadWhole,
   };
+  return wrapped;
 }

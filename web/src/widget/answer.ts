@@ -1,9 +1,10 @@
 // What a widget is asked: a permalink or a job, perhaps about another GPU.
 import { reason } from '../format/reason';
 import { Library } from '../state/library';
-import { read, write } from '../state/permalink';
+import { write } from '../state/permalink';
 import type { Job } from '../state/job.generated';
 import { ask, isTrouble } from '../wasm/ask';
+import { follow } from '../wasm/follow';
 import type { Report } from '../wasm/report';
 import type { Core } from '../wasm/wrap';
 import { loadCore } from './core';
@@ -43,10 +44,8 @@ export async function answerTo(job: string | object, gpu: string): Promise<Widge
 }
 
 async function linked(core: Core, text: string, gpu: string): Promise<WidgetAnswer> {
-  const { models, gpus } = core.catalogue;
-  const known = { model: models.map(({ id }) => id), gpu: gpus.map(({ id }) => id) };
-  const library = new Library(models, core.traits);
-  const link = await library.open(read(text.includes('#') ? text.slice(text.indexOf('#')) : text, known));
+  const library = new Library([], core.traits);
+  const link = await follow(core, library, text.includes('#') ? text.slice(text.indexOf('#')) : text);
   const [problem] = link.problems;
   if (problem !== undefined) return { error: problem };
   const setup = gpu === '' ? link.setup : { ...link.setup, gpu };
