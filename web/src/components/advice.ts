@@ -1,24 +1,13 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gib, gibNumber } from '../format/bytes';
 import { VERDICTS } from '../format/words';
-import type { FieldKey, Setup } from '../state/fields';
+import { best, mosts, type Most } from '../state/advised';
+import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { shared, verdicts } from '../styles/shared';
 import type { Advice, Change, Combination, Patch } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { copyTable } from './copy-table';
-
-interface Most {
-  key: FieldKey;
-  label: string;
-  value: (advice: Advice) => number | null;
-}
-
-const MOST: readonly Most[] = [
-  { key: 'mbs', label: 'Largest micro-batch', value: (advice) => advice.largest_micro_batch },
-  { key: 'seq', label: 'Longest sequence', value: (advice) => advice.longest_sequence },
-  { key: 'gpus', label: 'Fewest GPUs', value: (advice) => advice.fewest_gpus },
-];
 
 /** What would help: how far each count can go, single changes, and the cheapest that together fit. */
 export class OometerAdvice extends LitElement {
@@ -123,9 +112,11 @@ export class OometerAdvice extends LitElement {
   }
 
   private found(advice: Advice): TemplateResult {
-    const { changes, combination } = advice;
+    const { changes } = advice;
+    const { result } = this;
+    if (!result) return html``;
     return html`
-      <dl>${MOST.map((most) => this.most(most, advice))}</dl>
+      <dl>${mosts(advice, result).map((most) => this.most(most))}</dl>
       ${
         advice.frontier.length > 0
           ? html`<div class="scroll" tabindex="0" role="group" aria-label="Users at once, by context">
@@ -145,7 +136,7 @@ export class OometerAdvice extends LitElement {
             </div>`
           : nothing
       }
-      ${combination ? this.together(combination) : nothing}
+      ${best(advice).map((combination, i) => this.together(combination, i))}
       ${
         changes.length === 0
           ? html`<p class="soft small">No single change that is known here would save memory.</p>`
@@ -174,29 +165,27 @@ export class OometerAdvice extends LitElement {
   }
 
   /** A count as far as it goes with all else as it is. */
-  private most({ key, label, value }: Most, advice: Advice): TemplateResult | typeof nothing {
-    const { result } = this;
-    const most = value(advice);
-    if (!result) return nothing;
-    const set = most === null ? null : { ...result.setup, [key]: String(most) };
+  private most({ label, most, setup }: Most): TemplateResult {
     return html`<div>
       <dt>${label} that fits</dt>
       <dd>
         ${most === null ? 'none' : most.toLocaleString('en-US')}
         ${
-          set === null || set[key] === result.setup[key]
+          setup === null
             ? html`<span class="soft small">${most === null ? '' : 'as set'}</span>`
-            : this.button(set, 'Use', label.toLowerCase())
+            : this.button(setup, 'Use', label.toLowerCase())
         }
       </dd>
     </div>`;
   }
 
-  private together({ labels, change, peak, verdict }: Combination): TemplateResult {
+  private together({ labels, change, peak, verdict, costs }: Combination, i: number): TemplateResult {
+    const fits = verdict === 'tight' ? 'may fit' : 'fits';
     return html`<div class="together">
       <p>
-        The cheapest that ${verdict === 'tight' ? 'may fit' : 'fits'}: <strong>${labels.join(' + ')}</strong>. Peak
+        ${i === 0 ? `The least that ${fits}` : `Also ${fits}`}: <strong>${labels.join(' + ')}</strong>. Peak
         ${gib(peak)}, <span class=${verdict}>${VERDICTS[verdict]}</span>.
+        ${costs ? html`<span class="soft">${costs}</span>` : nothing}
       </p>
       ${this.offer(change, labels.length > 1 ? 'Apply all' : 'Apply', labels.join(', '))}
     </div>`;
@@ -224,6 +213,7 @@ export class OometerAdvice extends LitElement {
 
   private button(setup: Setup, words: string, what: string): TemplateResult {
     return html`<button
+      ?disabled=${this.stale}
       @click=${() => {
         this.dispatchEvent(new CustomEvent<Setup>('apply', { detail: setup }));
       }}

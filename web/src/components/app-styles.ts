@@ -83,6 +83,37 @@ export const appStyles = css`
   .notice > :last-child {
     margin-bottom: 0;
   }
+  .buttons {
+    display: flex;
+    flex-wrap: wrap;
+    gap: 0.5rem;
+    min-height: 1.875rem;
+  }
+  .buttons .fix {
+    border-color: var(--accent);
+    background: var(--accent);
+    color: var(--accent-text);
+    font-weight: 600;
+  }
+  .stamp {
+    margin: 0;
+    padding: 0.4rem 0.9rem;
+    border-left: 4px solid var(--line-strong);
+    background: var(--surface-raised);
+    font-size: 0.875rem;
+  }
+  .details[inert] > :not(.stamp) {
+    opacity: 0.55;
+  }
+  /* What comes after the answer moves nothing. */
+  oometer-remedy {
+    display: block;
+    min-height: 2.375rem;
+  }
+  oometer-advice:not(:defined) {
+    display: block;
+    min-height: 26rem;
+  }
   .notice ul {
     margin: 0.25rem 0 0.5rem;
     padding-left: 1.2rem;

@@ -3,12 +3,14 @@ import { reason } from '../format/reason';
 import { verdict } from '../format/words';
 import { adopt, change } from '../state/adopt';
 import { field, START, type Setup } from '../state/fields';
+import type { Fix } from '../state/fixes';
 import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
 import { MOST_PINS, read, write } from '../state/permalink';
 import { withRun, type RunFile } from '../state/runfile';
 import { UNKNOWN } from '../state/traits';
+import type { Effects } from '../state/effects';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
 import { ask, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
@@ -48,6 +50,7 @@ export class OometerApp extends LitElement {
     broken: { state: true },
     theme: { state: true },
     said: { state: true },
+    former: { state: true },
   };
   declare setup: Setup;
   declare pins: Setup[];
@@ -60,6 +63,12 @@ export class OometerApp extends LitElement {
   declare private broken: string;
   declare private theme: Theme;
   declare private said: string;
+  /** The settings before a found change was applied, until the next edit. */
+  declare private former: Setup | null;
+  /** How several GPUs last shared the work. */
+  private strategy = START.parallel;
+  /** What is loaded after the first answer. */
+  private later: typeof import('./later') | null = null;
   private library = new Library([], () => Promise.resolve(UNKNOWN));
   private readonly explorer = new Explorer(this);
   readonly advisor = new Advisor(this, (was, is) => {
@@ -90,6 +99,7 @@ export class OometerApp extends LitElement {
     this.broken = '';
     this.theme = loadTheme();
     this.said = '';
+    this.former = null;
   }
 
   static override styles = [shared, appStyles];
@@ -157,10 +167,16 @@ export class OometerApp extends LitElement {
     const turn = ++this.opening;
     const link = await follow(this.core, this.library, location.hash);
     if (turn !== this.opening) return; // the address has changed meanwhile
-    this.setup = link.setup;
+    this.former = null;
+    this.take(link.setup);
     this.pins = link.pins;
     this.problems = link.problems;
     this.compute();
+  }
+
+  private take(setup: Setup): void {
+    this.setup = setup;
+    if (setup.parallel !== 'none') this.strategy = setup.parallel;
   }
 
   private readonly followAddress = (): void => {
@@ -170,7 +186,7 @@ export class OometerApp extends LitElement {
   private setting({ key, value }: Setting): void {
     // A new model is a step that the browser's back button should undo; a typed digit is not.
     this.show(
-      change(this.setup, key, value, this.library.presets, this.library.find(this.setup)),
+      change(this.setup, key, value, this.library.presets, this.library.find(this.setup), this.strategy),
       this.pins,
       key === 'model',
     );
@@ -179,7 +195,8 @@ export class OometerApp extends LitElement {
   /** Another setup, or other pins, in the page and in its address. */
   show(setup: Setup, pins: readonly Setup[], step: boolean): void {
     this.opening++;
-    this.setup = setup;
+    this.former = null;
+    this.take(setup);
     this.pins = [...pins];
     this.problems = [];
     this.compute();
@@ -188,8 +205,8 @@ export class OometerApp extends LitElement {
     else this.addressTimer = window.setTimeout(this.writeAddress, ADDRESS_DELAY);
   }
 
-  private address(): string {
-    return location.pathname + location.search + write(this.setup, this.pins);
+  private address(setup = this.setup): string {
+    return location.pathname + location.search + write(setup, this.pins);
   }
 
   private readonly writeAddress = (): void => {
@@ -209,6 +226,7 @@ export class OometerApp extends LitElement {
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.advisor.advise(answer);
     }
+    if (this.trouble && !this.trouble.elsewhere) void this.explore();
     if (this.trouble?.elsewhere) {
       if (missing) this.trouble = { key: null, message: `What this needs could not be loaded (${missing}).` };
       else void this.takeWhole(core);
@@ -232,9 +250,8 @@ export class OometerApp extends LitElement {
     if (this.result?.setup !== answer.setup) return;
     this.detailed = this.result;
     await this.updateComplete;
-    // Without a network, what these bring stays away.
-    await Promise.all([import('./later').catch(() => undefined), this.takeModels()]);
-    this.explore();
+    await Promise.all([this.takeLater(), this.takeModels()]);
+    void this.explore();
   }
 
   /** The models of later answers, to pick one. */
@@ -246,8 +263,30 @@ export class OometerApp extends LitElement {
     this.requestUpdate();
   }
 
-  private explore(): void {
-    if (this.core && this.result) void this.explorer.explore(this.core, this.result, this.library.find);
+  private async takeLater(): Promise<void> {
+    if (this.later) return;
+    this.later = await import('./later').catch(() => null); // without a network, what it draws stays away
+    this.requestUpdate();
+  }
+
+  /** What other choices would do, or which ones give an answer where there is none. */
+  private async explore(): Promise<void> {
+    const { core, setup, result, trouble } = this;
+    const model = this.library.find(setup);
+    if (!core || !model) return;
+    await this.takeLater();
+    const total = trouble ? null : (result?.report.peak.total ?? null);
+    await this.explorer.explore(core, { setup, model, total }, this.strategy, this.library.find);
+  }
+
+  /** What would give the settings an answer. */
+  private fixes(): Fix[] {
+    const { trouble, setup, result, explorer } = this;
+    const model = this.library.find(setup);
+    if (!trouble || !model || !this.later) return [];
+    const known = explorer.done && explorer.base?.setup === setup;
+    const effects = known ? explorer.effects : new Map<string, null>();
+    return this.later.fixesOf(trouble, setup, model, result, effects, this.strategy);
   }
 
   /** The answer or the error, as one sentence. */
@@ -265,9 +304,9 @@ export class OometerApp extends LitElement {
     clearTimeout(this.announceTimer);
     this.announceTimer = window.setTimeout(() => {
       this.said = this.sentence();
-      if (this.result && !this.trouble) {
-        document.title = `${verdict(this.result.report, this.result.gpu.name, this.result.count).headline} – oometer`;
-      }
+      if (!this.result) return;
+      const { report, gpu, count } = this.result;
+      document.title = `${this.trouble ? 'No answer' : verdict(report, gpu.name, count).headline} – oometer`;
     }, ANNOUNCE_DELAY);
   }
 
@@ -290,6 +329,10 @@ export class OometerApp extends LitElement {
             problems: this.problems,
             trouble,
             answered: result !== null,
+            fixes: this.fixes(),
+            onFix: ({ setup }) => {
+              this.show(setup, this.pins, true);
+            },
             onReveal: (key) => this.renderRoot.querySelector<OometerForm>('oometer-form')?.reveal(key),
             onStartAgain: this.startAgain,
           })}
@@ -305,6 +348,7 @@ export class OometerApp extends LitElement {
                 ? nothing
                 : html`<p class="waiting">Computing the example …</p>`
           }
+          ${result && !trouble ? this.remedy(result) : nothing}
         </div>
         <section class="setup" aria-label="Settings">
           <oometer-form
@@ -312,15 +356,15 @@ export class OometerApp extends LitElement {
             .model=${this.library.find(this.setup) ?? null}
             .catalogue=${this.core?.catalogue ?? null}
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
-            .effects=${this.explorer.effects}
-            .total=${this.explorer.base?.report.peak.total ?? null}
+            .effects=${this.effects()}
+            .total=${this.explorer.base?.total ?? null}
             .image=${this.result?.report.image ?? null}
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
             }}
             @listed=${({ detail: { key, open } }: CustomEvent<Listed>) => {
               this.explorer.listed(key, open);
-              if (open) this.explore();
+              if (open) void this.explore();
             }}
             @own=${() => {
               this.ownModelDialog()?.show();
@@ -348,9 +392,41 @@ export class OometerApp extends LitElement {
     `;
   }
 
-  /** Settings that were found for somebody: a step that the back button undoes. */
+  private remedy(result: Result): TemplateResult {
+    return html`<oometer-remedy
+      .advice=${this.advisor.advice}
+      .result=${result}
+      .stale=${this.advisor.base !== result}
+      .former=${this.former}
+      @apply=${this.apply}
+      @undo=${() => {
+        if (this.former) this.show(this.former, this.pins, true);
+      }}
+      @more=${() => {
+        this.renderRoot.querySelector('oometer-advice')?.scrollIntoView();
+      }}
+    ></oometer-remedy>`;
+  }
+
+  /** Those of an earlier answer stay until newer ones are found, but not beside settings that have none. */
+  private effects(): Effects {
+    const { explorer, trouble } = this;
+    return trouble && explorer.base?.setup !== this.setup ? new Map() : explorer.effects;
+  }
+
+  /** Why what stands below the answer is not of the present settings; "" where it is, or soon will be. */
+  get stamp(): string {
+    const { trouble, detailed, setup, later } = this;
+    if (!trouble || !detailed) return '';
+    const otherwise = later?.told(setup, detailed.setup) ?? '';
+    return `Of the last settings that had an answer${otherwise && ` (${otherwise})`}.`;
+  }
+
+  /** Settings that were found for somebody: a step that the back button undoes, and a button beside the answer. */
   readonly apply = ({ detail }: CustomEvent<Setup>): void => {
+    const before = this.setup;
     this.show(detail, this.pins, true);
+    this.former = before;
   };
 
   columns(now: Result): Column[] {
@@ -400,6 +476,9 @@ export class OometerApp extends LitElement {
   };
 
   readonly link = (): string => new URL(this.address(), location.href).href;
+
+  /** A link to these settings, whatever is set by now. */
+  readonly linkTo = (setup: Setup) => (): string => new URL(this.address(setup), location.href).href;
 }
 
 customElements.define('oometer-app', OometerApp);

@@ -1,6 +1,6 @@
 // What stands below the answer. The page fetches this with everything else, and runs it once the answer is painted; most
 // of the elements come later still (`later`).
-import { html, type TemplateResult } from 'lit';
+import { html, nothing, type TemplateResult } from 'lit';
 import type { Setup } from '../state/fields';
 import type { Result } from '../wasm/ask';
 import type { PageCore } from '../wasm/core';
@@ -17,7 +17,9 @@ export interface Page {
   readonly setup: Setup;
   readonly pins: readonly Setup[];
   readonly advisor: Advisor;
-  readonly link: () => string;
+  /** Why what is shown is not of the present settings; "" where it is. */
+  readonly stamp: string;
+  readonly linkTo: (setup: Setup) => () => string;
   readonly apply: (event: CustomEvent<Setup>) => void;
   columns(now: Result): Column[];
   show(setup: Setup, pins: readonly Setup[], step: boolean): void;
@@ -25,11 +27,10 @@ export interface Page {
 
 export function details(result: Result, page: Page): TemplateResult {
   const { report } = result;
-  const { core, advisor, apply } = page;
-  return html`<div class="details" aria-busy=${result !== page.result}>
-    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
-    <oometer-phases .report=${report}></oometer-phases>
-    ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
+  const { core, advisor, apply, stamp } = page;
+  // Below refused settings stands what was found for earlier ones: to be read, not to be used.
+  return html`<div class="details" aria-busy=${result !== page.result} ?inert=${stamp !== ''}>
+    ${stamp ? html`<p class="stamp">${stamp}</p>` : nothing}
     <oometer-advice
       .advice=${advisor.advice}
       .result=${result}
@@ -37,7 +38,18 @@ export function details(result: Result, page: Page): TemplateResult {
       .refused=${advisor.refused}
       @apply=${apply}
     ></oometer-advice>
-    <oometer-checkpoints .result=${result} .helper=${advisor.helper} @apply=${apply}></oometer-checkpoints>
+    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
+    <oometer-phases .report=${report}></oometer-phases>
+    ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
+    ${
+      report.model.trainable > 0
+        ? html`<oometer-checkpoints
+            .result=${result}
+            .helper=${advisor.helper}
+            @apply=${apply}
+          ></oometer-checkpoints>`
+        : nothing
+    }
     <oometer-sweep .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-sweep>
     <oometer-tensors .report=${report}></oometer-tensors>
     <oometer-compare
@@ -53,7 +65,7 @@ export function details(result: Result, page: Page): TemplateResult {
         if (setup) page.show(setup, page.pins.with(event.detail, page.setup), true);
       }}
     ></oometer-compare>
-    <oometer-share .result=${result} .link=${page.link} .core=${core}></oometer-share>
+    <oometer-share .result=${result} .link=${page.linkTo(result.setup)} .core=${core}></oometer-share>
     <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
   </div>`;
 }

@@ -1,16 +1,26 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
-import { alternatives, effectKey, type Alternative, type Effect, type Effects } from '../state/effects';
 import { change } from '../state/adopt';
-import type { FieldKey } from '../state/fields';
-import { ask, isTrouble, type FindModel, type Result } from '../wasm/ask';
+import { alternatives, effectKey, type Alternative, type Effect, type Effects } from '../state/effects';
+import type { FieldKey, Setup } from '../state/fields';
+import type { Model } from '../state/model';
+import { ask, isTrouble, type FindModel } from '../wasm/ask';
 import { IdleQueue } from '../wasm/idle';
 import type { Core } from '../wasm/wrap';
 
-/** Finds out, when there is time, what every other choice would do to an answer. */
+/** What is explored: settings, and their peak; null where they have no answer. */
+export interface Base {
+  setup: Setup;
+  model: Model;
+  total: number | null;
+}
+
+/** Finds out, when there is time, what every other choice would do to an answer, or which ones lead to one. */
 export class Explorer implements ReactiveController {
   effects: Effects = new Map();
-  /** The answer that the effects belong to; they stay until those of a newer one are found. */
-  base: Result | null = null;
+  /** What the effects belong to; they stay until those of something newer are found. */
+  base: Base | null = null;
+  /** Whether every choice has been tried. */
+  done = false;
   private readonly idle = new IdleQueue();
   private readonly opened = new Set<FieldKey>();
 
@@ -28,7 +38,7 @@ export class Explorer implements ReactiveController {
     else this.opened.delete(key);
   }
 
-  async explore(core: Core, base: Result, find: FindModel): Promise<void> {
+  async explore(core: Core, base: Base, strategy: string, find: FindModel): Promise<void> {
     this.idle.stop();
     try {
       await core.loadWhole(); // its first part does not carry every choice
@@ -42,7 +52,7 @@ export class Explorer implements ReactiveController {
     );
     const found = new Map<string, Effect | null>();
     const steps = [...listed, ...alternatives(base.setup, base.model)].map(({ key, value }) => async () => {
-      const setup = change(base.setup, key, value, models, base.model);
+      const setup = change(base.setup, key, value, models, base.model, strategy);
       let answer = ask(core, setup, find);
       if (isTrouble(answer) && answer.elsewhere) {
         await core.loadWhole().catch(() => undefined); // a model of another family
@@ -51,10 +61,12 @@ export class Explorer implements ReactiveController {
       const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
       found.set(effectKey(key, value), effect);
     });
-    this.idle.run(steps, () => {
+    const tell = (done: boolean): void => {
       this.base = base;
+      this.done = done;
       this.effects = new Map(found);
       this.host.requestUpdate();
-    });
+    };
+    this.idle.run(steps, tell);
   }
 }

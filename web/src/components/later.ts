@@ -2,7 +2,11 @@
 import './advice';
 import './checkpoints';
 import './compare';
+import './remedy';
 import './share';
 import './sweep';
 import './tensors';
 import './trust';
+
+export { fixesOf } from '../state/fixes';
+export { told } from '../state/told';

@@ -1,5 +1,6 @@
 import { html, nothing, type TemplateResult } from 'lit';
 import { field, type FieldKey } from '../state/fields';
+import type { Fix } from '../state/fixes';
 import type { Trouble } from '../wasm/ask';
 
 /** More would push the answer out of sight. */
@@ -14,6 +15,9 @@ export interface Notices {
   trouble: Trouble | null;
   /** Whether an earlier answer is still shown. */
   answered: boolean;
+  /** What would give them one. */
+  fixes: readonly Fix[];
+  onFix: (fix: Fix) => void;
   onReveal: (key: FieldKey) => void;
   onStartAgain: () => void;
 }
@@ -51,27 +55,39 @@ function badLink({ problems, onStartAgain }: Notices): TemplateResult | typeof n
   </div>`;
 }
 
-function noAnswer({ trouble, answered, onReveal, onStartAgain }: Notices): TemplateResult | typeof nothing {
+function noAnswer(all: Notices): TemplateResult | typeof nothing {
+  const { trouble, fixes, answered, onReveal, onStartAgain, onFix } = all;
   if (!trouble) return nothing;
   const { key, message } = trouble;
-  const last = answered ? html`<br /><span class="soft">Below is the last answer.</span>` : nothing;
-  if (trouble.elsewhere) return html`<div class="notice" role="status"><p>${message} ${last}</p></div>`;
+  if (trouble.elsewhere) return html`<div class="notice" role="status"><p>${message}</p></div>`;
   return html`<div class="notice error" id="trouble">
     <p>
-      No answer for these settings.
+      No answer for these settings. ${key ? html`<strong>${field(key).label}:</strong>` : nothing} ${message}
+      ${answered ? html`<span class="soft">Below is the last answer; it cannot be used or shared.</span>` : nothing}
+    </p>
+    <p class="buttons">
+      ${fixes.map(
+        (fix) =>
+          html`<button
+            class="fix"
+            @click=${() => {
+              onFix(fix);
+            }}
+          >
+            ${fix.words}
+          </button>`,
+      )}
       ${
         key
-          ? html`<strong>${field(key).label}:</strong> ${message}
-              <button
-                @click=${() => {
-                  onReveal(key);
-                }}
-              >
-                Go to the field
-              </button>`
-          : html`${message} <button @click=${onStartAgain}>Start from the example</button>`
+          ? html`<button
+              @click=${() => {
+                onReveal(fixes[0]?.key ?? key);
+              }}
+            >
+              Go to the field
+            </button>`
+          : html`<button @click=${onStartAgain}>Start from the example</button>`
       }
-      ${last}
     </p>
   </div>`;
 }

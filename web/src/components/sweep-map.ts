@@ -26,6 +26,7 @@ export class OometerSweepMap extends LitElement {
     known: { attribute: false },
     running: { attribute: false },
     setup: { attribute: false },
+    former: {},
     gpus: { attribute: false },
     cursor: { state: true },
   };
@@ -37,6 +38,8 @@ export class OometerSweepMap extends LitElement {
   declare running: boolean;
   /** The page's present settings, which may be a cell. */
   declare setup: Setup | null;
+  /** What was set otherwise when it was swept: then its cells are to be read, not to be used. */
+  declare former: string;
   declare gpus: readonly Gpu[];
   declare private cursor: number | null;
 
@@ -48,6 +51,7 @@ export class OometerSweepMap extends LitElement {
     this.known = 0;
     this.running = false;
     this.setup = null;
+    this.former = '';
     this.gpus = [];
     this.cursor = null;
   }
@@ -62,7 +66,8 @@ export class OometerSweepMap extends LitElement {
       <p class="readout small" aria-live="polite">
         ${this.cursor === null ? this.about() : this.tell(grid, this.cursor)}
       </p>
-      <div class="map">
+      ${this.former ? html`<p class="former small">Of earlier settings (${this.former}). Sweep again to use a cell.</p>` : nothing}
+      <div class="map ${this.former ? 'old' : ''}">
         <div class="up" aria-hidden="true">${this.scale(grid.rows)}</div>
         ${this.picture(found, grid)}
         <div class="across" aria-hidden="true">${this.scale(grid.columns)}</div>
@@ -104,7 +109,8 @@ export class OometerSweepMap extends LitElement {
             ${hasRoom(run, grid) ? SAYS[run.says] : ''}
           </div>`,
       )}
-      ${this.mark('now', this.setup && cellOf(this.setup, grid), grid)} ${this.mark('cursor', this.cursor, grid)}
+      ${this.former ? nothing : this.mark('now', this.setup && cellOf(this.setup, grid), grid)}
+      ${this.mark('cursor', this.cursor, grid)}
     </div>`;
   }
 
@@ -172,7 +178,7 @@ export class OometerSweepMap extends LitElement {
   }
 
   private use(index: number): void {
-    if (this.cells[index]) this.dispatchEvent(new CustomEvent('cell', { detail: index }));
+    if (this.cells[index] && !this.former) this.dispatchEvent(new CustomEvent('cell', { detail: index }));
   }
 
   private key(event: KeyboardEvent, grid: Grid): void {

@@ -100,6 +100,16 @@ export const mapStyles = css`
   .refused {
     background: repeating-linear-gradient(45deg, var(--surface) 0 3px, var(--line) 3px 6px);
   }
+  .former {
+    margin: 0 0 0.5rem;
+    padding: 0.3rem 0.75rem;
+    border-left: 4px solid var(--line-strong);
+    background: var(--surface-raised);
+  }
+  .old .cells {
+    opacity: 0.5;
+    cursor: default;
+  }
   .unknown {
     background: var(--surface-sunken);
   }

@@ -1,6 +1,7 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
 import { field, OWN_GPU, type FieldKey, type Setup } from '../state/fields';
+import { told } from '../state/told';
 import { known, setupAt, upTo, type Axis, type Cells, type Grid } from '../state/sweep';
 import { fields, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
@@ -96,6 +97,7 @@ export class OometerSweep extends LitElement {
                 .known=${this.drawn}
                 .running=${this.running}
                 .setup=${result.setup}
+                .former=${formerly(swept, result.setup)}
                 .gpus=${this.gpus}
                 @cell=${({ detail }: CustomEvent<number>) => {
                   const setup = setupAt(swept.base.setup, swept.grid, detail);
@@ -224,6 +226,12 @@ export class OometerSweep extends LitElement {
     this.drawn = known(cells);
     this.said = `Cancelled after ${written(this.drawn)} of ${written(cells.length)} cells.`;
   };
+}
+
+/** What the sweep had otherwise than the present settings, beside what it varies; "" where nothing. */
+function formerly({ base, grid }: Swept, setup: Setup): string {
+  const [rows, columns] = [grid.rows.key, grid.columns.key];
+  return told({ ...setup, [rows]: '', [columns]: '' }, { ...base.setup, [rows]: '', [columns]: '' });
 }
 
 function written(count: number): string {

@@ -143,6 +143,12 @@ export class OometerVerdict extends LitElement {
       :host([stale]) .bar {
         opacity: 0.5;
       }
+      :host([stale]) h2 {
+        font-size: 1.05rem;
+      }
+      .last {
+        font-weight: 400;
+      }
       @media (max-width: 48rem) {
         .icon {
           width: 1.5rem;
@@ -180,9 +186,13 @@ export class OometerVerdict extends LitElement {
       <div class="verdict ${report.verdict}" id="verdict">
         <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[report.verdict]}</svg>
         <div>
-          <h2>${words.headline}<span class="hidden">:</span></h2>
+          <h2>
+            ${this.stale ? html`<span class="last">Last answer:</span> ` : nothing}${words.headline}<span class="hidden"
+              >:</span
+            >
+          </h2>
           <p class="detail">
-            ${term('total', words.amount, `${exact(report.peak.total)}: how this is calculated`)} of
+            ${words.before}${term('total', words.amount, `${exact(report.peak.total)}: how this is calculated`)} of
             ${term('limit', words.limit, `${exact(report.gpu.usable_bytes)}: where this comes from`)} ${words.place}
           </p>
         </div>

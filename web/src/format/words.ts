@@ -5,6 +5,8 @@ import { gib, gibNumber, size } from './bytes';
 export interface VerdictWords {
   /** "Fits with 8.1 GiB to spare" */
   headline: string;
+  /** What stands ahead of the amount: "Needs at least 36.9, would like " */
+  before: string;
   /** "71.0 ± 1.4" */
   amount: string;
   /** "79.1 GiB" */
@@ -33,13 +35,19 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
   const { peak, interval, headroom } = report;
   const amount = withInterval(peak.total, interval.low, interval.high);
   const limit = gib(report.gpu.usable_bytes);
-  const words = (headline: string, more = ''): VerdictWords => {
-    const place = where(gpu, count) + more;
-    return { headline, amount, limit, place, detail: `${amount} of ${limit} ${place}` };
+  const words = (headline: string, { before = '', after = '' } = {}): VerdictWords => {
+    const place = where(gpu, count) + after;
+    return { headline, before, amount, limit, place, detail: `${before}${amount} of ${limit} ${place}` };
   };
   if (report.verdict === 'fits') return words(`Fits with ${gib(headroom)} to spare`);
-  if (report.verdict === 'tight') return words(`Tight, with ${gib(headroom)} to spare`, '; the upper end does not fit');
-  if (headroom >= 0) return words('Does not fit: too fragmented', ', but in pieces');
+  if (report.verdict === 'tight' && peak.total > report.gpu.usable_bytes) {
+    // PyTorch gives its unused cache back before it runs out.
+    const least = gibNumber(peak.allocated + peak.outside_allocator);
+    return words('Tight: runs once PyTorch frees unused cache', { before: `Needs at least ${least}, would like ` });
+  }
+  if (report.verdict === 'tight')
+    return words(`Tight, with ${gib(headroom)} to spare`, { after: '; the upper end does not fit' });
+  if (headroom >= 0) return words('Does not fit: too fragmented', { after: ', but in pieces' });
   return words(`Does not fit: ${gib(-headroom)} too much`);
 }
 

@@ -1,14 +1,35 @@
-// What another choice brings with it: a model its usual length, and settings that mean something for it.
-import { choicesOf, field, START, type FieldKey, type Setup } from './fields';
+// What another choice brings with it: a model its usual length and settings that mean something for it, a count of GPUs its
+// parallelism.
+import { choicesOf, field, number, START, type FieldKey, type Setup } from './fields';
 import type { Model } from './model';
 import { isOfTransformers, mixesImages, ownChoice } from './traits';
 
-/** The setup after one field has changed; `own` is its model where that is no preset. */
-export function change(setup: Setup, key: FieldKey, value: string, presets: readonly Model[], own?: Model): Setup {
+/**
+ * The setup after one field has changed; `own` is its model where that is no preset, `strategy` how several GPUs shared the
+ * work when there last were some.
+ */
+export function change(
+  setup: Setup,
+  key: FieldKey,
+  value: string,
+  presets: readonly Model[],
+  own?: Model,
+  strategy = START.parallel,
+): Setup {
   const next = { ...setup, [key]: value };
+  if (key === 'gpus') {
+    const known = choicesOf(field('parallel'), own ?? null).includes(strategy) ? strategy : 'ddp';
+    return { ...next, parallel: parallelOver(number(value), setup.parallel, known) };
+  }
   if (key !== 'model') return next;
   const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
   return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : own, preset(value));
+}
+
+/** One GPU shares nothing, unless somebody asks for it afterwards; several share as they last did. */
+function parallelOver(gpus: number, now: string, strategy: string): string {
+  if (gpus === 1) return 'none';
+  return gpus > 1 && now === 'none' ? strategy : now;
 }
 
 /**

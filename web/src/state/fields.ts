@@ -304,11 +304,12 @@ export function field(key: FieldKey): Field {
   return found;
 }
 
-/** The field that an error's JSON pointer belongs to: the one that names the longest part of it. */
-export function fieldAt(pointer: string): Field | null {
+/** Of the fields in sight, the one that an error's JSON pointer belongs to: it names the longest part of it. */
+export function fieldAt(pointer: string, inSight: (field: Field) => boolean = () => true): Field | null {
   let best: Field | null = null;
   let length = 0;
   for (const candidate of FIELDS) {
+    if (!inSight(candidate)) continue;
     for (const own of candidate.pointers) {
       if ((pointer === own || pointer.startsWith(own + '/')) && own.length > length) {
         best = candidate;

@@ -17,7 +17,7 @@ export function merge(target: unknown, patch: unknown): unknown {
 }
 
 /** In how many values two jobs differ. */
-function differences(a: unknown, b: unknown): number {
+export function differences(a: unknown, b: unknown): number {
   if (!isObject(a) && !isObject(b)) return Number(JSON.stringify(a) !== JSON.stringify(b));
   const [x, y] = [isObject(a) ? a : {}, isObject(b) ? b : {}];
   return [...new Set([...Object.keys(x), ...Object.keys(y)])].reduce(

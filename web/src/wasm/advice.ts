@@ -19,6 +19,8 @@ export interface Combination {
   change: Patch;
   peak: number;
   verdict: Verdict;
+  /** What one pays for it, in words. */
+  costs?: string;
 }
 
 export interface Advice {
@@ -30,6 +32,8 @@ export interface Advice {
   frontier: { context: number; users: number }[];
   changes: Change[];
   combination: Combination | null;
+  /** Several, the best first. */
+  combinations?: Combination[];
 }
 
 export function readAdvice(json: string): Advice | JobError {

@@ -1,5 +1,5 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
-import { fieldAt, infers, OWN_GPU, unreadable, type FieldKey, type Setup } from '../state/fields';
+import { applies, fieldAt, OWN_GPU, unreadable, type FieldKey, type Setup } from '../state/fields';
 import { toJob } from '../state/job';
 import type { Job } from '../state/job.generated';
 import type { Model, OwnModel } from '../state/model';
@@ -22,6 +22,8 @@ export interface Trouble {
   /** The field it belongs to, or null where no field shows it. */
   key: FieldKey | null;
   message: string;
+  /** What the core refused. */
+  error?: JobError;
   /** The whole core has to be loaded for this job, and asked again. */
   elsewhere?: true;
 }
@@ -45,9 +47,9 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   const answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere')
     return { key: null, message: 'Loading what this needs …', elsewhere: true };
-  if (!answer.ok) return trouble(answer.error, setup);
+  if (!answer.ok) return trouble(answer.error, setup, model);
   const { report, milliseconds } = answer;
-  return { setup, model, gpu, count: infers(setup) ? 1 : Number(setup.gpus), job, report, milliseconds };
+  return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
 }
 
 /** Why the core takes no job with this model; "" where it takes some. */
@@ -66,12 +68,13 @@ export function isTrouble(answer: Result | Trouble): answer is Trouble {
   return 'message' in answer;
 }
 
-function trouble(error: JobError, { runfile }: Setup): Trouble {
-  const own = runfile !== '' && /^.parallel(?!.data)/.test(error.pointer);
-  const key = own ? 'runfile' : (fieldAt(error.pointer)?.key ?? null);
+function trouble(error: JobError, setup: Setup, model: Model): Trouble {
+  const { pointer } = error;
+  const own = setup.runfile !== '' && /^.parallel(?!.data)/.test(pointer);
+  const key = own ? 'runfile' : (fieldAt(pointer, (field) => applies(field, model, setup))?.key ?? null);
   // A config has too many places for "model" to be where to look.
   const message = key === null || key === 'model' || own ? placed(error) : error.message;
-  return { key, message };
+  return { key, message, error };
 }
 
 function placed({ message, pointer }: JobError): string {

@@ -13,10 +13,10 @@ export class IdleQueue {
   private turn = 0;
 
   /**
-   * Does each step in order, and now and then `found`, at last when all are done. Another call drops what this one has
+   * Does each step in order, and now and then `found`, at last with `true` when all are done. Another call drops what this one has
    * left: the newest input wins.
    */
-  run(steps: readonly (() => void | Promise<void>)[], found: () => void): void {
+  run(steps: readonly (() => void | Promise<void>)[], found: (done: boolean) => void): void {
     const turn = ++this.turn;
     let next = 0;
     let told = performance.now();
@@ -24,13 +24,13 @@ export class IdleQueue {
       if (turn !== this.turn) return;
       const step = steps[next++];
       if (step === undefined) {
-        found();
+        found(true);
         return;
       }
       await step();
       if (turn !== this.turn) return;
       if (performance.now() - told > OFTEN) {
-        found();
+        found(false);
         told = performance.now();
       }
       later(() => void go());

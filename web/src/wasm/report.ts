@@ -89,4 +89,6 @@ export interface JobError {
   code: string;
   pointer: string;
   message: string;
+  /** What would make the job valid, the best first; each is enough. */
+  fixes?: readonly { label: string; change: Record<string, unknown> }[];
 }

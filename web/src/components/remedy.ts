@@ -1,0 +1,136 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { gib } from '../format/bytes';
+import { VERDICTS } from '../format/words';
+import { best, mosts } from '../state/advised';
+import type { Setup } from '../state/fields';
+import { applied } from '../state/patch';
+import { told } from '../state/told';
+import { shared } from '../styles/shared';
+import type { Advice } from '../wasm/advice';
+import type { Result } from '../wasm/ask';
+
+/** Below the verdict, in one line: what would make it fit, or what fits beside it; and the way back from what was applied. */
+export class OometerRemedy extends LitElement {
+  static override properties = {
+    advice: { attribute: false },
+    result: { attribute: false },
+    stale: { type: Boolean },
+    former: { attribute: false },
+  };
+  declare advice: Advice | null;
+  declare result: Result | null;
+  /** Whether the advice is still about an earlier answer. */
+  declare stale: boolean;
+  /** The settings before a change was applied, until the next edit. */
+  declare former: Setup | null;
+
+  constructor() {
+    super();
+    this.advice = null;
+    this.result = null;
+    this.stale = false;
+    this.former = null;
+  }
+
+  static override styles = [
+    shared,
+    css`
+      p {
+        display: flex;
+        flex-wrap: wrap;
+        align-items: center;
+        gap: 0.25rem 0.75rem;
+        min-height: 1.875rem;
+        margin: 0 0 0.5rem;
+        font-size: 0.875rem;
+      }
+      button {
+        min-height: 1.75rem;
+      }
+      .go {
+        border-color: var(--accent);
+        background: var(--accent);
+        color: var(--accent-text);
+        font-weight: 600;
+      }
+      @media print {
+        :host {
+          display: none;
+        }
+      }
+    `,
+  ];
+
+  override render(): TemplateResult | typeof nothing {
+    const { result, former } = this;
+    if (!result) return nothing;
+    return html`
+      ${
+        former
+          ? html`<p role="status">
+              <span>Applied: ${told(former, result.setup)}.</span>
+              <button
+                @click=${() => {
+                  this.dispatchEvent(new CustomEvent('undo'));
+                }}
+              >
+                Undo
+              </button>
+            </p>`
+          : nothing
+      }
+      ${former && result.report.fits ? nothing : html`<p>${this.line(result)}</p>`}
+    `;
+  }
+
+  private line(result: Result): TemplateResult {
+    const { advice, stale } = this;
+    if (!advice || stale)
+      return html`<span class="soft"
+        >${result.report.fits ? 'Looking for what else fits …' : 'Looking for what would help …'}</span
+      >`;
+    return result.report.fits ? this.beside(result, advice) : this.remedy(result, advice);
+  }
+
+  private remedy(result: Result, advice: Advice): TemplateResult {
+    const [first] = best(advice);
+    const more = html`<a href="#help" @click=${this.follow}>All changes</a>`;
+    if (!first) return html`<span>No change that is known here makes it fit on this GPU.</span> ${more}`;
+    const { labels, change, peak, verdict } = first;
+    const setup = applied(result.setup, result.model, change);
+    return html`<span
+        >${verdict === 'tight' ? 'May fit with' : 'Fits with'} <strong>${labels.join(' + ')}</strong>: ${gib(peak)},
+        ${VERDICTS[verdict]}.</span
+      >
+      ${setup ? this.button(setup, 'Apply', labels.join(' + '), true) : nothing} ${more}`;
+  }
+
+  /** How far each count goes. */
+  private beside(result: Result, advice: Advice): TemplateResult {
+    const further = mosts(advice, result).filter(({ setup }) => setup !== null);
+    if (further.length === 0) return html`<span class="soft">Nothing larger fits beside it.</span>`;
+    return html`<span class="soft">Also fits, each by itself:</span> ${further.map(
+        ({ label, most, setup }) =>
+          setup && html`<span>${label} ${most?.toLocaleString('en-US')}</span>${this.button(setup, 'Use', label)}`,
+      )}`;
+  }
+
+  private button(setup: Setup, words: string, what: string, main = false): TemplateResult {
+    return html`<button
+      class=${main ? 'go' : ''}
+      @click=${() => {
+        this.dispatchEvent(new CustomEvent<Setup>('apply', { detail: setup }));
+      }}
+    >
+      ${words}<span class="hidden"> ${what}</span>
+    </button>`;
+  }
+
+  /** The address holds settings, so that a link within the page is followed by hand. */
+  private readonly follow = (event: Event): void => {
+    event.preventDefault();
+    this.dispatchEvent(new CustomEvent('more'));
+  };
+}
+
+customElements.define('oometer-remedy', OometerRemedy);
