@@ -48,6 +48,8 @@ export interface Traits {
   images: boolean;
   /** The length that its preset is used with. */
   sequence_length: number | null;
+  /** The most tokens that it was made for; null where it does not say. */
+  max_position_embeddings: number | null;
   /** The dotted names of tower and projector, by framework; none where no projector brings images among the text. */
   components: Readonly<Record<string, { tower: string; projector: string }>>;
   /** What QLoRA leaves as it is where the projector trains beside adapters. */

@@ -26,6 +26,9 @@ class TraitsWriter {
     json_.member("images", traits_.takes_images);
     json_.key("sequence_length");
     usual_length == 0 ? json_.null() : json_.value(usual_length);
+    json_.key("max_position_embeddings");
+    const std::int64_t positions = traits_.text.max_position_embeddings;
+    positions == 0 ? json_.null() : json_.value(positions);
     json_.key("components");
     json_.begin_object();
     if (!traits_.projector.empty()) component("transformers", traits_.projector);

@@ -39,6 +39,20 @@ describe('a typed peak', () => {
     await page.locator('oometer-trust').getByText('calibrated by your own measurement').waitFor({ state: 'attached' });
   });
 
+  it('of a run with another batch size is no correction', async () => {
+    await visit();
+    const setup = await page.locator('#setup').innerText();
+    const [, allocated, reserved] = /([\d.]+)\sGiB allocated, ([\d.]+)\sGiB reserved/.exec(setup) ?? [];
+    await page.locator('#reserved').fill(String(Number(reserved) * 1.309));
+    expect(await page.locator('#result').innerText()).toContain('probably another job');
+    // Where what it allocated agrees, it is this job, however much it reserved.
+    await page.locator('#allocated').fill(String(allocated));
+    await page.getByRole('link', { name: 'Use it for answers' }).waitFor();
+    await page.locator('#allocated').fill(String(Number(allocated) * 1.2));
+    expect(await page.locator('#result').innerText()).toContain('Your run allocated +20');
+    expect(await page.getByRole('link', { name: 'Use it for answers' }).count()).toBe(0);
+  });
+
   it('that is far from the answer is not taken for one of it', async () => {
     await visit();
     await page.locator('#reserved').fill('9000');

@@ -42,7 +42,7 @@ describe('a config.json', () => {
     ['no config', '{"a": 1}', 'model_type'],
     ['of diffusers', '{"_class_name": "UNet2DConditionModel"}', 'config of diffusers'],
     ['of a GGUF file', '{"general.architecture": "llama"}', 'metadata of a GGUF file'],
-    ['of a model that is not known', '{"model_type": "gpt9"}', 'expected a supported one: clip (CLIPModel)'],
+    ['of a model that is not known', '{"model_type": "gpt9"}', 'Gpt 9 isn’t supported yet.'],
   ])('that is %s is refused in words', async (_name, text, words) => {
     await visit();
     await page.getByRole('button', { name: 'Paste or drop a config.json' }).click();

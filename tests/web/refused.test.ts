@@ -36,7 +36,7 @@ describe('refused settings', () => {
     const details = page.locator('.details');
     expect(await details.getAttribute('inert')).not.toBeNull();
     expect(await details.locator('.stamp').innerText()).toBe(
-      'Of the last settings that had an answer (Frozen weights As the precision says).',
+      'Of the last settings that had an answer (Frozen weights Not quantized).',
     );
     expect(await page.locator('oometer-remedy').count()).toBe(0);
     expect((await shown()).report).toBe('');
@@ -99,9 +99,7 @@ describe('a sweep', () => {
     await page.locator('[data-key=quantization]').click();
     await page.locator('[data-key=quantization] + fieldset').getByText('NF4', { exact: true }).click();
     await drawn();
-    expect(await map.locator('.former').innerText()).toContain(
-      'Of earlier settings (Frozen weights As the precision says)',
-    );
+    expect(await map.locator('.former').innerText()).toContain('Of earlier settings (Frozen weights Not quantized)');
     await page.waitForFunction(() => location.hash.includes('quantization'));
     const before = page.url();
     await map.locator('.cells').click({ position: { x: 20, y: 20 } });

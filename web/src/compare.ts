@@ -31,6 +31,9 @@ const table = (head: string[], rows: string[][]): HTMLElement =>
 
 const percent = (share: number): string => `${share > 0 ? '+' : ''}${(100 * share).toFixed(1)} %`;
 
+/** What two runs of one job allocate differs by far less. */
+const SAME = 0.01;
+
 /** Two curves of allocated bytes, each over its own events. */
 function chart(measured: readonly Point[], simulated: readonly Point[]): Element {
   const most = Math.max(...[...measured, ...simulated].map(({ allocated }) => allocated), 1);
@@ -84,9 +87,10 @@ async function start(): Promise<void> {
   const show = (): void => {
     result.replaceChildren();
     const reserved = number('reserved') ?? history?.peak.reserved ?? null;
+    const allocated = number('allocated') ?? history?.peak.allocated ?? null;
     const process = number('process');
     const rows: [string, number, number | null][] = [
-      ['Allocated', report.peak.allocated, history?.peak.allocated ?? null],
+      ['Allocated', report.peak.allocated, allocated],
       ['Reserved', report.peak.reserved, reserved],
       [
         'Outside of PyTorch',
@@ -109,7 +113,7 @@ async function start(): Promise<void> {
       ),
     );
     if (history) result.append(...story(history, answer.simulated()));
-    if (reserved !== null) result.append(...keep(reserved, process));
+    if (reserved !== null) result.append(...keep(reserved, process, allocated));
   };
 
   const story = (measured: History, simulated: History): Node[] => {
@@ -141,17 +145,11 @@ async function start(): Promise<void> {
     ];
   };
 
-  const keep = (reserved: number, process: number | null): Node[] => {
+  const keep = (reserved: number, process: number | null, allocated: number | null): Node[] => {
     const thousandths = Math.round((reserved / report.peak.reserved) * 1000);
     const outside = process !== null && process >= reserved ? Math.round((process - reserved) / (1 << 20)) : null;
-    if (thousandths < 500 || thousandths > 2000)
-      return [
-        make(
-          'p',
-          { class: 'problem' },
-          'This is more than twice or less than half of what was predicted: it is another job, and no correction of this one.',
-        ),
-      ];
+    const other = otherJob(reserved, allocated);
+    if (other) return [make('p', { class: 'problem' }, other)];
     const link = make(
       'a',
       { href: `./index.html${answer.withMeasured(`${thousandths}${outside === null ? '' : `-${outside}`}`)}` },
@@ -169,6 +167,20 @@ async function start(): Promise<void> {
         '.',
       ),
     ];
+  };
+
+  /** Why a run is not one of this job, which no correction would bring nearer; "" where it may be. */
+  const otherJob = (reserved: number, allocated: number | null): string => {
+    const { peak, interval } = report;
+    const check = 'Check the batch size, the length, the model and what trains: a correction is for the same job only.';
+    const off = allocated === null ? 0 : allocated / Math.max(peak.allocated, 1) - 1;
+    if (Math.abs(off) > SAME) return `Your run allocated ${percent(off)}, so it was probably another job. ${check}`;
+    const ratio = reserved / Math.max(peak.reserved, 1);
+    const [above, below] = [interval.high - peak.total, peak.total - interval.low];
+    const far = reserved > peak.reserved + 2 * above || reserved < peak.reserved - 2 * below;
+    if (ratio > 2 || ratio < 0.5 || (allocated === null && far))
+      return `Your run reserved ${percent(ratio - 1)}, more than any comparable one, so it was probably another job. ${check}`;
+    return '';
   };
 
   // Loaded with the page: reading a file asks the network for nothing.
@@ -222,7 +234,7 @@ async function start(): Promise<void> {
     const file = event.dataTransfer?.files[0];
     if (file) take(file);
   });
-  for (const id of ['reserved', 'process']) at(id).addEventListener('input', show);
+  for (const id of ['allocated', 'reserved', 'process']) at(id).addEventListener('input', show);
 }
 
 start().catch((error: unknown) => {

@@ -105,6 +105,7 @@ TEST_CASE("Traits name a model's tower and projector", "[job]") {
   CHECK(smolvlm["class"] == "Idefics3ForConditionalGeneration");
   CHECK(smolvlm["components"]["transformers"] == json{{"tower", "vision_model"}, {"projector", "connector"}});
   CHECK(smolvlm["sequence_length"] == 2048);
+  CHECK(smolvlm["max_position_embeddings"] == 16384);
   const json llava = json::parse(traits_json(R"({"model": {"preset": "llava-1.5-7b"}})"));
   CHECK(llava["components"]["transformers"]["projector"] == "multi_modal_projector");
   CHECK(llava["components"]["llava"]["projector"] == "mm_projector");

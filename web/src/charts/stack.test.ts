@@ -54,15 +54,16 @@ describe('moduleRows', () => {
     expect(moduleRows([root], new Set()).map(({ name, total }) => [name, total])).toEqual([
       ['lm', 75],
       ['vision', 10],
-      ['of the whole model', 5],
+      ['the rest', 5],
     ]);
   });
-  it('looks through a wrapper around several modalities', () => {
+  it('looks through a wrapper around several modalities, so that the rest is the map’s', () => {
     const wrapper = module('model', 88, [module('model.vision', 10), module('model.lm', 75)], '');
     expect(moduleRows([module('', 90, [wrapper])], new Set()).map(({ name, total }) => [name, total])).toEqual([
       ['model.lm', 75],
       ['model.vision', 10],
-      ['of the whole model', 5],
+      ['model itself', 3],
+      ['the rest', 2],
     ]);
   });
   it('opens a module in the order of the model, with short names, and sums', () => {
@@ -73,7 +74,7 @@ describe('moduleRows', () => {
       ['layers.1', 1, 40],
       ['itself', 1, 5],
       ['vision', 0, 10],
-      ['of the whole model', 0, 5],
+      ['the rest', 0, 5],
     ]);
   });
 });

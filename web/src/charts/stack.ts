@@ -62,20 +62,36 @@ export function moduleTotal(module: Module): number {
   return FACTORS.reduce((total, { key }) => total + module[key], 0);
 }
 
+/** What a module holds beside the modules in it. */
+export const REST = 'the rest';
+
 /** The tree's visible rows, largest first among the top ones; inside a module they keep the model's order. */
 export function moduleRows(modules: readonly Module[], open: ReadonlySet<string>): Row[] {
   return modules.flatMap((root) => {
-    const top = parts(root).sort((a, b) => moduleTotal(b) - moduleTotal(a));
-    const rows = top.flatMap((module) => rowsOf(module, '', 0, open));
-    return [...rows, ...remainder({ ...root, children: top }, 'of the whole model', 0)];
+    const { parts, wrappers } = taken(root);
+    parts.sort((a, b) => moduleTotal(b) - moduleTotal(a));
+    return [
+      ...parts.flatMap((module) => rowsOf(module, '', 0, open)),
+      ...wrappers.flatMap((module) => remainder(module, `${module.path} itself`, 0)),
+      ...remainder(root, REST, 0),
+    ];
   });
 }
 
 /** What people call the parts of a model: wrappers around several modalities are looked through. */
-function parts(module: Module): Module[] {
-  return module.children.flatMap((child) =>
-    child.modality === '' && child.children.length > 0 ? parts(child) : [child],
-  );
+function taken(module: Module): { parts: Module[]; wrappers: Module[] } {
+  const parts: Module[] = [];
+  const wrappers: Module[] = [];
+  for (const child of module.children) {
+    if (child.modality !== '' || child.children.length === 0) {
+      parts.push(child);
+      continue;
+    }
+    const inside = taken(child);
+    parts.push(...inside.parts);
+    wrappers.push(child, ...inside.wrappers);
+  }
+  return { parts, wrappers };
 }
 
 function rowsOf(module: Module, parent: string, depth: number, open: ReadonlySet<string>): Row[] {

@@ -1,7 +1,7 @@
-import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { css, html, LitElement, type TemplateResult } from 'lit';
 import { exact, gib, gibNumber } from '../format/bytes';
 import { VERDICTS } from '../format/words';
-import { best, mosts, type Most } from '../state/advised';
+import { best, costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { shared, verdicts } from '../styles/shared';
@@ -117,29 +117,10 @@ export class OometerAdvice extends LitElement {
     if (!result) return html``;
     return html`
       <dl>${mosts(advice, result).map((most) => this.most(most))}</dl>
-      ${
-        advice.frontier.length > 0
-          ? html`<div class="scroll" tabindex="0" role="group" aria-label="Users at once, by context">
-              <table>
-                <caption>
-                  Users at once, by context
-                </caption>
-                <tr>
-                  <th scope="row">Tokens</th>
-                  ${advice.frontier.map(({ context }) => html`<td class="number">${context.toLocaleString('en')}</td>`)}
-                </tr>
-                <tr>
-                  <th scope="row">Users</th>
-                  ${advice.frontier.map(({ users }) => html`<td class="number">${users.toLocaleString('en')}</td>`)}
-                </tr>
-              </table>
-            </div>`
-          : nothing
-      }
       ${best(advice).map((combination, i) => this.together(combination, i))}
       ${
         changes.length === 0
-          ? html`<p class="soft small">No single change that is known here would save memory.</p>`
+          ? html`<p class="soft small">No single change known here saves memory.</p>`
           : html`<div class="scroll" tabindex="0" role="group" aria-labelledby="help">
                 <table aria-labelledby="help">
                   <thead>
@@ -179,13 +160,14 @@ export class OometerAdvice extends LitElement {
     </div>`;
   }
 
-  private together({ labels, change, peak, verdict, costs }: Combination, i: number): TemplateResult {
+  private together(combination: Combination, i: number): TemplateResult {
+    const { labels, change, peak, verdict } = combination;
     const fits = verdict === 'tight' ? 'may fit' : 'fits';
     return html`<div class="together">
       <p>
         ${i === 0 ? `The least that ${fits}` : `Also ${fits}`}: <strong>${labels.join(' + ')}</strong>. Peak
         ${gib(peak)}, <span class=${verdict}>${VERDICTS[verdict]}</span>.
-        ${costs ? html`<span class="soft">${costs}</span>` : nothing}
+        <span class="soft">${costsOf(combination)}</span>
       </p>
       ${this.offer(change, labels.length > 1 ? 'Apply all' : 'Apply', labels.join(', '))}
     </div>`;

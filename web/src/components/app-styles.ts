@@ -9,6 +9,20 @@ export const appStyles = css`
     padding: 0.6rem 1.25rem;
     border-bottom: 1px solid var(--line);
   }
+  .skip {
+    position: absolute;
+    z-index: 10;
+    top: 0.5rem;
+    left: 0.5rem;
+    padding: 0.4rem 0.75rem;
+    border-radius: var(--radius);
+    background: var(--accent);
+    color: var(--accent-text);
+    transform: translateY(-4rem);
+  }
+  .skip:focus {
+    transform: none;
+  }
   h1 {
     margin: 0;
     font-size: 1.0625rem;

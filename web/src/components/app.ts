@@ -27,7 +27,6 @@ import { notices } from './notices';
 import type { OometerOwnModel } from './own-model';
 import './copy';
 import './form';
-import './own-model';
 import './verdict';
 
 /** Long enough that typing a number is one entry of the address, short enough that copying it is safe. */
@@ -77,7 +76,7 @@ export class OometerApp extends LitElement {
     this.result = is;
     this.announce();
   });
-  private readonly drops = new Drops(this, (files) => void this.ownModelDialog()?.take(files));
+  private readonly drops = new Drops(this, (files) => void this.withDialog((dialog) => void dialog.take(files)));
   /** What stands below the answer, once it is loaded. */
   private details: typeof details | null = null;
   private readonly pinned = new Map<string, Result | Trouble>();
@@ -275,8 +274,8 @@ export class OometerApp extends LitElement {
     const model = this.library.find(setup);
     if (!core || !model) return;
     await this.takeLater();
-    const total = trouble ? null : (result?.report.peak.total ?? null);
-    await this.explorer.explore(core, { setup, model, total }, this.strategy, this.library.find);
+    const peak = trouble ? null : (result?.report.peak ?? null);
+    await this.explorer.explore(core, { setup, model, peak }, this.strategy, this.library.find);
   }
 
   /** What would give the settings an answer. */
@@ -313,6 +312,7 @@ export class OometerApp extends LitElement {
   override render(): TemplateResult {
     const { result, detailed, trouble } = this;
     return html`
+      <a class="skip" href="#answer" @click=${this.skip}>Skip to the answer</a>
       <header>
         <h1>oometer</h1>
         <p>Will this training run fit on that GPU?</p>
@@ -323,7 +323,7 @@ export class OometerApp extends LitElement {
         </nav>
       </header>
       <main class=${this.drops.hovering ? 'dropping' : ''}>
-        <div class="answer">
+        <div class="answer" tabindex="-1">
           ${notices({
             broken: this.broken,
             problems: this.problems,
@@ -357,7 +357,7 @@ export class OometerApp extends LitElement {
             .catalogue=${this.core?.catalogue ?? null}
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
             .effects=${this.effects()}
-            .total=${this.explorer.base?.total ?? null}
+            .peak=${this.explorer.base?.peak ?? null}
             .image=${this.result?.report.image ?? null}
             @setting=${(event: CustomEvent<Setting>) => {
               this.setting(event.detail);
@@ -367,7 +367,9 @@ export class OometerApp extends LitElement {
               if (open) void this.explore();
             }}
             @own=${() => {
-              this.ownModelDialog()?.show();
+              void this.withDialog((dialog) => {
+                dialog.show();
+              });
             }}
           ></oometer-form>
         </section>
@@ -380,7 +382,8 @@ export class OometerApp extends LitElement {
         ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
       <oometer-own-model
-        .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : '')}
+        .setup=${this.setup}
+        .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : null)}
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}
@@ -462,12 +465,21 @@ export class OometerApp extends LitElement {
     this.show(withModel(first), [...this.pins, ...others.map(withModel)].slice(0, MOST_PINS), true);
   }
 
-  private ownModelDialog(): OometerOwnModel | null {
-    return this.renderRoot.querySelector('oometer-own-model');
+  /** The dialog for what is pasted or dropped, which comes with what stands below the answer. */
+  private async withDialog(use: (dialog: OometerOwnModel) => void): Promise<void> {
+    await this.takeLater();
+    const dialog = this.renderRoot.querySelector<OometerOwnModel>('oometer-own-model');
+    if (dialog && this.later) use(dialog);
   }
 
   private readonly startAgain = (): void => {
     this.show({ ...START }, [], true);
+  };
+
+  /** The address holds settings, so that the link is followed by hand. */
+  private readonly skip = (event: Event): void => {
+    event.preventDefault();
+    this.renderRoot.querySelector<HTMLElement>('.answer')?.focus();
   };
 
   private readonly switchTheme = (): void => {

@@ -100,8 +100,8 @@ export class OometerCheckpoints extends LitElement {
       >
         <summary><h2 id="which">Which blocks to checkpoint</h2></summary>
         <p class="small soft">
-          A block that is checkpointed runs again in the backward pass. For each number of blocks that do, the choice by
-          which the stack keeps least; found from what each block keeps here, by a program that is exact.
+          A checkpointed block runs again in the backward pass. For each number of such blocks, this is the choice that
+          keeps the least; the search is exact.
         </p>
         ${this.problem ? html`<p class="small">${this.problem}</p>` : this.stacks.map((stack) => this.stack(stack))}
       </details>
@@ -112,8 +112,8 @@ export class OometerCheckpoints extends LitElement {
     return html`<table aria-label=${stack}>
       <thead>
         <tr>
-          <th scope="col">Blocks of ${stack} that run again</th>
-          <th scope="col" class="number">They all keep at most, GiB</th>
+          <th scope="col">Checkpointed blocks of ${stack}</th>
+          <th scope="col" class="number">All blocks keep at most, GiB</th>
           <td></td>
         </tr>
       </thead>

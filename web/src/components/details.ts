@@ -1,11 +1,12 @@
 // What stands below the answer. The page fetches this with everything else, and runs it once the answer is painted; most
 // of the elements come later still (`later`).
 import { html, nothing, type TemplateResult } from 'lit';
-import type { Setup } from '../state/fields';
+import { infers, type Setup } from '../state/fields';
 import type { Result } from '../wasm/ask';
 import type { PageCore } from '../wasm/core';
 import type { Advisor } from './advisor';
 import type { Column } from './compare';
+import { configuration } from './configuration';
 import { byRank } from './ranks';
 import './holders';
 import './phases';
@@ -31,6 +32,16 @@ export function details(result: Result, page: Page): TemplateResult {
   // Below refused settings stands what was found for earlier ones: to be read, not to be used.
   return html`<div class="details" aria-busy=${result !== page.result} ?inert=${stamp !== ''}>
     ${stamp ? html`<p class="stamp">${stamp}</p>` : nothing}
+    ${
+      infers(result.setup)
+        ? html`<oometer-serving
+            .advice=${advisor.advice}
+            .result=${result}
+            .stale=${advisor.base !== result}
+            @apply=${apply}
+          ></oometer-serving>`
+        : nothing
+    }
     <oometer-advice
       .advice=${advisor.advice}
       .result=${result}
@@ -38,16 +49,13 @@ export function details(result: Result, page: Page): TemplateResult {
       .refused=${advisor.refused}
       @apply=${apply}
     ></oometer-advice>
+    ${configuration(result)}
     <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
     <oometer-phases .report=${report}></oometer-phases>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${
       report.model.trainable > 0
-        ? html`<oometer-checkpoints
-            .result=${result}
-            .helper=${advisor.helper}
-            @apply=${apply}
-          ></oometer-checkpoints>`
+        ? html`<oometer-checkpoints .result=${result} .helper=${advisor.helper} @apply=${apply}></oometer-checkpoints>`
         : nothing
     }
     <oometer-sweep .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-sweep>

@@ -1,17 +1,18 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
 import { change } from '../state/adopt';
-import { alternatives, effectKey, type Alternative, type Effect, type Effects } from '../state/effects';
+import { alternatives, effectKey, type Alternative, type Effect, type Effects, type Peak } from '../state/effects';
 import type { FieldKey, Setup } from '../state/fields';
 import type { Model } from '../state/model';
 import { ask, isTrouble, type FindModel } from '../wasm/ask';
 import { IdleQueue } from '../wasm/idle';
+import type { Report } from '../wasm/report';
 import type { Core } from '../wasm/wrap';
 
 /** What is explored: settings, and their peak; null where they have no answer. */
 export interface Base {
   setup: Setup;
   model: Model;
-  total: number | null;
+  peak: Peak | null;
 }
 
 /** Finds out, when there is time, what every other choice would do to an answer, or which ones lead to one. */
@@ -58,8 +59,7 @@ export class Explorer implements ReactiveController {
         await core.loadWhole().catch(() => undefined); // a model of another family
         answer = ask(core, setup, find);
       }
-      const effect = isTrouble(answer) ? null : { total: answer.report.peak.total, verdict: answer.report.verdict };
-      found.set(effectKey(key, value), effect);
+      found.set(effectKey(key, value), isTrouble(answer) ? null : effectOf(answer.report));
     });
     const tell = (done: boolean): void => {
       this.base = base;
@@ -70,3 +70,5 @@ export class Explorer implements ReactiveController {
     this.idle.run(steps, tell);
   }
 }
+
+const effectOf = ({ peak, verdict }: Report): Effect => ({ total: peak.total, allocated: peak.allocated, verdict });

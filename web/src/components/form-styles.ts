@@ -43,6 +43,9 @@ export const formStyles = css`
     font-size: 0.75rem;
     line-height: 1.4;
   }
+  .beyond {
+    color: var(--tight);
+  }
   .error {
     grid-column: 1 / -1;
     margin: 0;

@@ -4,7 +4,7 @@ import { ifDefined } from 'lit/directives/if-defined.js';
 import { gib, grouped } from '../format/bytes';
 import { explain } from '../format/links';
 import { change } from '../format/words';
-import { effectKey, neighbours, type Effects } from '../state/effects';
+import { effectKey, isByCache, neighbours, type Effects, type Peak } from '../state/effects';
 import { choiceLabel } from '../state/labels';
 import { aboutOf, hintOf, placeholderOf, unitOf } from '../state/explanations';
 import {
@@ -14,6 +14,7 @@ import {
   inGroup,
   infers,
   labelOf,
+  number,
   OWN_GPU,
   START,
   type Field,
@@ -21,7 +22,7 @@ import {
   type Setup,
 } from '../state/fields';
 import type { Model } from '../state/model';
-import { unpackRun } from '../state/runfile';
+import { describeRun, unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue, Gpu } from '../wasm/catalogue';
 import type { Report } from '../wasm/report';
@@ -61,7 +62,7 @@ export class OometerForm extends LitElement {
     catalogue: { attribute: false },
     errors: { attribute: false },
     effects: { attribute: false },
-    total: { type: Number },
+    peak: { attribute: false },
     image: { attribute: false },
   };
   declare setup: Setup;
@@ -70,7 +71,7 @@ export class OometerForm extends LitElement {
   declare errors: Errors;
   declare effects: Effects;
   /** The peak that the effects are measured against; null while there is none. */
-  declare total: number | null;
+  declare peak: Peak | null;
   /** One image of the last answer; null where there is none. */
   declare image: Report['image'] | null;
   /** On a phone the first view is the verdict and the few settings that matter most. */
@@ -83,7 +84,7 @@ export class OometerForm extends LitElement {
     this.catalogue = null;
     this.errors = {};
     this.effects = new Map();
-    this.total = null;
+    this.peak = null;
     this.image = null;
   }
 
@@ -105,6 +106,7 @@ export class OometerForm extends LitElement {
           <oometer-picker
             data-key="model"
             label="Model"
+            empty="No match: paste its config.json."
             .value=${this.setup.config || this.setup.model}
             .shown=${model?.title ?? '…'}
             .hint=${model?.description ?? ''}
@@ -122,6 +124,7 @@ export class OometerForm extends LitElement {
           <oometer-picker
             data-key="gpu"
             label="GPU"
+            empty="No match: choose “Another GPU, by its memory”."
             .value=${this.setup.gpu}
             .shown=${gpu?.name ?? '…'}
             .hint=${gpu ? gpuHint(gpu) : ''}
@@ -132,13 +135,13 @@ export class OometerForm extends LitElement {
               this.set('gpu', event.detail);
             }}
           ></oometer-picker>
+          <div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
           ${
             infers(this.setup)
-              ? nothing
-              : html`<div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
-                  <div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>
-                  ${this.error('gpus')}`
+              ? html`<p class="hint steps">${this.copies()}</p>`
+              : html`<div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>`
           }
+          ${this.error('gpus')}
         </div>
         ${this.typed('gpugib')} ${this.choice('capability')} ${this.count('mbs')} ${this.count('seq')}
         ${this.count('images')} ${this.count('height')} ${this.count('width')} ${this.count('frames')}
@@ -157,7 +160,7 @@ export class OometerForm extends LitElement {
           ${this.rarely()}
         </details>
         <p class="hint">
-          Beside each choice: what it alone would do to the peak.
+          Beside each choice: its effect on the peak.
           <a href=${explain('effects')} target="_blank" rel="noopener">How this is calculated</a>
         </p>
       </form>
@@ -259,7 +262,7 @@ export class OometerForm extends LitElement {
           ${choices.map((value) => html`<span>${this.effect(key, value)}</span>`)}
         </div>
         <p class="hint" id="${key}-hint">${aboutOf(key, this.setup[key])}</p>
-        ${this.error(key)}
+        ${this.because(key, choices)} ${this.error(key)}
       </fieldset>
     `;
   }
@@ -280,7 +283,7 @@ export class OometerForm extends LitElement {
   private runFile(): TemplateResult {
     const run = unpackRun(this.setup.runfile);
     if (!run) return this.own('Paste or drop a ds_config.json, or accelerate’s');
-    return this.given('runfile', run.kind === 'ds_config' ? 'DeepSpeed' : 'accelerate');
+    return this.given('runfile', describeRun(run));
   }
 
   /** What no field can hold, by its name; it may go. */
@@ -313,6 +316,7 @@ export class OometerForm extends LitElement {
           <legend class="hidden">${label}</legend>
           ${hint ? html`<p class="hint" id="${key}-hint">${hint}</p>` : nothing}
           ${choices.length > MOST_ROWS ? this.select(key) : choices.map((value) => this.option(key, value, choiceLabel(field(key), value)))}
+          ${this.because(key, choices)}
         </fieldset>
         ${this.error(key)}
       </details>
@@ -370,9 +374,31 @@ export class OometerForm extends LitElement {
         ${slider(this.setup[key], field(key).label, (value) => {
           this.set(key, value);
         })}
-        ${this.error(key)}
+        ${this.beyond(key)} ${this.error(key)}
       </div>
     `;
+  }
+
+  /** What several GPUs mean for inference: each is alone with its users. */
+  private copies(): string {
+    const { gpus, mbs } = this.setup;
+    const [copies, users] = [number(gpus), number(mbs)];
+    if (!(copies > 1)) return 'The model and its cache are on this GPU.';
+    const all = users > 0 ? `, ${grouped.format(copies * users)} in all` : '';
+    return `Each GPU holds the whole model and serves its own users${all}.`;
+  }
+
+  /** A length beyond what the model was made for. */
+  private beyond(key: FieldKey): TemplateResult | typeof nothing {
+    const most = this.model?.max_position_embeddings ?? null;
+    const { seq, newtokens } = this.setup;
+    const serves = infers(this.setup);
+    const tokens = number(seq) + (serves && this.applies('newtokens') ? number(newtokens) : 0);
+    if (key !== 'seq' || most === null || !(tokens > most)) return nothing;
+    return html`<p class="hint beyond">
+      ${serves ? `Prompt and answer, ${grouped.format(tokens)} tokens, are longer` : 'Longer'} than the
+      ${grouped.format(most)} tokens that this model was made for.
+    </p>`;
   }
 
   /** How the model counts what is set, once an answer says so. */
@@ -429,11 +455,28 @@ export class OometerForm extends LitElement {
     return ids.length > 0 ? ids.join(' ') : nothing;
   }
 
-  /** What this choice alone would do to the peak: "−3.1 GiB". Empty for what is chosen, and until it is known. */
+  /**
+   * What this choice alone would do to the peak: "−3.1 GiB"; of settings that have no answer, the peak with it. Empty for what
+   * is chosen, and until it is known.
+   */
   private effect(key: FieldKey, value: string): string {
     const effect = this.effects.get(effectKey(key, value));
-    if (effect === undefined || this.total === null || this.setup[key] === value) return '';
-    return effect === null ? 'not possible' : change(effect.total - this.total);
+    if (effect === undefined || this.setup[key] === value) return '';
+    if (this.peak === null) return effect === null ? '' : gib(effect.total);
+    return effect === null ? 'not possible' : change(effect.total - this.peak.total);
+  }
+
+  /** Why a choice with larger tensors takes less, or the other way round. */
+  private because(key: FieldKey, values: readonly string[]): TemplateResult | typeof nothing {
+    const { peak, effects } = this;
+    const told = values.flatMap((value) => {
+      const effect = effects.get(effectKey(key, value));
+      if (!peak || !effect || this.setup[key] === value || !isByCache(effect, peak)) return [];
+      const tensors = effect.allocated - peak.allocated;
+      const cache = effect.total - peak.total - tensors;
+      return [`${choiceLabel(field(key), value)}: tensors ${change(tensors)}, unused cache ${change(cache)}.`];
+    });
+    return told.length > 0 ? html`<p class="hint">${told.join(' ')}</p>` : nothing;
   }
 
   private listed(key: FieldKey): (event: CustomEvent<boolean>) => void {
@@ -448,7 +491,7 @@ export class OometerForm extends LitElement {
 }
 
 const gpuHint = ({ id, usable_bytes, calibrated }: Gpu): string =>
-  [id === OWN_GPU ? '' : `${gib(usable_bytes, 2)} usable`, calibrated ? '' : 'what its libraries take is a guess']
+  [id === OWN_GPU ? '' : `${gib(usable_bytes, 2)} usable`, calibrated ? '' : 'the memory of its libraries is estimated']
     .filter(Boolean)
     .join('; ');
 

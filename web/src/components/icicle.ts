@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from 'lit';
 import { repeat } from 'lit/directives/repeat.js';
-import { factorSegments } from '../charts/stack';
+import { factorSegments, REST } from '../charts/stack';
 import { icicle, LEVELS, lineage, nameIn, type Cell } from '../charts/icicle';
 import { exact, percent, size } from '../format/bytes';
 import type { Job } from '../state/job.generated';
@@ -18,7 +18,6 @@ const SIZED = 11;
 const MOST_TENSORS = 40;
 
 const OVERALL = 'Whole model';
-const REST = 'the rest';
 
 /** The module tree, each module as wide as what it holds and coloured by what for. One walks in and out again. */
 export class OometerIcicle extends LitElement {

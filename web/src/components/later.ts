@@ -2,7 +2,9 @@
 import './advice';
 import './checkpoints';
 import './compare';
+import './own-model';
 import './remedy';
+import './serving';
 import './share';
 import './sweep';
 import './tensors';

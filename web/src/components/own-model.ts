@@ -1,10 +1,15 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
+import { infers, START, type Setup } from '../state/fields';
 import { readConfig, textOf, type OwnModel } from '../state/model';
 import { readRun, type RunFile } from '../state/runfile';
+import { unsupported, type Unsupported } from '../state/unsupported';
+import { placed } from '../wasm/ask';
+import type { JobError } from '../wasm/report';
 import './copy';
 import { fields, shared } from '../styles/shared';
 
+/** What a graph file is of, where nobody knows the model yet. */
 const COMMAND = 'python export_graph.py torchvision.models:resnet50 --input 3x224x224 -o model.json';
 
 /**
@@ -12,15 +17,26 @@ const COMMAND = 'python export_graph.py torchvision.models:resnet50 --input 3x22
  * by side.
  */
 export class OometerOwnModel extends LitElement {
-  static override properties = { judge: { attribute: false }, problem: { state: true } };
-  /** What is wrong with a model; "" where nothing is. */
-  declare judge: (own: OwnModel) => Promise<string>;
+  static override properties = {
+    judge: { attribute: false },
+    setup: { attribute: false },
+    problem: { state: true },
+    unknown: { state: true },
+  };
+  /** What is wrong with a model; null where nothing is. */
+  declare judge: (own: OwnModel) => Promise<JobError | null>;
+  /** The page's settings, to which a graph has to be written. */
+  declare setup: Setup;
   declare private problem: string;
+  /** A model that is not supported, and the ways on. */
+  declare private unknown: Unsupported | null;
 
   constructor() {
     super();
-    this.judge = () => Promise.resolve('');
+    this.judge = () => Promise.resolve(null);
+    this.setup = { ...START };
     this.problem = '';
+    this.unknown = null;
   }
 
   static override styles = [
@@ -107,11 +123,7 @@ export class OometerOwnModel extends LitElement {
               <a href="./export_graph.py" download>Download export_graph.py</a>, one file that needs PyTorch 2.2 or
               later and no GPU.
             </li>
-            <li>
-              Run it with what makes your model, and the shape of one sample:
-              <pre tabindex="0" role="group" aria-label="Command"><code>${COMMAND}</code></pre>
-              <oometer-copy label="Copy the command" .text=${() => COMMAND}></oometer-copy>
-            </li>
+            <li>Run it with what makes your model, and the shape of one sample: ${copied(COMMAND)}</li>
             <li>Drop <code>model.json</code> here. It holds names and shapes, no weights.</li>
           </ol>
         </details>
@@ -123,6 +135,7 @@ export class OometerOwnModel extends LitElement {
           placeholder='{ "model_type": "llama", … }'
         ></textarea>
         <p class="error" id="problem" role="alert" ?hidden=${this.problem === ''}>${this.problem || nothing}</p>
+        ${this.unknown ? this.ways(this.unknown) : nothing}
         <div class="buttons">
           <button class="first" @click=${this.choose}>Choose files …</button>
           <button @click=${this.close}>Cancel</button>
@@ -140,8 +153,42 @@ export class OometerOwnModel extends LitElement {
     `;
   }
 
-  show(problem = ''): void {
+  /** What to do with a model that is not supported: first what is quick, then what is exact. */
+  private ways({ command, alike, known }: Unsupported): TemplateResult {
+    return html`<div class="graph">
+      <ol class="small">
+        ${
+          alike
+            ? html`<li>
+                For a first idea, take Llama with its sizes: the figures are Llama’s, near but not exact.
+                <p>
+                  <button
+                    @click=${() => {
+                      this.give([alike]);
+                    }}
+                  >
+                    Use Llama with its sizes
+                  </button>
+                </p>
+              </li>`
+            : nothing
+        }
+        <li>
+          ${alike ? 'For exact figures, export' : 'Export'} it as a graph. This needs PyTorch and transformers, but no
+          GPU and no weights. <a href="./export_graph.py" download>Download export_graph.py</a>, put it beside
+          <code>config.json</code>, and run ${copied(command)} Then drop the file here.
+        </li>
+      </ol>
+      <details>
+        <summary>What is supported</summary>
+        <p class="small">${known.join(', ')}.</p>
+      </details>
+    </div>`;
+  }
+
+  show(problem = '', unknown: Unsupported | null = null): void {
     this.problem = problem;
+    this.unknown = unknown;
     this.dialog()?.showModal();
   }
 
@@ -150,10 +197,14 @@ export class OometerOwnModel extends LitElement {
     try {
       this.give(await Promise.all(files.map(async (file) => this.read(await textOf(file), file.name))));
     } catch (error) {
-      const problem = reason(error);
-      if (this.dialog()?.open) this.problem = problem;
-      else this.show(problem);
+      this.tell(error);
     }
+  }
+
+  private tell(error: unknown): void {
+    const unknown = error instanceof NotSupported ? error.what : null;
+    if (this.dialog()?.open) Object.assign(this, { problem: reason(error), unknown });
+    else this.show(reason(error), unknown);
   }
 
   /** Throws what is wrong with it, for the person who gave it. */
@@ -162,8 +213,10 @@ export class OometerOwnModel extends LitElement {
     if (run) return run;
     const model = readConfig(text, file);
     const wrong = await this.judge(model);
-    if (wrong) throw new Error(wrong);
-    return model;
+    if (!wrong) return model;
+    const { setup } = this;
+    const unknown = unsupported(wrong, model, { tokens: setup.seq, infers: infers(setup) });
+    throw unknown ? new NotSupported(unknown) : new Error(placed(wrong));
   }
 
   private give(all: (OwnModel | RunFile)[]): void {
@@ -180,7 +233,7 @@ export class OometerOwnModel extends LitElement {
       const text = this.textarea()?.value ?? '';
       this.give([await this.read(text)]);
     } catch (error) {
-      this.problem = reason(error);
+      this.tell(error);
     }
   };
 
@@ -196,6 +249,7 @@ export class OometerOwnModel extends LitElement {
 
   private readonly clear = (): void => {
     this.problem = '';
+    this.unknown = null;
     const textarea = this.textarea();
     if (textarea) textarea.value = '';
   };
@@ -212,5 +266,15 @@ export class OometerOwnModel extends LitElement {
     return this.renderRoot.querySelector('textarea');
   }
 }
+
+class NotSupported extends Error {
+  constructor(readonly what: Unsupported) {
+    super(what.sentence);
+  }
+}
+
+const copied = (command: string): TemplateResult =>
+  html`<pre tabindex="0" role="group" aria-label="Command"><code>${command}</code></pre>
+    <oometer-copy label="Copy the command" .text=${() => command}></oometer-copy>`;
 
 customElements.define('oometer-own-model', OometerOwnModel);

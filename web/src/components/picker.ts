@@ -21,6 +21,7 @@ export class OometerPicker extends LitElement {
     hint: {},
     error: {},
     items: { attribute: false },
+    empty: {},
     open: { state: true },
     query: { state: true },
     active: { state: true },
@@ -32,6 +33,8 @@ export class OometerPicker extends LitElement {
   declare hint: string;
   declare error: string;
   declare items: readonly Item[];
+  /** What to do where nothing matches. */
+  declare empty: string;
   declare private open: boolean;
   /** Null until something is typed: the whole list is offered. */
   declare private query: string | null;
@@ -45,6 +48,7 @@ export class OometerPicker extends LitElement {
     this.hint = '';
     this.error = '';
     this.items = [];
+    this.empty = 'No match.';
     this.open = false;
     this.query = null;
     this.active = '';
@@ -177,7 +181,7 @@ export class OometerPicker extends LitElement {
         <span class="arrow"></span>
         <div id="list" class="list" role="listbox" aria-label=${this.label} ?hidden=${!this.open}>
           ${this.groups(found)}
-          ${this.open && found.length === 0 ? html`<div class="none">Nothing by that name.</div>` : nothing}
+          ${this.open && found.length === 0 ? html`<div class="none">${this.empty}</div>` : nothing}
         </div>
       </div>
       ${this.error ? html`<p class="error" id="error">${this.label}: ${this.error}</p>` : nothing}

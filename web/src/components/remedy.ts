@@ -1,7 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { gib } from '../format/bytes';
-import { VERDICTS } from '../format/words';
-import { best, mosts } from '../state/advised';
+import { best, costsOf, mosts } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { told } from '../state/told';
@@ -95,12 +94,12 @@ export class OometerRemedy extends LitElement {
   private remedy(result: Result, advice: Advice): TemplateResult {
     const [first] = best(advice);
     const more = html`<a href="#help" @click=${this.follow}>All changes</a>`;
-    if (!first) return html`<span>No change that is known here makes it fit on this GPU.</span> ${more}`;
+    if (!first) return html`<span>No change known here makes it fit.</span> ${more}`;
     const { labels, change, peak, verdict } = first;
     const setup = applied(result.setup, result.model, change);
-    return html`<span
-        >${verdict === 'tight' ? 'May fit with' : 'Fits with'} <strong>${labels.join(' + ')}</strong>: ${gib(peak)},
-        ${VERDICTS[verdict]}.</span
+    return html`<span title=${costsOf(first)}
+        >${verdict === 'tight' ? 'May fit with' : 'Fits with'}
+        <strong>${labels.join(' + ')}</strong> (${gib(peak)}).</span
       >
       ${setup ? this.button(setup, 'Apply', labels.join(' + '), true) : nothing} ${more}`;
   }

@@ -106,7 +106,7 @@ export class OometerSweepMap extends LitElement {
       ${found.map(
         (run) =>
           html`<div class="run ${run.says}" .style=${styles(place(run, grid))}>
-            ${hasRoom(run, grid) ? SAYS[run.says] : ''}
+            ${!this.former && hasRoom(run, grid) ? SAYS[run.says] : ''}
           </div>`,
       )}
       ${this.former ? nothing : this.mark('now', this.setup && cellOf(this.setup, grid), grid)}

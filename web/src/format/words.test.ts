@@ -38,12 +38,25 @@ it('names fragmentation where the sum alone would fit', () => {
       op: 'mm',
     },
   });
-  expect(say(r)).toMatch(/^Does not fit: too fragmented: .* × H100 80GB, but in pieces$/);
+  expect(say(r)).toMatch(/^Does not fit: too fragmented: .* × H100 80GB, but not in one piece$/);
   expect(deathPlace(r)?.replaceAll('\u00a0', ' ')).toBe(
     'Out of memory in the forward pass of the first step, in lm_head, while running mm: ' +
       '2.00 GiB requested, 512 MiB free on the device.',
   );
   expect(deathPlace(report({}))).toBeNull();
+});
+
+it('says of a job that needs its cache freed that it runs, what it needs and what it would like', () => {
+  const r = report({
+    verdict: 'tight',
+    headroom: 0.1 * GIB,
+    peak: { allocated: 36 * GIB, reserved: 49.3 * GIB, outside_allocator: 1.5 * GIB, total: 50.8 * GIB },
+    interval: { of: 'total', low: 49.8 * GIB, high: 51.8 * GIB, basis: '' },
+    gpu: { name: 'a100-40gb', usable_bytes: 39.5 * GIB },
+  });
+  expect(say(r)).toBe(
+    'Tight: runs once PyTorch frees unused cache: Needs at least 37.5, would like 50.8 ± 1.0 of 39.5 GiB on each of 8 × H100 80GB',
+  );
 });
 
 it('says why a job is tight', () => {

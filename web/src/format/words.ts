@@ -47,7 +47,7 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
   }
   if (report.verdict === 'tight')
     return words(`Tight, with ${gib(headroom)} to spare`, { after: '; the upper end does not fit' });
-  if (headroom >= 0) return words('Does not fit: too fragmented', { after: ', but in pieces' });
+  if (headroom >= 0) return words('Does not fit: too fragmented', { after: ', but not in one piece' });
   return words(`Does not fit: ${gib(-headroom)} too much`);
 }
 
@@ -68,6 +68,14 @@ const PHASES: Record<string, string> = {
   decode: 'while tokens are decoded',
 };
 
+/** Operators by what they are for; the others go by their names. */
+const OPERATIONS: Record<string, string> = {
+  log_softmax: 'while computing the loss',
+  nll_loss: 'while computing the loss',
+  log_softmax_backward: 'while computing the loss’s gradient',
+  nll_loss_backward: 'while computing the loss’s gradient',
+};
+
 /** "init" → "Set-up", "backward" of 2 → "Step 2, backward". */
 export function phaseName(name: string, iteration: number): string {
   if (name === 'init') return 'Set-up';
@@ -81,7 +89,7 @@ function place({ iteration, phase, module, op }: Moment): string {
   const steps = iteration === 1 ? ' of the first step' : ` of step ${iteration}`;
   const step = turn ? (iteration === 1 ? '' : `, turn ${iteration}`) : phase === 'init' ? '' : steps;
   const owner = module ? `, in ${module}` : '';
-  const operation = op ? `, while running ${op}` : '';
+  const operation = op ? `, ${OPERATIONS[op] ?? `while running ${op}`}` : '';
   return `${stage}${step}${owner}${operation}`;
 }
 

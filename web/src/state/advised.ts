@@ -8,6 +8,9 @@ import { infers, type FieldKey, type Setup } from './fields';
 export const best = ({ combinations, combination }: Advice): Combination[] =>
   combinations ?? (combination ? [combination] : []);
 
+/** What one pays for it, in words; "" where that is not known. */
+export const costsOf = ({ parts = [] }: Combination): string => parts.map(({ costs }) => costs).join('; ');
+
 /** How far a count goes with all else as it is. */
 export interface Most {
   key: FieldKey;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { alternatives, neighbours } from './effects';
+import { alternatives, isByCache, neighbours } from './effects';
 import { START } from './fields';
 import { llava, tower } from './model.fixture';
 
@@ -17,4 +17,12 @@ it('changes one setting at a time, to what it is not', () => {
   expect(all.some(({ key, value }) => START[key] === value)).toBe(false);
   expect(all.every(({ key }) => key !== 'model' && key !== 'gpu')).toBe(true);
   expect(alternatives(START, tower).some(({ key }) => key === 'seq')).toBe(false);
+});
+
+it('knows where the cache alone makes a peak smaller', () => {
+  const gib = 1024 ** 3;
+  const base = { total: 40 * gib, allocated: 30 * gib };
+  expect(isByCache({ total: 38 * gib, allocated: 31 * gib }, base)).toBe(true);
+  expect(isByCache({ total: 38 * gib, allocated: 29 * gib }, base)).toBe(false);
+  expect(isByCache({ total: 38 * gib, allocated: 30.01 * gib }, base)).toBe(false);
 });

@@ -3,8 +3,13 @@ import type { Verdict } from '../wasm/report';
 import { applies, choicesOf, FIELDS, type Field, type FieldKey, type Setup } from './fields';
 import type { Traits } from './traits';
 
-export interface Effect {
+/** A peak: all of it, and what tensors take of it. */
+export interface Peak {
   total: number;
+  allocated: number;
+}
+
+export interface Effect extends Peak {
   verdict: Verdict;
 }
 
@@ -40,4 +45,14 @@ export function alternatives(setup: Setup, model: Traits): Alternative[] {
       .filter((value) => value !== setup[field.key])
       .map((value) => ({ key: field.key, value })),
   );
+}
+
+/** Less than this is not seen beside a choice. */
+const SEEN = 0.05 * 1024 ** 3;
+
+/** Whether the total moves against what tensors take: then it is the allocator's unused cache that differs. */
+export function isByCache(effect: Peak, base: Peak): boolean {
+  const total = effect.total - base.total;
+  const allocated = effect.allocated - base.allocated;
+  return Math.abs(total) > SEEN && Math.abs(allocated) > SEEN && total > 0 !== allocated > 0;
 }

@@ -32,51 +32,51 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     },
   },
   saved: {
-    hint: 'Where what the forward pass keeps for the backward pass lies meanwhile.',
+    hint: 'Where activations wait for the backward pass.',
     choices: {
       gpu: 'PyTorch’s default.',
-      checkpoints: 'transformers’ offload: each checkpointed block’s input in pinned memory.',
+      checkpoints: 'transformers’ offload: the input of each checkpointed block waits in pinned host memory.',
       pinned: 'save_on_cpu, pinned: activations and the weights that autograd keeps; slow.',
       pageable: 'The same in ordinary host memory; slower.',
     },
   },
   liger: {
     choices: {
-      off: 'transformers’ own modules; the loss sees every logit in fp32.',
-      on: 'RMSNorm, rotary embedding and SwiGLU keep less, and logits exist for a chunk of tokens at a time.',
-      loss: 'Head and cross-entropy by chunks of tokens; the model stays as it is.',
-      some: 'Each kernel by a switch of its own, below.',
+      off: 'transformers’ own modules; the loss casts every logit to fp32.',
+      on: 'Fused RMSNorm, rotary embedding, SwiGLU and loss keep less; logits exist one chunk of tokens at a time.',
+      loss: 'Only head and cross-entropy are fused, one chunk of tokens at a time.',
+      some: 'Switch each kernel on or off below.',
     },
   },
   ligerloss: {
     hint: 'fused_linear_cross_entropy, or cross_entropy.',
     choices: {
-      fused: 'Logits exist for a chunk of tokens at a time.',
-      plain: 'All logits, whose gradient takes their place.',
-      off: 'transformers’ loss: every logit in fp32.',
+      fused: 'Logits exist one chunk of tokens at a time.',
+      plain: 'All logits at once; their gradient takes their place.',
+      off: 'transformers’ loss: all logits in fp32.',
     },
   },
   losschunks: {
     choices: {
-      off: 'transformers’ loss: every logit in fp32 at once, and its logarithm.',
-      '2': 'All logits as the model gives them; in fp32 a half at a time.',
+      off: 'transformers’ loss: all logits in fp32 at once.',
+      '2': 'Half of the logits in fp32 at a time.',
       '4': 'A quarter at a time.',
-      '8': 'An eighth at a time: the two libraries’ default.',
+      '8': 'An eighth at a time: Axolotl’s and torchtune’s default.',
       '16': 'A sixteenth at a time.',
       '32': 'A thirty-second at a time.',
     },
   },
   adapters: {
-    hint: 'Freeze the weights of the language model, and train small matrices beside them (peft).',
+    hint: 'Freeze the language model and train small matrices beside it (peft).',
     choices: {
-      none: 'The weights that the stage names learn themselves.',
-      lora: 'Two small matrices a layer learn; gradients and optimizer states are theirs alone.',
-      dora: 'LoRA with a learnt length; each forward makes whole weights anew, for a moment or to keep.',
-      ia3: 'One learnt vector for keys, values and the MLP: next to nothing to train.',
+      none: 'No adapters: the weights that the stage names are trained.',
+      lora: 'Two small matrices per layer are trained; only they have gradients and optimizer states.',
+      dora: 'LoRA with a trained length; each forward computes whole weights again.',
+      ia3: 'One trained vector for keys, values and the MLP: next to nothing to train.',
     },
   },
   targets: {
-    hint: 'Which layers get an adapter. Each one keeps activations of its own.',
+    hint: 'Which layers get an adapter. Each adapter keeps activations of its own.',
     choices: {
       qv: 'q_proj and v_proj: peft’s usual choice.',
       attention: 'All four projections of attention.',
@@ -86,15 +86,15 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   dropout: {
     choices: {
       '0': 'No masks.',
-      '0.05': 'LLaVA’s own recipe; a byte an element for the mask.',
+      '0.05': 'LLaVA’s recipe; the mask takes one byte per element.',
       '0.1': 'As much memory as 5 %.',
     },
   },
   quantization: {
     choices: {
-      none: 'LoRA alone.',
-      nf4: 'Half a byte a weight, and four bytes for every 64; all else becomes fp32.',
-      'nf4-double': 'The bytes for every 64 are quantised too.',
+      none: 'Plain LoRA.',
+      nf4: 'Half a byte per weight, and four bytes per 64 weights; everything else becomes fp32.',
+      'nf4-double': 'The constants per 64 weights are quantized too.',
       fp4: 'As much memory as NF4.',
     },
   },
@@ -106,14 +106,14 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       zero2: 'Each GPU has its own samples; gradients and optimizer states are spread over all.',
       zero3: 'Weights, gradients and optimizer states are spread over all; each layer is gathered as it runs.',
       fsdp1:
-        'As FSDP2, with each block’s weights in one flat parameter; one that is partly trained has whole gradients.',
+        'Like FSDP2, but the weights of a block are one flat parameter; a partly trained block has full gradients.',
       fsdp2: 'Weights, gradients and optimizer states are spread over all; each block is gathered as it runs.',
     },
   },
   ddpviews: {
-    hint: 'Gradients travel in buckets, which are as large as all of them.',
+    hint: 'Gradients are exchanged in buckets, which together are as large as the gradients.',
     choices: {
-      copied: 'PyTorch’s default: gradients, and buckets beside them.',
+      copied: 'PyTorch’s default: gradients and separate buckets.',
       views: 'gradient_as_bucket_view: the buckets are the gradients.',
       lazy: 'lazy_bucket_allocation: buckets only while a backward runs; PyTorch 2.15.',
       'lazy-views': 'Both: neither buckets nor gradients between steps.',
@@ -135,10 +135,10 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     },
   },
   fsdpreshard: {
-    hint: 'What becomes of a block’s gathered parameters until backward.',
+    hint: 'What happens to a block’s gathered weights between forward and backward.',
     choices: {
-      on: 'They are gathered twice a step: the least memory.',
-      off: 'FSDP1’s SHARD_GRAD_OP, FSDP2’s reshard_after_forward=False: all stay until backward.',
+      on: 'Freed, and gathered again for backward: least memory.',
+      off: 'Kept until backward: FSDP1’s SHARD_GRAD_OP, FSDP2’s reshard_after_forward=False.',
     },
   },
   fsdpprefetch: {
@@ -151,11 +151,11 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     },
   },
   zerooffload: {
-    hint: 'What waits in host memory until it is needed.',
+    hint: 'What is kept in host memory.',
     choices: {
       off: 'Everything stays on the GPUs.',
       optimizer: 'offload_optimizer: masters, moments and gradients; the step runs on the CPU.',
-      both: 'offload_param too: only what runs is on the GPU; stage 3, and much slower.',
+      both: 'offload_param too: only the layer that runs is on the GPU; needs stage 3, much slower.',
     },
   },
   optimizer: {
@@ -181,7 +181,7 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   loss: {
     hint: 'What the backward pass begins with.',
     choices: {
-      usual: 'The cross-entropy of classes; of a vision encoder, the mean of its pooled output.',
+      usual: 'Cross-entropy over classes; for a vision encoder, the mean of its pooled output.',
       mean: 'The mean of the first output: no labels, no softmax.',
       last_hidden_state: 'Of all patches, not of the pooled one.',
     },

@@ -29,7 +29,7 @@ const OWN: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>>>>
   adapters: { none: 'None', lora: 'LoRA', dora: 'DoRA', ia3: 'IA³' },
   targets: { qv: 'Queries, values', attention: 'Attention', linear: 'Every linear layer' },
   dropout: { '0': 'None', '0.05': '5 %', '0.1': '10 %' },
-  quantization: { none: 'As the precision says', nf4: 'NF4', 'nf4-double': 'NF4, double', fp4: 'FP4' },
+  quantization: { none: 'Not quantized', nf4: 'NF4', 'nf4-double': 'NF4, double', fp4: 'FP4' },
   parallel: { zero1: 'DeepSpeed ZeRO-1', zero2: 'DeepSpeed ZeRO-2', zero3: 'DeepSpeed ZeRO-3' },
   ddpviews: { copied: 'Copied', views: 'Views', lazy: 'Lazy', 'lazy-views': 'Lazy views' },
   ddpgraph: { all: 'All used', unused: 'Some unused', static: 'Static' },

@@ -64,6 +64,26 @@ export function readRun(text: string): RunFile | null {
 export const packRun = ({ config }: RunFile): string => toText(config);
 export const unpackRun = (packed: string): RunFile | null => (packed === '' ? null : known(fromText(packed)));
 
+/** What it runs, in a few words: "DeepSpeed ZeRO-3, optimizer on the host", "FSDP2". */
+export function describeRun({ kind, config }: RunFile): string {
+  const accelerate = kind === 'accelerate_config';
+  if (accelerate && config.distributed_type !== 'DEEPSPEED') {
+    const version = within(config, ['fsdp_config', 'fsdp_version']);
+    const types: Record<string, string> = { FSDP: `FSDP${version === 2 ? 2 : 1}`, MULTI_GPU: 'DDP', NO: 'One process' };
+    return types[String(config.distributed_type)] ?? String(config.distributed_type);
+  }
+  const at = (own: string[], short: string): unknown =>
+    within(config, own) ?? within(config, ['deepspeed_config', short]);
+  const stage = at(['zero_optimization', 'stage'], 'zero_stage');
+  const device = (name: string): unknown => at(['zero_optimization', name, 'device'], `${name}_device`);
+  const away = (name: string, what: string): string[] => {
+    const where = device(name);
+    return where === undefined || where === 'none' ? [] : [`${what} on the ${where === 'nvme' ? 'disk' : 'host'}`];
+  };
+  const words = typeof stage === 'number' ? `DeepSpeed ZeRO-${stage}` : 'DeepSpeed';
+  return [words, ...away('offload_optimizer', 'optimizer'), ...away('offload_param', 'weights')].join(', ');
+}
+
 /** The settings with the file in them, and what it says of others: there must be no two answers to one question. */
 export function withRun(setup: Setup, file: RunFile): Setup {
   const next = { ...setup, runfile: packRun(file) };

@@ -9,6 +9,7 @@ export const UNKNOWN: Traits = {
   text: false,
   images: false,
   sequence_length: null,
+  max_position_embeddings: null,
   components: {},
   skip_modules: [],
   lora_targets: [],

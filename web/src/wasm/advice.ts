@@ -19,8 +19,8 @@ export interface Combination {
   change: Patch;
   peak: number;
   verdict: Verdict;
-  /** What one pays for it, in words. */
-  costs?: string;
+  /** Each change, with what one pays for it. */
+  parts?: { label: string; costs: string }[];
 }
 
 export interface Advice {

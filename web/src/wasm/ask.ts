@@ -1,4 +1,5 @@
 // A setup asked of the core: its answer, or what is wrong and beside which field to say so.
+import { sentences } from '../format/reason';
 import { applies, fieldAt, OWN_GPU, unreadable, type FieldKey, type Setup } from '../state/fields';
 import { toJob } from '../state/job';
 import type { Job } from '../state/job.generated';
@@ -52,16 +53,15 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
 }
 
-/** Why the core takes no job with this model; "" where it takes some. */
-export async function refusal(core: Core, model: OwnModel): Promise<string> {
+/** Why the core takes no job with this model; null where it takes some. */
+export async function refusal(core: Core, model: OwnModel): Promise<JobError | null> {
   const job: Job = { version: 1, model: { ...model } };
   let answer = core.estimate(job);
   if (!answer.ok && answer.error.code === 'elsewhere') {
     await core.loadWhole();
     answer = core.estimate(job);
   }
-  if (answer.ok || !answer.error.pointer.startsWith('/model')) return '';
-  return placed(answer.error);
+  return answer.ok || !answer.error.pointer.startsWith('/model') ? null : answer.error;
 }
 
 export function isTrouble(answer: Result | Trouble): answer is Trouble {
@@ -73,10 +73,11 @@ function trouble(error: JobError, setup: Setup, model: Model): Trouble {
   const own = setup.runfile !== '' && /^.parallel(?!.data)/.test(pointer);
   const key = own ? 'runfile' : (fieldAt(pointer, (field) => applies(field, model, setup))?.key ?? null);
   // A config has too many places for "model" to be where to look.
-  const message = key === null || key === 'model' || own ? placed(error) : error.message;
+  const message = key === null || key === 'model' || own ? placed(error) : sentences(error.message);
   return { key, message, error };
 }
 
-function placed({ message, pointer }: JobError): string {
-  return `${message} (${pointer})`;
+/** What is wrong, and where. */
+export function placed({ message, pointer }: JobError): string {
+  return `${sentences(message)} (${pointer})`;
 }

@@ -81,6 +81,8 @@ export interface Report {
   unmodelled: string[];
   /** What surprises people about this result. */
   notes: string[];
+  /** Each key of a pasted ds_config or accelerate configuration, as it was taken; absent without. */
+  configuration?: readonly { key: string; value: unknown; origin: 'file' | 'auto' | 'default'; matters: boolean }[];
   events: number;
   version: string;
 }

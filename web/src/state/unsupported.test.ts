@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest';
+import { unsupported } from './unsupported';
+
+const error = {
+  code: 'unsupported-model',
+  pointer: '/model/config/model_type',
+  message: 'found "x"; expected a supported one: clip (CLIPModel), llama (LlamaForCausalLM)',
+};
+const of = (config: Record<string, unknown>) =>
+  unsupported(error, { name: 'own', config }, { tokens: '4096', infers: false });
+
+describe('a model that is not supported', () => {
+  it.each([
+    [{ model_type: 'gemma3', architectures: ['Gemma3ForConditionalGeneration'], vision_config: {} }, 'Gemma 3'],
+    [{ model_type: 'gpt2', architectures: ['GPT2LMHeadModel'] }, 'GPT 2'],
+    [{ model_type: 'qwen3_next', architectures: ['Qwen3NextForCausalLM'] }, 'Qwen 3 Next'],
+    [{ model_type: 'mamba2' }, 'Mamba 2'],
+  ])('has its name: case %#', (config, name) => {
+    expect(of(config)?.sentence).toBe(`${name} isn’t supported yet.`);
+  });
+
+  it('has the command that writes its graph', () => {
+    expect(of({ model_type: 'gpt2' })?.command).toBe(
+      'python export_graph.py --hf config.json --task causal-lm --sequence-length 4096 -o gpt2.json',
+    );
+    expect(of({ model_type: 'bert', architectures: ['BertForMaskedLM'] })?.command).toContain('--task masked-lm');
+    expect(of({ model_type: 'gemma3', vision_config: {} })?.command).toContain('--task image-text-to-text');
+    expect(of({ model_type: 't5', is_encoder_decoder: true })?.command).toContain('--task seq2seq-lm');
+  });
+
+  it('is Llama’s kin where all its layers are of that kind, and not otherwise', () => {
+    const phi3 = {
+      model_type: 'phi3',
+      architectures: ['Phi3ForCausalLM'],
+      hidden_act: 'silu',
+      rms_norm_eps: 1e-5,
+      vocab_size: 32064,
+      hidden_size: 3072,
+      intermediate_size: 8192,
+      num_hidden_layers: 32,
+      num_attention_heads: 32,
+    };
+    expect(of(phi3)?.alike).toMatchObject({
+      name: 'Phi 3 as Llama',
+      config: { model_type: 'llama', hidden_size: 3072 },
+    });
+    expect(of({ ...phi3, num_local_experts: 8 })?.alike).toBeNull();
+    expect(of({ ...phi3, hidden_act: 'gelu' })?.alike).toBeNull();
+  });
+
+  it('tells which classes are', () => {
+    expect(of({ model_type: 'gpt2' })?.known).toEqual(['CLIPModel', 'LlamaForCausalLM']);
+  });
+});
+
+it('leaves what is no model to the core’s own words', () => {
+  expect(of({ _class_name: 'UNet2DConditionModel' })).toBeNull();
+});
