@@ -47,7 +47,7 @@ it('says why training more takes less', async () => {
   const stage = page.locator('fieldset[data-key=stage]');
   await expect
     .poll(() => stage.locator('.hint').last().innerText())
-    .toMatch(/^Full: tensors \+0\.\d\sGiB, unused cache −\d\.\d\sGiB/);
+    .toMatch(/^Full, Custom: tensors \+0\.\d\sGiB, unused cache −\d\.\d\sGiB/);
 });
 
 it('has the same rest in the map and in the bars', async () => {

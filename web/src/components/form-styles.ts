@@ -62,6 +62,9 @@ export const formStyles = css`
   .device oometer-picker {
     --list-width: calc(100% + 5.1rem); /* as wide as the column: the count stands beside it */
   }
+  .copies {
+    grid-column: 1 / -1;
+  }
   .steps {
     grid-column: 1 / -1;
     display: grid;

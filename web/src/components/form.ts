@@ -138,7 +138,7 @@ export class OometerForm extends LitElement {
           <div class="field">${this.label(field('gpus'))} ${this.input('gpus')}</div>
           ${
             infers(this.setup)
-              ? html`<p class="hint steps">${this.copies()}</p>`
+              ? html`<p class="hint copies">${this.copies()}</p>`
               : html`<div class="steps">${this.step('gpus', fewer)} ${this.step('gpus', more)}</div>`
           }
           ${this.error('gpus')}
@@ -469,14 +469,17 @@ export class OometerForm extends LitElement {
   /** Why a choice with larger tensors takes less, or the other way round. */
   private because(key: FieldKey, values: readonly string[]): TemplateResult | typeof nothing {
     const { peak, effects } = this;
-    const told = values.flatMap((value) => {
+    const told = new Map<string, string[]>();
+    for (const value of values) {
       const effect = effects.get(effectKey(key, value));
-      if (!peak || !effect || this.setup[key] === value || !isByCache(effect, peak)) return [];
+      if (!peak || !effect || this.setup[key] === value || !isByCache(effect, peak)) continue;
       const tensors = effect.allocated - peak.allocated;
       const cache = effect.total - peak.total - tensors;
-      return [`${choiceLabel(field(key), value)}: tensors ${change(tensors)}, unused cache ${change(cache)}.`];
-    });
-    return told.length > 0 ? html`<p class="hint">${told.join(' ')}</p>` : nothing;
+      const why = `tensors ${change(tensors)}, unused cache ${change(cache)}`;
+      told.set(why, [...(told.get(why) ?? []), choiceLabel(field(key), value)]);
+    }
+    if (told.size === 0) return nothing;
+    return html`<p class="hint">${[...told].map(([why, labels]) => `${labels.join(', ')}: ${why}. `)}</p>`;
   }
 
   private listed(key: FieldKey): (event: CustomEvent<boolean>) => void {

@@ -68,12 +68,6 @@ export class OometerServing extends LitElement {
         font-size: 0.8125rem;
         font-weight: 600;
       }
-      caption {
-        padding-bottom: 0.25rem;
-        text-align: left;
-        font-size: 0.8125rem;
-        color: var(--text-soft);
-      }
       table {
         width: auto;
       }
@@ -137,41 +131,39 @@ export class OometerServing extends LitElement {
     const rows = this.advice?.frontier ?? [];
     if (rows.length === 0) return nothing;
     const answer = applies(field('newtokens'), model, setup) ? number(setup.newtokens) : 0;
-    return html`<table aria-busy=${this.stale ? 'true' : 'false'}>
-      <caption>
-        Most users at once, by the length of prompt and answer together
-      </caption>
-      <thead>
-        <tr>
-          <th scope="col" class="number">Tokens</th>
-          <th scope="col" class="number">Users</th>
-          <td></td>
-        </tr>
-      </thead>
-      <tbody>
-        ${rows.map(({ context, users }) => {
-          const prompt = setup.turns === '1' ? context - answer : 0;
-          return html`<tr>
-            <th scope="row" class="number">${context.toLocaleString('en-US')}</th>
-            <td class="number">${users === 0 ? 'none' : users.toLocaleString('en-US')}</td>
-            <td>
-              ${
-                users > 0 && prompt > 0
-                  ? html`<button
-                      ?disabled=${this.stale}
-                      @click=${() => {
-                        this.apply({ ...setup, mbs: String(users), seq: String(prompt) });
-                      }}
-                    >
-                      Use<span class="hidden"> ${users} users of ${context} tokens</span>
-                    </button>`
-                  : nothing
-              }
-            </td>
-          </tr>`;
-        })}
-      </tbody>
-    </table>`;
+    return html`<h3 id="users">Most users at once, by the length of prompt and answer together</h3>
+      <table aria-labelledby="users" aria-busy=${this.stale ? 'true' : 'false'}>
+        <thead>
+          <tr>
+            <th scope="col" class="number">Tokens</th>
+            <th scope="col" class="number">Users</th>
+            <td></td>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(({ context, users }) => {
+            const prompt = setup.turns === '1' ? context - answer : 0;
+            return html`<tr>
+              <th scope="row" class="number">${context.toLocaleString('en-US')}</th>
+              <td class="number">${users === 0 ? 'none' : users.toLocaleString('en-US')}</td>
+              <td>
+                ${
+                  users > 0 && prompt > 0
+                    ? html`<button
+                        ?disabled=${this.stale}
+                        @click=${() => {
+                          this.apply({ ...setup, mbs: String(users), seq: String(prompt) });
+                        }}
+                      >
+                        Use<span class="hidden"> ${users} users of ${context} tokens</span>
+                      </button>`
+                    : nothing
+                }
+              </td>
+            </tr>`;
+          })}
+        </tbody>
+      </table>`;
   }
 
   private apply(setup: Setup): void {
