@@ -5,7 +5,7 @@ import { best, costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { shared, verdicts } from '../styles/shared';
-import type { Advice, Change, Combination, Patch } from '../wasm/advice';
+import type { Advice, Change, Combination, Patch, Spare } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { copyTable } from './copy-table';
 
@@ -87,6 +87,44 @@ export class OometerAdvice extends LitElement {
       .tools {
         margin-top: 0.6rem;
       }
+      /* A row a block: nothing is cut off. */
+      @media (max-width: 40rem) {
+        thead {
+          display: none;
+        }
+        tbody tr {
+          display: grid;
+          grid-template-columns: 1fr auto;
+          gap: 0.1rem 0.75rem;
+          padding: 0.6rem 0;
+          border-bottom: 1px solid var(--line);
+        }
+        tbody tr > * {
+          min-width: 0;
+          padding: 0;
+          border: 0;
+        }
+        tbody th[scope='row'] {
+          grid-area: 1 / 1;
+          font-weight: 600;
+        }
+        td.tools {
+          grid-area: 1 / 2 / 3 / 3;
+          margin: 0;
+        }
+        td.costs {
+          grid-column: 1;
+        }
+        [data-says]::before {
+          content: attr(data-says) ' ';
+          color: var(--text-soft);
+        }
+        td.number,
+        td.verdict {
+          grid-column: 1;
+          text-align: left;
+        }
+      }
       @media print {
         td button,
         dd button,
@@ -117,6 +155,7 @@ export class OometerAdvice extends LitElement {
     if (!result) return html``;
     return html`
       <dl>${mosts(advice, result).map((most) => this.most(most))}</dl>
+      ${(advice.beside ?? []).map((spare) => this.spare(spare))}
       ${best(advice).map((combination, i) => this.together(combination, i))}
       ${
         changes.length === 0
@@ -160,6 +199,13 @@ export class OometerAdvice extends LitElement {
     </div>`;
   }
 
+  private spare({ label, gains, change, peak }: Spare): TemplateResult {
+    return html`<div class="together">
+      <p><strong>${label}</strong> fits, too: ${gains}. Peak ${gib(peak)}.</p>
+      ${this.offer(change, 'Apply', label)}
+    </div>`;
+  }
+
   private together(combination: Combination, i: number): TemplateResult {
     const { labels, change, peak, verdict } = combination;
     const fits = verdict === 'tight' ? 'may fit' : 'fits';
@@ -177,8 +223,8 @@ export class OometerAdvice extends LitElement {
     return html`<tr>
       <td class="tools" data-copy="">${this.offer(change, 'Apply', label)}</td>
       <th scope="row">${label}</th>
-      <td class="number" title=${exact(saves)}>${gibNumber(saves)}</td>
-      <td class="number" title=${exact(peak)}>${gibNumber(peak)}</td>
+      <td class="number" data-says="Saves GiB:" title=${exact(saves)}>${gibNumber(saves)}</td>
+      <td class="number" data-says="Peak then, GiB:" title=${exact(peak)}>${gibNumber(peak)}</td>
       <td class="verdict ${verdict}">${VERDICTS[verdict]}</td>
       <td class="costs">${costs}</td>
     </tr>`;

@@ -48,11 +48,11 @@ export const appStyles = css`
   main {
     display: grid;
     grid-template-columns: 21rem minmax(0, 1fr);
-    grid-template-rows: auto 1fr;
+    grid-template-rows: auto auto 1fr;
     background: linear-gradient(to right, var(--surface-raised) 21rem, transparent 21rem);
   }
   .setup {
-    grid-area: 1 / 1 / 3 / 2;
+    grid-area: 1 / 1 / 4 / 2;
     position: sticky;
     top: 0;
     align-self: start;
@@ -69,7 +69,7 @@ export const appStyles = css`
     background: var(--surface);
   }
   .details {
-    grid-area: 2 / 2;
+    grid-area: 3 / 2;
     display: grid;
     grid-template-columns: minmax(0, 1fr);
     align-content: start;
@@ -121,8 +121,13 @@ export const appStyles = css`
   }
   /* What comes after the answer moves nothing. */
   oometer-remedy {
+    grid-area: 2 / 2;
     display: block;
-    min-height: 2.375rem;
+    min-height: 3.5rem;
+    padding: 0.75rem 2rem 0.25rem;
+  }
+  .details > * {
+    scroll-margin-top: 11rem; /* the answer stays above */
   }
   oometer-advice:not(:defined) {
     display: block;
@@ -167,6 +172,9 @@ export const appStyles = css`
     }
     .answer {
       padding: 0.75rem 1rem 0.25rem;
+    }
+    oometer-remedy {
+      padding: 0.6rem 1rem 0.25rem;
     }
     .setup {
       position: static;

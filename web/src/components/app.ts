@@ -348,8 +348,8 @@ export class OometerApp extends LitElement {
                 ? nothing
                 : html`<p class="waiting">Computing the example …</p>`
           }
-          ${result && !trouble ? this.remedy(result) : nothing}
         </div>
+        ${result && !trouble ? this.remedy(result) : nothing}
         <section class="setup" aria-label="Settings">
           <oometer-form
             .setup=${this.setup}

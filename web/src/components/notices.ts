@@ -67,9 +67,9 @@ function noAnswer(all: Notices): TemplateResult | typeof nothing {
     </p>
     <p class="buttons">
       ${fixes.map(
-        (fix) =>
+        (fix, i) =>
           html`<button
-            class="fix"
+            class=${i === 0 ? 'fix' : ''}
             @click=${() => {
               onFix(fix);
             }}

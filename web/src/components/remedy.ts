@@ -104,10 +104,16 @@ export class OometerRemedy extends LitElement {
       ${setup ? this.button(setup, 'Apply', labels.join(' + '), true) : nothing} ${more}`;
   }
 
-  /** How far each count goes. */
+  /** What costs less and fits, too; else how far each count goes. */
   private beside(result: Result, advice: Advice): TemplateResult {
+    for (const { label, gains, change, peak } of advice.beside ?? []) {
+      const setup = applied(result.setup, result.model, change);
+      if (setup)
+        return html`<span><strong>${label}</strong> fits, too (${gib(peak)}): ${gains}.</span>
+          ${this.button(setup, 'Apply', label)}`;
+    }
     const further = mosts(advice, result).filter(({ setup }) => setup !== null);
-    if (further.length === 0) return html`<span class="soft">Nothing larger fits beside it.</span>`;
+    if (further.length === 0) return html`<span class="soft">Nothing larger fits.</span>`;
     return html`<span class="soft">Also fits, each by itself:</span> ${further.map(
         ({ label, most, setup }) =>
           setup && html`<span>${label} ${most?.toLocaleString('en-US')}</span>${this.button(setup, 'Use', label)}`,

@@ -1,7 +1,7 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { gib, gibNumber, percent } from '../format/bytes';
 import { VERDICTS } from '../format/words';
-import { field, type Setup } from '../state/fields';
+import { field, labelOf, type Setup } from '../state/fields';
 import { cellOf, ranges, runs, type Axis, type Cells, type Grid, type Run } from '../state/sweep';
 import { styles } from '../styles/inline';
 import { shared } from '../styles/shared';
@@ -83,13 +83,13 @@ export class OometerSweepMap extends LitElement {
   }
 
   private picture(found: readonly Run[], grid: Grid): TemplateResult {
-    const across = field(grid.columns.key).label;
+    const across = this.called(grid.columns);
     return html`<div
       class="cells"
       role="application"
       aria-roledescription="map"
       tabindex="0"
-      aria-label="What fits, by ${field(grid.rows.key).label} and ${across}. Arrows move, Enter uses a cell; the table below says the same."
+      aria-label="What fits, by ${this.called(grid.rows)} and ${across}. Arrows move, Enter uses a cell; the table below says the same."
       @pointermove=${(event: PointerEvent) => {
         this.cursor = cellUnder(event, grid);
       }}
@@ -116,7 +116,7 @@ export class OometerSweepMap extends LitElement {
 
   private scale(axis: Axis): TemplateResult {
     return html`<span>${this.name(axis, 0)}</span>
-      <strong>${field(axis.key).label}</strong>
+      <strong>${this.called(axis)}</strong>
       <span>${this.name(axis, axis.values.length - 1)}</span>`;
   }
 
@@ -127,8 +127,8 @@ export class OometerSweepMap extends LitElement {
         <table aria-label="Sweep">
           <thead>
             <tr>
-              <th scope="col">${field(rows.key).label}</th>
-              ${SHOWN.map((says) => html`<th scope="col">${field(columns.key).label}: ${SAYS[says]}</th>`)}
+              <th scope="col">${this.called(rows)}</th>
+              ${SHOWN.map((says) => html`<th scope="col">${this.called(columns)}: ${SAYS[says]}</th>`)}
             </tr>
           </thead>
           <tbody>
@@ -157,11 +157,15 @@ export class OometerSweepMap extends LitElement {
   private tell({ rows, columns }: Grid, index: number): string {
     const width = columns.values.length;
     const cell = this.cells[index];
-    const row = `${field(rows.key).label} ${this.name(rows, Math.floor(index / width))}`;
-    const where = `${row}, ${field(columns.key).label.toLowerCase()} ${this.name(columns, index % width)}`;
+    const row = `${this.called(rows)} ${this.name(rows, Math.floor(index / width))}`;
+    const where = `${row}, ${this.called(columns).toLowerCase()} ${this.name(columns, index % width)}`;
     if (!cell) return `${where}: ${SAYS[cell === null ? 'refused' : 'unknown']}`;
     const amount = `${gibNumber(cell.total)} of ${gib(cell.limit)}`;
     return `${where}: ${SAYS[cell.verdict]}, ${amount}`;
+  }
+
+  private called({ key }: Axis): string {
+    return this.base ? labelOf(field(key), this.base.setup) : field(key).label;
   }
 
   private name({ key, values }: Axis, i: number): string {

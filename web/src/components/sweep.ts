@@ -1,6 +1,6 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
-import { field, OWN_GPU, type FieldKey, type Setup } from '../state/fields';
+import { field, infers, labelOf, OWN_GPU, type FieldKey, type Setup } from '../state/fields';
 import { told } from '../state/told';
 import { known, setupAt, upTo, type Axis, type Cells, type Grid } from '../state/sweep';
 import { fields, shared } from '../styles/shared';
@@ -84,7 +84,7 @@ export class OometerSweep extends LitElement {
       <section aria-labelledby="sweep">
         <div class="heading">
           <h2 id="sweep">Sweep</h2>
-          ${result.model.text ? this.kinds() : nothing}
+          ${result.model.text ? this.kinds(infers(result.setup)) : nothing}
         </div>
         ${this.controls(result)}
         <p class="small soft" role="status">${this.said}</p>
@@ -110,13 +110,13 @@ export class OometerSweep extends LitElement {
     `;
   }
 
-  private kinds(): TemplateResult {
+  private kinds(serves: boolean): TemplateResult {
     return segmented({
       name: 'across',
       value: this.across,
       choices: [
-        { value: 'seq', label: 'Micro-batch × sequence' },
-        { value: 'gpu', label: 'GPU × micro-batch' },
+        { value: 'seq', label: serves ? 'Users × prompt' : 'Micro-batch × sequence' },
+        { value: 'gpu', label: serves ? 'GPU × users' : 'GPU × micro-batch' },
       ],
       onChange: (value) => {
         this.across = value === 'gpu' ? 'gpu' : 'seq';
@@ -156,7 +156,7 @@ export class OometerSweep extends LitElement {
 
   private upTo(key: Count, result: Result): TemplateResult {
     return html`<label class="field"
-      >${field(key).label} up to
+      >${labelOf(field(key), result.setup)} up to
       <input
         type="number"
         name=${key}

@@ -23,6 +23,15 @@ export interface Combination {
   parts?: { label: string; costs: string }[];
 }
 
+/** What fits beside a job that fits, and what one gains by it. */
+export interface Spare {
+  label: string;
+  gains: string;
+  change: Patch;
+  peak: number;
+  verdict: Verdict;
+}
+
 export interface Advice {
   /** Null where none fits. */
   largest_micro_batch: number | null;
@@ -34,6 +43,8 @@ export interface Advice {
   combination: Combination | null;
   /** Several, the best first. */
   combinations?: Combination[];
+  /** Of a job that fits: what fits there too and costs less. */
+  beside?: Spare[];
 }
 
 export function readAdvice(json: string): Advice | JobError {
