@@ -69,6 +69,12 @@ constexpr Row kRows[] = {
      [](const Job& job) {
        return job.training.checkpointing.mode != CheckpointMode::none && !job.training.checkpointing.offload;
      }},
+    {Price::time, "padding", "Pad to a multiple of 64",
+     "slower: a little more padding; micro-batches have fewer different lengths (pad_to_multiple_of)",
+     R"({"data": {"padding": 64}})",
+     [](const Job& job) {
+       return job.samples.packed.empty() && job.samples.are_given() && job.samples.padding == Padding::longest;
+     }},
     {Price::numerics, "precision", "Autocast to bf16", "precision: matrix products and attention run in bf16",
      R"({"training": {"precision": "amp-bf16"}})",
      [](const Job& job) { return job.training.precision == Precision::fp32; }},

@@ -48,16 +48,20 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.host_bytes = simulation.host_bytes;
   input.rank = simulation.rank;
   input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
+  input.lists_steps = job.samples.are_given();
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   if (job.task == Task::train) {
-    input.assumptions.emplace_back(
-        "two steps with the same shapes are simulated; a long run with varying lengths can fragment memory further");
+    if (!job.samples.are_given())
+      input.assumptions.emplace_back(
+          "two steps with the same shapes are simulated; a long run with varying lengths can fragment memory further");
     if (!job.training.keep_outputs)
       input.assumptions.emplace_back("the model's outputs are freed once the loss is computed, as in HF Trainer");
   } else {
     note_inference(job, simulation, input);
   }
+  if (job.training.attention == AttentionKind::flash_attention_2)
+    input.notes.emplace_back("flash_attention_2: from source (flash-attn 2.8), not compared with a run");
   if (traits.has_experts)
     input.assumptions.emplace_back(
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
@@ -81,7 +85,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "ranks differ: this is rank " + std::to_string(simulation.rank) +
         ", which is likely to need most; \"rank\": \"all\" in parallel simulates every rank that can differ");
   input.unmodelled = job.unmodelled;
-  if (!traits.is_recorded)
+  if (!traits.is_recorded && !job.samples.are_given())
     input.unmodelled.emplace_back("padding and packing: all sequences have full length, without an attention mask");
   input.unmodelled.emplace_back("torch.compile");
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
@@ -151,6 +155,35 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
 
 }  // namespace
 
+namespace {
+
+/// Orders of the samples that are tried, and how many steps they may have together.
+constexpr std::int64_t kOrders = 200, kStepsOfOrders = 3200;
+
+/// The same run with its samples in other orders.
+OrderSpread spread_of(Job job, const Behaviours& behaviours, const AllocatorOptions& allocator) {
+  const std::int64_t steps = job.samples.steps_of(job.data.micro_batch_size, job.training.gradient_accumulation_steps) *
+                             job.training.gradient_accumulation_steps;
+  OrderSpread spread;
+  spread.low = std::numeric_limits<std::int64_t>::max();
+  spread.orders = std::clamp<std::int64_t>(kStepsOfOrders / steps, 8, kOrders);
+  for (std::int64_t i = 0; i < spread.orders; ++i) {
+    ++job.samples.seed;
+    const std::int64_t reserved = replay(simulate(job, behaviours).log, allocator).peak.reserved;
+    spread.low = std::min(spread.low, reserved);
+    spread.high = std::max(spread.high, reserved);
+  }
+  const std::int64_t longest = std::min(job.samples.longest(), job.data.sequence_length);
+  job.samples.batches = {SamplesConfig::Lengths(static_cast<std::size_t>(job.data.micro_batch_size), longest)};
+  job.samples.uniform.reset();
+  job.samples.histogram.clear();
+  job.samples.steps.reset();
+  spread.worst_batch = replay(simulate(job, behaviours).log, allocator).peak.allocated;
+  return spread;
+}
+
+}  // namespace
+
 AllocatorOptions allocator_options(const Behaviours& behaviours, const Runtime& runtime) {
   AllocatorOptions options;
   options.expandable_segments = behaviours.expandable_segments;
@@ -182,6 +215,8 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.input.outside = outside;
   result.input.allocator = allocator;
   result.input.ranks = std::move(ranks);
+  if (options.attribution && job.samples.has_distribution())
+    result.input.spread = spread_of(job, behaviours, allocator);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
   if (is_paged) {

@@ -11,6 +11,7 @@
 #include "models/family.h"
 #include "runtime/behaviours.h"
 #include "train/config.h"
+#include "train/samples.h"
 
 /// A job (version 1): what a person asks oometer about, fully resolved and validated.
 namespace oometer {
@@ -30,7 +31,8 @@ struct ModelChoice {
 struct Job {
   ModelChoice model;
   Task task = Task::train;
-  DataConfig data;
+  DataConfig data;          ///< one micro-batch; where they differ, the largest
+  SamplesConfig samples;    ///< what micro-batches are made of, where the job says it
   TrainingConfig training;  ///< of inference: precision and attention only
   InferenceConfig inference;
   ParallelConfig parallel;

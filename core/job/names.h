@@ -14,6 +14,10 @@ inline constexpr auto kAttentions = settings::names<settings::kAttentions>;
 inline constexpr auto kCheckpointModes = settings::names<settings::kCheckpointModes>;
 inline constexpr auto kFrameworks = settings::names<settings::kFrameworks>;
 inline constexpr auto kExperts = settings::names<settings::kExperts>;
+inline constexpr auto kPackings = settings::names<settings::kPackings>;
+inline constexpr auto kPaddings = settings::names<settings::kPaddings>;
+inline constexpr auto kSides = settings::names<settings::kSides>;
+inline constexpr auto kScored = settings::names<settings::kScored>;
 inline constexpr auto kFloats = settings::names<settings::kFloats>;
 
 template <typename T, std::size_t N>

@@ -25,6 +25,26 @@ void check_count(ConfigReader reader, const ParallelConfig& parallel) {
   }
 }
 
+/// What samples of different lengths do not go with.
+void check_samples(ConfigReader& job_reader, const Job& job) {
+  if (!job.samples.are_given()) return;
+  ConfigReader data = job_reader.object("data");
+  const char* const key = data.has("lengths") ? "lengths" : "packed";
+  const AttentionKind attention = job.training.attention;
+  if (job.task == Task::inference)
+    data.fail(key, "inconsistent",
+              "found it with \"task\": \"inference\"; expected prompts of one length: leave it out");
+  else if (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0})
+    data.fail(
+        key, "not-modelled",
+        "found samples of different lengths with older code; expected transformers 5.23: masks of earlier versions "
+        "are not supported yet");
+  else if (attention == AttentionKind::sdpa_flash || attention == AttentionKind::sdpa_cudnn)
+    data.fail(key, "inconsistent",
+              "found samples that need a mask with " + name_of(attention, kAttentions) +
+                  ", a kernel that takes none; expected another attention");
+}
+
 /// A job in its own keys.
 Result<Job> read_job(const json& document) {
   Findings findings;
@@ -58,7 +78,7 @@ Result<Job> read_job(const json& document) {
     reader.fail("task", refusal->code, "found " + name_of(job.task, kTasks) + "; " + refusal->why);
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled", "expected 5.23 or later for inference");
-  job.data = read_data(reader.object("data"), job.model.config, usual_length);
+  std::tie(job.data, job.samples) = read_data(reader.object("data"), job.model.config, usual_length);
   if (findings.error) return *findings.error;
   if (!(job.model.config.family().largest_tensor(job.model.config.config(), job.data) <= kLargestTensor)) {
     return Error{"out-of-range", "/data",
@@ -75,6 +95,8 @@ Result<Job> read_job(const json& document) {
     return Error{"not-modelled", "/runtime/experts",
                  "found " + name_of(job.runtime.experts, kExperts) +
                      "; expected grouped_mm: other implementations are not supported yet"};
+  check_samples(reader, job);
+  if (findings.error) return *findings.error;
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
     reader.fail("parallel", "not-modelled", "inference is supported on one GPU only: leave it out");

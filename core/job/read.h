@@ -23,7 +23,16 @@ Gpu read_gpu(ConfigReader reader);
 /// The job's model, and the sequence length that its preset is used with (0: no preset or none).
 std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework);
 
-DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length);
+/// One full micro-batch, or the largest; and what the run's micro-batches are made of, if the job says so.
+std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model,
+                                               std::int64_t usual_length);
+/// `lengths`, `packed` and their kin.
+SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits);
+/// What samples make of the sizes of a full micro-batch. `length`: the job's own sequence_length, if it has one.
+void take_sizes(ConfigReader& data, const SamplesConfig& samples, std::optional<std::int64_t> length,
+                std::int64_t usual_length, DataConfig& full);
+/// The keys of `data` that say the same.
+nlohmann::json write_samples(const SamplesConfig& samples);
 
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime);

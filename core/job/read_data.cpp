@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "job/read.h"
@@ -62,7 +63,8 @@ void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data
 
 }  // namespace
 
-DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length) {
+std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model,
+                                               std::int64_t usual_length) {
   const ModelTraits& traits = model.traits();
   const std::string& who = traits.class_name;
   DataConfig data;
@@ -74,7 +76,8 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
     reader.fail_found("sequence_length", "inconsistent",
                       "expected at most " + std::to_string(traits.max_sequence_length) + " (max_position_embeddings)");
   }
-  data.sequence_length = length.value_or(usual_length != 0 ? usual_length : traits.default_sequence_length);
+  if (usual_length == 0) usual_length = traits.default_sequence_length;
+  data.sequence_length = length.value_or(usual_length);
   if (!traits.takes_text) data.sequence_length = 0;
 
   data.images_per_sample =
@@ -96,6 +99,8 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
   else if (traits.takes_images)
     read_images(reader, model, data);
   if (traits.fixed_batch != 0) read_fixed_batch(reader, traits.fixed_batch, data);
+  SamplesConfig samples = read_samples(reader, traits);
+  if (samples.are_given()) take_sizes(reader, samples, length, usual_length, data);
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {
     const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
@@ -105,7 +110,7 @@ DataConfig read_data(ConfigReader reader, const ModelConfig& model, std::int64_t
                 "found a sequence of " + has + " tokens; it must hold the " + need);
   }
   reader.finish();
-  return data;
+  return {std::move(data), std::move(samples)};
 }
 
 }  // namespace oometer

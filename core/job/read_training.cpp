@@ -155,7 +155,11 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
     reader.fail_found("attention", "inconsistent",
                       "this kernel takes bfloat16 from compute capability 8.0 on, the GPU has " +
                           std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ": use sdpa-math");
-  if (attention != AttentionKind::sdpa_flash && attention != AttentionKind::sdpa_cudnn) return;
+  const bool is_package = attention == AttentionKind::flash_attention_2;
+  if (is_package && (runtime.transformers < Version{5, 0, 0} || runtime.framework != Framework::transformers))
+    reader.fail_found("attention", "not-modelled",
+                      "it is supported with transformers 5 and later: expected sdpa-flash");
+  if (attention != AttentionKind::sdpa_flash && attention != AttentionKind::sdpa_cudnn && !is_package) return;
   if (precision == Precision::fp32) {
     reader.fail_found("attention", "inconsistent",
                       "this kernel takes half precision only: use sdpa-efficient or sdpa-math");
@@ -371,10 +375,26 @@ void check_features(ConfigReader& reader, const TrainingConfig& training, const 
 
 }  // namespace
 
+namespace {
+
+/// Names that transformers takes for attention, and that are not modelled.
+void refuse_kernels(ConfigReader& reader) {
+  const json* given = reader.find("attention");
+  if (given == nullptr || !given->is_string()) return;
+  const std::string name = given->get<std::string>();
+  const auto is_known = [&](const auto& known) { return known.text == name; };
+  if (std::any_of(kAttentions.begin(), kAttentions.end(), is_known)) return;
+  if (name.starts_with("flash_attention_") || name == "flex_attention" || name.find('/') != std::string::npos)
+    reader.fail_found("attention", "not-modelled", "it is not supported yet; expected flash_attention_2, or sdpa");
+}
+
+}  // namespace
+
 TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, const DataConfig& data, const Gpu& gpu,
                              const Runtime& runtime) {
   const ModelTraits& traits = model.traits();
   TrainingConfig training;
+  refuse_kernels(reader);
   read_fields(reader, settings::training_section, training);
   if (training.stage != Stage::custom) {
     training.components = resolve_stage(reader, training.stage, traits);
@@ -391,6 +411,9 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.optimizer = read_optimizer(reader.object("optimizer"));
   check_attention(reader, training.attention, training.precision, gpu, runtime);
   if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, traits, data);
+  if (training.attention == AttentionKind::flash_attention_2)
+    if (const auto refusal = traits.refusal(Feature::flash_attention_2))
+      reader.fail_found("attention", refusal->code, refusal->why);
   training.checkpointing = read_checkpointing(reader, training.checkpointing, runtime);
   if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
   training.loss = read_loss(reader, traits);

@@ -116,7 +116,13 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
-    run_training(context, *model, *strategy, *objective, job.training);
+    std::vector<DataConfig> batches;
+    if (job.samples.are_given()) {
+      const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
+      batches = micro_batches(job.samples, job.data,
+                              micro_steps * job.samples.steps_of(job.data.micro_batch_size, micro_steps));
+    }
+    run_training(context, *model, *strategy, *objective, job.training, batches);
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;

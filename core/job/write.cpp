@@ -129,8 +129,13 @@ std::string to_json(const Job& job) {
   if (job.task != Task::train) out["task"] = name_of(job.task, kTasks);
 
   json data = json::object();
-  put(data, "micro_batch_size", job.data.micro_batch_size, 1);
-  if (traits.takes_text) put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
+  if (job.samples.batches.empty() || job.samples.packing != Packing::none)
+    put(data, "micro_batch_size", job.data.micro_batch_size, 1);
+  if (job.samples.are_given())
+    data["sequence_length"] = job.data.sequence_length;
+  else if (traits.takes_text)
+    put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
+  data.update(write_samples(job.samples));
   put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
   if (job.data.grid_t != 0) data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
   if (traits.cuts_images && job.data.images_per_sample != 0) {

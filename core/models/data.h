@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "nn/rows.h"
 #include "tensor/shape.h"
 
 namespace oometer {
@@ -19,6 +20,7 @@ struct DataConfig {
   std::int64_t grid_t = 0;  ///< of an image cut into patches before the model (Qwen-VL): frames, rows, columns; 0: none
   std::int64_t grid_h = 0;
   std::int64_t grid_w = 0;
+  Rows rows{};
 
   std::int64_t patches() const { return checked_product(grid_t, grid_h * grid_w); }  ///< of one image
   std::int64_t images() const { return micro_batch_size * images_per_sample; }

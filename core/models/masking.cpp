@@ -1,5 +1,10 @@
 #include "models/masking.h"
 
+#include <functional>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
 #include "nn/kv_cache.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
@@ -9,7 +14,8 @@ namespace oometer {
 namespace {
 
 // find_packed_sequence_indices; 5.x looks whether there is more than one (`detects`), 4.57 never does.
-Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t length, bool detects) {
+Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t length, bool detects,
+                             bool are_packed = false) {
   const Tensor first_dummy = empty(context, Op::sub, {batch, 1}, DType::int64);
   Tensor differences;
   {
@@ -25,9 +31,11 @@ Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t 
       const Workspace scan(context, Op::cumsum, cub_scan_bytes(length));  // one row: CUB's device-wide scan
   }
   if (!detects) return sequence_mask;
-  const Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
-  const Tensor all = empty(context, Op::all, {}, DType::boolean);
-  return {};
+  {
+    const Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
+    const Tensor all = empty(context, Op::all, {}, DType::boolean);
+  }
+  return are_packed ? sequence_mask : Tensor();
 }
 
 Tensor arange_with_offset(Context& context, std::int64_t length) {
@@ -105,33 +113,147 @@ Tensor packed_mask(const Tensor& like, const Tensor& sequences) {
   return empty(context, Op::bitwise_and, {batch, 1, length, length}, DType::boolean);
 }
 
-/// sdpa_mask and, of a floating-point type, eager_mask: [b, 1, queries, keys]. `slides`: of
-/// and_masks(sliding_window_overlay, causal_mask_function).
-Tensor causal_mask(Context& context, const Shape& sizes, DType dtype, bool slides) {
-  const Shape all{1, 1, sizes[2], sizes[3]};
-  const auto booleans = [&](Op op) { return empty(context, op, all, DType::boolean); };
+/// Indices of a mask's dimensions, each along its own (_non_vmap_expansion_sdpa).
+struct MaskIndices {
+  Tensor batch;  ///< [b, 1, 1, 1]
+  Tensor head;   ///< [1, 1, 1, 1]
+  Tensor query;  ///< [1, 1, queries, 1]
+  Tensor key;    ///< [1, 1, 1, keys]
+};
+
+/// Which key a query sees: booleans that broadcast to [b, 1, queries, keys].
+using MaskFunction = std::function<Tensor(const MaskIndices&)>;
+
+Tensor booleans(Op op, std::initializer_list<const Tensor*> operands) {
+  return pointwise(op, operands, DType::boolean);
+}
+
+MaskFunction and_masks(std::vector<MaskFunction> mask_functions) {
+  return [mask_functions = std::move(mask_functions)](const MaskIndices& at) {
+    Tensor result = empty(at.query.context(), Op::ones_like, {}, DType::boolean);
+    for (const MaskFunction& function : mask_functions) {
+      Tensor mask = function(at);
+      Tensor both = booleans(Op::bitwise_and, {&result, &mask});
+      mask.reset();
+      result = std::move(both);
+    }
+    return result;
+  };
+}
+
+Tensor causal_mask_function(const MaskIndices& at) { return booleans(Op::le, {&at.key, &at.query}); }
+
+Tensor sliding_window_overlay(const MaskIndices& at) {
+  const Tensor start = pointwise(Op::sub, {&at.query}, DType::int64);
+  return booleans(Op::gt, {&at.key, &start});
+}
+
+/// tensor[batch_idx, index]. Indices that lie differently in memory are copied first (AdvancedIndex,
+/// ATen/native/TensorAdvancedIndexing.cpp).
+Tensor index_rows(const Tensor& tensor, const Tensor& batch, const Tensor& index) {
+  const Shape sizes = broadcast(batch.sizes(), index.sizes());
+  Tensor rows = expand(batch, sizes), columns = expand(index, sizes);
+  if (rows.strides() != columns.strides()) {
+    rows = contiguous(rows);
+    columns = contiguous(columns);
+  }
+  return empty(tensor.context(), Op::index, sizes, tensor.dtype());
+}
+
+MaskFunction padding_mask_function(const Tensor& padding_mask) {
+  return [padding_mask](const MaskIndices& at) { return index_rows(padding_mask, at.batch, at.key); };
+}
+
+MaskFunction packed_sequence_mask_function(const Tensor& packed_sequence_mask) {
+  return [packed_sequence_mask](const MaskIndices& at) {
+    const Tensor of_query = index_rows(packed_sequence_mask, at.batch, at.query);
+    const Tensor of_key = index_rows(packed_sequence_mask, at.batch, at.key);
+    return booleans(Op::eq, {&of_query, &of_key});
+  };
+}
+
+/// Positions take the places of the tokens' indices.
+MaskFunction remap_positions_for_packed_sequence(MaskFunction mask_function, const Tensor& position_ids) {
+  return [mask_function = std::move(mask_function), position_ids](const MaskIndices& at) {
+    const Tensor query = index_rows(position_ids, at.batch, at.query);
+    const Tensor key = index_rows(position_ids, at.batch, at.key);
+    return mask_function({at.batch, at.head, query, key});
+  };
+}
+
+/// sdpa_mask, past what may spare one, and, of a floating-point type, eager_mask: [b, 1, queries, keys] of `sizes`.
+Tensor make_mask(Context& context, const Shape& sizes, DType dtype, const MaskFunction& mask_function) {
   Tensor allowed;
   {
-    const Tensor batch_index = empty(context, Op::arange, {sizes[0]}, DType::int64);
-    const Tensor head_index = empty(context, Op::arange, {1}, DType::int64);
+    const Tensor batch = empty(context, Op::arange, {sizes[0]}, DType::int64);
+    const Tensor head = empty(context, Op::arange, {1}, DType::int64);
     const Tensor queries = arange_with_offset(context, sizes[2]);
     const Tensor keys = arange_with_offset(context, sizes[3]);
-    Tensor window;
-    if (slides) {
-      const Tensor ones = empty(context, Op::ones_like, {}, DType::boolean);
-      {
-        const Tensor start = empty(context, Op::sub, {sizes[2]}, DType::int64);
-        window = booleans(Op::gt);
-      }
-      window = booleans(Op::bitwise_and);
-    }
-    allowed = booleans(Op::le);
-    if (slides) allowed = booleans(Op::bitwise_and);
+    const auto along = [](const Tensor& range, int dim) {
+      Tensor x = range;
+      for (int i = 0; i < dim; ++i) x = unsqueeze(x, 0);
+      for (int i = dim + 1; i < 4; ++i) x = unsqueeze(x, -1);
+      return x;
+    };
+    allowed = mask_function({along(batch, 0), along(head, 1), along(queries, 2), along(keys, 3)});
   }
   if (dtype == DType::boolean) return expand(allowed, sizes);
   const Tensor zero = empty(context, Op::empty, {}, dtype);
   const Tensor minimum = empty(context, Op::empty, {}, dtype);
   return empty(context, Op::where, sizes, dtype);
+}
+
+MaskFunction causal_mask_factory(bool slides) {
+  return slides ? and_masks({sliding_window_overlay, causal_mask_function}) : MaskFunction(causal_mask_function);
+}
+
+/// `tensor.sum() == tensor.numel()`
+void fast_all(const Tensor& mask) {
+  Tensor sum = sum_all(mask);
+  const Tensor all = booleans(Op::eq, {&sum});
+  sum.reset();
+}
+
+/// _ignore_causal_mask_sdpa, of as many keys as queries.
+bool ignores_causal_mask(const Tensor& padding_mask, bool is_padded, bool slides) {
+  if (slides) return false;
+  if (!padding_mask) return true;
+  fast_all(padding_mask);
+  if (!is_padded) return true;
+  fast_all(padding_mask);  // the case of a static cache, of which it can be the prefill
+  return false;
+}
+
+/// Of a batch in training, transformers 5.23.
+Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                            std::int64_t sliding_window) {
+  Context& context = inputs_embeds.context();
+  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
+  const bool slides = sliding_window != 0;
+  Tensor attention_mask, packed_sequence_mask;
+  if (given.attention_mask)
+    attention_mask = to(given.attention_mask, DType::boolean);
+  else if (given.position_ids)
+    packed_sequence_mask =
+        find_packed_sequences(context, batch, length, true, given.rows != nullptr && given.rows->are_packed());
+  const bool is_padded = given.rows != nullptr && given.rows->are_padded(length);
+  if (masked == MaskedBy::flash_attention) {  // flash_attention_mask
+    if (!attention_mask) return {};
+    { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
+    return is_padded ? attention_mask : Tensor();
+  }
+  const bool eager = masked == MaskedBy::eager;
+  if (!eager && !packed_sequence_mask &&
+      ignores_causal_mask(attention_mask, is_padded, slides && length >= sliding_window))
+    return {};
+  MaskFunction mask_function = causal_mask_factory(slides);
+  if (packed_sequence_mask)
+    mask_function =
+        and_masks({packed_sequence_mask_function(packed_sequence_mask),
+                   remap_positions_for_packed_sequence(
+                       std::move(mask_function), expand(given.position_ids, {batch, given.position_ids.size(1)}))});
+  if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
+  return make_mask(context, {batch, 1, length, length}, eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
 }
 
 }  // namespace
@@ -147,7 +269,7 @@ Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, s
     // Such a cache's length is a tensor.
     if (cache.is_compileable()) const Tensor is_empty = empty(context, Op::eq, {}, DType::boolean);
   }
-  return causal_mask(context, {batch, 1, queries, keys}, dtype, sliding_window != 0);
+  return make_mask(context, {batch, 1, queries, keys}, dtype, causal_mask_factory(sliding_window != 0));
 }
 
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
@@ -155,9 +277,15 @@ Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
   return converter_mask(inputs_embeds, false);
 }
 
-Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager, bool with_padding_mask,
+MaskedBy masked_by(AttentionKind attention) {
+  if (attention == AttentionKind::eager) return MaskedBy::eager;
+  return attention == AttentionKind::flash_attention_2 ? MaskedBy::flash_attention : MaskedBy::sdpa;
+}
+
+Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                           std::int64_t sliding_window) {
   Context& context = inputs_embeds.context();
+  const bool eager = masked == MaskedBy::eager;
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
   if (const KvCache* cache = context.past_key_values) {
@@ -165,13 +293,14 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
     if (cache->masks) return cache->masks.of(sliding_window != 0);
     return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window);
   }
+  const bool with_padding_mask = static_cast<bool>(given.attention_mask);
   switch (context.behaviours.causal_mask) {
     case CausalMask::converter:
       return eager ? converter_mask(inputs_embeds, with_padding_mask) : Tensor();
     case CausalMask::cache_position:
       return eager ? cache_position_mask(inputs_embeds, with_padding_mask) : Tensor();
     case CausalMask::always_packed: {
-      if (!position_ids) break;
+      if (!given.position_ids) break;
       Tensor mask = packed_mask(inputs_embeds, find_packed_sequences(context, batch, length, false));
       if (!eager) return mask;
       const Tensor zero = empty(context, Op::empty, {}, inputs_embeds.dtype());
@@ -179,12 +308,9 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_id
       return empty(context, Op::where, {batch, 1, length, length}, inputs_embeds.dtype());
     }
     case CausalMask::packed_when_detected:
-      if (position_ids) find_packed_sequences(context, batch, length, true);
       break;
   }
-  if (!eager && (sliding_window == 0 || length < sliding_window)) return {};
-  return causal_mask(context, {batch, 1, length, length}, eager ? inputs_embeds.dtype() : DType::boolean,
-                     sliding_window != 0);
+  return causal_mask_of_batch(inputs_embeds, given, masked, sliding_window);
 }
 
 }  // namespace oometer

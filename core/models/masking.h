@@ -1,19 +1,35 @@
 #pragma once
 
+#include <cstdint>
+
+#include "models/data.h"
+#include "nn/attention.h"
 #include "tensor/tensor.h"
 
 namespace oometer {
 
 class KvCache;
 
-/// create_causal_mask (transformers 5.23, masking_utils.py) of an unpadded batch. Finds out whether sequences are
-/// packed (they are not); eager attention gets a [b, 1, s, s] mask of the embeddings' type, SDPA none: it is told that
-/// the attention is causal. With a cache (Context::past_key_values) SDPA does without where there is one query, or
-/// nothing was cached before. Earlier versions: see Behaviours::causal_mask. `with_padding_mask`: the batch came with a
-/// 2-D attention_mask, all ones. `sliding_window`: create_sliding_window_causal_mask; SDPA has a mask as soon as there
-/// are as many keys.
-Tensor create_causal_mask(const Tensor& inputs_embeds, const Tensor& position_ids, bool eager,
-                          bool with_padding_mask = false, std::int64_t sliding_window = 0);
+/// What says which tokens see which, as forward was called with it; null: not passed.
+struct MaskArguments {
+  Tensor position_ids;         ///< [b, s] or [1, s]
+  Tensor attention_mask;       ///< [b, s]
+  const Rows* rows = nullptr;  ///< what stands in both; null: each row is one document that fills it
+};
+
+/// Whose mask it is (ALL_MASK_ATTENTION_FUNCTIONS).
+enum class MaskedBy : std::uint8_t { sdpa, eager, flash_attention };
+MaskedBy masked_by(AttentionKind attention);
+
+/// create_causal_mask (transformers 5.23, masking_utils.py). Without an attention_mask it finds out whether sequences
+/// are packed, with one whether tokens are padding. Where neither is so, SDPA gets no mask: it is told that the
+/// attention is causal. Otherwise [b, 1, s, s], boolean for SDPA; eager attention always gets one, of the embeddings'
+/// type; flash attention gets the attention_mask itself, as booleans. With a cache (Context::past_key_values) SDPA does
+/// without where there is one query, or nothing was cached before. Earlier versions: see Behaviours::causal_mask; of
+/// them nothing is padded or packed. `sliding_window`: create_sliding_window_causal_mask; SDPA has a mask as soon as
+/// there are as many keys.
+Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                          std::int64_t sliding_window = 0);
 
 /// The same of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.

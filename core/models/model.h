@@ -52,9 +52,16 @@ struct ModelInputs {
   Tensor mm_token_type_ids{};         ///< [b, s], where the class has them
   CausalMasks causal_masks{};         ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
   Tensor attention_mask{}, labels{};  ///< [b, s]
+  const Rows* rows = nullptr;         ///< what stands in input_ids, attention_mask and position_ids
   Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
   const TensorList* images = nullptr;  ///< Model::encoded_images, in place of pixel_values; null: there are none
   std::int64_t logits_to_keep = 0;     ///< 0: all
+
+  /// Every tensor that may be among them.
+  std::vector<Tensor*> all() {
+    return {&input_ids,    &position_ids,         &mm_token_type_ids, &attention_mask,    &labels,
+            &pixel_values, &pixel_attention_mask, &image_grid_thw,    &second_per_grid_ts};
+  }
 
   /// What a wrapper that casts its inputs replaces while forward runs.
   std::vector<Tensor*> floating() {
@@ -66,6 +73,8 @@ struct ModelInputs {
 class Model {
  public:
   virtual ~Model() = default;
+  /// What the next batches are like; unless it is called, as they were when the model was built.
+  virtual void set_data([[maybe_unused]] const DataConfig& data) {}
   /// The batch on the device, as a data loader would have made it.
   virtual ModelInputs make_inputs(bool with_labels) = 0;
   /// With labels, their loss by `loss_function`, too. What generate() calls, of a class that has it: the logits are the

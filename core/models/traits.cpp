@@ -59,6 +59,13 @@ Row row_of(Feature feature) {
               " has no full attention in every layer, as QuantizedCache needs: use another cache"};
     case Feature::mtla:
       return {"mtla", "inconsistent", " has no latent attention, as MTLA needs: use another cache"};
+    case Feature::lengths:
+      return {"lengths", "not-modelled", " is not supported with samples of different lengths yet: leave it out"};
+    case Feature::flash_attention_2:
+      return {"flash_attention_2", "not-modelled",
+              " is not supported with the flash-attn package yet: expected eager, sdpa or one of its kernels"};
+    case Feature::packing:
+      return {"packing", "not-modelled", " is not supported with packed samples yet: leave it out"};
   }
   return {"", "", ""};
 }

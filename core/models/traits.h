@@ -18,14 +18,13 @@
 namespace oometer {
 
 /// What a job may ask of a model, and not every model can.
+// clang-format off
 #define OOMETER_FEATURES                                                                                         \
-  X(transformers)                                                                                                \
-  X(original_llava)                                                                                              \
-  X(training)                                                                                                    \
-  X(inference)                                                                                                   \
-  X(pretrain) X(finetune) X(adapters) X(checkpointing) X(no_grad) X(eager_attention) X(flash_attention) X(liger) \
-      X(chunked_cross_entropy) X(quantization) X(deepspeed) X(zero3) X(fsdp) X(generate_options) X(turn_images)  \
-          X(headinfer) X(quantized_cache) X(mtla)
+  X(transformers) X(original_llava) X(training) X(inference) X(pretrain) X(finetune) X(adapters) X(checkpointing) \
+  X(no_grad) X(eager_attention) X(flash_attention) X(flash_attention_2) X(liger) X(chunked_cross_entropy)        \
+  X(quantization) X(deepspeed) X(zero3) X(fsdp) X(lengths) X(packing) X(generate_options) X(turn_images)         \
+  X(headinfer) X(quantized_cache) X(mtla)
+// clang-format on
 enum class Feature : std::uint8_t {
 #define X(name) name,
   OOMETER_FEATURES

@@ -17,6 +17,8 @@ ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& te
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   t.refuse(Feature::quantization, "not-modelled",
            "a quantised " + t.class_name + " is not supported yet: leave it out");
+  t.refuse(Feature::packing, "not-modelled",
+           "packed samples of " + t.class_name + " are not supported yet: leave it out");
   return t;
 }
 

@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include "nn/flash_attention.h"
+
 namespace oometer {
 
 Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
@@ -62,6 +64,7 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
       return AttentionKernel::cudnn;
     case AttentionKind::eager:
     case AttentionKind::sdpa:
+    case AttentionKind::flash_attention_2:
       break;
   }
   const Context& context = query.context();
@@ -82,8 +85,10 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
 }
 
 AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
-                                   const Tensor& value_in, const Tensor& mask) {
+                                   const Tensor& value_in, const Tensor& mask, const Sequences& sequences) {
   if (call.kind == AttentionKind::eager) return eager(call, query_in, key_in, value_in, mask);
+  if (call.kind == AttentionKind::flash_attention_2)
+    return {flash_attention_forward(call, query_in, key_in, value_in, mask, sequences), {}};
   // sdpa_attention_forward, integrations/sdpa_attention.py
   const Behaviours& behaviours = query_in.context().behaviours;
   const bool masked_gqa = mask && query_in.size(1) != key_in.size(1);  // use_gqa_in_sdpa

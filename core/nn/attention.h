@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nn/module.h"
+#include "nn/rows.h"
 #include "ops/ops.h"
 #include "tensor/tensor.h"
 
@@ -8,7 +9,15 @@
 namespace oometer {
 
 /// `sdpa` leaves the choice of kernel to PyTorch; the others force one.
-enum class AttentionKind : std::uint8_t { eager, sdpa, sdpa_flash, sdpa_efficient, sdpa_math, sdpa_cudnn };
+enum class AttentionKind : std::uint8_t {
+  eager,
+  sdpa,
+  sdpa_flash,
+  sdpa_efficient,
+  sdpa_math,
+  sdpa_cudnn,
+  flash_attention_2  ///< the package flash-attn, or its build on the hub (kernels-community/flash-attn2)
+};
 
 struct AttentionCall {
   AttentionKind kind = AttentionKind::sdpa;
@@ -43,8 +52,14 @@ Tensor repeat_kv(const Tensor& x, std::int64_t heads);
 AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
                               const Tensor& mask);
 
-/// query [b, heads, s, d], key and value [b, kv_heads, s, d]; mask [.., s, s] or null.
+/// What flash attention reads of a batch to find its sequences.
+struct Sequences {
+  Tensor position_ids{};       ///< null: not passed
+  const Rows* rows = nullptr;  ///< null: each row is one document that fills it
+};
+
+/// query [b, heads, s, d], key and value [b, kv_heads, s, d]; mask [.., s, s] or null, of flash attention [b, s].
 AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query, const Tensor& key,
-                                   const Tensor& value, const Tensor& mask);
+                                   const Tensor& value, const Tensor& mask, const Sequences& sequences = {});
 
 }  // namespace oometer

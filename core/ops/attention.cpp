@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "ops/attention_kernels.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
 #include "rounding.h"
@@ -11,6 +12,33 @@
 /// F.scaled_dot_product_attention on CUDA: ATen/native/transformers/attention.cpp, cuda/attention.cu,
 /// cuda/attention_backward.cu, cuda/flash_attn/flash_api.cpp (PyTorch 2.15).
 namespace oometer {
+
+std::int64_t flash_splits(const Device& device, const Tensor& query, const Tensor& key, double dropout) {
+  const std::int64_t head_dim = query.size(3);
+  const std::int64_t block_n = head_dim <= 64 ? 256 : head_dim <= 128 ? 128 : 64;
+  // One query: those of a key head are taken for so many (seqlenq_ngroups_swapped).
+  const bool swapped = query.size(2) == 1 && query.size(1) > key.size(1) && head_dim % 8 == 0 && dropout == 0;
+  const std::int64_t heads = swapped ? key.size(1) : query.size(1);
+  const std::int64_t queries = swapped ? query.size(1) / heads : query.size(2);
+  const std::int64_t n_blocks = divide_up(key.size(2), block_n), m_blocks = divide_up(queries, 64);
+  const std::int64_t blocks = checked_product(query.size(0), heads * m_blocks);
+  const std::int64_t sms = std::int64_t{device.sm_count} * 2;
+  if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
+  const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
+  const auto eligible = [&](int n) { return n == 1 || divide_up(n_blocks, n) != divide_up(n_blocks, n - 1); };
+  std::array<float, 129> efficiency{};
+  float best = 0.F;
+  for (int n = 1; n <= max_splits; ++n) {
+    if (!eligible(n)) continue;
+    const float waves = static_cast<float>(blocks * n) / static_cast<float>(sms);
+    efficiency[static_cast<unsigned>(n)] = waves / std::ceil(waves);
+    best = std::max(best, efficiency[static_cast<unsigned>(n)]);
+  }
+  for (int n = 1; n <= max_splits; ++n)
+    if (eligible(n) && static_cast<double>(efficiency[static_cast<unsigned>(n)]) >= 0.85 * static_cast<double>(best))
+      return n;
+  return 1;
+}
 
 namespace {
 
@@ -58,36 +86,6 @@ Tensor pad_head_dim(const Tensor& x) {
   if (record) record->sizes = x.sizes();
   return record.output(empty(x.context(), Op::constant_pad_nd, sizes, x.dtype()));
 }
-
-/// num_splits_heuristic, flash_api.cpp: into how many parts the keys are split so that a small batch fills the GPU.
-std::int64_t flash_splits(const Device& device, const Tensor& query, const Tensor& key, double dropout) {
-  const std::int64_t head_dim = query.size(3);
-  const std::int64_t block_n = head_dim <= 64 ? 256 : head_dim <= 128 ? 128 : 64;
-  // One query: those of a key head are taken for so many (seqlenq_ngroups_swapped).
-  const bool swapped = query.size(2) == 1 && query.size(1) > key.size(1) && head_dim % 8 == 0 && dropout == 0;
-  const std::int64_t heads = swapped ? key.size(1) : query.size(1);
-  const std::int64_t queries = swapped ? query.size(1) / heads : query.size(2);
-  const std::int64_t n_blocks = divide_up(key.size(2), block_n), m_blocks = divide_up(queries, 64);
-  const std::int64_t blocks = checked_product(query.size(0), heads * m_blocks);
-  const std::int64_t sms = std::int64_t{device.sm_count} * 2;
-  if (static_cast<float>(blocks) >= 0.8F * static_cast<float>(sms)) return 1;
-  const auto max_splits = static_cast<int>(std::min<std::int64_t>({128, sms, n_blocks}));
-  const auto eligible = [&](int n) { return n == 1 || divide_up(n_blocks, n) != divide_up(n_blocks, n - 1); };
-  std::array<float, 129> efficiency{};
-  float best = 0.F;
-  for (int n = 1; n <= max_splits; ++n) {
-    if (!eligible(n)) continue;
-    const float waves = static_cast<float>(blocks * n) / static_cast<float>(sms);
-    efficiency[static_cast<unsigned>(n)] = waves / std::ceil(waves);
-    best = std::max(best, efficiency[static_cast<unsigned>(n)]);
-  }
-  for (int n = 1; n <= max_splits; ++n)
-    if (eligible(n) && static_cast<double>(efficiency[static_cast<unsigned>(n)]) >= 0.85 * static_cast<double>(best))
-      return n;
-  return 1;
-}
-
-std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
 
 // mha_bwd
 void flash_backward(Backward& b) {

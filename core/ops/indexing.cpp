@@ -52,8 +52,8 @@ void sort_indices(Context& context, const Shape& rows) {
 }
 
 /// index_backward: zeros of the whole input, then index_put_ with accumulation (index_put_with_sort_kernel). `mask`:
-/// its sizes where a mask indexed, which becomes `count` indices first.
-void index_backward(Backward& b, std::int64_t count, const Tensor& mask) {
+/// its sizes where a mask indexed, which becomes `count` indices first; `dimensions` of the input are indexed.
+void index_backward(Backward& b, std::int64_t count, const Tensor& mask, int dimensions = 2) {
   Context& context = b.context;
   const auto indices = [&](Op op) { return empty(context, op, {count}, DType::int64); };
   Tensor zeros = empty(context, Op::zeros, b.node.sizes, b.grad().dtype());
@@ -61,8 +61,7 @@ void index_backward(Backward& b, std::int64_t count, const Tensor& mask) {
   {
     Tensor found;
     if (mask) found = nonzero(context, mask.sizes(), mask.is_contiguous(), count);
-    for (int dimension : {0, 1}) {
-      (void)dimension;
+    for (int dimension = 0; dimension < dimensions; ++dimension) {
       const Tensor wrapped = indices(Op::index_put);
       const Tensor strided = indices(Op::mul);
       if (!linear) linear = strided;
@@ -103,6 +102,21 @@ Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns) {
   record.save(columns);
   if (record) record->sizes = x.sizes();
   return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 2, rows.numel()), x.dtype()));
+}
+
+Tensor index(const Tensor& x, const Tensor& indices) {
+  Record record(Op::index, [](Backward& b) { index_backward(b, b.saved(0).numel(), {}, 1); }, {&x});
+  record.save(indices);
+  if (record) record->sizes = x.sizes();
+  return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 1, indices.numel()), x.dtype()));
+}
+
+Tensor index_put_first_axis(const Tensor& x, const Tensor& indices, std::int64_t rows) {
+  Record record(Op::index_put,
+                [](Backward& b) { b.give(0, empty(b.context, Op::index, b.node.sizes, b.grad().dtype())); }, {&x});
+  record.save(indices);
+  if (record) record->sizes = x.sizes();
+  return record.output(empty(x.context(), Op::zeros, indexed_sizes(x.sizes(), 1, rows), x.dtype()));
 }
 
 Tensor index_from_host(const Tensor& x, std::int64_t count) {

@@ -112,6 +112,10 @@ Tensor cat_unbound(const Tensor& x);
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x[row, column] with index tensors of one dimension.
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);
+/// x[indices] with an index tensor of one dimension.
+Tensor index(const Tensor& x, const Tensor& indices);
+/// flash_attn.bert_padding.IndexPutFirstAxis: zeros of `rows` rows, into which x's go.
+Tensor index_put_first_axis(const Tensor& x, const Tensor& indices, std::int64_t rows);
 /// x[indices] with an index tensor of `count` rows in host memory: each use of it copies it to the device.
 Tensor index_from_host(const Tensor& x, std::int64_t count);
 /// The indices of a mask's `selected` True elements, [selected, dimensions].
@@ -134,6 +138,17 @@ struct AttentionOptions {
 /// F.scaled_dot_product_attention(query [b, heads, s, d], key, value [b, kv_heads, s, d], mask or null).
 Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& mask, const AttentionOptions& options);
+
+// flash_attention.cpp: the package flash-attn 2
+struct FlashOptions {
+  bool causal = false;
+  double dropout = 0;
+};
+/// query [b, s, heads, d], key and value [b, s, kv_heads, d], in half precision.
+Tensor flash_attn_func(const Tensor& query, const Tensor& key, const Tensor& value, const FlashOptions& options);
+/// query [tokens, heads, d], key and value [tokens, kv_heads, d]; cu_seqlens [sequences + 1].
+Tensor flash_attn_varlen_func(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seqlens,
+                              const FlashOptions& options);
 
 /// cuBLAS's scratch memory around one GEMM (CublasHandlePool.cpp): see Behaviours.
 class GemmWorkspace {

@@ -1,5 +1,6 @@
 #include "report/json.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
@@ -137,6 +138,26 @@ void write_phases(JsonWriter& json, const Report& report, const Log& log) {
     json.member("event", log.phases[i].first_event);
     json.member("allocated", report.phases[i].allocated);
     json.member("reserved", report.phases[i].reserved);
+    json.end_object();
+  }
+  json.end_array();
+}
+
+/// Peaks of each optimizer step, from its first micro-batch's forward to its end.
+void write_steps(JsonWriter& json, const Report& report, const Log& log) {
+  json.key("steps");
+  json.begin_array();
+  for (std::size_t i = 0; i < log.phases.size();) {
+    const std::int32_t iteration = log.phases[i].iteration;
+    MemoryStats peak;
+    for (; i < log.phases.size() && log.phases[i].iteration == iteration; ++i) {
+      peak.allocated = std::max(peak.allocated, report.phases[i].allocated);
+      peak.reserved = std::max(peak.reserved, report.phases[i].reserved);
+    }
+    if (iteration == 0) continue;
+    json.begin_object();
+    json.member("allocated", peak.allocated);
+    json.member("reserved", peak.reserved);
     json.end_object();
   }
   json.end_array();
@@ -296,6 +317,17 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   if (!log.modules.empty()) ModuleTree(json, report, log, options.full_tree).write(0);
   json.end_array();
   write_phases(json, report, log);
+  if (input.lists_steps) write_steps(json, report, log);
+  if (input.spread.orders > 0) {
+    json.key("spread");
+    json.begin_object();
+    json.member("of", "reserved");
+    json.member("low", input.spread.low);
+    json.member("high", input.spread.high);
+    json.member("orders", input.spread.orders);
+    json.member("worst_batch_allocated", input.spread.worst_batch);
+    json.end_object();
+  }
   write_timeline(json, report, log);
   write_largest(json, report, log);
   json.key("model");

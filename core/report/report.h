@@ -81,6 +81,13 @@ struct RankPeak {
   bool fits = true;
 };
 
+/// Peak reserved memory of a run over random orders of its samples.
+struct OrderSpread {
+  std::int64_t low = 0, high = 0;
+  std::int64_t orders = 0;       ///< that were tried; 0: the samples have one order only
+  std::int64_t worst_batch = 0;  ///< peak allocated of two steps with the longest samples only
+};
+
 /// One image as the model sees it.
 struct ImageSize {
   std::int64_t height = 0;  ///< pixels; 0: the job has no images
@@ -107,10 +114,12 @@ struct ReportInput {
   Calibration calibration;
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
-  std::int64_t host_bytes = 0;     ///< what this rank keeps in host memory instead: not in any other figure
-  std::int64_t rank = 0;           ///< whose report this is
-  std::vector<RankPeak> ranks;     ///< in their order, this one's too, if the job asked for all and they differ
-  ImageSize image;                 ///< each of them
+  std::int64_t host_bytes = 0;  ///< what this rank keeps in host memory instead: not in any other figure
+  std::int64_t rank = 0;        ///< whose report this is
+  std::vector<RankPeak> ranks;  ///< in their order, this one's too, if the job asked for all and they differ
+  ImageSize image;              ///< each of them
+  bool lists_steps = false;     ///< the report has each optimizer step's peaks
+  OrderSpread spread;
   std::vector<std::string> notes;  ///< what surprises people about this result
   std::vector<std::string> assumptions;
   std::vector<std::string> unmodelled;

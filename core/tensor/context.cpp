@@ -45,8 +45,7 @@ ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t ind
 }
 
 void Context::begin_phase(PhaseName name, int iteration) {
-  log.phases.push_back(
-      {static_cast<std::uint32_t>(log.events.size()), name, static_cast<std::uint8_t>(iteration), log.work.mark()});
+  log.phases.push_back({static_cast<std::uint32_t>(log.events.size()), name, iteration, log.work.mark()});
 }
 
 void Context::allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape,

@@ -98,7 +98,7 @@ struct ModuleRecord {
 struct PhaseMark {
   std::uint32_t first_event = 0;
   PhaseName name = PhaseName::init;
-  std::uint8_t iteration = 0;  ///< 0 for init, then 1, 2; of inference: the turn
+  std::int32_t iteration = 0;  ///< 0 for init, then 1, 2, ...; of inference: the turn
   WorkMark work;               ///< where its work begins
 };
 

@@ -7,20 +7,24 @@
 
 namespace oometer {
 
-/// A stretch of the run that happens again: where the first time left nothing behind but gradients, which the optimizer
-/// has let go of since, and released nothing older than itself, the second time finds what the first one found. It is
-/// then the same events about new storages, and is written as such instead of being executed.
+/// A stretch of the run that happens again. The first time it left nothing behind but what some handles hold
+/// (gradients, the loop's batch), and released nothing older than itself but what such handles held: then the second
+/// time is the same events about new storages, and is written as such instead of being executed.
 class Repetition {
  public:
-  /// Before the stretch is executed.
-  explicit Repetition(Context& context);
+  /// Before the stretch is executed. `held`: handles that it may take something from.
+  explicit Repetition(Context& context, std::vector<Tensor*> held = {});
 
-  /// After it. `gradients` are the handles that may hold what it left.
-  void finish(const std::vector<Tensor*>& gradients);
+  /// After it. `handles` may hold what it left.
+  void finish(const std::vector<Tensor*>& handles);
 
-  /// Writes it once more, and fills the handles with the new gradients. False, and nothing done, if it would not be the
-  /// same again: it created something that lives on (a library's workspace, a scaler) or freed it.
-  bool repeat();
+  /// Whether `repeat` can write it, where the handles hold what they held, or its like.
+  bool is_repeatable() const { return repeatable_; }
+
+  /// Writes it once more, as `iteration` (0: the one after that which was executed), and fills the handles with what it
+  /// leaves. False, and nothing done, if it would not be the same again: it created something that lives on (a
+  /// library's workspace, a scaler) or freed it.
+  bool repeat(std::int32_t iteration = 0);
 
  private:
   /// What a handle held, without holding it.
@@ -31,18 +35,25 @@ class Repetition {
     Shape sizes, strides;
     DType dtype;
   };
+  struct Held {
+    Tensor* handle;
+    StorageId storage;
+  };
 
   bool is_own(StorageId storage) const { return storage >= first_storage_ && storage < last_storage_; }
-  bool find_left(const std::vector<Tensor*>& gradients);
+  bool is_held(StorageId storage) const;
+  bool find_left(const std::vector<Tensor*>& handles);
+  bool handles_are_ready() const;
 
   Context& context_;
   std::uint32_t first_event_, last_event_;
   StorageId first_storage_, last_storage_;
   std::size_t first_phase_, last_phase_;
   std::size_t shares_;
-  std::int64_t allocated_;  ///< before it, in bytes
+  std::int64_t allocated_;  ///< before it, without what `held_` held, in bytes
   std::int64_t left_bytes_ = 0;
   bool repeatable_ = false;
+  std::vector<Held> held_;  ///< none of which stays
   std::vector<Left> left_;
 };
 

@@ -1,6 +1,8 @@
 #include "train/step.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
@@ -102,8 +104,13 @@ struct Kept {
 
 void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                     const TrainingConfig& training, ModelInputs& batch, int iteration, int micro_step, int micro_steps,
-                    Kept& kept) {
+                    Kept& kept, const DataConfig* next = nullptr) {
   context.begin_phase(PhaseName::forward, iteration);
+  if (next) {  // the loop's `batch` is the last one until this one is on the device
+    model.set_data(*next);
+    ModelInputs made = objective.prepare(model);
+    batch = std::move(made);
+  }
   Tensor loss;
   {
     ModelOutputs outputs;
@@ -166,14 +173,69 @@ void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const
   }
 }
 
+/// Whether a program does the same with both, but for values. `unpads`: it makes tensors without the padding.
+bool are_alike(const DataConfig& a, const DataConfig& b, bool unpads) {
+  if (unpads && (a.rows.tokens() != b.rows.tokens() || a.rows.count() != b.rows.count())) return false;
+  return a.micro_batch_size == b.micro_batch_size && a.sequence_length == b.sequence_length &&
+         a.rows.has_mask == b.rows.has_mask && a.rows.has_positions == b.rows.has_positions &&
+         a.rows.are_padded(a.sequence_length) == b.rows.are_padded(b.sequence_length) &&
+         a.rows.are_packed() == b.rows.are_packed();
+}
+
+/// An optimizer step that was executed, and may happen again.
+struct ExecutedStep {
+  std::span<const DataConfig> micro_batches;
+  Repetition events;
+};
+
+/// Steps whose batches differ. One like an earlier one is written, not executed, where no listener keeps state of its
+/// own.
+void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, Model& model, TrainingStrategy& strategy,
+                  const Objective& objective, const TrainingConfig& training, ModelInputs& batch) {
+  const auto micro_steps = static_cast<std::size_t>(training.gradient_accumulation_steps);
+  const bool repeats = context.repeats && !context.gradients && !context.blocks && !context.modules;
+  Kept kept;  // until the next ones take their place
+  const bool unpads = training.attention == AttentionKind::flash_attention_2;
+  std::vector<ExecutedStep> executed;
+  int iteration = 0;
+  for (std::size_t i = 0; i < micro_batches.size(); i += micro_steps) {
+    const std::span<const DataConfig> own = micro_batches.subspan(i, micro_steps);
+    const auto is_like = [&](ExecutedStep& step) {
+      const auto alike = [&](const DataConfig& a, const DataConfig& b) { return are_alike(a, b, unpads); };
+      return std::equal(own.begin(), own.end(), step.micro_batches.begin(), alike) && step.events.repeat(iteration);
+    };
+    ++iteration;
+    if (repeats && std::any_of(executed.begin(), executed.end(), is_like)) {
+      model.set_data(own.back());
+      continue;
+    }
+    Repetition events(context, batch.all());
+    int micro_step = 0;
+    for (const DataConfig& next : own) {
+      run_micro_step(context, model, strategy, objective, training, batch, iteration, ++micro_step,
+                     static_cast<int>(micro_steps), kept, &next);
+      if (strategy.refusal() || model.refusal) return;
+    }
+    context.begin_phase(PhaseName::optimizer, iteration);
+    strategy.step();
+    if (!repeats) continue;
+    events.finish(batch.all());
+    if (events.is_repeatable()) executed.push_back({own, std::move(events)});
+  }
+}
+
 }  // namespace
 
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
-                  const TrainingConfig& training) {
+                  const TrainingConfig& training, const std::vector<DataConfig>& micro_batches) {
   strategy.initialize();
-  ModelInputs batch = objective.prepare(model);
+  ModelInputs batch;
+  if (micro_batches.empty()) batch = objective.prepare(model);
   context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
-  run_steps(context, model, strategy, objective, training, batch);
+  if (micro_batches.empty())
+    run_steps(context, model, strategy, objective, training, batch);
+  else
+    run_steps_of(micro_batches, context, model, strategy, objective, training, batch);
   context.finish();  // the loop has its batch still
 }
 

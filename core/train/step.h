@@ -61,8 +61,9 @@ DType weight_dtype(Precision precision);
 /// The type that autocast computes in; meaningful for the amp precisions.
 bool uses_autocast(Precision precision);
 
-/// Runs initialisation and both iterations into the context's log.
+/// Runs initialisation and the steps into the context's log. `micro_batches`: all of them, in order; none: two steps
+/// with one batch, the model's own.
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
-                  const TrainingConfig& training);
+                  const TrainingConfig& training, const std::vector<DataConfig>& micro_batches = {});
 
 }  // namespace oometer

@@ -24,7 +24,8 @@ void check_inference(const ReferenceCase& c) {
     const PhaseMark& mark = log.phases[i];
     if (mark.iteration == 0) continue;
     CAPTURE(mark.iteration, phase_name(mark.name));
-    const nlohmann::json& truth = c.truth["iterations"][mark.iteration - 1U]["phases"][phase_name(mark.name)];
+    const nlohmann::json& truth =
+        c.truth["iterations"][static_cast<unsigned>(mark.iteration - 1)]["phases"][phase_name(mark.name)];
     CHECK(requested[i] == truth["requested"]);
     CHECK(r.replay.phases[i].allocated == truth["allocated"]);
     CHECK(r.replay.phases[i].reserved == truth["reserved"]);

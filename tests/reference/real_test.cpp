@@ -96,7 +96,7 @@ const FamilyTests kRanks(
 TEST_CASE("Every file of a family's cases is read by a test, and none is missing", "[reference]") {
   std::size_t cases = 0;
   for (const auto& folder : std::filesystem::directory_iterator(kReference)) {
-    if (!folder.is_directory()) continue;
+    if (!folder.is_directory() || folder.path().filename() == "trainer") continue;  // loops: of any family
     CAPTURE(folder.path());
     CHECK(is_directory(kReference / "../../core/models" / folder.path().filename()));
     for (const auto& file : std::filesystem::directory_iterator(folder)) {

@@ -45,7 +45,8 @@ TEST_CASE("Every phase of a run of two models is real PyTorch's to the byte", "[
       const PhaseMark& phase = log.phases[i];
       if (phase.iteration == 0) continue;
       CAPTURE(phase.iteration, phase_name(phase.name));
-      const nlohmann::json& truth = c.truth["iterations"][phase.iteration - 1U]["phases"][phase_name(phase.name)];
+      const nlohmann::json& truth =
+          c.truth["iterations"][static_cast<unsigned>(phase.iteration - 1)]["phases"][phase_name(phase.name)];
       const MemoryStats peak = phase_peak(log, blocks, phase.iteration, phase.name);
       CHECK(requested[i] == truth["requested"]);
       CHECK(peak.allocated == truth["allocated"]);

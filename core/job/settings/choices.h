@@ -13,6 +13,21 @@ inline constexpr Choice<Task> kTasks[] = {
     {"train", Task::train, "Training", "Forward, backward and the optimizer's step, twice"},
     {"inference", Task::inference, "Inference", "Prompts and their answers by transformers' generate(), on one GPU"}};
 
+inline constexpr Choice<Packing> kPackings[] = {
+    {"bfd", Packing::bfd, "Best fit", "TRL's bfd: whole samples share a row, whose position_ids begin anew with each"},
+    {"wrapped", Packing::wrapped, "Wrapped", "TRL's wrapped: all tokens in one stream, cut into rows"}};
+
+inline constexpr Choice<Padding> kPaddings[] = {
+    {"longest", Padding::longest, "To the longest", "As long as the longest sample of the micro-batch"},
+    {"max", Padding::max, "To the maximum", "As long as sequence_length"}};
+
+inline constexpr Choice<bool> kSides[] = {{"right", false, "Right", "After the tokens"},
+                                          {"left", true, "Left", "Before the tokens"}};
+
+inline constexpr Choice<ScoredKind> kScored[] = {
+    {"all", ScoredKind::all, "All tokens", "All but padding and images"},
+    {"completion", ScoredKind::completion, "Completions", "The second half of each sample"}};
+
 inline constexpr Choice<CacheImplementation> kCaches[] = {
     {"dynamic", CacheImplementation::dynamic_, "Dynamic", "transformers' default: it grows with each token"},
     {"static", CacheImplementation::static_, "Static",
@@ -70,7 +85,13 @@ inline constexpr Choice<AttentionKind> kAttentions[] = {
     {"sdpa-flash", AttentionKind::sdpa_flash, "SDPA, flash", "FlashAttention: keeps no score per pair of tokens"},
     {"sdpa-efficient", AttentionKind::sdpa_efficient, "SDPA, efficient", "The memory-efficient kernel"},
     {"sdpa-math", AttentionKind::sdpa_math, "SDPA, math", "No special kernel: a score per pair of tokens"},
-    {"sdpa-cudnn", AttentionKind::sdpa_cudnn, "SDPA, cuDNN", "NVIDIA's own kernel"}};
+    {"sdpa-cudnn", AttentionKind::sdpa_cudnn, "SDPA, cuDNN", "NVIDIA's own kernel"},
+    {"flash_attention_2", AttentionKind::flash_attention_2, "FlashAttention 2",
+     "The flash-attn package: padding is taken out, documents of a row are told apart"},
+    {"kernels-community/flash-attn2", AttentionKind::flash_attention_2, "FlashAttention 2 of the hub",
+     "The same kernels as flash_attention_2"},
+    {"kernels-community/flash-attn", AttentionKind::flash_attention_2, "FlashAttention 2 of the hub, older name",
+     "The same kernels as flash_attention_2"}};
 
 inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {
     {"none", CheckpointMode::none, "Off", "Every activation is kept: fastest, and the most memory"},

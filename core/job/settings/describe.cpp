@@ -98,7 +98,7 @@ Json type_names(const Place& place) {
 bool has_range(const Field& field) { return field.min != 0 || field.max != 0; }
 
 /// The least and the greatest value that a setting takes.
-std::pair<Json, Json> range_of(const Field& field) {
+std::pair<Json, Json> least_and_greatest(const Field& field) {
   if (field.holder != Holder::version) return {plain(field.min), plain(field.max)};
   Version last = settings::version_of(field.max);
   last.patch = 0;
@@ -107,7 +107,7 @@ std::pair<Json, Json> range_of(const Field& field) {
 
 void put_range(Json& out, const Field& field) {
   if (!has_range(field)) return;
-  const auto [least, greatest] = range_of(field);
+  const auto [least, greatest] = least_and_greatest(field);
   out["minimum"] = least;
   out["maximum"] = greatest;
 }
@@ -259,7 +259,8 @@ std::string settings_help(const Setting& row, const Field& field) {
   for (const Name<std::uint8_t>& choice : field.choices)
     takes += (takes.empty() ? "" : ", ") + std::string(choice.text);
   if (field.holder == Holder::version)
-    takes = range_of(field).first.get<std::string>() + " to " + range_of(field).second.get<std::string>();
+    takes = least_and_greatest(field).first.get<std::string>() + " to " +
+            least_and_greatest(field).second.get<std::string>();
   return row.words + (takes.empty() ? "" : " (" + takes + ")");
 }
 

@@ -203,9 +203,7 @@ ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values,
 }
 
 ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options)
-    : pools_by_argmax(config.eos_token_id == 2),
-      eager(options.attention == AttentionKind::eager),
-      module(builder.module) {
+    : pools_by_argmax(config.eos_token_id == 2), masked(masked_by(options.attention)), module(builder.module) {
   const Builder inner = builder.child("embeddings", "CLIPTextEmbeddings");
   embeddings = inner.module;
   token_embedding = Embedding(inner.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size);
@@ -232,7 +230,7 @@ ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   }
   const Tensor attention_mask = context.behaviours.clip_text_always_masked
                                     ? create_4d_causal_mask(hidden_states)
-                                    : create_causal_mask(hidden_states, {}, eager);
+                                    : create_causal_mask(hidden_states, {}, masked);
   TensorList none;
   ClipVisionOutput output;
   Tensor encoder_outputs = encoder(hidden_states, attention_mask, {}, none);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/clip/config.h"
+#include "models/masking.h"
 #include "models/model.h"
 #include "nn/block_stack.h"
 #include "nn/module.h"
@@ -110,7 +111,7 @@ struct ClipTextModel {
   ClipEncoder encoder;
   LayerNorm final_layer_norm;
   bool pools_by_argmax = false;  ///< eos_token_id == 2
-  bool eager = false;
+  MaskedBy masked = MaskedBy::sdpa;
   ModuleId module = 0, embeddings = 0;
 };
 

@@ -33,7 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = transformers_traits(c.names->causal_lm);
   t.takes_text = t.generates = t.has_experts = true;
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
-           Feature::mtla});
+           Feature::mtla, Feature::lengths, Feature::packing});
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   for (const Feature sharding : {Feature::zero3, Feature::fsdp})
     t.refuse(sharding, "not-modelled", "experts on shards are not supported yet; expected another strategy");

@@ -256,7 +256,7 @@ class Idefics3 : public LanguageModel {
       // SmolVLM gives back what get_image_features gave, the tower's own output with it.
       returned = is_smolvlm() ? TensorList{image.last_hidden_state, image.features} : TensorList{image_hidden_states};
     }
-    return call.result(run_decoder(inputs_embeds, inputs.position_ids));
+    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
   }
 
   Idefics3Config config_;

@@ -13,7 +13,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
     : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
       parts(std::move(own)),
       checkpointing(options.checkpointing),
-      eager(options.attention == AttentionKind::eager),
+      masked(masked_by(options.attention)),
       sliding_window(config.sliding_window),
       makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
       module(builder.module) {
@@ -47,23 +47,24 @@ Tensor Decoder::positions(Context& context, std::int64_t length) const {
   return unsqueeze(position_ids, 0);
 }
 
-Tensor Decoder::operator()(const Tensor& inputs_embeds, const Tensor& given_position_ids,
-                           bool with_padding_mask) const {
+Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& given) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
-  const Tensor position_ids = given_position_ids ? given_position_ids : positions(context, inputs_embeds.size(1));
+  const CausalMask masking = context.behaviours.causal_mask;
+  const Tensor position_ids = given.position_ids ? given.position_ids : positions(context, inputs_embeds.size(1));
   Tensor cache_position;  // otherwise position_ids is a view of it
-  if (given_position_ids && context.behaviours.causal_mask == CausalMask::cache_position)
+  if (given.position_ids && masking == CausalMask::cache_position)
     cache_position = positions(context, inputs_embeds.size(1));
-  if (with_padding_mask && !eager) {
+  if (given.attention_mask && masked != MaskedBy::eager && masking <= CausalMask::cache_position) {
     // Nothing is masked: `torch.all(attention_mask == 1)` (modeling_attn_mask_utils.py, _ignore_causal_mask_sdpa).
     const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
+  const MaskArguments mask_arguments{position_ids.ndim() == 3 ? Tensor() : position_ids, given.attention_mask,
+                                     given.rows};
   const auto mask = [&](std::int64_t window) {
-    return create_causal_mask(inputs_embeds, position_ids.ndim() == 3 ? Tensor() : position_ids, eager,
-                              with_padding_mask, window);
+    return create_causal_mask(inputs_embeds, mask_arguments, masked, window);
   };
   CausalMasks causal_masks;
   if (parts.makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
@@ -73,6 +74,7 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const Tensor& given_posi
   if (rotary_emb.inv_freq)
     positions = parts.rotary ? parts.rotary(rotary_emb, position_ids) : rotary_emb(hidden_states, position_ids);
   positions.position_ids = position_ids;
+  positions.rows = given.rows;
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
@@ -115,10 +117,9 @@ void LanguageModel::make_head(const Builder& parent, const LlamaConfig& text, bo
   if (ties_embeddings) tie(lm_head_, language_model_.embed_tokens);
 }
 
-Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const Tensor& position_ids,
-                                  bool with_padding_mask) const {
+Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const {
   ModuleCall call(context_, language_model_.module);
-  return call.result(language_model_(inputs_embeds, position_ids, with_padding_mask));
+  return call.result(language_model_(inputs_embeds, given));
 }
 
 ModelInputs LanguageModel::make_inputs(bool with_labels) {
@@ -126,6 +127,9 @@ ModelInputs LanguageModel::make_inputs(bool with_labels) {
   ModelInputs batch;
   batch.input_ids = input(tokens);
   if (with_labels) batch.labels = input(tokens);
+  if (data_.rows.has_positions) batch.position_ids = input(tokens);
+  if (data_.rows.has_mask) batch.attention_mask = input(tokens);
+  batch.rows = &data_.rows;
   complete(batch);
   return batch;
 }
@@ -144,7 +148,8 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
     Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
     if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
       position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
-    hidden_states = call.result(language_model_(language_model_.embed(inputs.input_ids), position_ids));
+    hidden_states = call.result(
+        language_model_(language_model_.embed(inputs.input_ids), {position_ids, inputs.attention_mask, inputs.rows}));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
 }

@@ -8,6 +8,7 @@
 
 #include "models/kit/decoder_layer.h"
 #include "models/llama/llama.h"
+#include "models/masking.h"
 #include "models/model.h"
 #include "nn/block_stack.h"
 #include "ops/ops.h"
@@ -30,8 +31,8 @@ struct DecoderParts {
 struct Decoder {
   Decoder() = default;
   Decoder(const Builder& builder, const LlamaConfig& config, const ModelOptions& options, DecoderParts parts = {});
-  /// `position_ids`: null where the caller passes none. `with_padding_mask`: it passes a 2-D attention_mask.
-  Tensor operator()(const Tensor& inputs_embeds, const Tensor& position_ids = {}, bool with_padding_mask = false) const;
+  /// `given`: position_ids and a 2-D attention_mask, as the caller passes them.
+  Tensor operator()(const Tensor& inputs_embeds, const MaskArguments& given = {}) const;
   Tensor positions(Context& context, std::int64_t length) const;
   /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
   Tensor embed(const Tensor& input_ids) const;
@@ -43,7 +44,7 @@ struct Decoder {
   LlamaRotaryEmbedding rotary_emb;
   DecoderParts parts;
   CheckpointingConfig checkpointing;
-  bool eager = false;
+  MaskedBy masked = MaskedBy::sdpa;
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> windows;  ///< by layer
   bool makes_full_mask = true;        ///< whether or not a layer needs it
@@ -60,6 +61,7 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
 class LanguageModel : public Model {
  public:
   ModelInputs make_inputs(bool with_labels) override;
+  void set_data(const DataConfig& data) override { data_ = data; }
 
  protected:
   LanguageModel(Context& context, const char* class_name, Modality modality, const DataConfig& data,
@@ -70,8 +72,7 @@ class LanguageModel : public Model {
   }
   void make_head(const Builder& parent, const LlamaConfig& text, bool ties_embeddings);
   /// The decoder as a module that is called.
-  Tensor run_decoder(const Tensor& inputs_embeds, const Tensor& position_ids = {},
-                     bool with_padding_mask = false) const;
+  Tensor run_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const;
 
   /// Of a sample, as the tokenizer gives them.
   virtual std::int64_t text_length() const { return data_.sequence_length; }

@@ -1,12 +1,14 @@
 #pragma once
 
+#include "nn/rows.h"
 #include "tensor/tensor.h"
 
 namespace oometer {
 
 struct PositionEmbeddings {
   Tensor cos, sin;
-  Tensor position_ids{};  ///< for layers that make their own (Behaviours::rotary)
+  Tensor position_ids{};       ///< for layers that make their own (Behaviours::rotary), and for flash attention
+  const Rows* rows = nullptr;  ///< what stands in them; null: each row is one document that fills it
 };
 
 /// One of a decoder's layers, of the family's own class.

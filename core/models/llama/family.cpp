@@ -34,7 +34,8 @@ ModelTraits llama_traits(const LlamaConfig& c) {
   ModelTraits t = transformers_traits(c.names->causal_lm);
   t.takes_text = t.generates = true;
   t.allow({Feature::finetune, Feature::liger, Feature::chunked_cross_entropy, Feature::quantization,
-           Feature::generate_options, Feature::turn_images});
+           Feature::generate_options, Feature::turn_images, Feature::lengths, Feature::packing,
+           Feature::flash_attention_2});
   if (c.sliding_window == 0) t.allow({Feature::quantized_cache});
   check_headinfer(c, t);
   if (c.names != &kLlamaClassNames) t.oldest_transformers = {5, 0, 0};

@@ -288,7 +288,8 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
     key_states = std::move(states.keys);
     value_states = std::move(states.values);
   }
-  AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
+  AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask,
+                                                 {shared.position_ids, shared.rows});
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));

@@ -237,7 +237,7 @@ class Llava : public LanguageModel {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }
-    return call.result(run_decoder(inputs_embeds, inputs.position_ids));
+    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
   }
 
   // LlavaForConditionalGeneration.forward up to 4.51, with the LlamaForCausalLM that it holds
@@ -284,8 +284,7 @@ class Llava : public LanguageModel {
   // LlamaForCausalLM.forward without labels
   Tensor causal_lm(const Merged& merged) const {
     ModuleCall call(context_, causal_lm_);
-    const Tensor hidden_states =
-        run_decoder(merged.embedding, merged.position_ids, static_cast<bool>(merged.attention_mask));
+    const Tensor hidden_states = run_decoder(merged.embedding, {merged.position_ids, merged.attention_mask});
     Tensor logits = lm_head_(hidden_states);
     if (behaviours_.logits_float_in_model) logits = to(logits, DType::float32);
     return call.result(logits);

@@ -71,7 +71,7 @@ class OriginalLlava : public LanguageModel {
   ModelOutputs forward(const ModelInputs& inputs) override {
     const Prepared prepared = prepare_inputs_labels_for_multimodal(inputs);
     ModelOutputs outputs;
-    const Tensor hidden_states = run_decoder(prepared.inputs_embeds, {}, true);
+    const Tensor hidden_states = run_decoder(prepared.inputs_embeds, {{}, prepared.attention_mask});
     Tensor logits = lm_head_(hidden_states);
     logits = to(logits, DType::float32);
     if (inputs.labels) outputs.loss = (*loss_function)(logits, prepared.labels);

@@ -507,7 +507,8 @@ class QwenVL : public LanguageModel {
       image_mask = placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
       inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     }
-    Tensor hidden_states = run_decoder(inputs_embeds, axes_of(inputs.position_ids));
+    Tensor hidden_states =
+        run_decoder(inputs_embeds, {axes_of(inputs.position_ids), inputs.attention_mask, inputs.rows});
     inputs_embeds.reset();
     image_outputs.last_hidden_state.reset();
     image_outputs.pooler_output.reset();

@@ -34,8 +34,7 @@ inline void log_event(Log& log, EventKind kind, StorageId storage = 0, std::uint
 inline void log_free(Log& log, StorageId storage) { log_event(log, EventKind::free, storage); }
 
 inline void log_phase(Log& log, PhaseName name, int iteration) {
-  log.phases.push_back(
-      {static_cast<std::uint32_t>(log.events.size()), name, static_cast<std::uint8_t>(iteration), log.work.mark()});
+  log.phases.push_back({static_cast<std::uint32_t>(log.events.size()), name, iteration, log.work.mark()});
 }
 
 /// A file of tests/unit/cuda/data: its first lines say what it holds.

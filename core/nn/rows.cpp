@@ -1,0 +1,38 @@
+#include "nn/rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace oometer {
+
+namespace {
+
+std::int64_t tokens_of(const std::vector<std::int64_t>& row) {
+  return std::accumulate(row.begin(), row.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+bool Rows::are_padded(std::int64_t length) const {
+  return std::any_of(documents.begin(), documents.end(),
+                     [&](const std::vector<std::int64_t>& row) { return tokens_of(row) < length; });
+}
+
+bool Rows::are_packed() const {
+  return has_positions && std::any_of(documents.begin(), documents.end(),
+                                      [](const std::vector<std::int64_t>& row) { return row.size() > 1; });
+}
+
+std::int64_t Rows::tokens() const {
+  std::int64_t total = 0;
+  for (const std::vector<std::int64_t>& row : documents) total += tokens_of(row);
+  return total;
+}
+
+std::int64_t Rows::count() const {
+  std::int64_t total = 0;
+  for (const std::vector<std::int64_t>& row : documents) total += static_cast<std::int64_t>(row.size());
+  return total;
+}
+
+}  // namespace oometer

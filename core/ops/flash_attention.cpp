@@ -1,0 +1,105 @@
+#include "ops/attention_kernels.h"
+#include "ops/ops.h"
+#include "rounding.h"
+#include "tensor/node.h"
+
+/// The package flash-attn 2 (2.8): flash_attn/flash_attn_interface.py, csrc/flash_attn/flash_api.cpp. From source, not
+/// compared with a run.
+namespace oometer {
+
+namespace {
+
+/// mha_varlen_bwd leaves so many rows free behind each sequence.
+constexpr std::int64_t kRowsBetween = 128;
+
+// FlashAttnFunc.backward, FlashAttnVarlenFunc.backward
+void flash_attn_backward(Backward& b) {
+  constexpr Op op = Op::flash_attn_backward;
+  const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
+  Context& context = b.context;
+  const bool varlen = query.ndim() == 3;
+  const std::int64_t heads = query.size(-2), head_dim = query.size(-1);
+  Tensor dq = empty_like(op, query), dk = empty_like(op, key), dv = empty_like(op, value);
+  {
+    Tensor softmax_d, dq_accumulator, dk_expanded, dv_expanded;
+    Shape wide = key.sizes();
+    wide[-2] = heads;
+    if (varlen) {
+      const std::int64_t rows = query.size(0) + kRowsBetween * (b.saved(5).numel() - 1);
+      softmax_d = empty(context, op, {heads, rows}, DType::float32);
+      dq_accumulator = empty(context, op, {rows, heads, rounded_head_dim(head_dim)}, DType::float32);
+    } else {
+      const std::int64_t batch = query.size(0), rounded = round_up(query.size(1), 128);
+      softmax_d = empty(context, op, {batch, heads, rounded}, DType::float32);
+      dq_accumulator = empty(context, op, {batch, rounded, heads, rounded_head_dim(head_dim)}, DType::float32);
+    }
+    if (heads != key.size(-2)) {
+      dk_expanded = empty(context, op, wide, query.dtype());
+      dv_expanded = empty(context, op, wide, query.dtype());
+    }
+  }
+  b.give(0, std::move(dq));
+  b.give(1, std::move(dk));
+  b.give(2, std::move(dv));
+}
+
+/// Pads head_dim to a multiple of 8, under no_grad: forward of an autograd.Function.
+Tensor pad_head(const Tensor& x) {
+  const std::int64_t head_dim = x.size(-1);
+  if (head_dim % 8 == 0) return x;
+  Shape sizes = x.sizes();
+  sizes[-1] = round_up(head_dim, 8);
+  return empty(x.context(), Op::constant_pad_nd, sizes, x.dtype());
+}
+
+Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& cu_seqlens,
+                  const FlashOptions& options) {
+  constexpr Op op = Op::flash_attn;
+  Record record(op, flash_attn_backward, {&query_in, &key_in, &value_in});
+  Context& context = query_in.context();
+  const Tensor query = pad_head(query_in), key = pad_head(key_in), value = pad_head(value_in);
+  record.save(query);
+  record.save(key);
+  record.save(value);
+  Tensor output = empty_like(op, query);
+  Tensor softmax_lse;
+  if (cu_seqlens) {
+    softmax_lse = empty(context, op, {query.size(1), query.size(0)}, DType::float32);
+  } else {
+    const std::int64_t batch = query.size(0), length = query.size(1), heads = query.size(2);
+    softmax_lse = empty(context, op, {batch, heads, length}, DType::float32);
+  }
+  Tensor lse_parts, output_parts;
+  if (!cu_seqlens && options.dropout == 0) {  // set_params_splitkv
+    const Tensor bhsd_query = transpose(query, 1, 2), bhsd_key = transpose(key, 1, 2);
+    if (const std::int64_t splits = flash_splits(context.device, bhsd_query, bhsd_key, 0); splits > 1) {
+      const Shape& sizes = bhsd_query.sizes();
+      lse_parts = empty(context, op, {splits, sizes[0], sizes[1], sizes[2]}, DType::float32);
+      output_parts =
+          empty(context, op, {splits, sizes[0], sizes[1], sizes[2], rounded_head_dim(sizes[3])}, DType::float32);
+    }
+  }
+  const Tensor rng_state = empty(context, op, {2}, DType::int64);
+  lse_parts.reset();
+  output_parts.reset();
+  record.save_output(output);
+  record.save_output(softmax_lse);
+  if (cu_seqlens) record.save(cu_seqlens);
+  record.save_output(rng_state);
+  const std::int64_t head_dim = query_in.size(-1);
+  Tensor result = record.output(std::move(output));
+  return head_dim == query.size(-1) ? result : slice(result, -1, 0, head_dim);
+}
+
+}  // namespace
+
+Tensor flash_attn_func(const Tensor& query, const Tensor& key, const Tensor& value, const FlashOptions& options) {
+  return flash_attn(query, key, value, {}, options);
+}
+
+Tensor flash_attn_varlen_func(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seqlens,
+                              const FlashOptions& options) {
+  return flash_attn(query, key, value, cu_seqlens, options);
+}
+
+}  // namespace oometer

@@ -1,0 +1,210 @@
+#include "train/samples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "rounding.h"
+
+namespace oometer {
+
+namespace {
+
+using Lengths = SamplesConfig::Lengths;
+
+/// What `map(batched=True)` hands pack_dataset at once.
+constexpr std::size_t kPackedAtOnce = 1000;
+
+/// Samples of a distribution, one after another in a random order.
+class Draw {
+ public:
+  explicit Draw(const SamplesConfig& samples) : samples_(samples), random_(static_cast<std::uint64_t>(samples.seed)) {
+    for (const auto& [length, count] : samples.histogram) total_ += count;
+  }
+
+  std::int64_t operator()() {
+    if (samples_.uniform) return (*samples_.uniform)[0] + below((*samples_.uniform)[1] - (*samples_.uniform)[0] + 1);
+    std::int64_t at = below(total_);
+    for (const auto& [length, count] : samples_.histogram) {
+      if (at < count) return length;
+      at -= count;
+    }
+    return samples_.longest();
+  }
+
+  Lengths take(std::size_t count) {
+    Lengths lengths(count);
+    for (std::int64_t& length : lengths) length = (*this)();
+    return lengths;
+  }
+
+  /// Fisher and Yates' shuffle; std::shuffle's order is up to the library.
+  void shuffle(std::vector<Lengths>& rows) {
+    for (std::size_t i = rows.size(); i > 1; --i)
+      std::swap(rows[i - 1], rows[static_cast<std::size_t>(below(static_cast<std::int64_t>(i)))]);
+  }
+
+ private:
+  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
+
+  const SamplesConfig& samples_;
+  std::mt19937_64 random_;
+  std::int64_t total_ = 0;
+};
+
+std::int64_t total_of(const Lengths& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+}
+
+/// Of samples that are padded: what processors and collators give.
+DataConfig padded(const SamplesConfig& samples, const DataConfig& full, const Lengths& lengths) {
+  DataConfig data = full;
+  data.micro_batch_size = std::ssize(lengths);
+  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  if (samples.padding != Padding::max) data.sequence_length = round_up(longest, samples.multiple);
+  data.rows = {{}, true, false};
+  for (const std::int64_t length : lengths) data.rows.documents.push_back({length});
+  return data;
+}
+
+/// Rows of documents with position_ids, without a mask.
+DataConfig of_documents(const DataConfig& full, std::vector<Lengths> rows) {
+  DataConfig data = full;
+  data.micro_batch_size = std::ssize(rows);
+  data.sequence_length = 0;
+  for (const Lengths& row : rows) data.sequence_length = std::max(data.sequence_length, total_of(row));
+  data.rows = {std::move(rows), false, true};
+  return data;
+}
+
+/// DataCollatorForLanguageModeling (trl 1.16, sft_trainer.py) with padding_free: one row of all.
+DataConfig padding_free(const DataConfig& full, const std::vector<Lengths>& rows) {
+  Lengths all;
+  for (const Lengths& row : rows) all.insert(all.end(), row.begin(), row.end());
+  return of_documents(full, {std::move(all)});
+}
+
+/// Rows in turn.
+class Turn {
+ public:
+  explicit Turn(std::vector<Lengths> rows) : rows_(std::move(rows)) {}
+  std::vector<Lengths> take(std::int64_t count) {
+    std::vector<Lengths> taken;
+    for (std::int64_t i = 0; i < count; ++i) taken.push_back(rows_[next_++ % rows_.size()]);
+    return taken;
+  }
+
+ private:
+  std::vector<Lengths> rows_;
+  std::size_t next_ = 0;
+};
+
+std::vector<Lengths> packed_rows(const SamplesConfig& samples, const DataConfig& full) {
+  if (!samples.has_distribution()) {
+    Lengths all;
+    for (const Lengths& batch : samples.batches) all.insert(all.end(), batch.begin(), batch.end());
+    return pack(all, full.sequence_length, samples.packing);
+  }
+  Draw draw(samples);
+  std::vector<Lengths> rows = pack(draw.take(kPackedAtOnce), full.sequence_length, samples.packing);
+  draw.shuffle(rows);
+  return rows;
+}
+
+}  // namespace
+
+std::int64_t Scored::of(std::int64_t length, std::int64_t masked) const {
+  switch (kind) {
+    case ScoredKind::all:
+      break;
+    case ScoredKind::completion:
+      return length - std::max(length / 2, std::min(masked, length));
+    case ScoredKind::tokens:
+      return std::min(tokens, length - std::min(masked, length));
+    case ScoredKind::fraction:
+      return std::min(static_cast<std::int64_t>(std::llround(fraction * static_cast<double>(length))),
+                      length - std::min(masked, length));
+  }
+  return length - std::min(masked, length);
+}
+
+std::int64_t SamplesConfig::steps_of(std::int64_t micro_batch_size, std::int64_t gradient_accumulation_steps) const {
+  constexpr std::int64_t kOfDistribution = 8, kLeast = 2;
+  if (steps) return *steps;
+  if (has_distribution()) return kOfDistribution;
+  if (packed.empty()) return std::max(kLeast, divide_up(std::ssize(batches), gradient_accumulation_steps));
+  return std::max(kLeast, divide_up(std::ssize(packed), micro_batch_size * gradient_accumulation_steps));
+}
+
+std::int64_t SamplesConfig::longest() const {
+  std::int64_t most = uniform ? (*uniform)[1] : 0;
+  for (const auto& [length, count] : histogram)
+    if (count > 0) most = std::max(most, length);
+  for (const Lengths& batch : batches) most = std::max(most, *std::max_element(batch.begin(), batch.end()));
+  for (const Lengths& row : packed) most = std::max(most, total_of(row));
+  return most;
+}
+
+std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataConfig& full, std::int64_t count) {
+  std::vector<DataConfig> out;
+  const std::int64_t size = full.micro_batch_size;
+  if (!samples.packed.empty()) {
+    Turn turn(samples.packed);
+    while (std::ssize(out) < count) out.push_back(of_documents(full, turn.take(size)));
+  } else if (samples.packing != Packing::none) {
+    Turn turn(packed_rows(samples, full));
+    while (std::ssize(out) < count) {
+      const std::vector<Lengths> rows = turn.take(size);
+      if (samples.packing == Packing::bfd) {
+        out.push_back(padding_free(full, rows));
+        continue;
+      }
+      Lengths lengths;
+      for (const Lengths& row : rows) lengths.push_back(total_of(row));
+      out.push_back(padded(samples, full, lengths));
+    }
+  } else if (!samples.batches.empty()) {
+    for (std::size_t i = 0; std::ssize(out) < count; ++i)
+      out.push_back(padded(samples, full, samples.batches[i % samples.batches.size()]));
+  } else {
+    Draw draw(samples);
+    while (std::ssize(out) < count) out.push_back(padded(samples, full, draw.take(static_cast<std::size_t>(size))));
+  }
+  return out;
+}
+
+std::vector<Lengths> pack(const Lengths& samples, std::int64_t length, Packing packing) {
+  std::vector<Lengths> rows;
+  if (packing == Packing::wrapped) {  // _pack_wrapped
+    for (std::int64_t left = total_of(samples); left > 0; left -= length) rows.push_back({std::min(left, length)});
+    return rows;
+  }
+  // _pack_bfd, on_seq_length_overflow="truncate": each goes where the least room is left that is enough.
+  Lengths sorted = samples;
+  for (std::int64_t& sample : sorted) sample = std::min(sample, length);
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  std::map<std::int64_t, std::deque<std::size_t>> rows_with_room;
+  for (const std::int64_t sample : sorted) {
+    auto found = rows_with_room.lower_bound(sample);
+    std::size_t row = rows.size();
+    std::int64_t room = length;
+    if (found == rows_with_room.end()) {
+      rows.emplace_back();
+    } else {
+      room = found->first;
+      row = found->second.front();
+      found->second.pop_front();
+      if (found->second.empty()) rows_with_room.erase(found);
+    }
+    rows[row].push_back(sample);
+    if (room > sample) rows_with_room[room - sample].push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace oometer

@@ -1,0 +1,131 @@
+#include "train/samples.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <set>
+
+#include "jobs.h"
+#include "trace/same_log.h"
+
+namespace oometer {
+namespace {
+
+using Lengths = SamplesConfig::Lengths;
+
+DataConfig full(std::int64_t batch, std::int64_t length) {
+  DataConfig data;
+  data.micro_batch_size = batch;
+  data.sequence_length = length;
+  return data;
+}
+
+TEST_CASE("A micro-batch is padded to its longest sample, to a multiple, or to the maximum", "[train]") {
+  SamplesConfig samples;
+  samples.batches = {{100, 70}, {33}};
+  const auto lengths = [&] {
+    std::vector<std::int64_t> out;
+    for (const DataConfig& data : micro_batches(samples, full(2, 128), 3)) out.push_back(data.sequence_length);
+    return out;
+  };
+  CHECK(lengths() == Lengths{100, 33, 100});
+  samples.padding = Padding::multiple;
+  samples.multiple = 64;
+  CHECK(lengths() == Lengths{128, 64, 128});
+  samples.padding = Padding::max;
+  samples.multiple = 1;
+  CHECK(lengths() == Lengths{128, 128, 128});
+  const DataConfig first = micro_batches(samples, full(2, 128), 1)[0];
+  CHECK(first.rows.has_mask);
+  CHECK(first.rows.are_padded(128));
+  CHECK_FALSE(first.rows.are_packed());
+}
+
+TEST_CASE("Rows of documents come in turn and are as long as the longest", "[train]") {
+  SamplesConfig samples;
+  samples.packed = {{40, 60}, {30}, {5, 5}};
+  const std::vector<DataConfig> batches = micro_batches(samples, full(2, 100), 2);
+  CHECK(batches[0].rows.documents == std::vector<Lengths>{{40, 60}, {30}});
+  CHECK(batches[0].sequence_length == 100);
+  CHECK(batches[0].rows.are_packed());
+  CHECK_FALSE(batches[0].rows.has_mask);
+  CHECK(batches[1].rows.documents == std::vector<Lengths>{{5, 5}, {40, 60}});
+}
+
+TEST_CASE("bfd puts samples where the least room is left, wrapped cuts a stream", "[train]") {
+  // TRL's own examples (data_utils.py, pack_dataset)
+  CHECK(pack({5, 2, 3, 1}, 4, Packing::bfd) == std::vector<Lengths>{{4}, {3, 1}, {2}});
+  CHECK(pack({5, 2, 3, 1}, 4, Packing::wrapped) == std::vector<Lengths>{{4}, {4}, {3}});
+  SamplesConfig samples;
+  samples.batches = {{5, 2, 3, 1}};
+  samples.packing = Packing::bfd;
+  const DataConfig one = micro_batches(samples, full(2, 4), 1)[0];  // padding-free: one row of all
+  CHECK(one.micro_batch_size == 1);
+  CHECK(one.sequence_length == 8);
+  CHECK(one.rows.documents == std::vector<Lengths>{{4, 3, 1}});
+}
+
+TEST_CASE("Samples of a distribution keep to it, in an order that the seed decides", "[train]") {
+  SamplesConfig samples;
+  samples.uniform = {10, 20};
+  const auto drawn = [&](std::int64_t seed) {
+    samples.seed = seed;
+    std::vector<Lengths> out;
+    for (const DataConfig& data : micro_batches(samples, full(4, 20), 50))
+      for (const Lengths& row : data.rows.documents) out.push_back(row);
+    return out;
+  };
+  CHECK(drawn(0) == drawn(0));
+  CHECK(drawn(0) != drawn(1));
+  std::set<std::int64_t> seen;
+  for (const Lengths& row : drawn(0)) seen.insert(row[0]);
+  CHECK(seen.size() == 11);
+  CHECK(*seen.begin() == 10);
+  CHECK(*seen.rbegin() == 20);
+  samples.uniform.reset();
+  samples.histogram = {{8, 1}, {16, 0}, {32, 3}};
+  seen.clear();
+  for (const Lengths& row : drawn(0)) seen.insert(row[0]);
+  CHECK(seen == std::set<std::int64_t>{8, 32});
+}
+
+TEST_CASE("Steps are one pass over what is listed, at least two, and eight of a distribution", "[train]") {
+  SamplesConfig samples;
+  samples.batches.assign(6, {10, 10});
+  CHECK(samples.steps_of(2, 1) == 6);
+  CHECK(samples.steps_of(2, 2) == 3);
+  CHECK(samples.steps_of(2, 6) == 2);
+  samples.batches.clear();
+  samples.packed.assign(12, {10});
+  CHECK(samples.steps_of(2, 2) == 3);
+  samples.packed.clear();
+  samples.uniform = {1, 2};
+  CHECK(samples.steps_of(2, 2) == 8);
+  samples.steps = 5;
+  CHECK(samples.steps_of(2, 2) == 5);
+}
+
+TEST_CASE("Labels are scored where they are neither padding nor an image", "[train]") {
+  CHECK(Scored{}.of(100, 30) == 70);
+  CHECK(Scored{ScoredKind::completion}.of(101, 0) == 51);
+  CHECK(Scored{ScoredKind::completion}.of(100, 80) == 20);
+  CHECK(Scored{ScoredKind::tokens, 20}.of(100, 90) == 10);
+  CHECK(Scored{ScoredKind::fraction, 0, 0.25}.of(100, 0) == 25);
+}
+
+TEST_CASE("A step of lengths seen before is written as execution gives it", "[train]") {
+  for (const char* const training :
+       {R"("precision": "bf16")", R"("precision": "amp-bf16", "activation_checkpointing": "non-reentrant")",
+        R"("precision": "bf16", "gradient_accumulation_steps": 2, "keep_outputs": true, "max_grad_norm": 1.0)",
+        R"("precision": "bf16", "attention": "eager", "optimizer": {"implementation": "foreach"})"}) {
+    const std::string text = tiny_llama(
+        training, "", R"("lengths": {"batches": [[40, 64], [64, 64], [40, 60], [64, 9], [12, 12]]}, "steps": 12)");
+    INFO(text);
+    const Job job = job_of(text);
+    const Behaviours behaviours = resolve_behaviours(job.runtime);
+    const Simulation written = simulate(job, behaviours), executed = simulate(job, behaviours, false);
+    CHECK(difference(written.log, executed.log) == "");
+    CHECK(written.log.phases.back().iteration == 12);
+  }
+}
+
+}  // namespace
+}  // namespace oometer
