@@ -4,10 +4,15 @@
     export_graph.py torchvision.models:resnet50 --input 3x224x224 -o resnet50.json
     export_graph.py my_package.my_module:make_model --arguments '{"width": 64}' --input 128:int64 -o my_model.json
     export_graph.py torchvision.models:resnet50 --inference --input 3x224x224 -o resnet50.json     # for "task": "inference"
+    export_graph.py --hf config.json --task causal-lm --sequence-length 2048 -o model.json         # a class of transformers
 
 Or from Python: `export_graph(model, lambda batch: (torch.empty(batch, 3, 224, 224),), "model.json")`. Needs torch (2.2 or later) and this
 file, no GPU and no memory for the weights: the model runs on the meta device, with two batch sizes, so that the file says which numbers
 grow with the batch. tools/README.md describes the file (version 1).
+
+A program that reads values from the device gets these: a bool is True (no token is padding), another number is 1.0 or 0, a mask selects
+everything. With --hf, sequences have no padding and no attention mask, and use_cache is off for training. --input adds an input that the
+task does not name: `--input token_type_ids=2048:int64`.
 """
 
 from __future__ import annotations
@@ -26,10 +31,23 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.schema_check_mode import SchemaCheckMode
+from torch.fx.experimental import _config
 from torch.nn.modules import module as hooks
 from torch.utils._pytree import tree_leaves
 
 VERSION = 1
+READS = {"aten::item", "aten::is_nonzero", "aten::_local_scalar_dense", "aten::equal", "aten::allclose"}
+# What --task runs: a class of transformers, and the inputs that it has.
+TASKS = {
+    "causal-lm": ("AutoModelForCausalLM", ("input_ids", "labels")),
+    "masked-lm": ("AutoModelForMaskedLM", ("input_ids", "labels")),
+    "seq2seq-lm": ("AutoModelForSeq2SeqLM", ("input_ids", "labels")),
+    "token-classification": ("AutoModelForTokenClassification", ("input_ids", "labels")),
+    "sequence-classification": ("AutoModelForSequenceClassification", ("input_ids", "label")),
+    "question-answering": ("AutoModelForQuestionAnswering", ("input_ids", "start_positions", "end_positions")),
+    "image-classification": ("AutoModelForImageClassification", ("pixel_values", "label")),
+    "image-text-to-text": ("AutoModelForImageTextToText", ("input_ids", "pixel_values", "labels")),
+}
 
 
 class Recorder(SchemaCheckMode):
@@ -45,6 +63,7 @@ class Recorder(SchemaCheckMode):
         self.keep: list[Any] = []  # parameters, buffers, inputs
         self.count = 0
         self.operators: list[list[Any]] = []
+        self.with_gradient: set[int] = set()  # numbers of tensors through which gradients go
         self.dead: list[int] = []
         self.closed = False
 
@@ -63,10 +82,12 @@ class Recorder(SchemaCheckMode):
 
     def name(self, tensor: torch.Tensor) -> str:
         if id(tensor) not in self.tensors:  # made by other means than an operator: a constant of the model's code
-            self.keep.append(tensor)
             self.flush()
             self.operators.append([self.stack[-1], "constant", [list(tensor.shape), kind(tensor.dtype)], self.number(tensor)])
-        return f"%{self.tensors[id(tensor)]}"
+        number = self.tensors[id(tensor)]
+        if isinstance(tensor.grad_fn, torch.autograd.function.BackwardCFunction) and number not in self.with_gradient:
+            raise SystemExit(f"{tensor.grad_fn.name()}: a backward of the model's own (torch.autograd.Function) is not supported yet")
+        return f"%{number}"
 
     def flush(self) -> None:
         if self.dead and self.operators:
@@ -76,7 +97,7 @@ class Recorder(SchemaCheckMode):
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return self.name(value)
+            return value.item() if value.device.type == "cpu" and value.dim() == 0 else self.name(value)
         if isinstance(value, (list, tuple)):
             return [self.plain(v) for v in value]
         if isinstance(value, torch.dtype):
@@ -87,8 +108,13 @@ class Recorder(SchemaCheckMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or func._schema.name in ("aten::sym_size", "aten::is_floating_point"):
+        name = func._schema.name
+        if func.namespace == "prim" or name in ("aten::sym_size", "aten::is_floating_point"):
             return func(*args, **kwargs)
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if name in READS and any(t.is_meta for t in tensors):
+            value = answer(tensors[0].dtype) if len(tensors) == 1 else True
+            return bool(value) if name == "aten::is_nonzero" else value
         given = []
         for i, argument in enumerate(func._schema.arguments):
             value = (
@@ -97,18 +123,22 @@ class Recorder(SchemaCheckMode):
             given.append((value, argument.has_default_value() and not isinstance(value, torch.Tensor) and value == argument.default_value))
         while given and given[-1][1]:
             given.pop()
-        plain = [self.plain(value) for value, _ in given]
-        name = func._schema.name.split("::")[-1] if func.namespace == "aten" else func._schema.name
+        on_host = bool(tensors) and not any(t.is_meta for t in tensors)
+        plain = [] if on_host else [self.plain(value) for value, _ in given]
         before = len(self.operators)
         self.flush()
         out = func(*args, **kwargs)
-        del args, kwargs, given
+        del args, kwargs, given, tensors
         del self.operators[before:]  # operators inside a composite one, if any came this way
-        results = [
-            self.tensors[id(t)] if id(t) in self.tensors else self.number(t) for t in tree_leaves(out) if isinstance(t, torch.Tensor)
-        ]
-        line = [self.stack[-1], name + ("" if torch.is_grad_enabled() else "!no_grad"), plain, results[0] if len(results) == 1 else results]
-        self.operators.append(line)
+        made = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if not any(t.is_meta for t in made) and (made or on_host):
+            return out  # in host memory
+        if on_host:  # a copy of what is there
+            name, plain = "aten::constant", [list(made[0].shape), kind(made[0].dtype)]
+        results = [self.tensors[id(t)] if id(t) in self.tensors else self.number(t) for t in made]
+        self.with_gradient.update(self.tensors[id(t)] for t in made if t.requires_grad)
+        name = name.removeprefix("aten::") + ("" if torch.is_grad_enabled() else "!no_grad")
+        self.operators.append([self.stack[-1], name, plain, results[0] if len(results) == 1 else results])
         return out
 
     def enter(self, module: torch.nn.Module, _arguments: Any) -> None:
@@ -116,6 +146,11 @@ class Recorder(SchemaCheckMode):
 
     def leave(self, _module: torch.nn.Module, _arguments: Any, _out: Any) -> None:
         self.stack.pop()
+
+
+def answer(dtype: torch.dtype) -> bool | float | int:
+    """What a program reads from a device that computes nothing."""
+    return True if dtype == torch.bool else 1.0 if dtype.is_floating_point else 0
 
 
 def kind(dtype: torch.dtype) -> str:
@@ -158,7 +193,10 @@ def record(model: torch.nn.Module, given: Any) -> dict[str, Any]:
     entered = [hooks.register_module_forward_pre_hook(recorder.enter), hooks.register_module_forward_hook(recorder.leave, always_call=True)]
     try:
         # Autograd keeps nothing, so that a tensor goes when Python lets go of it.
-        with torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: None), enable_python_dispatcher(), recorder:
+        keep_nothing = torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: None)
+        key = "meta_nonzero_assume_all_nonzero"  # since torch 2.5
+        everything = _config.patch({key: True}) if hasattr(_config, key) else contextlib.nullcontext()
+        with keep_nothing, everything, enable_python_dispatcher(), recorder:
             out = model(*arguments, **keywords)
     finally:
         for hook in entered:
@@ -183,7 +221,7 @@ def by_batch(a: Any, b: Any, sizes: tuple[int, int], where: str = "") -> Any:
         slope = (b - a) // (sizes[1] - sizes[0])
         plus = a - slope * sizes[0]
         return {"batch": slope, **({"plus": plus} if plus else {})}
-    raise SystemExit(f"{where}: other operators with a batch of {sizes[1]} than with {sizes[0]}; give batch=(n,) for one size")
+    raise SystemExit(f"{where}: other operators with a batch of {sizes[1]} than with {sizes[0]}; give one size, batch=(n,) or --batch")
 
 
 def check_fast_path(model: torch.nn.Module) -> None:
@@ -245,19 +283,75 @@ def input_of(text: str, batch: int) -> torch.Tensor:
     return torch.empty(batch, *sizes, dtype=getattr(torch, dtype or "float32"), device="meta")
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("model", help="package.module:callable, which makes the model")
-    arguments.add_argument("--arguments", type=json.loads, default={}, help="the callable's keyword arguments, as JSON")
-    arguments.add_argument("--input", action="append", required=True, help="a sample's shape and type: 3x224x224, 128:int64; once for each")
-    arguments.add_argument("--batch", type=int, help="only this batch size, for models that run other operators with another")
-    arguments.add_argument("--inference", action="store_true", help="in eval mode, without gradients")
-    arguments.add_argument("-o", "--out", type=Path, required=True)
-    given = arguments.parse_args()
+def from_transformers(config: str, task: str, dtype: str | None = None, *, inference: bool = False) -> torch.nn.Module:
+    """The class of transformers that a task and a config.json (a folder of one, a name of the hub) stand for, on the meta device.
+
+    `dtype`: the weights' type in place of the config's.
+    """
+    import transformers
+
+    described = transformers.AutoConfig.from_pretrained(config)
     with torch.device("meta"):
-        model = load(given.model, given.arguments)
-    batch = (given.batch,) if given.batch else (2, 3)
-    export_graph(model, lambda size: tuple(input_of(text, size) for text in given.input), given.out, batch, inference=given.inference)
+        options = {"dtype": getattr(torch, dtype)} if dtype else {}
+        model = getattr(transformers, TASKS[task][0]).from_config(described, **options)
+    if not inference:
+        for part in (model.config, model.config.get_text_config()):
+            part.use_cache = False
+    return model.train(not inference)
+
+
+def inputs_of_task(model: torch.nn.Module, task: str, tokens: int, batch: int, *, inference: bool = False) -> dict[str, torch.Tensor]:
+    """A batch without padding, for a model of `from_transformers`. `tokens` counts those of images, too."""
+    images = getattr(model.config, "vision_config", model.config)
+    side = getattr(images, "image_size", 224)
+    sizes = {
+        **dict.fromkeys(("input_ids", "labels"), [tokens]),
+        **dict.fromkeys(("label", "start_positions", "end_positions"), []),
+        "pixel_values": [getattr(images, "num_channels", 3), *(side if isinstance(side, (list, tuple)) else [side, side])],
+    }
+    names = [name for name in TASKS[task][1] if name in ("input_ids", "pixel_values") or not inference]
+    types = {"pixel_values": model.dtype}
+    return {
+        "labels" if name == "label" else name: torch.empty(batch, *sizes[name], dtype=types.get(name, torch.int64), device="meta")
+        for name in names
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", help="package.module:callable, which makes the model")
+    parser.add_argument("--arguments", type=json.loads, default={}, help="the callable's keyword arguments, as JSON")
+    parser.add_argument(
+        "--hf", metavar="CONFIG", help="in place of it: a config.json (or its folder, or a name of the hub) for transformers"
+    )
+    parser.add_argument("--task", choices=TASKS, default="causal-lm", help="what --hf's model does (default: causal-lm)")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="tokens of a sequence, those of images included")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="of --hf's weights, in place of the config's")
+    parser.add_argument("--input", action="append", default=[], help="a sample's shape and type: 3x224x224, 128:int64; once for each")
+    parser.add_argument("--batch", type=int, help="only this batch size, for models that run other operators with another")
+    parser.add_argument("--inference", action="store_true", help="in eval mode, without gradients")
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    given = parser.parse_args()
+    if (given.model is None) == (given.hf is None):
+        parser.error("expected package.module:callable, or --hf CONFIG")
+    if given.hf and "input_ids" in TASKS[given.task][1] and not given.sequence_length:
+        parser.error(f"expected --sequence-length N for {given.task}")
+    if given.model and not given.input:
+        parser.error("expected --input, once for each of the model's arguments")
+    inference = given.inference
+    if given.hf:
+        model = from_transformers(given.hf, given.task, given.dtype, inference=inference)
+    else:
+        with torch.device("meta"):
+            model = load(given.model, given.arguments)
+
+    def inputs(size: int) -> Any:
+        if not given.hf:
+            return tuple(input_of(text, size) for text in given.input)
+        named = inputs_of_task(model, given.task, given.sequence_length or 0, size, inference=inference)
+        return named | {name: input_of(text, size) for name, _, text in (i.partition("=") for i in given.input)}
+
+    export_graph(model, inputs, given.out, (given.batch,) if given.batch else (2, 3), inference=inference)
     print(f"{given.out}: {given.out.stat().st_size:,d} bytes")
 
 
