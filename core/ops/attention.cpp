@@ -184,6 +184,13 @@ void efficient_backward(Backward& b) {
   Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
   Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
   Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  if (b.node.edges.size() > 3) {  // "force alignment for the last dim"
+    const Shape sizes{batch, heads, length, key.size(2)};
+    Shape aligned = sizes;
+    aligned[3] = round_up(aligned[3], 16);
+    const Tensor of_bias = empty(context, op, aligned, query.dtype());
+    b.give(3, alias(of_bias, sizes, of_bias.strides()));
+  }
   {
     Tensor dk_expanded, dv_expanded, delta;
     if (heads != key.size(1)) {
@@ -210,7 +217,8 @@ void efficient_backward(Backward& b) {
 Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                            const AttentionOptions& options) {
   constexpr Op op = Op::efficient_attention;
-  Record record(op, efficient_backward, {&query, &key, &value});
+  Record record = bias && bias.requires_grad() ? Record(op, efficient_backward, {&query, &key, &value, &bias})
+                                               : Record(op, efficient_backward, {&query, &key, &value});
   record.save(query);
   record.save(key);
   record.save(value);
@@ -367,6 +375,7 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_
       return flash_attention(query, key, value, options);
     case AttentionKernel::efficient:
       mask = pad_bias(mask);
+      if (mask && mask.requires_grad()) mask = expand(mask, {query.size(0), query.size(1), query.size(2), key.size(2)});
       return efficient_attention(query, key, value, mask, options);
     case AttentionKernel::cudnn:
       return cudnn_attention(query, key, value, options.causal);

@@ -106,9 +106,11 @@ void grouped_mm_backward(Backward& b) {
   const Tensor x = b.wants(1) ? b.saved(0) : Tensor();
   const Tensor weight = b.wants(0) ? b.saved(1) : Tensor();
   const std::int64_t tokens = b.grad().size(0);
-  const Shape sizes = b.node.sizes;  // the weight's
+  const Shape sizes = b.node.sizes;  // the weight's, [groups, n, k]
   if (b.wants(1)) {
-    Tensor grad_weight = grouped_output(b.context, sizes, b.grad().dtype());
+    const bool by_rows = b.node.integers[0] != 0;
+    Tensor grad_weight =
+        grouped_output(b.context, by_rows ? Shape{sizes[0], sizes[2], sizes[1]} : sizes, b.grad().dtype());
     grouped_workspace(b.context, b.grad().dtype(), sizes[0], tokens);
     grouped_kernel(sizes, tokens, {&x, &b.grad()}, grad_weight);
     b.give(1, std::move(grad_weight));
@@ -123,16 +125,34 @@ void grouped_mm_backward(Backward& b) {
 
 }  // namespace
 
-Tensor grouped_mm(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
+namespace {
+
+/// `by_rows`: the weight is [groups, k, n] in memory.
+Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offsets, bool by_rows) {
   Record record(Op::grouped_mm, grouped_mm_backward, {&x, &weight});
   record.wants(1) ? record.save(x) : record.skip();
   record.wants(0) ? record.save(weight) : record.skip();
   record.save(offsets);
-  if (record) record->sizes = weight.sizes();
-  Tensor output = grouped_output(x.context(), {x.size(0), weight.size(1)}, x.dtype());
-  grouped_workspace(x.context(), x.dtype(), weight.size(0), x.size(0));
-  grouped_kernel(weight.sizes(), x.size(0), {&x, &weight}, output);
+  Shape sizes = weight.sizes();
+  if (by_rows) std::swap(sizes[1], sizes[2]);
+  if (record) {
+    record->sizes = sizes;
+    record->integers[0] = by_rows;
+  }
+  Tensor output = grouped_output(x.context(), {x.size(0), sizes[1]}, x.dtype());
+  grouped_workspace(x.context(), x.dtype(), sizes[0], x.size(0));
+  grouped_kernel(sizes, x.size(0), {&x, &weight}, output);
   return record.output(std::move(output));
+}
+
+}  // namespace
+
+Tensor grouped_mm(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
+  return grouped_product(x, weight, offsets, false);
+}
+
+Tensor grouped_mm_by_rows(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
+  return grouped_product(x, weight, offsets, true);
 }
 
 Tensor copy_into(Tensor base, const Tensor& source) {

@@ -24,6 +24,9 @@ TopK sort(const Tensor& x);
 /// F.grouped_mm(x, weight.transpose(-2, -1), offs): x [tokens, k] in groups, weight [groups, n, k]; [tokens, n].
 Tensor grouped_mm(const Tensor& x, const Tensor& weight, const Tensor& offsets);
 
+/// F.grouped_mm(x, weight, offs): weight [groups, k, n].
+Tensor grouped_mm_by_rows(const Tensor& x, const Tensor& weight, const Tensor& offsets);
+
 /// base[..., a:b].copy_(source): the base, whose history the copy becomes (CopySlices, torch/csrc/autograd/functions/
 /// tensor.cpp), where anything wants a gradient.
 Tensor copy_into(Tensor base, const Tensor& source);

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "ops/launch.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 #include "tensor/kernel.h"
@@ -140,6 +141,15 @@ void remember(Record& record, const Tensor& x, unsigned mask, bool keepdim) {
 
 Tensor reduce(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim, DType dtype) {
   return reduce_masked(op, x, mask_of(x, dims), keepdim, dtype);
+}
+
+// ReduceOps.cpp, get_allany_iter: on CUDA the kernel reads any type
+Tensor all(Op op, const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const unsigned mask = mask_of(x, dims);
+  Tensor result = empty(x.context(), op, reduced_sizes(x.sizes(), mask, keepdim), DType::boolean);
+  reads(op, result, {&x});
+  stage(x.context(), op, staging(x.context().device, plan_of(x, mask), 1));
+  return result;
 }
 
 // Under autocast it is called with dtype=float32 (fp32_set_opt_dtype), and reads halves as they are.

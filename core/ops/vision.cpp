@@ -43,13 +43,6 @@ Tensor rebase_history(Record& record, const Tensor& x) {
   return as_strided(base, sizes, x.strides());
 }
 
-/// The result of an operator in place: the same memory, with the operator as its history.
-Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other = {}) {
-  kernel(op, {&x, &other}, x);
-  if (!record) return x;
-  return x->base ? rebase_history(record, x) : record.output(alias(x, x.sizes(), x.strides()));
-}
-
 void activation_backward(Backward& b) {
   const Tensor& saved = b.saved(0);
   b.give(0, pointwise(static_cast<Op>(b.node.integers[0]), {&b.grad(), &saved}, b.grad().dtype()));
@@ -93,6 +86,12 @@ void avg_pool_backward(Backward& b) {
 void scale_gradient(Backward& b) { b.give(0, empty_like(b.node.op, b.grad())); }
 
 }  // namespace
+
+Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other) {
+  kernel(op, {&x, &other}, x);
+  if (!record) return x;
+  return x->base ? rebase_history(record, x) : record.output(alias(x, x.sizes(), x.strides()));
+}
 
 Tensor in_order_of(const Tensor& x, Op op, const Shape& sizes, bool channels_last) {
   if (!channels_last) return empty(x.context(), op, sizes, x.dtype());

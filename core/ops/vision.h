@@ -65,6 +65,9 @@ Tensor max_pool(const Tensor& x, const Shape& sizes);
 Tensor activation_of_input(Op forward, Op backward, const Tensor& x, bool in_place);
 Tensor activation_of_result(Op forward, Op backward, const Tensor& x, bool in_place);
 
+class Record;
+/// The result of an operator in place: x's memory, with the operator as its history. `other` (or null) is read.
+Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other = {});
 /// x with arithmetic in place: `x.add_(other)` and kin. Null `other`: a number.
 Tensor add_in_place(const Tensor& x, const Tensor& other);
 Tensor mul_in_place(const Tensor& x, const Tensor& other);

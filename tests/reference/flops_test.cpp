@@ -59,7 +59,7 @@ TEST_CASE("FLOPs of a graph are those that PyTorch counts of its module", "[refe
     const ReferenceCase c{line["name"], *parsed, truth};
     parsed->task == Task::train ? check_training(c) : check_generation(c);
   };
-  for (const char* file : {"graphs.jsonl", "graphs_inference.jsonl"}) {
+  for (const char* file : {"graphs.jsonl", "graphs_inference.jsonl", "graphs_transformers.jsonl"}) {
     std::ifstream input(kReference / file);
     for (std::string text; std::getline(input, text);) {
       const nlohmann::json line = nlohmann::json::parse(text);

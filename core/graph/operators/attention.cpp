@@ -28,6 +28,8 @@ void k_attention(GraphCall& c) {
   if (key.size(1) < 1 || query.size(1) % key.size(1) != 0 || query.size(3) != key.size(3) || query.size(3) < 1 ||
       !(key.sizes() == value.sizes()) || query.size(0) != key.size(0))
     return c.fail("queries of " + text_of(query.sizes()) + ", keys of " + text_of(key.sizes()));
+  if (mask && mask.requires_grad() && key.size(2) % 8 != 0)
+    return c.fail("a bias that learns, of other than 8 columns");
   const AttentionCall call{c.attention, c.boolean(5, false), c.number(4, 0), true};
   c.give(scaled_dot_product_attention(choose_kernel(call, query, key, value, mask), query, key, value, mask,
                                       {call.causal, query.size(1) != key.size(1), call.dropout}));

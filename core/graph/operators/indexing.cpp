@@ -1,4 +1,6 @@
 // Joining and looking up.
+#include <algorithm>
+
 #include "graph/operators/table.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -8,7 +10,11 @@ namespace oometer {
 namespace {
 
 void k_cat(GraphCall& c) {
-  const std::vector<Tensor> tensors = c.tensors(0);
+  std::vector<Tensor> tensors = c.tensors(0);
+  // cat_should_skip_tensor (ATen/native/TensorShape.h): tensors of the one size [0]
+  tensors.erase(
+      std::remove_if(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.ndim() == 1 && x.size(0) == 0; }),
+      tensors.end());
   if (tensors.empty() || tensors[0].ndim() == 0) return c.fail("nothing to join");
   const int dim = c.dim(1, 0, tensors[0].ndim());
   for (const Tensor& tensor : tensors) {
@@ -65,10 +71,34 @@ void k_embedding(GraphCall& c) {
   c.give(embedding(weight, indices));
 }
 
+/// In place by one list of indices, which writes; where a gradient goes through, nothing is said yet.
+void k_index_put_(GraphCall& c) {
+  const Tensor x = c.tensor(0), values = c.tensor(2);
+  const std::vector<Tensor> indices = c.tensors(1);
+  if (indices.size() != 1 || indices[0].dtype() != DType::int64 || c.boolean(3, false))
+    return c.fail("another index than one list of integers");
+  if (c.context.grad_mode && (x.requires_grad() || values.requires_grad()))
+    return c.fail("a gradient that goes through it");
+  c.give(x);
+}
+
+/// As many True in the mask as the source has rows.
+void k_masked_scatter(GraphCall& c) {
+  const Tensor x = c.tensor(0), mask = c.tensor(1), source = c.tensor(2);
+  if (mask.dtype() != DType::boolean || !can_broadcast(c, x, mask)) return c.fail("a mask of " + text_of(mask.sizes()));
+  c.give(masked_scatter(x, mask, source));
+}
+
 // In alphabetical order.
 constexpr AtenOperator kIndexing[] = {
-    {"cat", "L!i", k_cat},     {"embedding", "tt!___", k_embedding},     {"gather", "tit!b", k_gather},
-    {"index", "tl!", k_index}, {"index_select", "tit!", k_index_select}, {"stack", "L!i", k_stack},
+    {"cat", "L!i", k_cat},
+    {"embedding", "tt!___", k_embedding},
+    {"gather", "tit!b", k_gather},
+    {"index", "tl!", k_index},
+    {"index_put_", "tlt!b", k_index_put_},
+    {"index_select", "tit!", k_index_select},
+    {"masked_scatter", "ttt!", k_masked_scatter},
+    {"stack", "L!i", k_stack},
 };
 
 }  // namespace

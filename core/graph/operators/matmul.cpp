@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "graph/operators/table.h"
+#include "ops/experts.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -31,6 +33,26 @@ void k_addmm(GraphCall& c) {
       bias.size(0) != b.size(1))
     return c.fail("factors of " + text_of(a.sizes()) + " and " + text_of(b.sizes()));
   c.give(linear(a, transpose(b, 0, 1), bias));
+}
+
+/// A product a group: x [tokens, k], matrices [groups, k, n], of which a transposed weight is the usual form.
+void k_grouped_mm(GraphCall& c) {
+  const Tensor x = c.tensor(0), matrices = c.tensor(1), offsets = c.tensor(2);
+  if (c.has(3) || !has_dims(c, x, 2, 2) || !has_dims(c, matrices, 3, 3) || x.size(1) != matrices.size(1))
+    return c.fail("factors of " + text_of(x.sizes()) + " and " + text_of(matrices.sizes()));
+  if (matrices.is_contiguous()) return c.give(grouped_mm_by_rows(x, matrices, offsets));
+  c.give(grouped_mm(x, transpose(matrices, 1, 2), offsets));
+}
+
+/// (self, B, upper, left, unitriangular)
+void k_solve_triangular(GraphCall& c) {
+  const Tensor a = c.tensor(0), b = c.tensor(1);
+  bool fits = a.ndim() >= 2 && a.ndim() == b.ndim() && a.size(-1) == a.size(-2) && a.size(-1) == b.size(-2);
+  for (int i = 0; fits && i < a.ndim() - 2; ++i) fits = a.size(i) == b.size(i);
+  constexpr std::int64_t kMagma = 512;  // larger ones are MAGMA's
+  if (!fits || !c.boolean(3, true) || a.size(-1) > kMagma)
+    return c.fail("a system of " + text_of(a.sizes()) + " for " + text_of(b.sizes()));
+  c.give(solve_triangular(a, b));
 }
 
 /// Two operands, each letter once in each: one batched product of them (Linear.cpp, einsum and sumproduct_pair), the
@@ -115,8 +137,14 @@ void k_einsum(GraphCall& c) {
 
 // In alphabetical order.
 constexpr AtenOperator kMatmul[] = {
-    {"addmm", "ttt!", k_addmm},   {"bmm", "tt!", k_matmul},    {"einsum", "sL!_", k_einsum},
-    {"linear", "tt!o", k_linear}, {"matmul", "tt!", k_matmul}, {"mm", "tt!", k_matmul},
+    {"_grouped_mm", "ttt!od", k_grouped_mm},
+    {"addmm", "ttt!", k_addmm},
+    {"bmm", "tt!", k_matmul},
+    {"einsum", "sL!_", k_einsum},
+    {"linalg_solve_triangular", "ttb!bb", k_solve_triangular},
+    {"linear", "tt!o", k_linear},
+    {"matmul", "tt!", k_matmul},
+    {"mm", "tt!", k_matmul},
 };
 
 }  // namespace

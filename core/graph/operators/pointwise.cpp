@@ -1,5 +1,7 @@
 // Element by element.
 #include "graph/operators/table.h"
+#include "ops/experts.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -40,12 +42,12 @@ void k_mul_(GraphCall& c) {
   if (can_change(c, c.tensor(0), c.tensor(1))) c.give(mul_in_place(c.tensor(0), c.tensor(1)));
 }
 
-/// In place by a number only, or on what no gradient goes through.
 void k_div_(GraphCall& c) {
-  if (!can_change(c, c.tensor(0), c.tensor(1))) return;
-  if (c.is_tensor(1) && (c.tensor(0).requires_grad() || c.tensor(1).requires_grad()))
-    return c.fail("a division by a tensor, in place, under gradients");
-  c.give(mul_in_place(c.tensor(0), {}));
+  const Tensor x = c.tensor(0), other = c.tensor(1);
+  if (!can_change(c, x, other)) return;
+  const bool has_gradient = other && (x.requires_grad() || other.requires_grad());
+  if (has_gradient && x->base) return c.fail("a division of a view by a tensor, in place, under gradients");
+  c.give(has_gradient ? div_in_place(x, other) : mul_in_place(x, {}));
 }
 
 void k_change(GraphCall& c) {
@@ -104,11 +106,53 @@ void k_masked_fill(GraphCall& c) {
   if (can_broadcast(c, c.tensor(0), c.tensor(1))) c.give(masked_fill(c.tensor(0), c.tensor(1)));
 }
 
+void k_masked_fill_(GraphCall& c) {
+  const Tensor x = c.tensor(0), mask = c.tensor(1);
+  if (!can_change(c, x, mask)) return;
+  if (c.is_tensor(2) && c.tensor(2).requires_grad()) return c.fail("a value that a gradient goes through");
+  c.give(masked_fill_in_place(x, mask));
+}
+
+void k_copy_(GraphCall& c) {
+  const Tensor x = c.tensor(0), source = c.tensor(1);
+  if (can_change(c, x, source)) c.give(copy_in_place(x, source));
+}
+
+/// Where a number stands, a tensor of it is made for the call (TensorCompare.cpp, where).
+void k_where(GraphCall& c) {
+  const Tensor condition = c.tensor(0);
+  if (!c.is_tensor(1) && !c.is_tensor(2)) return c.fail("two numbers");
+  const DType dtype = c.tensor(c.is_tensor(1) ? 1 : 2).dtype();
+  const auto operand = [&](unsigned i) {
+    return c.is_tensor(i) ? c.tensor(i) : empty(c.context, Op::empty, {}, dtype);
+  };
+  const Tensor a = operand(1), b = operand(2);
+  if (a.dtype() != b.dtype() && a.ndim() > 0 && b.ndim() > 0) return c.fail("two types");
+  if (can_broadcast(c, condition, a) && can_broadcast(c, condition, b) && can_broadcast(c, a, b))
+    c.give(where(condition, a, b));
+}
+
+/// Of booleans or integers.
+template <Op op>
+void k_bitwise(GraphCall& c) {
+  const Tensor x = c.tensor(0), other = c.is_tensor(1) ? c.tensor(1) : x;
+  if (is_floating_point(x.dtype())) return c.fail("numbers with a fraction");
+  if (can_broadcast(c, x, other)) c.give(pointwise(op, {&x, &other}, std::min(x.dtype(), other.dtype())));
+}
+
+void k_floor_divide(GraphCall& c) {
+  const Tensor x = c.tensor(0), other = c.is_tensor(1) ? c.tensor(1) : x;
+  if (x.requires_grad() || turns_to_float(c, x)) return c.fail("numbers with a fraction");
+  if (can_broadcast(c, x, other)) c.give(pointwise(Op::floor_divide, {&x, &other}, x.dtype()));
+}
+
 void k_to(GraphCall& c) {
   // to.dtype(dtype), to.device(device, dtype), _to_copy(dtype), to.other(tensor), type_as(tensor)
   const Tensor x = c.tensor(0);
   const DType dtype = c.is_tensor(1) ? c.tensor(1).dtype() : c.dtype(1).value_or(c.dtype(2).value_or(x.dtype()));
-  c.give(to(x, dtype));
+  bool is_contiguous = false;
+  for (unsigned i = 2; i < c.argument_count(); ++i) is_contiguous |= c.text(i) == "torch.contiguous_format";
+  c.give(is_contiguous && dtype != x.dtype() ? to_contiguous(x, dtype) : to(x, dtype));
 }
 
 void k_float(GraphCall& c) { c.give(to(c.tensor(0), DType::float32)); }
@@ -126,15 +170,21 @@ void k_dropout_(GraphCall& c) {
 
 // In alphabetical order.
 constexpr AtenOperator kPointwise[] = {
+    {"__and__", "ta!", k_bitwise<Op::bitwise_and>},
+    {"__or__", "ta!", k_bitwise<Op::bitwise_or>},
     {"_to_copy", "t!d", k_to},
+    of_one("abs", abs),
     {"add", "ta!n", k_add},
     {"add_", "ta!n", k_add_},
     {"addcmul", "ttt!n", k_addcmul},
     {"bernoulli_", "t!__", k_change},
+    {"bitwise_and", "ta!", k_bitwise<Op::bitwise_and>},
+    {"bitwise_not", "t!", k_bitwise<Op::bitwise_not>},
+    {"bitwise_or", "ta!", k_bitwise<Op::bitwise_or>},
     {"clamp", "t!__", k_clamp},
     {"clamp_max", "t!_", k_clamp},
     {"clamp_min", "t!_", k_clamp},
-    {"copy_", "tt!_", k_change},
+    {"copy_", "tt!_", k_copy_},
     {"cos", "t!", k_without_gradient},
     {"div", "ta!_", k_div},
     {"div_", "ta!_", k_div_},
@@ -147,6 +197,7 @@ constexpr AtenOperator kPointwise[] = {
     {"feature_dropout", "tnb!", k_feature_dropout},
     {"fill_", "ta!", k_change},
     {"float", "t!", k_float},
+    {"floor_divide", "ta!", k_floor_divide},
     {"ge", "ta!", k_compare},
     of_input("gelu", Op::gelu, Op::gelu_backward),
     of_input("gelu_", Op::gelu, Op::gelu_backward, true),
@@ -161,9 +212,12 @@ constexpr AtenOperator kPointwise[] = {
     of_input("leaky_relu", Op::leaky_relu, Op::leaky_relu_backward),
     of_result("leaky_relu_", Op::leaky_relu, Op::leaky_relu_backward, true),
     of_input("log", Op::log, Op::div),
+    {"logical_and", "tt!", k_compare},
     {"logical_not", "t!", k_logical_not},
+    {"logical_or", "tt!", k_compare},
     {"lt", "ta!", k_compare},
     {"masked_fill", "tt!_", k_masked_fill},
+    {"masked_fill_", "tt!_", k_masked_fill_},
     of_input("mish", Op::silu, Op::silu_backward),
     of_input("mish_", Op::silu, Op::silu_backward, true),
     {"mul", "ta!", k_mul},
@@ -195,6 +249,7 @@ constexpr AtenOperator kPointwise[] = {
     {"to", "t!_____", k_to},
     {"type_as", "tt!", k_to},
     {"uniform_", "t!___", k_change},
+    {"where", "taa!", k_where},
     {"zero_", "t!", k_change},
 };
 

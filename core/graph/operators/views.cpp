@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "graph/operators/table.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -199,6 +200,22 @@ void k_unbind(GraphCall& c) {
   c.results = unbind(x, dim);
 }
 
+void k_numpy_T(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  Shape order = x.sizes();
+  for (int i = 0; i < order.ndim(); ++i) order[i] = order.ndim() - 1 - i;
+  c.give(permute(x, order));
+}
+
+void k_triangle(GraphCall& c) {
+  if (has_dims(c, c.tensor(0), 2)) c.give(triangle(c.tensor(0)));
+}
+
+void k_clone(GraphCall& c) {
+  const Tensor x = c.tensor(0);
+  c.give(c.text(1) == "torch.contiguous_format" && !x.is_contiguous() ? contiguous(x) : clone(x));
+}
+
 void k_contiguous(GraphCall& c) { c.give(contiguous(c.tensor(0))); }
 
 void k_alias(GraphCall& c) { c.give(view(c.tensor(0), c.tensor(0).sizes())); }
@@ -244,7 +261,7 @@ constexpr AtenOperator kViews[] = {
     {"_unsafe_view", "tI!", k_view},
     {"alias", "t!", k_alias},
     {"chunk", "ti!i", k_chunk},
-    {"clone", "t!_", nullptr, clone},
+    {"clone", "t!_", k_clone},
     {"contiguous", "t!_", k_contiguous},
     {"detach", "t!", k_detach},
     {"detach_", "t!", k_detach},
@@ -253,6 +270,7 @@ constexpr AtenOperator kViews[] = {
     {"flatten", "t!ii", k_flatten},
     {"lift_fresh", "t!", k_same},
     {"narrow", "tiii!", k_narrow},
+    {"numpy_T", "t!", k_numpy_T},
     {"permute", "tI!", k_permute},
     {"repeat", "tI!", k_repeat},
     {"repeat_interleave", "t_!i_", k_repeat_interleave},
@@ -267,6 +285,8 @@ constexpr AtenOperator kViews[] = {
     {"t", "t!", k_t},
     {"tile", "tI!", k_repeat},
     {"transpose", "tii!", k_transpose},
+    {"tril", "t!i", k_triangle},
+    {"triu", "t!i", k_triangle},
     {"unbind", "t!i", k_unbind},
     {"unflatten", "tiI!", k_unflatten},
     {"unfold", "tiii!", k_unfold},

@@ -1,5 +1,7 @@
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "../jobs.h"
 
@@ -158,6 +160,33 @@ TEST_CASE("A graph with anything in any place is answered or refused", "[graph]"
   }
   CHECK(refused > 500);
   CHECK(answered > 50);
+}
+
+/// As above, of the operators that classes of transformers have, the first of each name.
+TEST_CASE("An operator with any argument is answered or refused", "[graph]") {
+  const json others = json::array({nullptr, -1, 0, 2, 1'000'000'007, std::int64_t{1} << 62, 2.5, true, "%0", "%40",
+                                   "float32", "bool", json::array(), json::array({-1, 0}), json::array({"%0", "%1"})});
+  std::ifstream file(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs_transformers.jsonl");
+  std::set<std::string> seen;
+  std::size_t refused = 0, answered = 0;
+  for (std::string text; std::getline(file, text);) {
+    json graph = json::parse(text)["graph"];
+    for (std::size_t i = 0; i < graph["operators"].size(); ++i) {
+      const json op = graph["operators"][i];
+      if (!seen.insert(op[1].get<std::string>()).second) continue;
+      CAPTURE(op);
+      for (std::size_t k = 0; k <= op[2].size(); ++k)
+        for (const json& other : others) {
+          graph["operators"][i][2][k] = other;
+          const Result<Estimate> result = estimate(job_of_graph(graph, 3), ReportOptions{});
+          ++(result ? answered : refused);
+          graph["operators"][i] = op;
+        }
+    }
+  }
+  CHECK(seen.size() > 80);
+  CHECK(refused > 1000);
+  CHECK(answered > 100);
 }
 
 }  // namespace
