@@ -115,6 +115,22 @@ void phases(std::string& out, const OrderedJson& report) {
   }
 }
 
+/// In the place of phases, where there may be many.
+void steps(std::string& out, const OrderedJson& report) {
+  heading(out, "Optimizer steps (peaks)");
+  int step = 0;
+  for (const OrderedJson& row : report.at("steps"))
+    line(out, "  %-20d %12s allocated %12s reserved", ++step, bytes_text(bytes_of(row, "allocated")).c_str(),
+         bytes_text(bytes_of(row, "reserved")).c_str());
+  if (!report.contains("spread")) return;
+  const OrderedJson& spread = report.at("spread");
+  line(out, "  In %lld other orders of the samples, between %s and %s are reserved.",
+       static_cast<long long>(bytes_of(spread, "orders")), bytes_text(bytes_of(spread, "low")).c_str(),
+       bytes_text(bytes_of(spread, "high")).c_str());
+  line(out, "  A batch of the longest samples alone takes %s.",
+       bytes_text(bytes_of(spread, "worst_batch_allocated")).c_str());
+}
+
 void ranks(std::string& out, const OrderedJson& report) {
   const OrderedJson& rows = report.at("ranks");
   if (rows.empty()) return;
@@ -162,7 +178,10 @@ std::string table(const OrderedJson& report) {
   peak(out, report);
   breakdown(out, report);
   modules(out, report);
-  phases(out, report);
+  if (report.contains("steps"))
+    steps(out, report);
+  else
+    phases(out, report);
   ranks(out, report);
   list(out, report, "assumptions", "Assumptions");
   list(out, report, "unmodelled", "Not modelled");

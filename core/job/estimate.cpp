@@ -60,8 +60,8 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   } else {
     note_inference(job, simulation, input);
   }
-  if (job.training.attention == AttentionKind::flash_attention_2)
-    input.notes.emplace_back("flash_attention_2: from source (flash-attn 2.8), not compared with a run");
+  if (is_flash_attention(job.training.attention))
+    input.notes.emplace_back("flash-attn: from source, not compared with a run");
   if (traits.has_experts)
     input.assumptions.emplace_back(
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "

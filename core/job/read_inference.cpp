@@ -200,7 +200,7 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   if (const auto refusal = model.traits().refusal(Feature::eager_attention);
       refusal && training.attention == AttentionKind::eager)
     reader.fail_found("attention", refusal->code, refusal->why);
-  if (training.attention == AttentionKind::flash_attention_2)
+  if (is_flash_attention(training.attention))
     reader.fail_found("attention", "not-modelled", "it is supported in training only: expected sdpa-flash");
   if (job.inference.cache.implementation == CacheImplementation::paged && training.attention == AttentionKind::eager)
     reader.fail_found("attention", "inconsistent", "vLLM's attention is a kernel: \"sdpa\" stands for it here");

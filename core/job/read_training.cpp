@@ -155,7 +155,7 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
     reader.fail_found("attention", "inconsistent",
                       "this kernel takes bfloat16 from compute capability 8.0 on, the GPU has " +
                           std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ": use sdpa-math");
-  const bool is_package = attention == AttentionKind::flash_attention_2;
+  const bool is_package = is_flash_attention(attention);
   if (is_package && (runtime.transformers < Version{5, 0, 0} || runtime.framework != Framework::transformers))
     reader.fail_found("attention", "not-modelled",
                       "it is supported with transformers 5 and later: expected sdpa-flash");
@@ -411,7 +411,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.optimizer = read_optimizer(reader.object("optimizer"));
   check_attention(reader, training.attention, training.precision, gpu, runtime);
   if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, traits, data);
-  if (training.attention == AttentionKind::flash_attention_2)
+  if (is_flash_attention(training.attention))
     if (const auto refusal = traits.refusal(Feature::flash_attention_2))
       reader.fail_found("attention", refusal->code, refusal->why);
   training.checkpointing = read_checkpointing(reader, training.checkpointing, runtime);

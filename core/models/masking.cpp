@@ -279,7 +279,7 @@ Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
 
 MaskedBy masked_by(AttentionKind attention) {
   if (attention == AttentionKind::eager) return MaskedBy::eager;
-  return attention == AttentionKind::flash_attention_2 ? MaskedBy::flash_attention : MaskedBy::sdpa;
+  return is_flash_attention(attention) ? MaskedBy::flash_attention : MaskedBy::sdpa;
 }
 
 Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,

@@ -65,6 +65,7 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
     case AttentionKind::eager:
     case AttentionKind::sdpa:
     case AttentionKind::flash_attention_2:
+    case AttentionKind::flash_attention_3:
       break;
   }
   const Context& context = query.context();
@@ -87,7 +88,7 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
 AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
                                    const Tensor& value_in, const Tensor& mask, const Sequences& sequences) {
   if (call.kind == AttentionKind::eager) return eager(call, query_in, key_in, value_in, mask);
-  if (call.kind == AttentionKind::flash_attention_2)
+  if (is_flash_attention(call.kind))
     return {flash_attention_forward(call, query_in, key_in, value_in, mask, sequences), {}};
   // sdpa_attention_forward, integrations/sdpa_attention.py
   const Behaviours& behaviours = query_in.context().behaviours;

@@ -16,8 +16,14 @@ enum class AttentionKind : std::uint8_t {
   sdpa_efficient,
   sdpa_math,
   sdpa_cudnn,
-  flash_attention_2  ///< the package flash-attn, or its build on the hub (kernels-community/flash-attn2)
+  flash_attention_2,  ///< the package flash-attn, or its build on the hub (kernels-community/flash-attn2)
+  flash_attention_3   ///< the same of flash-attn's folder hopper
 };
+
+/// transformers' is_flash_attention_requested: padding is taken out, no mask of pairs is made.
+constexpr bool is_flash_attention(AttentionKind kind) {
+  return kind == AttentionKind::flash_attention_2 || kind == AttentionKind::flash_attention_3;
+}
 
 struct AttentionCall {
   AttentionKind kind = AttentionKind::sdpa;

@@ -95,7 +95,9 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
     key = to(key, target);
     value = to(value, target);
   }
-  const FlashOptions options{call.causal, context.training ? call.dropout : 0};
+  const FlashOptions options{call.causal, context.training ? call.dropout : 0,
+                             call.kind == AttentionKind::flash_attention_3 ? 3 : 2,
+                             sequences.rows ? sequences.rows->longest() : length};
   if (mask && sequences.rows) {
     const std::int64_t tokens = sequences.rows->tokens();
     const Unpadded data = unpad_data(mask, tokens);

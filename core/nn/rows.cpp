@@ -35,4 +35,11 @@ std::int64_t Rows::count() const {
   return total;
 }
 
+std::int64_t Rows::longest() const {
+  std::int64_t most = 0;
+  for (const std::vector<std::int64_t>& row : documents)
+    for (const std::int64_t tokens : row) most = std::max(most, tokens);
+  return most;
+}
+
 }  // namespace oometer

@@ -15,9 +15,10 @@ struct Rows {
   bool has_positions = false;  ///< position_ids come with them, which begin anew with each document
 
   bool are_padded(std::int64_t length) const;
-  bool are_packed() const;      ///< some row holds several documents
-  std::int64_t tokens() const;  ///< without padding
-  std::int64_t count() const;   ///< of documents
+  bool are_packed() const;       ///< some row holds several documents
+  std::int64_t tokens() const;   ///< without padding
+  std::int64_t count() const;    ///< of documents
+  std::int64_t longest() const;  ///< tokens of a document
   bool operator==(const Rows&) const = default;
 };
 

@@ -3,8 +3,8 @@
 #include "rounding.h"
 #include "tensor/node.h"
 
-/// The package flash-attn 2 (2.8): flash_attn/flash_attn_interface.py, csrc/flash_attn/flash_api.cpp. From source, not
-/// compared with a run.
+/// The packages flash-attn 2 (2.8: flash_attn/flash_attn_interface.py, csrc/flash_attn/flash_api.cpp) and 3 (hopper/
+/// flash_attn_interface.py, flash_api.cpp, with every head size compiled in). From source, not compared with a run.
 namespace oometer {
 
 namespace {
@@ -43,6 +43,65 @@ void flash_attn_backward(Backward& b) {
   b.give(2, std::move(dv));
 }
 
+/// The kernels' blocks of rows, of queries and of keys, which mha_bwd rounds to (hopper/flash_api.cpp), causal.
+struct Blocks {
+  std::int64_t queries, keys;
+};
+
+Blocks blocks_of(const Device& device, std::int64_t head_dim, bool causal) {
+  if (device.major >= 9) {
+    const std::int64_t of_128 = causal ? 64 : 80;
+    return {head_dim <= 64    ? 128
+            : head_dim <= 96  ? 64
+            : head_dim <= 128 ? of_128
+                              : 64,
+            head_dim <= 128   ? 128
+            : head_dim <= 192 ? 96
+                              : 80};
+  }
+  if (device.major == 8 && (device.minor == 6 || device.minor == 9))
+    return {head_dim <= 192 ? 64 : 32, head_dim <= 96 ? 128 : head_dim <= 128 ? 96 : 64};
+  return {head_dim <= 64 ? 128 : 64, head_dim <= 128 ? 128 : head_dim <= 192 ? 80 : 64};
+}
+
+/// round_up_headdim
+std::int64_t head_dim_of_kernel(std::int64_t head_dim) {
+  for (const std::int64_t size : {64, 96, 128, 192})
+    if (head_dim <= size) return size;
+  return 256;
+}
+
+// flash_attn_interface's FlashAttnFunc.backward, FlashAttnVarlenFunc.backward (hopper); mha_bwd
+void flash_attn_3_backward(Backward& b) {
+  constexpr Op op = Op::flash_attn_backward;
+  const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
+  Context& context = b.context;
+  const bool varlen = query.ndim() == 3;
+  const std::int64_t heads = query.size(-2), kv_heads = key.size(-2), head_dim = head_dim_of_kernel(query.size(-1));
+  const Blocks blocks = blocks_of(context.device, head_dim, b.node.integers[0] != 0);
+  const std::int64_t batch = varlen ? b.saved(5).numel() - 1 : query.size(0);
+  const std::int64_t longest = varlen ? b.node.integers[1] : query.size(1);
+  Tensor dq = empty_like(op, query), dk = empty_like(op, key), dv = empty_like(op, value);
+  {
+    const auto floats = [&](const Shape& sizes) { return empty(context, op, sizes, DType::float32); };
+    const auto rows_of = [&](const Tensor& x, std::int64_t block) {
+      return varlen ? round_up(x.size(0) + batch * block, block) : checked_product(batch, round_up(x.size(1), block));
+    };
+    const std::int64_t rows = rows_of(query, blocks.queries), kv_rows = rows_of(key, blocks.keys);
+    const Tensor softmax_d = floats({heads, rows}), softmax_lse_log2 = floats({heads, rows});
+    const Tensor dq_accumulator = floats({heads, rows, head_dim});
+    Tensor dk_accumulator, dv_accumulator;
+    if (heads != kv_heads) {
+      dk_accumulator = floats({kv_heads, kv_rows, head_dim});
+      dv_accumulator = floats({kv_heads, kv_rows, head_dim});
+    }
+    const Tensor dq_semaphore = empty(context, op, {divide_up(longest, blocks.queries), batch, heads}, DType::int32);
+  }
+  b.give(0, std::move(dq));
+  b.give(1, std::move(dk));
+  b.give(2, std::move(dv));
+}
+
 /// Pads head_dim to a multiple of 8, under no_grad: forward of an autograd.Function.
 Tensor pad_head(const Tensor& x) {
   const std::int64_t head_dim = x.size(-1);
@@ -55,7 +114,8 @@ Tensor pad_head(const Tensor& x) {
 Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& cu_seqlens,
                   const FlashOptions& options) {
   constexpr Op op = Op::flash_attn;
-  Record record(op, flash_attn_backward, {&query_in, &key_in, &value_in});
+  const bool third = options.version == 3;
+  Record record(op, third ? flash_attn_3_backward : flash_attn_backward, {&query_in, &key_in, &value_in});
   Context& context = query_in.context();
   const Tensor query = pad_head(query_in), key = pad_head(key_in), value = pad_head(value_in);
   record.save(query);
@@ -70,7 +130,7 @@ Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& va
     softmax_lse = empty(context, op, {batch, heads, length}, DType::float32);
   }
   Tensor lse_parts, output_parts;
-  if (!cu_seqlens && options.dropout == 0) {  // set_params_splitkv
+  if (!cu_seqlens && options.dropout == 0 && !third) {  // set_params_splitkv
     const Tensor bhsd_query = transpose(query, 1, 2), bhsd_key = transpose(key, 1, 2);
     if (const std::int64_t splits = flash_splits(context.device, bhsd_query, bhsd_key, 0); splits > 1) {
       const Shape& sizes = bhsd_query.sizes();
@@ -79,13 +139,24 @@ Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& va
           empty(context, op, {splits, sizes[0], sizes[1], sizes[2], rounded_head_dim(sizes[3])}, DType::float32);
     }
   }
-  const Tensor rng_state = empty(context, op, {2}, DType::int64);
+  Tensor rng_state, semaphore, blocks_of_sequences;
+  if (!third) rng_state = empty(context, op, {2}, DType::int64);
+  if (third && (options.causal || (cu_seqlens && context.device.major >= 9)) &&
+      (context.device.major >= 9 || !cu_seqlens))  // persistent_scheduler, of one split
+    semaphore = empty(context, op, {1}, DType::int32);
+  if (third && cu_seqlens) blocks_of_sequences = empty(context, op, {3 * (cu_seqlens.numel() - 1)}, DType::int32);
   lse_parts.reset();
   output_parts.reset();
+  semaphore.reset();
+  blocks_of_sequences.reset();
   record.save_output(output);
   record.save_output(softmax_lse);
   if (cu_seqlens) record.save(cu_seqlens);
-  record.save_output(rng_state);
+  if (rng_state) record.save_output(rng_state);
+  if (record) {
+    record->integers[0] = options.causal;
+    record->integers[1] = options.longest;
+  }
   const std::int64_t head_dim = query_in.size(-1);
   Tensor result = record.output(std::move(output));
   return head_dim == query.size(-1) ? result : slice(result, -1, 0, head_dim);

@@ -139,10 +139,12 @@ struct AttentionOptions {
 Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& mask, const AttentionOptions& options);
 
-// flash_attention.cpp: the package flash-attn 2
+// flash_attention.cpp: the packages flash-attn 2 and 3
 struct FlashOptions {
   bool causal = false;
   double dropout = 0;
+  int version = 2;
+  std::int64_t longest = 0;  ///< tokens of a sequence, of flash_attn_varlen_func
 };
 /// query [b, s, heads, d], key and value [b, s, kv_heads, d], in half precision.
 Tensor flash_attn_func(const Tensor& query, const Tensor& key, const Tensor& value, const FlashOptions& options);

@@ -175,7 +175,9 @@ void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const
 
 /// Whether a program does the same with both, but for values. `unpads`: it makes tensors without the padding.
 bool are_alike(const DataConfig& a, const DataConfig& b, bool unpads) {
-  if (unpads && (a.rows.tokens() != b.rows.tokens() || a.rows.count() != b.rows.count())) return false;
+  if (unpads &&
+      (a.rows.tokens() != b.rows.tokens() || a.rows.count() != b.rows.count() || a.rows.longest() != b.rows.longest()))
+    return false;
   return a.micro_batch_size == b.micro_batch_size && a.sequence_length == b.sequence_length &&
          a.rows.has_mask == b.rows.has_mask && a.rows.has_positions == b.rows.has_positions &&
          a.rows.are_padded(a.sequence_length) == b.rows.are_padded(b.sequence_length) &&
@@ -195,7 +197,7 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
   const auto micro_steps = static_cast<std::size_t>(training.gradient_accumulation_steps);
   const bool repeats = context.repeats && !context.gradients && !context.blocks && !context.modules;
   Kept kept;  // until the next ones take their place
-  const bool unpads = training.attention == AttentionKind::flash_attention_2;
+  const bool unpads = is_flash_attention(training.attention);
   std::vector<ExecutedStep> executed;
   int iteration = 0;
   for (std::size_t i = 0; i < micro_batches.size(); i += micro_steps) {

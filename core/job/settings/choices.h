@@ -91,7 +91,11 @@ inline constexpr Choice<AttentionKind> kAttentions[] = {
     {"kernels-community/flash-attn2", AttentionKind::flash_attention_2, "FlashAttention 2 of the hub",
      "The same kernels as flash_attention_2"},
     {"kernels-community/flash-attn", AttentionKind::flash_attention_2, "FlashAttention 2 of the hub, older name",
-     "The same kernels as flash_attention_2"}};
+     "The same kernels as flash_attention_2"},
+    {"flash_attention_3", AttentionKind::flash_attention_3, "FlashAttention 3",
+     "flash-attn for Hopper: no padding, other buffers in backward"},
+    {"kernels-community/flash-attn3", AttentionKind::flash_attention_3, "FlashAttention 3 of the hub",
+     "The same kernels as flash_attention_3"}};
 
 inline constexpr Choice<CheckpointMode> kCheckpointModes[] = {
     {"none", CheckpointMode::none, "Off", "Every activation is kept: fastest, and the most memory"},
