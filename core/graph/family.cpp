@@ -33,8 +33,19 @@ void add_losses(const GraphOutput& output, ModelTraits& t) {
   if (has_classes) t.loss_name = "cross_entropy";
 }
 
+/// Conversions to the weights' type or another are part of what was recorded: with other weights they would be others.
+bool converts(const Graph& graph) {
+  return std::any_of(graph.items.begin(), graph.items.end(), [](const GraphArgument& argument) {
+    return argument.kind == GraphArgument::Kind::dtype && is_floating_point(static_cast<DType>(argument.integer.value));
+  });
+}
+
 /// The weights' own first; autocast is not supported yet.
 std::vector<Precision> precisions_of(const Graph& graph) {
+  if (converts(graph)) {
+    if (graph.dtype == DType::bfloat16) return {Precision::bf16};
+    return {graph.dtype == DType::float16 ? Precision::fp16 : Precision::fp32};
+  }
   if (graph.dtype == DType::bfloat16) return {Precision::bf16, Precision::fp32, Precision::fp16};
   if (graph.dtype == DType::float16) return {Precision::fp16, Precision::fp32, Precision::bf16};
   return {Precision::fp32, Precision::bf16, Precision::fp16};
@@ -52,7 +63,8 @@ ModelTraits traits(const FamilyConfig& config) {
   check_task(graph, t);
   add_losses(graph.outputs[0], t);
   t.precisions = t.inference_precisions = precisions_of(graph);
-  t.precisions_why = "autocast of a graph is not supported yet";
+  t.precisions_why = converts(graph) ? "the graph converts between types: export it with --dtype for another"
+                                     : "autocast of a graph is not supported yet";
   t.needs_precision = graph.dtype == DType::float64;
   t.fixed_batch = graph.fixed_batch;
   t.convolutions = graph.convolutions;

@@ -141,6 +141,19 @@ TEST_CASE("What acts on classes that a graph does not have is refused", "[graph]
   CHECK(pointer_with("/training/precision", "bf16").empty());
 }
 
+TEST_CASE("A graph that converts between types has weights of its own type alone", "[graph]") {
+  json graph = small_graph();
+  graph["operators"].insert(graph["operators"].begin() + 5, json::parse(R"([0, "to", ["%11", "float32"], 11])"));
+  json job = json::parse(job_of_graph(graph));
+  job["training"]["precision"] = "fp32";
+  CHECK(parse_job(job.dump()));
+  job["training"]["precision"] = "bf16";
+  const Result<Job> refused = parse_job(job.dump());
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().pointer == "/training/precision");
+  CHECK(refused.error().message.find("--dtype") != std::string::npos);
+}
+
 /// Every value of the document replaced by others, one at a time: an answer or an error, and nothing else.
 TEST_CASE("A graph with anything in any place is answered or refused", "[graph]") {
   const json graph = small_graph();
