@@ -159,6 +159,8 @@ void k_histc(GraphCall& c) {
 
 // In alphabetical order.
 constexpr AtenOperator kReduce[] = {
+    {"_is_all_true", "t!", k_all<Op::all>},
+    {"_is_any_true", "t!", k_all<Op::any>},
     {"all", "t!Ib", k_all<Op::all>},
     {"amax", "t!Ib", k_amax},
     {"any", "t!Ib", k_all<Op::any>},
