@@ -95,10 +95,15 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
     key = to(key, target);
     value = to(value, target);
   }
-  const FlashOptions options{call.causal, context.training ? call.dropout : 0,
-                             call.kind == AttentionKind::flash_attention_3 ? 3 : 2,
-                             sequences.rows ? sequences.rows->longest() : length};
+  const int version = call.kind == AttentionKind::flash_attention_3 ? 3 : 2;
+  FlashOptions options{call.causal, context.training ? call.dropout : 0, version, length,
+                       checked_product(batch, checked_product(length, length))};
+  const auto tell_sequences = [&](const Rows& rows) {
+    options.longest = rows.longest();
+    options.pairs = rows.pairs();
+  };
   if (mask && sequences.rows) {
+    tell_sequences(*sequences.rows);
     const std::int64_t tokens = sequences.rows->tokens();
     const Unpadded data = unpad_data(mask, tokens);
     Tensor k = index_first_axis(key, data.indices), v = index_first_axis(value, data.indices),
@@ -109,6 +114,7 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
   if (sequences.position_ids && sequences.position_ids.ndim() == 2 && batch == 1 && length > 1) {
     ask_whether_packed(sequences.position_ids);
     if (sequences.rows && sequences.rows->are_packed()) {
+      tell_sequences(*sequences.rows);
       const auto flat = [&](const Tensor& x) { return view(contiguous(x), {length, x.size(2), x.size(3)}); };
       const Tensor q = flat(query), k = flat(key), v = flat(value);
       const Tensor cu_seqlens = cu_seqlens_of(sequences.position_ids, sequences.rows->count());

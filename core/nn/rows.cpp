@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tensor/shape.h"
+
 namespace oometer {
 
 namespace {
@@ -40,6 +42,13 @@ std::int64_t Rows::longest() const {
   for (const std::vector<std::int64_t>& row : documents)
     for (const std::int64_t tokens : row) most = std::max(most, tokens);
   return most;
+}
+
+std::int64_t Rows::pairs() const {
+  std::int64_t total = 0;
+  for (const std::vector<std::int64_t>& row : documents)
+    for (const std::int64_t tokens : row) total += checked_product(tokens, tokens);
+  return total;
 }
 
 }  // namespace oometer

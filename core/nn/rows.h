@@ -19,6 +19,7 @@ struct Rows {
   std::int64_t tokens() const;   ///< without padding
   std::int64_t count() const;    ///< of documents
   std::int64_t longest() const;  ///< tokens of a document
+  std::int64_t pairs() const;    ///< of tokens of the same document
   bool operator==(const Rows&) const = default;
 };
 

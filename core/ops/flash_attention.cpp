@@ -1,6 +1,7 @@
 #include "ops/attention_kernels.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// The packages flash-attn 2 (2.8: flash_attn/flash_attn_interface.py, csrc/flash_attn/flash_api.cpp) and 3 (hopper/
@@ -8,6 +9,33 @@
 namespace oometer {
 
 namespace {
+
+/// A kernel whose products over all pairs of tokens are `products` times as deep as a head is wide. FlopCounterMode
+/// does not know it.
+void attention_work(Op op, const Tensor& query, std::int64_t products, bool causal, std::int64_t longest,
+                    std::int64_t pairs, std::int64_t read, std::int64_t written) {
+  Context& context = query.context();
+  if (context.stopped) return;
+  const std::int64_t heads = query.size(-2), head_dim = query.size(-1);
+  const std::int64_t flops = checked_product(checked_product(2 * heads, pairs), products * head_dim);
+  context.work({.op = static_cast<OpId>(op),
+                .kind = WorkKind::attention,
+                .dtype = query.dtype(),
+                .batch = heads,
+                .m = longest,
+                .n = longest,
+                .k = head_dim,
+                .flops = causal ? flops / 2 : flops,
+                .read = read,
+                .written = written});
+}
+
+/// What the backward of either package does.
+void backward_work(Backward& b, const Tensor& dq, const Tensor& dk, const Tensor& dv) {
+  attention_work(Op::flash_attn_backward, b.saved(0), 5, b.node.integers[0] != 0, b.node.integers[1], b.node.sizes[0],
+                 touched({&b.saved(0), &b.saved(1), &b.saved(2), &b.saved(3), &b.grad(), &b.saved(4)}),
+                 touched({&dq, &dk, &dv}));
+}
 
 /// mha_varlen_bwd leaves so many rows free behind each sequence.
 constexpr std::int64_t kRowsBetween = 128;
@@ -38,6 +66,7 @@ void flash_attn_backward(Backward& b) {
       dv_expanded = empty(context, op, wide, query.dtype());
     }
   }
+  backward_work(b, dq, dk, dv);
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
   b.give(2, std::move(dv));
@@ -97,6 +126,7 @@ void flash_attn_3_backward(Backward& b) {
     }
     const Tensor dq_semaphore = empty(context, op, {divide_up(longest, blocks.queries), batch, heads}, DType::int32);
   }
+  backward_work(b, dq, dk, dv);
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
   b.give(2, std::move(dv));
@@ -149,6 +179,8 @@ Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& va
   output_parts.reset();
   semaphore.reset();
   blocks_of_sequences.reset();
+  attention_work(op, query, 2, options.causal, options.longest, options.pairs, touched({&query, &key, &value}),
+                 touched({&output, &softmax_lse}));
   record.save_output(output);
   record.save_output(softmax_lse);
   if (cu_seqlens) record.save(cu_seqlens);
@@ -156,6 +188,7 @@ Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& va
   if (record) {
     record->integers[0] = options.causal;
     record->integers[1] = options.longest;
+    record->sizes = {options.pairs};
   }
   const std::int64_t head_dim = query_in.size(-1);
   Tensor result = record.output(std::move(output));

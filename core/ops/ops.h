@@ -144,7 +144,8 @@ struct FlashOptions {
   bool causal = false;
   double dropout = 0;
   int version = 2;
-  std::int64_t longest = 0;  ///< tokens of a sequence, of flash_attn_varlen_func
+  std::int64_t longest = 0;  ///< tokens of a sequence
+  std::int64_t pairs = 0;    ///< of a query and a key of the same sequence, masked ones too, over all sequences
 };
 /// query [b, s, heads, d], key and value [b, s, kv_heads, d], in half precision.
 Tensor flash_attn_func(const Tensor& query, const Tensor& key, const Tensor& value, const FlashOptions& options);

@@ -23,6 +23,8 @@ WorkKind work_kind(Op op) {
       return WorkKind::gemm;
     case Op::flash_attention:
     case Op::flash_attention_backward:
+    case Op::flash_attn:
+    case Op::flash_attn_backward:
     case Op::efficient_attention:
     case Op::efficient_attention_backward:
     case Op::cudnn_attention:

@@ -63,6 +63,21 @@ TEST_CASE("flash-attn 3 sums gradients of grouped keys in float32", "[nn]") {
                                                            2 * 256 * 64 * 4, 1 * 2 * 4 * 4});
 }
 
+TEST_CASE("flash-attn multiplies tokens of the same document only", "[nn]") {
+  const auto flops = [](const std::string& attention, const std::string& data) {
+    std::vector<std::int64_t> of_kernels;
+    for (const Work& work : llama_with(attention, data).work.works)
+      if (work.kind == WorkKind::attention && of_kernels.size() < 1) of_kernels.push_back(work.flops);
+    return of_kernels.empty() ? 0 : of_kernels[0];
+  };
+  const std::string full = R"("micro_batch_size": 1, "sequence_length": 64)";
+  CHECK(flops("flash_attention_2", full) == flops("sdpa-flash", full));
+  const std::int64_t of_a_pair = 2 * 4 * 2 * 16;  // multiply and add, heads, both products, head_dim
+  CHECK(flops("flash_attention_2", full) == of_a_pair * 64 * 64 / 2);
+  CHECK(flops("flash_attention_2", R"("packed": [[40, 20, 4]])") == of_a_pair * (40 * 40 + 20 * 20 + 4 * 4) / 2);
+  CHECK(flops("flash_attention_3", R"("lengths": {"batches": [[64, 20]]})") == of_a_pair * (64 * 64 + 20 * 20) / 2);
+}
+
 TEST_CASE("Kernels that are not modelled are refused by name", "[nn]") {
   for (const char* const name : {"flash_attention_4", "flex_attention", "kernels-community/vllm-flash-attn3"}) {
     const Result<Job> job = parse_job(tiny_llama(kInBf16 + R"(, "attention": ")" + name + '"'));
