@@ -173,6 +173,6 @@ describe('a file of DeepSpeed or accelerate', () => {
     await visit();
     await drop(['ds_config.json', DS_CONFIG.replace('reduce_bucket_size', 'reduce_buckt_size')]);
     const error = page.locator('#runfile-error');
-    await expect.poll(async () => error.innerText()).toContain('did you mean "reduce_bucket_size"');
+    await expect.poll(async () => error.innerText()).toContain('Did you mean "reduce_bucket_size"');
   });
 });

@@ -90,6 +90,15 @@ describe('one GPU', () => {
   });
 });
 
+it('a choice that takes one GPU offers it', async () => {
+  await visit();
+  await page.locator('[data-key=parallel]').click();
+  await page.locator('[data-key=parallel] + fieldset').getByText('None', { exact: true }).click();
+  await notice().getByRole('button', { name: 'Set GPUs to 1 and continue' }).click();
+  await expect.poll(headline).toMatch(/^(Fits|Tight|Does not fit)/);
+  expect(JSON.parse((await shown()).job)).toMatchObject({ parallel: { strategy: 'none', data: 1 } });
+});
+
 describe('a sweep', () => {
   it('is not used any more once other settings are shown', async () => {
     await visit('#v1?parallel=ddp&adapters=lora');

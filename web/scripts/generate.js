@@ -24,6 +24,8 @@ const write = (name, imports, content) => {
 /** The page's typography. */
 const print = (text) => text.replace(/'/g, '’').replace(/\(IA\)\^3/g, 'IA³');
 
+const sentence = (text) => print(text).replace(/\.?$/, '.');
+
 /** How a permalink spells a value; null has no spelling of its own. */
 const spelled = ({ link_values: [no, yes] = ['off', 'on'] }, value) =>
   value === true ? yes : value === false ? no : value === null ? null : String(value);
@@ -64,13 +66,13 @@ for (const setting of settings) {
       links[key] = { pointers, label, kind, type, yes: setting.link_values?.[1], choices, when };
     }
     if (!setting.label) continue;
-    hints[key] ??= print(setting.words.replace(/[;,] (null|absent|false)\b.*$/, ''));
+    hints[key] ??= sentence(setting.words.replace(/[;,] (null|absent|false)\b.*$/, ''));
     if (setting.unit) units[key] = setting.unit;
     if (typeOf(setting) === 'boolean')
       labels[key] = { [spelled(setting, false)]: 'Off', [spelled(setting, true)]: 'On' };
     for (const { value, label, words } of setting.choices ?? []) {
       if (label) (labels[key] ??= {})[value] = print(label);
-      if (words) (abouts[key] ??= {})[value] = print(words);
+      if (words) (abouts[key] ??= {})[value] = sentence(words);
     }
   }
 }

@@ -33,6 +33,8 @@ import './verdict';
 const ADDRESS_DELAY = 250;
 /** A screen reader is told of the result once the fingers rest. */
 const ANNOUNCE_DELAY = 500;
+/** What would give refused settings an answer is looked for then, too. */
+const REST = 150;
 /** The form is drawn without an answer only where the core is late: drawn twice, it would hold the answer up. */
 const PATIENCE = 150;
 
@@ -66,6 +68,8 @@ export class OometerApp extends LitElement {
   declare private former: Setup | null;
   /** How several GPUs last shared the work. */
   private strategy = START.parallel;
+  /** What was worked out last, with or without knowing every other choice. */
+  private fixed: { of: Trouble; explored: boolean; fixes: Fix[] } | null = null;
   /** What is loaded after the first answer. */
   private later: typeof import('./later') | null = null;
   private library = new Library([], () => Promise.resolve(UNKNOWN));
@@ -82,6 +86,7 @@ export class OometerApp extends LitElement {
   private readonly pinned = new Map<string, Result | Trouble>();
   private addressTimer = 0;
   private announceTimer = 0;
+  private exploreTimer = 0;
   private opening = 0;
   private patient = true;
 
@@ -225,7 +230,8 @@ export class OometerApp extends LitElement {
       requestAnimationFrame(() => setTimeout(() => void this.detail(answer)));
       this.advisor.advise(answer);
     }
-    if (this.trouble && !this.trouble.elsewhere) void this.explore();
+    clearTimeout(this.exploreTimer);
+    if (this.trouble && !this.trouble.elsewhere) this.exploreTimer = window.setTimeout(() => void this.explore(), REST);
     if (this.trouble?.elsewhere) {
       if (missing) this.trouble = { key: null, message: `What this needs could not be loaded (${missing}).` };
       else void this.takeWhole(core);
@@ -278,14 +284,18 @@ export class OometerApp extends LitElement {
     await this.explorer.explore(core, { setup, model, peak }, this.strategy, this.library.find);
   }
 
-  /** What would give the settings an answer. */
+  /** What would give the settings an answer, worked out once for each trouble. */
   private fixes(): Fix[] {
-    const { trouble, setup, result, explorer } = this;
+    const { trouble, setup, result, explorer, later } = this;
     const model = this.library.find(setup);
-    if (!trouble || !model || !this.later) return [];
-    const known = explorer.done && explorer.base?.setup === setup;
-    const effects = known ? explorer.effects : new Map<string, null>();
-    return this.later.fixesOf(trouble, setup, model, result, effects, this.strategy);
+    if (!trouble || !model || !later) return [];
+    const explored = explorer.done && explorer.base?.setup === setup;
+    if (this.fixed?.of !== trouble || this.fixed.explored !== explored) {
+      const effects = explored ? explorer.effects : new Map<string, null>();
+      const fixes = later.fixesOf(trouble, setup, model, result, effects, this.strategy);
+      this.fixed = { of: trouble, explored, fixes };
+    }
+    return this.fixed.fixes;
   }
 
   /** The answer or the error, as one sentence. */
@@ -312,8 +322,8 @@ export class OometerApp extends LitElement {
   override render(): TemplateResult {
     const { result, detailed, trouble } = this;
     return html`
-      <a class="skip" href="#answer" @click=${this.skip}>Skip to the answer</a>
       <header>
+        <button class="skip" @click=${this.skip}>Skip to the answer</button>
         <h1>oometer</h1>
         <p>Will this training run fit on that GPU?</p>
         <nav aria-label="Page">
@@ -476,9 +486,8 @@ export class OometerApp extends LitElement {
     this.show({ ...START }, [], true);
   };
 
-  /** The address holds settings, so that the link is followed by hand. */
-  private readonly skip = (event: Event): void => {
-    event.preventDefault();
+  /** The first stop of a keyboard. No link: the address holds settings. */
+  private readonly skip = (): void => {
     this.renderRoot.querySelector<HTMLElement>('.answer')?.focus();
   };
 

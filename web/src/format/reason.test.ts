@@ -12,6 +12,7 @@ it.each([
     'found 8 replicas without a strategy; expected ddp, or deepspeed with a zero_stage',
     'Found 8 replicas without a strategy. Expected ddp, or deepspeed with a zero_stage.',
   ],
+  ['found "bf"; did you mean "bf16"?', 'Did you mean "bf16"?'],
   ['this takes the whole core', 'This takes the whole core.'],
 ])('%s', (message, said) => {
   expect(sentences(message)).toBe(said);

@@ -13,5 +13,5 @@ export function sentences(message: string): string {
   const parts = message.split('; ');
   const [first = ''] = parts;
   if (parts.length > 1 && /^found ("[^"]*"|[\w.-]+|an object|a list)$/.test(first)) parts.shift();
-  return parts.map((part) => `${capital(part)}.`).join(' ');
+  return parts.map((part) => capital(/[.?!]$/.test(part) ? part : `${part}.`)).join(' ');
 }

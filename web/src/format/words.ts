@@ -42,7 +42,7 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
   if (report.verdict === 'fits') return words(`Fits with ${gib(headroom)} to spare`);
   if (report.verdict === 'tight' && peak.total > report.gpu.usable_bytes) {
     // PyTorch gives its unused cache back before it runs out.
-    const least = gibNumber(peak.allocated + peak.outside_allocator);
+    const least = gibNumber(peak.least ?? peak.allocated + peak.outside_allocator);
     return words('Tight: runs once PyTorch frees unused cache', { before: `Needs at least ${least}, would like ` });
   }
   if (report.verdict === 'tight')

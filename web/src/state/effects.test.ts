@@ -14,6 +14,7 @@ it('changes one setting at a time, to what it is not', () => {
   const all = alternatives(START, llava);
   expect(all).toContainEqual({ key: 'checkpointing', value: 'none' });
   expect(all).toContainEqual({ key: 'mbs', value: '4' });
+  expect(all).toContainEqual({ key: 'gpus', value: '1' });
   expect(all.some(({ key, value }) => START[key] === value)).toBe(false);
   expect(all.every(({ key }) => key !== 'model' && key !== 'gpu')).toBe(true);
   expect(alternatives(START, tower).some(({ key }) => key === 'seq')).toBe(false);

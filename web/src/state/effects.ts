@@ -35,7 +35,9 @@ function valuesOf(field: Field, model: Traits, setup: Setup): string[] {
   if (kind === 'choice') return [...choicesOf(field, model)];
   if (kind !== 'count') return [];
   const { half, double } = neighbours(setup[key]);
-  return [half, double].filter((value) => value !== null);
+  // One GPU is another kind of job, to which some settings lead.
+  const values = new Set([half, double, key === 'gpus' ? '1' : null]);
+  return [...values].filter((value) => value !== null);
 }
 
 /** Every single change that the form offers, those of the settings in sight first. */

@@ -41,6 +41,7 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     },
   },
   liger: {
+    hint: 'Fused kernels of liger-kernel for the language model and the loss.',
     choices: {
       off: 'transformers’ own modules; the loss casts every logit to fp32.',
       on: 'Fused RMSNorm, rotary embedding, SwiGLU and loss keep less; logits exist one chunk of tokens at a time.',
@@ -97,6 +98,9 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       'nf4-double': 'The constants per 64 weights are quantized too.',
       fp4: 'As much memory as NF4.',
     },
+  },
+  precision: {
+    hint: 'Data type of the weights and of computation.',
   },
   parallel: {
     choices: {

@@ -26,7 +26,7 @@ function wantedOf(setup: Setup, last: Result | null): FieldKey[] {
 
 const wordsOf = ({ key, value }: Alternative): string => {
   const choice = choiceLabel({ key }, value);
-  return `${key === 'parallel' ? `Switch to ${choice}` : `Set ${field(key).label} to ${choice}`} and continue`;
+  return `${key === 'parallel' ? `Switch to ${choice}` : `Set ${key === 'gpus' ? 'GPUs' : field(key).label} to ${choice}`} and continue`;
 };
 
 /**
@@ -48,7 +48,8 @@ export function fixesOf(
   const said = (trouble.error?.fixes ?? []).flatMap(({ label, change: patch }): Fix[] => {
     const fixed = applied(setup, model, patch);
     const key = FIELDS.find((field) => fixed && fixed[field.key] !== setup[field.key])?.key;
-    return fixed && key ? [{ words: `${label} and continue`, setup: fixed, key }] : [];
+    const words = label.startsWith('Switch') ? `${label} and continue` : label;
+    return fixed && key && keeps(fixed) ? [{ words, setup: fixed, key }] : [];
   });
   if (said.length > 0) return said.slice(0, MOST);
   const job = toJob(setup, model);

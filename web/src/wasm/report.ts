@@ -61,7 +61,8 @@ export interface Report {
   verdict: Verdict;
   fits: boolean;
   headroom: number;
-  peak: { allocated: number; reserved: number; outside_allocator: number; total: number };
+  /** `least`: the total on the smallest device that runs it, where this one has less than `total`. */
+  peak: { allocated: number; reserved: number; outside_allocator: number; total: number; least?: number };
   interval: { of: string; low: number; high: number; basis: string };
   gpu: { name?: string; usable_bytes: number };
   out_of_memory: OutOfMemory | null;
