@@ -1,13 +1,13 @@
 import { resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
-import { coreFolder, laterParts, models, offerTool, preloadCore, readmeTables } from './vite.plugins';
+import { coreFolder, hubModels, laterParts, models, offerTool, preloadCore, readmeTables } from './vite.plugins';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 
 export default defineConfig(() => ({
   base: './', // works from any sub-path
-  plugins: [models(), laterParts(), preloadCore(), readmeTables(), offerTool()],
+  plugins: [models(), hubModels(), laterParts(), preloadCore(), readmeTables(), offerTool()],
   resolve: { alias: { 'oometer-core': coreFolder() } },
   server: { fs: { allow: ['..'] } },
   build: {

@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { HtmlTagDescriptor, Plugin } from 'vite';
+import type { HubModel } from './src/state/hub';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const name = 'virtual:models';
@@ -89,6 +90,26 @@ export function laterParts(): Plugin {
         const fileName = first.replace(/oometer(?=[^/]*$)/, `oometer.${part}`);
         this.emitFile({ type: 'asset', fileName, source: readFileSync(`${coreFolder()}/${file}`) });
       }
+    },
+  };
+}
+
+/** The models that people use most, by their names on the Hugging Face hub. */
+export function hubModels(): Plugin {
+  const hub = 'virtual:hub-models';
+  return {
+    name: hub,
+    resolveId: (id) => (id === hub ? '\0' + hub : null),
+    async load(id) {
+      if (id !== '\0' + hub) return null;
+      const core = await loadCore();
+      const reads = (config: unknown): boolean =>
+        !('error' in JSON.parse(core.traits(JSON.stringify({ model: { config } }))));
+      const rows = JSON.parse(readFileSync(resolve(here, '../presets/hub.json'), 'utf8')) as (HubModel & {
+        source: string;
+      })[];
+      const models = rows.map((row) => ({ ...row, source: undefined, known: !row.config || reads(row.config) }));
+      return `export default JSON.parse(${JSON.stringify(JSON.stringify(models))})`;
     },
   };
 }

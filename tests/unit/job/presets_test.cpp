@@ -85,5 +85,45 @@ TEST_CASE("The catalogue of GPUs is whole and plausible", "[presets]") {
   CHECK(find_gpu("h100-80gb")->usable_bytes >> 30 == 79);
 }
 
+nlohmann::json hub() {
+  std::ifstream file(OOMETER_SOURCE_DIR "/presets/hub.json");
+  return nlohmann::json::parse(file, nullptr, false);
+}
+
+TEST_CASE("Every model of the hub's catalogue has a name, a source, and one config", "[presets]") {
+  const nlohmann::json models = hub();
+  REQUIRE(models.is_array());
+  CHECK(models.size() >= 150);
+  const std::vector<ModelPreset> presets = model_presets();
+  std::set<std::string> ids;
+  for (const nlohmann::json& model : models) {
+    const std::string id = model.value("id", "");
+    INFO(id);
+    CHECK(ids.insert(id).second);
+    CHECK(std::count(id.begin(), id.end(), '/') == 1);
+    CHECK_FALSE(model.value("source", "").empty());
+    CHECK(model.contains("config") != model.contains("preset"));
+    const std::string preset = model.value("preset", "");
+    CHECK((preset.empty() ||
+           std::any_of(presets.begin(), presets.end(), [&](const ModelPreset& known) { return known.id == preset; })));
+  }
+}
+
+TEST_CASE("Every config of the hub's catalogue is read, or its architecture is refused by name", "[presets]") {
+  int read = 0;
+  for (const nlohmann::json& model : hub()) {
+    if (!model.contains("config")) continue;
+    INFO(model.value("id", ""));
+    const nlohmann::json job = {{"version", 1}, {"model", {{"config", model["config"]}}}};
+    const Result<Job> parsed = parse_job(job.dump());
+    if (parsed) {
+      ++read;
+      continue;
+    }
+    CHECK(parsed.error().code == "unsupported-model");
+  }
+  CHECK(read >= 90);
+}
+
 }  // namespace
 }  // namespace oometer

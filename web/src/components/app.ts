@@ -4,6 +4,7 @@ import { verdict } from '../format/words';
 import { adopt, change } from '../state/adopt';
 import { field, START, type Setup } from '../state/fields';
 import type { Fix } from '../state/fixes';
+import { ownOf } from '../state/hub';
 import type { Job } from '../state/job.generated';
 import { Library } from '../state/library';
 import type { OwnModel } from '../state/model';
@@ -187,7 +188,13 @@ export class OometerApp extends LitElement {
     if (location.hash !== write(this.setup, this.pins)) this.openLink().catch(this.fail);
   };
 
-  private setting({ key, value }: Setting): void {
+  private setting({ key, value: text }: Setting): void {
+    const named = key === 'model' ? this.later?.hub.find(({ id }) => id === text) : undefined;
+    if (named?.config) {
+      void this.useOwn([ownOf(named)]);
+      return;
+    }
+    const value = named?.preset ?? text;
     // A new model is a step that the browser's back button should undo; a typed digit is not.
     this.show(
       change(this.setup, key, value, this.library.presets, this.library.find(this.setup), this.strategy),
@@ -365,6 +372,7 @@ export class OometerApp extends LitElement {
             .setup=${this.setup}
             .model=${this.library.find(this.setup) ?? null}
             .catalogue=${this.core?.catalogue ?? null}
+            .hub=${this.later?.hub ?? []}
             .errors=${trouble?.key ? { [trouble.key]: trouble.message } : {}}
             .effects=${this.effects()}
             .peak=${this.explorer.base?.peak ?? null}

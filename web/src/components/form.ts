@@ -21,6 +21,7 @@ import {
   type FieldKey,
   type Setup,
 } from '../state/fields';
+import { addressOf, type HubModel } from '../state/hub';
 import type { Model } from '../state/model';
 import { describeRun, unpackRun } from '../state/runfile';
 import { fields, shared } from '../styles/shared';
@@ -60,6 +61,7 @@ export class OometerForm extends LitElement {
     setup: { attribute: false },
     model: { attribute: false },
     catalogue: { attribute: false },
+    hub: { attribute: false },
     errors: { attribute: false },
     effects: { attribute: false },
     peak: { attribute: false },
@@ -68,6 +70,8 @@ export class OometerForm extends LitElement {
   declare setup: Setup;
   declare model: Model | null;
   declare catalogue: Catalogue | null;
+  /** More models by their names on the hub, once they are loaded. */
+  declare hub: readonly HubModel[];
   declare errors: Errors;
   declare effects: Effects;
   /** The peak that the effects are measured against; null while there is none. */
@@ -82,6 +86,7 @@ export class OometerForm extends LitElement {
     this.setup = { ...START };
     this.model = null;
     this.catalogue = null;
+    this.hub = [];
     this.errors = {};
     this.effects = new Map();
     this.peak = null;
@@ -106,12 +111,12 @@ export class OometerForm extends LitElement {
           <oometer-picker
             data-key="model"
             label="Model"
-            empty="No match: paste its config.json."
-            .value=${this.setup.config || this.setup.model}
+            .value=${this.setup.config ? (model?.title ?? '') : this.setup.model}
+            .nothing=${noModel}
             .shown=${model?.title ?? '…'}
             .hint=${model?.description ?? ''}
             .error=${this.errors.model ?? ''}
-            .items=${modelItems(this.catalogue?.models ?? [], this.effects)}
+            .items=${modelItems(this.catalogue?.models ?? [], this.hub, this.effects)}
             @open=${this.listed('model')}
             @pick=${(event: CustomEvent<string>) => {
               this.set('model', event.detail);
@@ -497,5 +502,14 @@ const gpuHint = ({ id, usable_bytes, calibrated }: Gpu): string =>
   [id === OWN_GPU ? '' : `${gib(usable_bytes, 2)} usable`, calibrated ? '' : 'the memory of its libraries is estimated']
     .filter(Boolean)
     .join('; ');
+
+/** Of a name that is in no list: where its file is to be had. */
+function noModel(query: string): TemplateResult {
+  const address = addressOf(query);
+  return address === null
+    ? html`No match: paste its config.json.`
+    : html`Not in the list. Open <a href=${address} target="_blank" rel="noopener">its config.json</a> and paste it
+        here.`;
+}
 
 customElements.define('oometer-form', OometerForm);

@@ -2,6 +2,7 @@
 import { gib } from '../format/bytes';
 import { effectKey, type Effects } from '../state/effects';
 import type { FieldKey } from '../state/fields';
+import type { HubModel } from '../state/hub';
 import type { Model } from '../state/model';
 import { mixesImages } from '../state/traits';
 import type { Gpu } from '../wasm/catalogue';
@@ -28,16 +29,24 @@ function note(effects: Effects, key: FieldKey, value: string): string {
   return `${{ fits: '✓', tight: '~', 'does-not-fit': '✕' }[effect.verdict]} ${gib(effect.total)}`;
 }
 
-export function modelItems(models: readonly Model[], effects: Effects): Item[] {
-  return [...models]
+/** What the core knows by a name of its own, and below it the hub's models by organisation. */
+export function modelItems(models: readonly Model[], hub: readonly HubModel[], effects: Effects): Item[] {
+  const nameOf = (preset: string): string => hub.find((one) => one.preset === preset)?.id ?? '';
+  const presets = [...models]
     .sort((a, b) => Number(mixesImages(b)) - Number(mixesImages(a)) || Number(b.text) - Number(a.text))
     .map((model) => ({
       value: model.id,
       label: model.title,
       group: mixesImages(model) ? 'Vision and language' : model.images ? 'Vision' : 'Language',
-      keywords: `${model.id} ${model.description}`,
+      keywords: `${model.id} ${nameOf(model.id)} ${model.description}`,
       note: note(effects, 'model', model.id),
     }));
+  const others = hub.flatMap(({ id, config, known }): Item[] => {
+    if (!config) return [];
+    const [group = '', label = ''] = id.split('/');
+    return [{ value: id, label, group, keywords: id, note: known ? '' : 'not supported yet' }];
+  });
+  return [...presets, ...others];
 }
 
 export function gpuItems(gpus: readonly Gpu[], effects: Effects): Item[] {

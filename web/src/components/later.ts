@@ -12,3 +12,4 @@ import './trust';
 
 export { fixesOf } from '../state/fixes';
 export { told } from '../state/told';
+export { default as hub } from 'virtual:hub-models';

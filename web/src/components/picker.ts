@@ -21,7 +21,7 @@ export class OometerPicker extends LitElement {
     hint: {},
     error: {},
     items: { attribute: false },
-    empty: {},
+    nothing: { attribute: false },
     open: { state: true },
     query: { state: true },
     active: { state: true },
@@ -33,8 +33,8 @@ export class OometerPicker extends LitElement {
   declare hint: string;
   declare error: string;
   declare items: readonly Item[];
-  /** What to do where nothing matches. */
-  declare empty: string;
+  /** What is said where no entry is as typed. */
+  declare nothing: (query: string) => TemplateResult | string;
   declare private open: boolean;
   /** Null until something is typed: the whole list is offered. */
   declare private query: string | null;
@@ -48,7 +48,7 @@ export class OometerPicker extends LitElement {
     this.hint = '';
     this.error = '';
     this.items = [];
-    this.empty = 'No match.';
+    this.nothing = () => 'No match.';
     this.open = false;
     this.query = null;
     this.active = '';
@@ -181,7 +181,7 @@ export class OometerPicker extends LitElement {
         <span class="arrow"></span>
         <div id="list" class="list" role="listbox" aria-label=${this.label} ?hidden=${!this.open}>
           ${this.groups(found)}
-          ${this.open && found.length === 0 ? html`<div class="none">${this.empty}</div>` : nothing}
+          ${this.open && found.length === 0 ? html`<div class="none" @mousedown=${keep}>${this.nothing(this.query ?? '')}</div>` : nothing}
         </div>
       </div>
       ${this.error ? html`<p class="error" id="error">${this.label}: ${this.error}</p>` : nothing}
@@ -213,9 +213,7 @@ export class OometerPicker extends LitElement {
       class="option ${value === this.active ? 'active' : ''}"
       role="option"
       aria-selected=${value === this.value ? 'true' : 'false'}
-      @mousedown=${(event: Event) => {
-        event.preventDefault(); // the field keeps the focus
-      }}
+      @mousedown=${keep}
       @click=${() => {
         this.pick(value);
       }}
@@ -277,6 +275,11 @@ export class OometerPicker extends LitElement {
     this.close();
     this.dispatchEvent(new CustomEvent<string>('pick', { detail: value }));
   }
+}
+
+/** The field keeps the focus, or its list would close before the click. */
+function keep(event: Event): void {
+  event.preventDefault();
 }
 
 customElements.define('oometer-picker', OometerPicker);

@@ -72,7 +72,11 @@ export function ownModel(id: string, own: OwnModel, traits: Traits): Model {
   return {
     id,
     title: own.name,
-    description: `Your own ${kind}${isAside(id) ? ': too large for a link, which holds everything but the file' : ''}`,
+    description: isAside(id)
+      ? `Your own ${kind}: too large for a link, which holds everything but the file`
+      : own.name.includes('/')
+        ? `${kind}, by its config.json`
+        : `Your own ${kind}`,
     job: own,
     ...traits,
   };

@@ -5,3 +5,8 @@ declare module 'virtual:models' {
   /** The address of the others, as JSON. */
   export const later: string;
 }
+
+declare module 'virtual:hub-models' {
+  const models: readonly import('../state/hub').HubModel[];
+  export default models;
+}
