@@ -389,6 +389,9 @@ export class OometerApp extends LitElement {
                 dialog.show();
               });
             }}
+            @start=${({ detail }: CustomEvent<Setup>) => {
+              void this.begin(detail);
+            }}
           ></oometer-form>
         </section>
         ${detailed && this.details ? this.details(detailed, this) : nothing}
@@ -468,6 +471,12 @@ export class OometerApp extends LitElement {
     if (isTrouble(answer) && answer.elsewhere) void this.takeWhole(this.core);
     this.pinned.set(key, answer);
     return answer;
+  }
+
+  /** Settings that somebody made before, perhaps with a model that only they name. */
+  private async begin(start: Setup): Promise<void> {
+    const { setup } = await this.library.open({ setup: start, pins: [], problems: [] });
+    this.show(setup, this.pins, true);
   }
 
   /** The first of several models is shown, the others stand beside it. */

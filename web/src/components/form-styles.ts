@@ -16,6 +16,22 @@ export const formStyles = css`
       grid-column: 1 / -1;
     }
   }
+  .starts {
+    display: flex;
+    flex-wrap: wrap;
+    align-items: center;
+    gap: 0.3rem;
+    grid-column: 1 / -1;
+  }
+  .starts .hint {
+    width: 100%;
+  }
+  .starts button {
+    min-height: 1.625rem;
+    padding: 0 0.55rem;
+    border-radius: 1rem;
+    font-size: 0.75rem;
+  }
   .field {
     display: grid;
     gap: 0.2rem;

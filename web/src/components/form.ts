@@ -24,6 +24,7 @@ import {
 import { addressOf, type HubModel } from '../state/hub';
 import type { Model } from '../state/model';
 import { describeRun, unpackRun } from '../state/runfile';
+import { setupOf, STARTS } from '../state/starts';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue, Gpu } from '../wasm/catalogue';
 import type { Report } from '../wasm/report';
@@ -106,7 +107,7 @@ export class OometerForm extends LitElement {
           event.preventDefault();
         }}
       >
-        ${this.segments('task')}
+        ${this.starts()} ${this.segments('task')}
         <div>
           <oometer-picker
             data-key="model"
@@ -170,6 +171,25 @@ export class OometerForm extends LitElement {
         </p>
       </form>
     `;
+  }
+
+  /** What people come with, one press each. */
+  private starts(): TemplateResult {
+    return html`<div class="starts" role="group" aria-label="Start from">
+      <span class="hint">Start from</span>
+      ${STARTS.map(
+        (start) =>
+          html`<button
+            type="button"
+            title=${start.about}
+            @click=${() => {
+              this.dispatchEvent(new CustomEvent<Setup>('start', { detail: setupOf(start) }));
+            }}
+          >
+            ${start.label}
+          </button>`,
+      )}
+    </div>`;
   }
 
   /** Brings a setting into view, for whoever follows an error to it. */
