@@ -70,7 +70,10 @@ TEST_CASE("Each storage is allocated once and freed at most once, and nothing of
       // Before torch 2.15 cuBLAS keeps its workspaces; DeepSpeed keeps scalars: its last norm, an overflow flag.
       const bool kept_by_library = storage.role == Role::workspace && job.runtime.torch < Version{2, 15, 0};
       const bool scalar_of_deepspeed = job.parallel.strategy == Strategy::deepspeed && storage.bytes <= 8;
-      CHECK((persists || kept_by_library || scalar_of_deepspeed));
+      // ZeRO-3 keeps its buffers for reduced gradients (stage3.py: ipg_buckets, grad_partitions_flat_buffer).
+      const bool buffer_of_zero3 = job.parallel.strategy == Strategy::deepspeed &&
+                                   job.parallel.deepspeed.zero_stage == 3 && storage.module == kModel;
+      CHECK((persists || kept_by_library || scalar_of_deepspeed || buffer_of_zero3));
     }
   }
 }
@@ -99,7 +102,8 @@ TEST_CASE("Breakdown and modules sum to the peak to the byte", "[property]") {
     const Report& report = estimate->report;
     CHECK(report.breakdown.sum() == report.peak.allocated);
     CHECK(report.modules[0] == report.breakdown);
-    CHECK(report.parameter_count[0] == estimate->simulation.parameters);
+    // Of weights that were replaced by quantized ones, the counts by module know nothing.
+    if (!job.training.quantization) CHECK(report.parameter_count[0] == estimate->simulation.parameters);
     CHECK(report.peak.reserved >= report.peak.allocated);
     CHECK(report.total == report.peak.reserved + report.outside_allocator);
   }
