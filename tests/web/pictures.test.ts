@@ -105,12 +105,48 @@ describe('the timeline', () => {
 
   it('zooms into a phase, and out again', async () => {
     await visit();
-    const box = page.locator('oometer-timeline svg');
+    const box = page.locator('oometer-timeline .plot svg');
     const whole = await box.getAttribute('viewBox');
     await page.getByRole('button', { name: 'Step 2, backward' }).click();
     expect(await box.getAttribute('viewBox')).not.toBe(whole);
     await page.getByRole('button', { name: 'Whole run' }).click();
     expect(await box.getAttribute('viewBox')).toBe(whole);
+  });
+
+  it('zooms with the wheel and with W, A, S and D, and keeps labels and a small picture of the whole', async () => {
+    await visit();
+    const plot = page.locator('oometer-timeline .plot');
+    const minimap = page.locator('oometer-timeline .minimap');
+    const sight = async (): Promise<[from: number, width: number]> => {
+      const [from = 0, , width = 0] = ((await plot.locator('svg').getAttribute('viewBox')) ?? '')
+        .split(' ')
+        .map(Number);
+      return [from, width];
+    };
+    await plot.scrollIntoViewIfNeeded();
+    const place = await plot.boundingBox();
+    if (!place) throw new Error('the plot is not drawn');
+    await page.mouse.move(place.x + 0.8 * place.width, place.y + 50);
+    await page.mouse.move(place.x + 0.75 * place.width, place.y + 60);
+    await page.mouse.wheel(0, -100);
+    await expect.poll(async () => (await sight())[1]).toBe(800);
+    expect((await sight())[0]).toBeCloseTo(150, 0); // what was pointed at stays there
+    expect(await minimap.isVisible()).toBe(true);
+    expect(await page.getByRole('button', { name: 'Step 2, backward' }).isVisible()).toBe(true);
+    await plot.focus();
+    for (const key of 'wdd') await page.keyboard.press(key);
+    const [from, width] = await sight();
+    expect(width).toBe(640);
+    await page.keyboard.press('a');
+    expect((await sight())[0]).toBeLessThan(from);
+    const small = await minimap.boundingBox();
+    if (!small) throw new Error('the small picture is not drawn');
+    await page.mouse.click(small.x + 2, small.y + 5);
+    expect(await sight()).toEqual([0, 640]);
+    await plot.focus();
+    for (const key of 'sss') await page.keyboard.press(key);
+    expect(await sight()).toEqual([0, 1000]);
+    expect(await minimap.count()).toBe(0);
   });
 
   it('is copied as numbers', async () => {

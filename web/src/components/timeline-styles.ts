@@ -14,7 +14,7 @@ export const timelineStyles = css`
   }
   .frame {
     display: grid;
-    grid-template: auto 11rem auto / 2rem minmax(0, 1fr);
+    grid-template: auto 11rem auto auto / 2rem minmax(0, 1fr);
     column-gap: 0.4rem;
   }
   .phases {
@@ -139,6 +139,30 @@ export const timelineStyles = css`
   .foot span {
     position: absolute;
     transform: translateX(-50%);
+  }
+  .minimap {
+    grid-area: 4 / 2;
+    position: relative;
+    height: 1.75rem;
+    margin-right: 6rem;
+    border: 1px solid var(--line);
+    cursor: pointer;
+    touch-action: none;
+  }
+  .minimap .sight {
+    position: absolute;
+    top: -1px;
+    bottom: -1px;
+    min-width: 3px;
+    border: 2px solid var(--text);
+    background: color-mix(in srgb, var(--surface) 35%, transparent);
+    pointer-events: none;
+  }
+  .whole {
+    grid-area: 4 / 2;
+    justify-self: end;
+    min-height: 1.75rem;
+    font-size: 0.75rem;
   }
   .foot span.left {
     transform: none;

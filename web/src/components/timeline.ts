@@ -1,5 +1,6 @@
 import { html, LitElement, nothing, svg, type TemplateResult } from 'lit';
 import { ticks } from '../charts/ticks';
+import { centred, moved, WHOLE, zoomed, type Window } from '../charts/window';
 import { HEIGHT, momentAt, timeline, WIDTH, type Moment, type Timeline } from '../charts/timeline';
 import { GIB, gib, gibNumber, percent } from '../format/bytes';
 import { FACTORS } from '../format/factors';
@@ -10,20 +11,16 @@ import { breakable } from './breakable';
 import { timelineStyles } from './timeline-styles';
 import type { Report } from '../wasm/report';
 
-/** What is in sight, in percent of the run. */
-interface Window {
-  from: number;
-  to: number;
-}
-
-const WHOLE: Window = { from: 0, to: 100 };
 /** What a finger can hit, and what the scale takes of the width; CSS pixels. */
 const SMALLEST_TARGET = 24;
 const AXIS = 40;
 /** A shorter drag is a slip of the hand. */
 const SHORTEST = 1;
+/** One step of W or S, or a notch of a wheel; one of A or D. */
+const CLOSER = 0.8;
+const STEP = 0.15;
 
-/** The run over its allocator events. Pointing or arrow keys tell a moment; a phase's name or a drag zooms. */
+/** The run over its allocator events. Pointing or arrow keys tell a moment; a phase's name, a drag, a wheel, or W, A, S and D zoom. */
 export class OometerTimeline extends LitElement {
   static override properties = {
     report: { attribute: false },
@@ -42,6 +39,8 @@ export class OometerTimeline extends LitElement {
   private readonly observer = new ResizeObserver(([entry]) => {
     this.width = entry?.contentRect.width ?? 0;
   });
+  /** Whether the pointer was moved here: a page that scrolls under it is not to be zoomed. */
+  private pointed = false;
   private drawn: Timeline | null = null;
   private drawnFor: Report | null = null;
 
@@ -76,6 +75,7 @@ export class OometerTimeline extends LitElement {
     const { drawn } = this;
     if (!drawn) return nothing;
     const { from, to } = this.window;
+    const isZoomed = this.window !== WHOLE;
     const moment = this.cursor === null ? undefined : momentAt(drawn, this.cursor);
     return html`
       <p class="readout" aria-hidden="true">${moment ? this.tell(moment) : this.invite()}</p>
@@ -102,6 +102,7 @@ export class OometerTimeline extends LitElement {
           @pointerleave=${this.leave}
           @pointerdown=${this.press}
           @pointerup=${this.release}
+          @wheel=${this.wheel}
           @keydown=${this.key}
           @blur=${this.leave}
         >
@@ -137,24 +138,39 @@ export class OometerTimeline extends LitElement {
               : nothing
           }
         </div>
+        ${isZoomed ? this.minimap(drawn) : nothing}
       </div>
     `;
   }
 
-  private phases(drawn: Timeline): TemplateResult[] | TemplateResult {
-    if (this.window !== WHOLE) {
-      return html`<button
+  /** The whole run, and what of it is in sight. */
+  private minimap(drawn: Timeline): TemplateResult {
+    const { from, to } = this.window;
+    const box = styles({ left: `${from.toFixed(2)}%`, width: `${(to - from).toFixed(2)}%` });
+    return html`<div class="minimap" aria-hidden="true" @pointerdown=${this.jump} @pointermove=${this.jump}>
+        <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none">
+          ${drawn.areas.map(({ key, path }) => svg`<path d=${path} fill="var(--${key})"></path>`)}
+        </svg>
+        <div class="sight" .style=${box}></div>
+      </div>
+      <button
+        class="whole"
         @click=${() => {
           this.window = WHOLE;
         }}
       >
-        ← Whole run
+        Whole run
       </button>`;
-    }
-    return drawn.spans.map(({ phase, from, to }) => {
+  }
+
+  private phases(drawn: Timeline): TemplateResult[] {
+    const { window } = this;
+    const inSight = drawn.spans.filter(({ from, to }) => to > window.from && from < window.to);
+    return inSight.map(({ phase, from, to }) => {
       const name = phaseName(phase.name, phase.iteration);
-      const place = styles({ left: `${from.toFixed(2)}%`, width: `${(to - from).toFixed(2)}%` });
-      if (((to - from) / 100) * (this.width - AXIS) < SMALLEST_TARGET) {
+      const [left, right] = [this.seen(Math.max(from, window.from)), this.seen(Math.min(to, window.to))];
+      const place = styles({ left: `${left.toFixed(2)}%`, width: `${(right - left).toFixed(2)}%` });
+      if (((right - left) / 100) * (this.width - AXIS) < SMALLEST_TARGET) {
         return html`<span title=${name} .style=${place}></span>`; // zoomed by Enter at a moment of it, or by a drag
       }
       return html`<button
@@ -180,8 +196,8 @@ export class OometerTimeline extends LitElement {
 
   private invite(): TemplateResult {
     return html`<span class="soft"
-      >Point at the picture to see who held what; drag over it, or press a phase’s name, to zoom. GiB over allocator
-      events.</span
+      >Point at the picture to see who held what. Drag, turn the wheel, press a phase’s name or W, A, S, D to zoom. GiB
+      over allocator events.</span
     >`;
   }
 
@@ -232,17 +248,33 @@ export class OometerTimeline extends LitElement {
     return `${percent(bytes, drawn.top).toFixed(2)}%`;
   }
 
-  private place(event: PointerEvent): number {
+  private place(event: MouseEvent): number {
     const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
     const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
     return this.window.from + share * (this.window.to - this.window.from);
   }
 
   private readonly point = (event: PointerEvent): void => {
+    if (event.movementX !== 0 || event.movementY !== 0) this.pointed = true;
     this.cursor = this.place(event);
   };
 
+  private readonly wheel = (event: WheelEvent): void => {
+    const out = event.deltaY > 0;
+    if (!this.pointed || event.deltaY === 0 || (out && this.window === WHOLE)) return; // the page scrolls
+    event.preventDefault();
+    this.window = zoomed(this.window, out ? 1 / CLOSER : CLOSER, this.place(event));
+  };
+
+  /** Moves what is in sight to where the small picture is pressed. */
+  private readonly jump = (event: PointerEvent): void => {
+    if (event.buttons === 0) return;
+    const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
+    this.window = centred(this.window, (100 * (event.clientX - box.left)) / box.width);
+  };
+
   private readonly leave = (): void => {
+    this.pointed = false;
     if (this.drag === null) this.cursor = null;
   };
 
@@ -264,6 +296,17 @@ export class OometerTimeline extends LitElement {
     const { drawn, window } = this;
     if (!drawn) return;
     const at = this.cursor ?? Math.max(window.from, Math.min(window.to, drawn.peak));
+    const other = {
+      w: () => zoomed(window, CLOSER, at),
+      s: () => zoomed(window, 1 / CLOSER, at),
+      a: () => moved(window, -STEP),
+      d: () => moved(window, STEP),
+    }[event.key.toLowerCase()];
+    if (other && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      this.window = other();
+      return;
+    }
     const moment = momentAt(drawn, at);
     if (!moment) return;
     const tiny = 1e-6;
