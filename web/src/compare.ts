@@ -234,6 +234,12 @@ async function start(): Promise<void> {
     const file = event.dataTransfer?.files[0];
     if (file) take(file);
   });
+  // The calculator's page opened this one for a file that was dropped there.
+  const from = opener as Window | null;
+  addEventListener('message', ({ source, origin, data }: MessageEvent<{ snapshot?: unknown }>) => {
+    if (source === from && origin === location.origin && data.snapshot instanceof File) take(data.snapshot);
+  });
+  from?.postMessage('snapshot?', location.origin);
   for (const id of ['allocated', 'reserved', 'process']) at(id).addEventListener('input', show);
 }
 

@@ -405,6 +405,7 @@ export class OometerApp extends LitElement {
       <oometer-own-model
         .setup=${this.setup}
         .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : null)}
+        .useJob=${this.useJob}
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}
@@ -478,6 +479,25 @@ export class OometerApp extends LitElement {
     const { setup } = await this.library.open({ setup: start, pins: [], problems: [] });
     this.show(setup, this.pins, true);
   }
+
+  /** Throws a sentence where the settings cannot express the job: where their answer is another one. */
+  private readonly useJob = async (job: Job): Promise<void> => {
+    const { core } = this;
+    if (!core) return;
+    const { setupOfJob } = await import('./later');
+    const { preset, ...own } = job.model as { preset?: string } & OwnModel;
+    const config = preset === undefined ? await this.library.add({ ...own, name: own.name || 'model' }) : '';
+    const names = { model: preset ?? START.model, config };
+    const model = this.library.find({ ...START, ...names });
+    await core.loadWhole();
+    const answer = core.estimate(job);
+    if (!answer.ok) throw new Error(`The job is refused: ${answer.error.message} (${answer.error.pointer})`);
+    const setup = model && setupOfJob(job, names, model);
+    const shown = setup && ask(core, setup, this.library.find);
+    if (!shown || isTrouble(shown) || shown.report.peak.total !== answer.report.peak.total)
+      throw new Error('This job says more than the settings here can. The command answers it: oometer estimate.');
+    this.show(setup, this.pins, true);
+  };
 
   /** The first of several models is shown, the others stand beside it. */
   private async useOwn(models: readonly OwnModel[]): Promise<void> {

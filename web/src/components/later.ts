@@ -13,3 +13,5 @@ import './trust';
 export { fixesOf } from '../state/fixes';
 export { told } from '../state/told';
 export { default as hub } from 'virtual:hub-models';
+export { identify } from '../state/dropped';
+export { setupOfJob } from '../state/job-setup';

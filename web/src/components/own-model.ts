@@ -1,7 +1,8 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
 import { infers, START, type Setup } from '../state/fields';
-import { readConfig, textOf, type OwnModel } from '../state/model';
+import type { Job } from '../state/job.generated';
+import { readConfig, type OwnModel } from '../state/model';
 import { readRun, type RunFile } from '../state/runfile';
 import { unsupported, type Unsupported } from '../state/unsupported';
 import { placed } from '../wasm/ask';
@@ -20,21 +21,29 @@ export class OometerOwnModel extends LitElement {
   static override properties = {
     judge: { attribute: false },
     setup: { attribute: false },
+    useJob: { attribute: false },
     problem: { state: true },
     unknown: { state: true },
+    snapshot: { state: true },
   };
   /** What is wrong with a model; null where nothing is. */
   declare judge: (own: OwnModel) => Promise<JobError | null>;
   /** The page's settings, to which a graph has to be written. */
   declare setup: Setup;
+  /** Takes a job; throws a sentence where the page cannot show it. */
+  declare useJob: (job: Job) => Promise<void>;
   declare private problem: string;
   /** A model that is not supported, and the ways on. */
   declare private unknown: Unsupported | null;
+  /** A memory snapshot, which another page reads. */
+  declare private snapshot: File | null;
 
   constructor() {
     super();
     this.judge = () => Promise.resolve(null);
     this.setup = { ...START };
+    this.useJob = () => Promise.resolve();
+    this.snapshot = null;
     this.problem = '';
     this.unknown = null;
   }
@@ -112,9 +121,9 @@ export class OometerOwnModel extends LitElement {
         <h2 id="title">Your own model or configuration</h2>
         <p class="small soft">
           A Hugging Face <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file
-          (below), a DeepSpeed <code>ds_config.json</code>, or what <code>accelerate config</code> wrote. It stays in
-          this tab. Several models are compared side by side. Files may also be dropped anywhere on the page, and a text
-          be pasted.
+          (below), a DeepSpeed <code>ds_config.json</code>, what <code>accelerate config</code> wrote, a job of the
+          command, or a memory snapshot. It stays in this tab. Several models are compared side by side. Files may also
+          be dropped anywhere on the page, and a text be pasted.
         </p>
         <details class="graph">
           <summary>Any other PyTorch model: how to write its graph file</summary>
@@ -136,6 +145,14 @@ export class OometerOwnModel extends LitElement {
         ></textarea>
         <p class="error" id="problem" role="alert" ?hidden=${this.problem === ''}>${this.problem || nothing}</p>
         ${this.unknown ? this.ways(this.unknown) : nothing}
+        ${
+          this.snapshot
+            ? html`<p class="small">
+                That is a memory snapshot of PyTorch.
+                <button class="go" @click=${this.compare}>Compare it with these settings</button>
+              </p>`
+            : nothing
+        }
         <div class="buttons">
           <button class="first" @click=${this.choose}>Choose files …</button>
           <button @click=${this.close}>Cancel</button>
@@ -144,7 +161,7 @@ export class OometerOwnModel extends LitElement {
         <input
           type="file"
           name="files"
-          accept=".json,.yaml,.yml,application/json"
+          accept=".json,.yaml,.yml,.pickle,application/json"
           multiple
           hidden
           @change=${this.useChosen}
@@ -189,13 +206,21 @@ export class OometerOwnModel extends LitElement {
   show(problem = '', unknown: Unsupported | null = null): void {
     this.problem = problem;
     this.unknown = unknown;
-    this.dialog()?.showModal();
+    if (!this.dialog()?.open) this.dialog()?.showModal();
   }
 
-  /** Takes dropped or chosen files; what is wrong with one is said in the dialog. */
+  /** Takes dropped or chosen files of any kind; what is wrong with one is said in the dialog. */
   async take(files: readonly File[]): Promise<void> {
     try {
-      this.give(await Promise.all(files.map(async (file) => this.read(await textOf(file), file.name))));
+      const { identify } = await import('./later');
+      const models: (OwnModel | RunFile)[] = [];
+      for (const dropped of await Promise.all(files.map(identify))) {
+        if (dropped.kind === 'text') models.push(await this.read(dropped.text, dropped.name));
+        else if (dropped.kind === 'job') await this.useJob(dropped.job);
+        else this.snapshot = dropped.file;
+      }
+      if (models.length > 0 || !this.snapshot) this.give(models);
+      else this.show();
     } catch (error) {
       this.tell(error);
     }
@@ -203,9 +228,18 @@ export class OometerOwnModel extends LitElement {
 
   private tell(error: unknown): void {
     const unknown = error instanceof NotSupported ? error.what : null;
-    if (this.dialog()?.open) Object.assign(this, { problem: reason(error), unknown });
-    else this.show(reason(error), unknown);
+    this.show(reason(error), unknown);
   }
+
+  /** The comparing page asks for the file once it is open. */
+  private readonly compare = (): void => {
+    const { snapshot } = this;
+    const page = open(`./compare.html${location.hash}`);
+    addEventListener('message', ({ source, origin, data }: MessageEvent) => {
+      if (source === page && origin === location.origin && data === 'snapshot?') page?.postMessage({ snapshot });
+    });
+    this.close();
+  };
 
   /** Throws what is wrong with it, for the person who gave it. */
   private async read(text: string, file?: string): Promise<OwnModel | RunFile> {
@@ -250,6 +284,7 @@ export class OometerOwnModel extends LitElement {
   private readonly clear = (): void => {
     this.problem = '';
     this.unknown = null;
+    this.snapshot = null;
     const textarea = this.textarea();
     if (textarea) textarea.value = '';
   };
