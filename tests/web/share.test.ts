@@ -89,6 +89,15 @@ describe('saving', () => {
     const svg = (await saved('Picture, SVG')).bytes.toString();
     expect(svg).toMatch(/^<svg xmlns/);
     expect(svg).toContain('to spare');
+    for (const word of [
+      'LLaVA-1.5 7B: fine-tuning',
+      'micro-batch 8',
+      'ZeRO-2',
+      'Step 2, backward',
+      'reserved',
+      'Gradients: none at the peak',
+    ])
+      expect(svg).toContain(word);
     expect(svg).not.toMatch(/var\(|NaN|undefined|#888/);
     const png = (await saved('Picture, PNG')).bytes;
     expect(png.subarray(1, 4).toString()).toBe('PNG');

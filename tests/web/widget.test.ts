@@ -27,6 +27,9 @@ describe('in a page with a strict policy', () => {
     await demo();
     const [first = '', second = ''] = await sentences();
     expect(second).toContain('A100');
+    const about = await page.locator('oometer-widget .about').allInnerTexts();
+    expect(about[0]).toBe('LLaVA-1.5 7B: fine-tuning, bf16, checkpointing, micro-batch 16, 1,024 tokens, ZeRO-2');
+    expect(about[1]).toBe('Llama-3 8B: training, bf16, checkpointing, micro-batch 1, 4,096 tokens');
     await visit('#v1?mbs=16&seq=1024');
     expect(await detail()).toBe(first);
   });

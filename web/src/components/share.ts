@@ -123,7 +123,13 @@ export class OometerShare extends LitElement {
             <summary>Embed in another page</summary>
             ${this.snippet('widget', 'As an element', widgetSnippet)}
             ${this.snippet('frame', 'As a frame, where scripts are not allowed', frameSnippet)}
-            <p class="small soft"><a href="./demo.html">Both in a page</a></p>
+            <p class="small soft">
+              The element in a page of another origin needs this site to send
+              <code>Access-Control-Allow-Origin</code> with its files (CORS), and that page’s Content-Security-Policy to
+              allow this site in <code>script-src</code> and <code>connect-src</code>, with
+              <code>'wasm-unsafe-eval'</code>. The frame needs neither.
+              <a href="./demo.html">Both in a page</a>
+            </p>
           </details>
         </div>
         <div class="paper">

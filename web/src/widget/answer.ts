@@ -1,4 +1,5 @@
 // What a widget is asked: a permalink or a job, perhaps about another GPU.
+import { gist } from '../format/gist';
 import { reason } from '../format/reason';
 import { Library } from '../state/library';
 import { write } from '../state/permalink';
@@ -15,6 +16,8 @@ export type WidgetAnswer =
       /** The GPU's name for people. */
       gpu: string;
       count: number;
+      /** Model and settings, in a line. */
+      about: string;
       /** The page's fragment for the same job; "" where no settings stand for it. */
       link: string;
     }
@@ -51,7 +54,8 @@ async function linked(core: Core, text: string, gpu: string): Promise<WidgetAnsw
   const setup = gpu === '' ? link.setup : { ...link.setup, gpu };
   const answer = ask(core, setup, library.find);
   if (isTrouble(answer)) return answer.elsewhere ? ELSEWHERE : { error: answer.message };
-  return { report: answer.report, gpu: answer.gpu.name, count: answer.count, link: write(setup) || '#' };
+  const about = gist(answer.model.title, answer.job);
+  return { report: answer.report, gpu: answer.gpu.name, count: answer.count, about, link: write(setup) || '#' };
 }
 
 function plain(core: Core, job: string | object, gpu: string): WidgetAnswer {
@@ -66,5 +70,7 @@ function plain(core: Core, job: string | object, gpu: string): WidgetAnswer {
   if (!answer.ok) return { error: `${answer.error.message} (${answer.error.pointer})` };
   const { report } = answer;
   const name = core.catalogue.gpus.find(({ id }) => id === report.gpu.name)?.name ?? 'such a GPU';
-  return { report, gpu: name, count: parsed.parallel?.data ?? 1, link: '' };
+  const { preset, name: own } = parsed.model as { preset?: string; name?: string };
+  const title = core.catalogue.models.find(({ id }) => id === preset)?.title ?? own ?? 'Own model';
+  return { report, gpu: name, count: parsed.parallel?.data ?? 1, about: gist(title, parsed), link: '' };
 }

@@ -19,7 +19,7 @@ export type WidgetView = 'summary' | 'bar' | 'timeline' | 'full';
  * @attr theme - `light` or `dark`; else the page's own color-scheme
  * @slot - shown until there is an answer, and where there can be none
  * @fires change - each new answer: `detail` is `{report, link}` or `{error}`
- * @csspart verdict, holders, timeline, error, foot
+ * @csspart about, verdict, holders, timeline, error, foot
  * @cssproperty --surface, --text, --accent, --font and all others of tokens.css, set on the element
  */
 export class OometerWidget extends LitElement {
@@ -61,6 +61,11 @@ export class OometerWidget extends LitElement {
       :host([theme='dark']) {
         color-scheme: dark;
       }
+      .about {
+        margin: 0 0 0.5rem;
+        color: var(--text-soft);
+        font-size: 0.8125rem;
+      }
       .foot {
         margin: 0.25rem 0 0;
         text-align: right;
@@ -97,8 +102,9 @@ export class OometerWidget extends LitElement {
     if ('error' in answer)
       return html`<p part="error" role="alert">${answer.error}</p>
         <slot></slot>`;
-    const { report, gpu, count, link } = answer;
+    const { report, gpu, count, about, link } = answer;
     return html`
+      <p class="about" part="about">${about}</p>
       <div class="body">
         <oometer-verdict
           part="verdict"
