@@ -44,6 +44,6 @@ describe('a model by its name on the hub', () => {
     const link = page.getByRole('link', { name: 'its config.json' });
     expect(await link.getAttribute('href')).toBe('https://huggingface.co/somebody/some-model/blob/main/config.json');
     await picker().fill('no such thing');
-    expect(await page.locator('oometer-picker .none').first().innerText()).toContain('Paste its config.json');
+    expect(await page.locator('oometer-picker .none').first().innerText()).toContain('paste its config.json');
   });
 });
