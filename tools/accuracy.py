@@ -164,6 +164,31 @@ def verdicts(cases: list[Case], gpus: list[Json]) -> list[list[str]]:
     ]
 
 
+def claim(read: list[Case], gpus: list[Json]) -> str:
+    """What matters most: whether "fits" can be relied on."""
+    questions = [
+        (case.report["interval"]["high"] - (0 if case.what == "device" else case.report["peak"]["outside_allocator"]), case.measured, gpu)
+        for case in read
+        for gpu in gpus
+    ]
+    false = sum(high <= gpu["usable_bytes"] < measured for high, measured, gpu in questions)
+    said = "never" if false == 0 else f"{false} times"
+    return (
+        f"“Fits” was {said} wrong in {len(read)} runs on real GPUs, each held against every NVIDIA GPU of the catalogue: "
+        f"{len(questions):,} questions."
+    )
+
+
+def by_family(cases: list[Case]) -> list[list[str]]:
+    """Of runs of code that oometer reproduces, the widest figure of each, by the model's class in transformers."""
+    groups: dict[str, list[float]] = {}
+    for case in filter(same_code, cases):
+        config = case.row["job"]["model"].get("config", {})
+        kind = config.get("model_type") or case.row["job"]["model"].get("preset", "graph")
+        groups.setdefault(str(kind), []).append(case.predicted / case.measured - 1)
+    return [[kind, *spread(errors)] for kind, errors in sorted(groups.items(), key=lambda group: -len(group[1]))]
+
+
 def inside(cases: list[Case]) -> str:
     kinds: dict[bool, list[tuple[str, float]]] = {False: [], True: []}
     widths: dict[bool, list[float]] = {False: [], True: []}
@@ -205,13 +230,43 @@ def position(gib: float) -> float:
     return (math.log(gib) - math.log(LEAST)) / (math.log(MOST) - math.log(LEAST)) * (SIDE - MARGIN - 8)
 
 
+def sources_of(cases: list[Case]) -> list[str]:
+    """Those with most runs first: each has a colour of its own."""
+    sources = [case.row["source"] for case in cases]
+    return sorted(set(sources), key=lambda source: (-sources.count(source), source))
+
+
+def band(share: float, size: float) -> str:
+    """What lies within so large an error, between two parallels: both axes are logarithmic."""
+    up, down = position(LEAST * (1 + share)), position(LEAST * (1 - share))
+    left, bottom, right = MARGIN, 8 + size, MARGIN + size
+    return (
+        f'<path class="band" d="M{left} {bottom - up:.1f}L{right - up:.1f} 8H{right}V{8 - down:.1f}L{left - down:.1f} {bottom}H{left}Z">'
+        f"<title>within {share:.0%} of what was measured</title></path>"
+    )
+
+
+def legend(cases: list[Case]) -> str:
+    """The colours of the sources, below the picture."""
+    parts = []
+    for i, source in enumerate(sources_of(cases)):
+        x, y = MARGIN + (i % 2) * (SIDE - MARGIN) / 2, SIDE + 14 + (i // 2) * 18
+        runs = [case for case in cases if case.row["source"] == source]
+        parts.append(f'<circle class="{"read" if same_code(runs[0]) else "analogy"} s{i % COLOURS}" cx="{x + 5}" cy="{y - 4}" r="4"/>')
+        parts.append(f'<text x="{x + 16}" y="{y}">{html.escape(source)} ({len(runs)})</text>')
+    return "".join(parts)
+
+
 def picture(cases: list[Case], style: str) -> str:
     """Predicted over measured, both logarithmic: filled where the run's code is what oometer has read, hollow by analogy."""
     size = SIDE - MARGIN - 8
+    sources = sources_of(cases)
+    height = SIDE + 18 * math.ceil(len(sources) / 2) + 8
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="scatter" viewBox="0 0 {SIDE} {SIDE}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="scatter" viewBox="0 0 {SIDE} {height}" role="img" '
         f'aria-label="Predicted peaks over measured ones, {len(cases)} runs, from {LEAST:g} to {MOST:g} GiB">{style}'
     ]
+    parts += [band(share, size) for share in (0.2, 0.1)]
     for gib in (1, 2, 4, 8, 16, 32, 64, 128):
         at = position(gib)
         x, y = MARGIN + at, 8 + size - at
@@ -222,31 +277,50 @@ def picture(cases: list[Case], style: str) -> str:
     for case in sorted(cases, key=same_code):
         x, y = MARGIN + position(case.measured / GIB), 8 + size - position(case.predicted / GIB)
         name = f"{case.row['name']}: {case.measured / GIB:.2f} GiB measured, {case.predicted / GIB:.2f} predicted"
-        kind = "read" if same_code(case) else "analogy"
+        kind = f"{'read' if same_code(case) else 'analogy'} s{sources.index(case.row['source']) % COLOURS}"
         parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"><title>{html.escape(name)}</title></circle>')
     parts.append(f'<text x="{MARGIN + size / 2}" y="{SIDE - 6}" text-anchor="middle">measured, GiB</text>')
-    parts.append(f'<text transform="translate(12 {8 + size / 2}) rotate(-90)" text-anchor="middle">predicted, GiB</text></svg>')
-    return "".join(parts)
+    parts.append(f'<text transform="translate(12 {8 + size / 2}) rotate(-90)" text-anchor="middle">predicted, GiB</text>')
+    return "".join([*parts, legend(cases), "</svg>"])
 
 
+# As in web/src/styles/accuracy.css, which has the page's.
+COLOURS = 8
 STYLE = """<style>
 text { font: 11px system-ui, sans-serif; fill: #57606a } .grid { stroke: #d0d7de; fill: none } .same { stroke: #57606a; stroke-dasharray: 4 3 }
-.read { fill: #0a69da; fill-opacity: .7 } .analogy { fill: none; stroke: #bc4c00; stroke-opacity: .7 }
-@media (prefers-color-scheme: dark) { text { fill: #9aa4ae } .grid { stroke: #333b44 } .same { stroke: #9aa4ae }
-  .read { fill: #58a6ff } .analogy { stroke: #f0883e } }
+.band { fill: #57606a; fill-opacity: .1 } circle { color: #3a70e0; fill: currentColor; fill-opacity: .75; stroke: currentColor }
+.analogy { fill: none } .s1 { color: #df741b } .s2 { color: #5c1a96 } .s3 { color: #00a094 } .s4 { color: #931f50 } .s5 { color: #716d05 }
+.s6 { color: #2b6a2f } .s7 { color: #646d76 }
+@media (prefers-color-scheme: dark) { text { fill: #9aa4ae } .grid { stroke: #333b44 } .same { stroke: #9aa4ae } .band { fill: #9aa4ae }
+  circle { color: #4580dd } .s1 { color: #f08437 } .s2 { color: #c793ff } .s3 { color: #3ddccb } .s4 { color: #e0629f } .s5 { color: #d8d250 }
+  .s6 { color: #8fd06a } .s7 { color: #8d969f } }
 </style>"""
 
 
 # --- the two documents ------------------------------------------------------------------------------------------------
 
 
+def language_models(cases: list[Case]) -> list[Case]:
+    """Those of which the formulas speak, on one GPU: nanoVLM's runs and those of several are not theirs."""
+    jobs = [(case, case.row["job"]) for case in cases if same_code(case)]
+    return [case for case, job in jobs if "hidden_size" in job["model"]["config"] and "parallel" not in job]
+
+
+def nvidia() -> list[Json]:
+    return [gpu for gpu in json.loads((HERE / "presets" / "gpus.json").read_text()) if gpu["vendor"] == "nvidia"]
+
+
 def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, str, list[str], list[list[str]]]]:
     """Title, text, table's head and rows of each section."""
-    # The formulas speak of language models on one GPU: nanoVLM's runs and those of several are not theirs.
-    jobs = [(case, case.row["job"]) for case in cases if same_code(case)]
-    read = [case for case, job in jobs if "hidden_size" in job["model"]["config"] and "parallel" not in job]
-    gpus = [gpu for gpu in json.loads((HERE / "presets" / "gpus.json").read_text()) if gpu["vendor"] == "nvidia"]
+    read, gpus = language_models(cases), nvidia()
     return [
+        (
+            "By family",
+            "Runs of the code that oometer reproduces, by the model_type of their config. To see a row again: ./dev validate runs every job of "
+            "tests/measured and prints its error beside its name.",
+            HEAD,
+            by_family(cases),
+        ),
         (
             "By source",
             "./dev validate prints signed errors, and explains each error of 10 % or more. fitcheck, PEFT, nanoVLM and the long-context runs "
@@ -332,13 +406,14 @@ def image_models() -> list[tuple[str, str, list[str], list[list[str]]]]:
 INTRO = (
     "Predicted against measured, for every published run on a real GPU whose configuration can be written as a job. The citations are in "
     "tests/measured. A filled dot is a run of code that oometer reproduces; a hollow dot is another framework's run, answered by analogy. "
-    "Each dot shows the widest figure that was measured: the whole device, else reserved, else allocated bytes."
+    "Each dot shows the widest figure that was measured: the whole device, else reserved, else allocated bytes. A colour is a source, the dashed "
+    "line is exact, and the two bands hold what is within 10 % and 20 %."
 )
 NOTE = "Written by ./dev validate --write."
 
 
 def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
-    lines = ["# Accuracy", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
+    lines = ["# Accuracy", "", f"**{claim(language_models(cases), nvidia())}**", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
     for title, text, head, rows in contents(cases, recorded):
         lines += [f"## {title}", "", text, ""]
         if rows:
@@ -348,7 +423,8 @@ def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
 
 
 def page(cases: list[Case], recorded: list[list[str]]) -> str:
-    body = [f"<p>{html.escape(INTRO)}</p>", picture(cases, "")]
+    said = html.escape(claim(language_models(cases), nvidia()))
+    body = [f'<p class="claim">{said}</p>', f"<p>{html.escape(INTRO)}</p>", picture(cases, "")]
     for title, text, head, rows in contents(cases, recorded):
         body += [f"<h2>{html.escape(title)}</h2>", f"<p>{html.escape(text)}</p>"]
         if rows:
