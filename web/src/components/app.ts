@@ -462,6 +462,11 @@ export class OometerApp extends LitElement {
     return [{ setup: now.setup, model: now.model.title, answer: now }, ...pins];
   }
 
+  readonly totalOf = (setup: Setup): number | null => {
+    const answer = this.core ? ask(this.core, setup, this.library.find) : null;
+    return !answer || isTrouble(answer) ? null : answer.report.peak.total;
+  };
+
   /** The answer to a pinned setup: asked once, because a pin does not change. */
   private answerTo(setup: Setup): Result | Trouble {
     const key = write(setup);

@@ -2,7 +2,7 @@ import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gibNumber } from '../format/bytes';
 import { FACTORS } from '../format/factors';
 import { change, verdict } from '../format/words';
-import { FIELDS, type Field, type Setup } from '../state/fields';
+import { FIELDS, type Field, type FieldKey, type Setup } from '../state/fields';
 import { choiceLabel } from '../state/labels';
 import { MOST_PINS } from '../state/permalink';
 import { shared, verdicts } from '../styles/shared';
@@ -31,13 +31,18 @@ const FIGURES: readonly Figure[] = [
 
 /** The present setup beside those that were pinned: what differs, and what it does. */
 export class OometerCompare extends LitElement {
-  static override properties = { columns: { attribute: false } };
+  static override properties = { columns: { attribute: false }, totalOf: { attribute: false } };
   /** The present one first. */
   declare columns: readonly Column[];
+  /** The peak that settings have; null where they have none. */
+  declare totalOf: (setup: Setup) => number | null;
+  /** What each difference alone does to an answer. */
+  private readonly costs = new WeakMap<Result, Map<string, number | null>>();
 
   constructor() {
     super();
     this.columns = [];
+    this.totalOf = () => null;
   }
 
   static override styles = [
@@ -100,7 +105,8 @@ export class OometerCompare extends LitElement {
         ${
           columns.length < 2
             ? html`<p class="small soft">
-                Pin the present settings, then change something: the two stand side by side here, and in the link.
+                Pin the present settings, then change something or paste another configuration: the two stand side by
+                side here, with what each difference does, and in the link.
               </p>`
             : this.table()
         }
@@ -164,9 +170,25 @@ export class OometerCompare extends LitElement {
         const value = setup[key];
         const named = key === 'model' ? model : kind === 'config' ? (value === '' ? 'none' : 'own') : null;
         const shown = named ?? choiceLabel({ key }, value);
-        return html`<td class=${value === now ? '' : 'differs'}>${shown}</td>`;
+        if (value === now) return html`<td>${shown}</td>`;
+        const cost = this.costOf(key, value);
+        return html`<td class="differs">
+          ${shown} ${cost === null ? nothing : html`<span class="delta">alone ${change(cost)}</span>`}
+        </td>`;
       })}
     </tr>`;
+  }
+
+  /** What the present peak becomes with this one setting of another column. */
+  private costOf(key: FieldKey, value: string): number | null {
+    const now = this.columns[0]?.answer;
+    if (!now || isTrouble(now)) return null;
+    const known = this.costs.get(now) ?? new Map<string, number | null>();
+    this.costs.set(now, known);
+    const name = `${key}=${value}`;
+    let total = known.get(name);
+    if (total === undefined) known.set(name, (total = this.totalOf({ ...now.setup, [key]: value })));
+    return total === null ? null : total - now.report.peak.total;
   }
 
   private figure({ key, label, bytes }: Figure): TemplateResult | typeof nothing {

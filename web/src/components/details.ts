@@ -23,6 +23,7 @@ export interface Page {
   readonly linkTo: (setup: Setup) => () => string;
   readonly apply: (event: CustomEvent<Setup>) => void;
   columns(now: Result): Column[];
+  readonly totalOf: (setup: Setup) => number | null;
   show(setup: Setup, pins: readonly Setup[], step: boolean): void;
 }
 
@@ -49,19 +50,9 @@ export function details(result: Result, page: Page): TemplateResult {
       .refused=${advisor.refused}
       @apply=${apply}
     ></oometer-advice>
-    ${configuration(result)}
-    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
-    <oometer-phases .report=${report}></oometer-phases>
-    ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
-    ${
-      report.model.trainable > 0
-        ? html`<oometer-checkpoints .result=${result} .helper=${advisor.helper} @apply=${apply}></oometer-checkpoints>`
-        : nothing
-    }
-    <oometer-sweep .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-sweep>
-    <oometer-tensors .report=${report}></oometer-tensors>
     <oometer-compare
       .columns=${page.columns(result)}
+      .totalOf=${page.totalOf}
       @pin=${() => {
         page.show(page.setup, [...page.pins, page.setup], true);
       }}
@@ -73,6 +64,17 @@ export function details(result: Result, page: Page): TemplateResult {
         if (setup) page.show(setup, page.pins.with(event.detail, page.setup), true);
       }}
     ></oometer-compare>
+    ${configuration(result)}
+    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
+    <oometer-phases .report=${report}></oometer-phases>
+    ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
+    ${
+      report.model.trainable > 0
+        ? html`<oometer-checkpoints .result=${result} .helper=${advisor.helper} @apply=${apply}></oometer-checkpoints>`
+        : nothing
+    }
+    <oometer-sweep .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-sweep>
+    <oometer-tensors .report=${report}></oometer-tensors>
     <oometer-share .result=${result} .link=${page.linkTo(result.setup)} .core=${core}></oometer-share>
     <oometer-trust .report=${report} .milliseconds=${result.milliseconds}></oometer-trust>
   </div>`;
