@@ -18,9 +18,9 @@ std::int64_t product(const Shape& sizes, int from) {
   return result;
 }
 
-/// is_depthwise: a kernel of PyTorch's own, with cuDNN too.
+/// is_depthwise: a kernel of PyTorch's own, with cuDNN too. One dimension is taken for two (view1d_as_2d).
 bool is_depthwise(const Shape& x, const Shape& weight, std::int64_t groups, std::int64_t flags) {
-  return (flags & kTransposed) == 0 && x.ndim() == 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
+  return (flags & kTransposed) == 0 && x.ndim() <= 4 && groups > 1 && x[1] == groups && weight[0] % x[1] == 0;
 }
 
 /// One sample of a group, unfolded: a row for each value that a kernel sees, a column for each place where it stands.
