@@ -57,9 +57,9 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in) 
   ModuleCall call(context, module);
   const std::int64_t batch = hidden_in.size(0), width = hidden_in.size(2), head_dim = width / num_heads,
                      heads = checked_product(batch, num_heads);
+  const Tensor probes = repeat(probe, batch);
   Tensor hidden_state;
   {
-    const Tensor probes = repeat(probe, batch);
     // torch.nn.functional.multi_head_attention_forward with need_weights, its batch second
     const ModuleCall self(context, attention);
     const Tensor key = transpose(hidden_in, 0, 1);
@@ -71,12 +71,16 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in) 
     packed = unsqueeze(view(packed, {key.size(0), batch, 2, width}), 0);
     packed = contiguous(select(transpose(packed, 0, 3), 3, 0));
     const auto by_head = [&](const Tensor& x) { return transpose(view(x, {x.size(0), heads, head_dim}), 0, 1); };
-    const Tensor q = by_head(projected), k = by_head(select(packed, 0, 0)), v = by_head(select(packed, 0, 1));
+    const Tensor q = by_head(projected);
+    Tensor k = by_head(select(packed, 0, 0)), v = by_head(select(packed, 0, 1));
     packed.reset();
-    const Tensor q_scaled = mul_scalar(q);
+    Tensor q_scaled = mul_scalar(q);
     Tensor weights = bmm(autocast_lower(q_scaled), autocast_lower(transpose(k, 1, 2)));
+    q_scaled.reset();  // del q_scaled, k
+    k.reset();
     weights = softmax(weights, context.autocast.enabled ? DType::float32 : weights.dtype());
     Tensor attn_output = bmm(autocast_lower(weights), autocast_lower(v));
+    v.reset();
     attn_output = view(contiguous(transpose(attn_output, 0, 1)), {batch, width});
     if (context.modules) context.modules->read(out_proj.weight);
     attn_output = linear(attn_output, out_proj.weight, out_proj.bias);
