@@ -20,18 +20,23 @@ using Lengths = SamplesConfig::Lengths;
 /// What `map(batched=True)` hands pack_dataset at once.
 constexpr std::size_t kPackedAtOnce = 1000;
 
-/// Samples of a distribution, one after another in a random order.
+/// Samples of a distribution, one after another in a random order: of a histogram each once, then again from the start,
+/// as an epoch's permutation has them.
 class Draw {
  public:
   explicit Draw(const SamplesConfig& samples) : samples_(samples), random_(static_cast<std::uint64_t>(samples.seed)) {
-    for (const auto& [length, count] : samples.histogram) total_ += count;
+    begin_epoch();
   }
 
   std::int64_t operator()() {
     if (samples_.uniform) return (*samples_.uniform)[0] + below((*samples_.uniform)[1] - (*samples_.uniform)[0] + 1);
-    std::int64_t at = below(total_);
-    for (const auto& [length, count] : samples_.histogram) {
-      if (at < count) return length;
+    if (total_ == 0) begin_epoch();
+    std::int64_t at = below(total_--);
+    for (auto& [length, count] : left_) {
+      if (at < count) {
+        --count;
+        return length;
+      }
       at -= count;
     }
     return samples_.longest();
@@ -52,8 +57,14 @@ class Draw {
  private:
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
 
+  void begin_epoch() {
+    left_ = samples_.histogram;
+    for (const auto& [length, count] : left_) total_ += count;
+  }
+
   const SamplesConfig& samples_;
   std::mt19937_64 random_;
+  std::vector<std::array<std::int64_t, 2>> left_;  ///< of the epoch
   std::int64_t total_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "train/samples.h"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <set>
 
@@ -85,6 +86,11 @@ TEST_CASE("Samples of a distribution keep to it, in an order that the seed decid
   seen.clear();
   for (const Lengths& row : drawn(0)) seen.insert(row[0]);
   CHECK(seen == std::set<std::int64_t>{8, 32});
+  // Of each epoch's four samples one is short.
+  const std::vector<Lengths> all = drawn(3);
+  for (std::size_t i = 0; i + 4 <= all.size(); i += 4)
+    CHECK(std::count(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(i + 4),
+                     Lengths{8}) == 1);
 }
 
 TEST_CASE("Steps are one pass over what is listed, at least two, and eight of a distribution", "[train]") {
