@@ -712,7 +712,8 @@ void FullyShardedDataParallel::clip_grad_norm() {
       for (const Piece& piece : unit.pieces)
         if (config_.use_orig_params && piece.shard) parameters.push_back({piece.shard, piece.parameter->module});
     }
-    return oometer::clip_grad_norm(context_, parameters);
+    oometer::clip_grad_norm(context_, parameters);
+    return;
   }
   Tensor local;
   {

@@ -48,7 +48,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.host_bytes = simulation.host_bytes;
   input.rank = simulation.rank;
   input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
-  input.lists_steps = job.samples.are_given();
+  input.lists_steps = job.samples.are_given() || job.training.loop.name != LoopName::step;
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   if (job.task == Task::train) {
@@ -67,7 +67,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
-  if (job.training.precision == Precision::amp_bf16 || job.training.precision == Precision::amp_fp16)
+  if (autocast_dtype(job.training.precision))
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "
         "logits "

@@ -18,6 +18,7 @@ inline constexpr auto kPackings = settings::names<settings::kPackings>;
 inline constexpr auto kPaddings = settings::names<settings::kPaddings>;
 inline constexpr auto kSides = settings::names<settings::kSides>;
 inline constexpr auto kScored = settings::names<settings::kScored>;
+inline constexpr auto kLoops = settings::names<settings::kLoops>;
 inline constexpr auto kFloats = settings::names<settings::kFloats>;
 
 template <typename T, std::size_t N>

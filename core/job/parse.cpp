@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "job/accelerate.h"
+#include "job/loop.h"
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
@@ -43,6 +44,30 @@ void check_samples(ConfigReader& job_reader, const Job& job) {
     data.fail(key, "inconsistent",
               "found samples that need a mask with " + name_of(attention, kAttentions) +
                   ", a kernel that takes none; expected another attention");
+}
+
+/// What a loop wants to know of an evaluation.
+void check_evaluation(ConfigReader& job_reader, const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  if (loop.name == LoopName::step) {
+    if (job.samples.evaluation)
+      job_reader.object("data").fail_found("evaluation", "inconsistent",
+                                           "the loop step evaluates nothing; expected a trainer as training.loop");
+    return;
+  }
+  const bool evaluates = loop.eval_strategy != Every::no || job.samples.evaluation;
+  const bool is_counted = (job.samples.evaluation && !job.samples.evaluation->empty()) ||
+                          (!job.samples.batches.empty() && job.samples.packing == Packing::none);
+  if (evaluates && loop.compute_metrics && !loop.prediction_loss_only && loop.eval_accumulation_steps == 0 &&
+      !is_counted)
+    job_reader.object("training")
+        .object("loop")
+        .fail_found(
+            "compute_metrics", "missing",
+            "what it is given gathers on the device until the evaluation is over; expected data.evaluation with its "
+            "lengths, or eval_accumulation_steps among the arguments");
+  if (const auto refusal = job.model.config.traits().refusal(Feature::lengths); evaluates && refusal)
+    job_reader.object("training").fail_found("loop", refusal->code, "an evaluation of this model is not supported yet");
 }
 
 /// A job in its own keys.
@@ -91,11 +116,16 @@ Result<Job> read_job(const json& document) {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
   }
   if (findings.error) return *findings.error;
+  // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
+  if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.name != LoopName::step ||
+      job.samples.are_given())
+    job.data.pixel_dtype = DType::float32;
   if (traits.has_experts && job.runtime.experts != ExpertsImplementation::grouped_mm)
     return Error{"not-modelled", "/runtime/experts",
                  "found " + name_of(job.runtime.experts, kExperts) +
                      "; expected grouped_mm: other implementations are not supported yet"};
   check_samples(reader, job);
+  if (!infers) check_evaluation(reader, job);
   if (findings.error) return *findings.error;
   Parallel parallel = read_parallel(reader.object("parallel"), job);
   if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
@@ -138,11 +168,14 @@ Result<Job> parse_job(std::string_view text) {
   if (!given->is_object()) {
     return Error{"wrong-type", "", "found " + describe(*given) + "; a job is one JSON object {...}"};
   }
-  const auto parallel = given->find("parallel");
-  if (parallel == given->end() || !parallel->is_object() || !parallel->contains("accelerate_config") ||
-      (*parallel)["accelerate_config"].is_null())
-    return read_job(*given);
+  const bool has_accelerate = given->contains("/parallel/accelerate_config"_json_pointer) &&
+                              !given->at("/parallel/accelerate_config"_json_pointer).is_null();
+  const bool has_loop = given->contains("/training/loop"_json_pointer);
+  if (!has_accelerate && !has_loop) return read_job(*given);
   json job = *given;
+  if (has_loop)
+    if (const std::optional<Error> error = spell_out_loop(job)) return *error;
+  if (!has_accelerate) return read_job(job);
   if (const std::optional<Error> error = spell_out_accelerate(job)) return *error;
   Result<Job> result = read_job(job);
   if (result) return result;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>

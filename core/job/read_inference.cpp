@@ -193,7 +193,7 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
   TrainingConfig training;
   const ModelConfig& model = job.model.config;
   training.precision = read_precision(reader, model.traits(), true);
-  if (uses_autocast(training.precision))
+  if (autocast_dtype(training.precision))
     reader.fail_found("precision", "not-modelled", "expected fp32, bf16 or fp16, as weights are loaded");
   training.attention = reader.choice("attention", training.attention, kAttentions);
   check_attention(reader, training.attention, training.precision, job.gpu, job.runtime);

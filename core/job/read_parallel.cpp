@@ -296,6 +296,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
+  if (job.training.loop.name != LoopName::step && (config.strategy != Strategy::none || config.world_size() > 1))
+    reader.fail(config.strategy != Strategy::none ? "strategy" : "data", "not-modelled",
+                "found several GPUs under a trainer, which is not supported yet; expected training.loop \"step\"");
   const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");
   if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);
@@ -315,10 +318,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     const std::int64_t hidden_size = traits.hidden_size;
     const Precision precision = job.training.precision;
     if (stage) check_stage(reader, "zero_stage", *stage);
-    if (precision == Precision::amp_bf16 || precision == Precision::amp_fp16) {
+    if (autocast_dtype(precision)) {
       reader.fail("strategy", "inconsistent",
-                  "found deepspeed with training.precision " + name_of(precision, kPrecisions) +
-                      "; the engine keeps the weights in half precision and does not autocast; expected bf16 or fp16");
+                  "found deepspeed with autocast in training.precision; the engine keeps the weights in half precision "
+                  "and does not autocast; expected bf16 or fp16");
     }
     if (const json* given = reader.find("ds_config")) {
       parallel.ds_config_json = given->is_object() ? given->dump() : "";

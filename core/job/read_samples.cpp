@@ -151,6 +151,15 @@ SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits) {
   samples.pads_left = data.choice("padding_side", false, kSides);
   if (data.has("steps")) samples.steps = data.integer("steps", 2, {1, 1000});
   read_scored(data, samples);
+  if (data.has("evaluation")) {
+    ConfigReader evaluation = data.object("evaluation");
+    ConfigReader lengths = evaluation.object("lengths");
+    samples.evaluation = read_lists(lengths, "batches", "batches of an evaluation");
+    lengths.finish();
+    evaluation.finish();
+    if (const auto refusal = traits.refusal(Feature::lengths); refusal && !samples.evaluation->empty())
+      data.fail("evaluation", refusal->code, "found " + refusal->why);
+  }
   if (!data.ok()) return samples;
   if (!samples.are_given()) {
     leave_out_without_samples(data, samples);
@@ -206,6 +215,10 @@ json write_samples(const SamplesConfig& samples) {
   if (!samples.histogram.empty()) lengths["histogram"] = samples.histogram;
   if (samples.seed != 0) lengths["seed"] = samples.seed;
   if (!lengths.empty()) out["lengths"] = std::move(lengths);
+  if (samples.evaluation) {
+    out["evaluation"] = json::object();
+    if (!samples.evaluation->empty()) out["evaluation"]["lengths"]["batches"] = *samples.evaluation;
+  }
   if (!samples.packed.empty()) out["packed"] = samples.packed;
   if (samples.packing != Packing::none) out["packed"] = name_of(samples.packing, kPackings);
   if (samples.steps) out["steps"] = *samples.steps;

@@ -133,13 +133,33 @@ std::string list_of(const std::vector<Precision>& precisions) {
   return list;
 }
 
+/// {"weights": "bf16", "autocast": "bf16"}: the weights' own type, and autocast's.
+Precision read_two_precisions(ConfigReader reader, Precision usual) {
+  const DType weights = reader.choice("weights", weight_dtype(usual), kFloats);
+  std::optional<DType> autocast;
+  if (reader.has("autocast")) autocast = reader.choice("autocast", DType::bfloat16, kFloats);
+  reader.ignore({"autocast"});
+  if (autocast == DType::float32)
+    reader.fail_found("autocast", "inconsistent",
+                      "CUDA's autocast computes in bf16 or fp16; expected one of them, or null");
+  reader.finish();
+  for (const Precision precision : kAllPrecisions)
+    if (weight_dtype(precision) == weights && autocast_dtype(precision) == autocast) return precision;
+  if (autocast && *autocast != DType::float32)
+    reader.fail_found("autocast", "not-modelled",
+                      "autocast to " + name_of(*autocast, kFloats) + " over weights in " + name_of(weights, kFloats) +
+                          " is not supported yet; expected fp32 weights, or bf16 for both");
+  return usual;
+}
+
 }  // namespace
 
 Precision read_precision(ConfigReader& training, const ModelTraits& traits, bool infers) {
   constexpr const char* kKey = "precision";
   const std::vector<Precision>& own = infers ? traits.inference_precisions : traits.precisions;
   const Precision usual = own.empty() ? Precision::bf16 : own[0];
-  const Precision precision = training.choice(kKey, usual, kPrecisions);
+  const Precision precision = training.is_object(kKey) ? read_two_precisions(training.object(kKey), usual)
+                                                       : training.choice(kKey, usual, kPrecisions);
   if (traits.needs_precision && !training.has(kKey))
     training.fail(kKey, "missing", "found nothing, and the model has another; expected " + list_of(own));
   if (!own.empty() && std::find(own.begin(), own.end(), precision) == own.end())
@@ -360,6 +380,50 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   return config;
 }
 
+/// A loop and what it is given; what its arguments say in the job's own words was taken out before (job/loop.h).
+LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const ModelTraits& traits) {
+  constexpr const char* kKey = "loop";
+  LoopConfig loop;
+  if (!training.is_object(kKey)) {
+    loop.name = training.choice(kKey, loop.name, kLoops);
+    return loop;
+  }
+  ConfigReader reader = training.object(kKey);
+  read_fields(reader, settings::loop_section, loop);
+  const bool is_step = loop.name == LoopName::step;
+  loop.loads_on_host = reader.choice("load", !is_step, {{"device", false}, {"host", true}});
+  ConfigReader args = reader.object("args");
+  if (is_step) {
+    if (reader.has("args")) reader.fail_found("args", "inconsistent", "the loop step takes none: leave it out");
+    if (loop.compute_metrics)
+      reader.fail_found("compute_metrics", "inconsistent", "the loop step evaluates nothing: leave it out");
+  } else {
+    read_fields(args, settings::trainer_arguments_section, loop);
+    args.finish();
+    if (loop.max_steps == 0)
+      args.fail_found("max_steps", "out-of-range", "expected at least 1, or -1 for whole epochs");
+    if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
+      training.fail_found(
+          kKey, "not-modelled",
+          "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
+    if (traits.is_recorded || !traits.has_loss)
+      training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
+  }
+  reader.finish();
+  return loop;
+}
+
+/// What a trainer is not modelled with yet.
+void check_loop(ConfigReader& reader, const TrainingConfig& training) {
+  if (training.loop.name == LoopName::step) return;
+  for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "quantization", "loss"})
+    if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
+      reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
+  if (training.loop.label_smoothing_factor != 0 && training.liger.fused_linear_cross_entropy)
+    reader.fail_found("liger", "inconsistent",
+                      "label smoothing needs the logits, which Liger's loss does not make in training: leave one out");
+}
+
 /// Refuses what acts on transformers' classes, of a model that has none.
 void check_features(ConfigReader& reader, const TrainingConfig& training, const ModelTraits& traits) {
   const auto check = [&](bool asked, const char* key, Feature feature) {
@@ -408,6 +472,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
     reader.fail_found("stage", "inconsistent", "without images nothing reaches the projector: give images_per_sample");
   }
   training.precision = read_precision(reader, traits, false);
+  training.loop = read_loop(reader, runtime, traits);
   training.optimizer = read_optimizer(reader.object("optimizer"));
   check_attention(reader, training.attention, training.precision, gpu, runtime);
   if (training.attention == AttentionKind::sdpa_flash) check_flash_of(reader, traits, data);
@@ -415,7 +480,10 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
     if (const auto refusal = traits.refusal(Feature::flash_attention_2))
       reader.fail_found("attention", refusal->code, refusal->why);
   training.checkpointing = read_checkpointing(reader, training.checkpointing, runtime);
-  if (training.max_grad_norm == 0.0) training.max_grad_norm.reset();  // HF Trainer: 0 does not clip
+  if (training.loop.name != LoopName::step)
+    training.max_grad_norm = training.max_grad_norm.value_or(0);  // Trainer finds the norm even if it does not clip
+  else if (training.max_grad_norm == 0.0)
+    training.max_grad_norm.reset();
   training.loss = read_loss(reader, traits);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
@@ -425,6 +493,10 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.checkpointing.input_require_grads =
       (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);
+  check_loop(reader, training);
+  if (training.use_cache && !traits.text.windows.empty())
+    reader.fail_found("use_cache", "not-modelled",
+                      "the cache of a model with windows is not supported yet: leave it out");
   reader.finish();
   return training;
 }

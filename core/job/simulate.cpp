@@ -1,9 +1,14 @@
 #include "job/simulate.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "distributed/strategy.h"
 #include "generation/generate.h"
 #include "models/model.h"
 #include "nn/components.h"
+#include "nn/placement.h"
 #include "nn/quantizer.h"
 #include "peft/ia3.h"
 #include "peft/lora.h"
@@ -34,6 +39,48 @@ GatherParameters gather_of(Context& context, std::vector<ZeroParameter>& cut, st
       };
 }
 
+/// The micro-batches of a run whose samples the job gives.
+std::vector<DataConfig> micro_batches_of(const Job& job) {
+  if (!job.samples.are_given()) return {};
+  const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
+  std::int64_t steps = job.samples.steps_of(job.data.micro_batch_size, micro_steps);
+  if (!job.samples.steps && job.training.loop.name != LoopName::step) steps = job.training.loop.steps(steps);
+  return micro_batches(job.samples, job.data, micro_steps * steps);
+}
+
+/// The batches of a trainer's evaluation: as the job gives them, or training's samples in batches of their own size.
+std::vector<DataConfig> evaluation_batches(const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  if (loop.name == LoopName::step || (loop.eval_strategy == Every::no && !job.samples.evaluation)) return {};
+  constexpr std::int64_t kOfNoOwn = 2;
+  DataConfig full = job.data;
+  full.micro_batch_size = loop.per_device_eval_batch_size;
+  SamplesConfig samples = job.samples;
+  std::int64_t count = kOfNoOwn;
+  if (samples.evaluation && !samples.evaluation->empty()) {
+    samples.batches = *samples.evaluation;
+    samples.packed.clear();
+    samples.uniform.reset();
+    samples.histogram.clear();
+    count = std::ssize(samples.batches);
+  } else if (!samples.batches.empty() && samples.packing == Packing::none) {
+    SamplesConfig::Lengths all;
+    for (const SamplesConfig::Lengths& batch : samples.batches) all.insert(all.end(), batch.begin(), batch.end());
+    samples.batches.clear();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (i % static_cast<std::size_t>(full.micro_batch_size) == 0) samples.batches.emplace_back();
+      samples.batches.back().push_back(all[i]);
+    }
+    count = std::ssize(samples.batches);
+  } else if (!samples.are_given()) {
+    return {full, full};
+  }
+  std::vector<DataConfig> batches = micro_batches(samples, full, count);
+  for (DataConfig& batch : batches)  // full samples come without a mask where training's do
+    if (!job.samples.are_given() && !batch.rows.are_padded(batch.sequence_length)) batch.rows = {};
+  return batches;
+}
+
 }  // namespace
 
 Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) {
@@ -60,9 +107,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     std::unique_ptr<ZeroInit> zero_init;
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
       zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
-    context.stopped = quantizer != nullptr;
+    const bool on_host = job.training.loop.loads_on_host;
+    context.stopped = quantizer != nullptr || on_host;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
-    context.stopped = false;
+    context.stopped = on_host;
     if (quantizer) simulation.refusal = quantizer->check_skipped();
     if (simulation.refusal) return simulation;
     const std::unique_ptr<Objective> objective = make_objective(job.training, model->loss_type);
@@ -84,6 +132,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
               ? train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train")
               : train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
+    }
+    if (on_host) {
+      context.stopped = false;
+      move_to_device(context, model->parameters, model->buffers);
     }
     if (quantizer) simulation.parameters = quantizer->packed_elements();
     for (const Parameter& parameter : model->parameters) {
@@ -116,13 +168,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
-    std::vector<DataConfig> batches;
-    if (job.samples.are_given()) {
-      const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
-      batches = micro_batches(job.samples, job.data,
-                              micro_steps * job.samples.steps_of(job.data.micro_batch_size, micro_steps));
-    }
-    run_training(context, *model, *strategy, *objective, job.training, batches);
+    run_training(context, *model, *strategy, *objective, job.training, job.data, micro_batches_of(job),
+                 evaluation_batches(job));
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;

@@ -80,10 +80,30 @@ json write_quantization(const QuantizationConfig& config) {
   return out;
 }
 
+/// A loop by its name alone where that says all. Its arguments: those that no plain key says.
+void write_loop(json& training, const LoopConfig& loop) {
+  json out = write_fields(settings::loop_section, loop);
+  const bool is_step = loop.name == LoopName::step;
+  if (!is_step)
+    if (json args = write_fields(settings::trainer_arguments_section, loop); !args.empty())
+      out["args"] = std::move(args);
+  if (loop.loads_on_host == is_step) out["load"] = loop.loads_on_host ? "host" : "device";
+  training.erase("loop");
+  if (out.empty()) return;
+  out["name"] = name_of(loop.name, kLoops);
+  training["loop"] = out.size() == 1 ? out["name"] : out;
+}
+
 json write_training(const TrainingConfig& training) {
   json out = write_fields(settings::training_section, training);
+  write_loop(out, training.loop);
+  if (training.loop.name != LoopName::step) {
+    out.erase("max_grad_norm");
+    put(out, "max_grad_norm", training.max_grad_norm.value_or(0), 1.0);
+  }
   if (training.stage != Stage::custom)  // they follow from it
     for (const char* key : {"freeze", "train_only", "no_grad"}) out.erase(key);
+  if (training.precision == Precision::bf16_in_autocast) out["precision"] = {{"weights", "bf16"}, {"autocast", "bf16"}};
   put_object(out, "optimizer", write_fields(settings::optimizer_section, training.optimizer));
   put(out, "activation_checkpointing", write_checkpointing(training.checkpointing), "none");
   if (training.lora) out["lora"] = write_lora(*training.lora);
@@ -130,7 +150,7 @@ std::string to_json(const Job& job) {
 
   json data = json::object();
   if (job.samples.batches.empty() || job.samples.packing != Packing::none)
-    put(data, "micro_batch_size", job.data.micro_batch_size, 1);
+    put(data, "micro_batch_size", job.data.micro_batch_size, job.training.loop.name == LoopName::step ? 1 : 8);
   if (job.samples.are_given())
     data["sequence_length"] = job.data.sequence_length;
   else if (traits.takes_text)

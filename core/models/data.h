@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "nn/rows.h"
 #include "tensor/shape.h"
+#include "trace/dtype.h"
 
 namespace oometer {
 
@@ -21,6 +23,9 @@ struct DataConfig {
   std::int64_t grid_h = 0;
   std::int64_t grid_w = 0;
   Rows rows{};
+
+  /// Of pixel_values in the batch: float32, as processors give them; none: the weights' own.
+  std::optional<DType> pixel_dtype{};
 
   std::int64_t patches() const { return checked_product(grid_t, grid_h * grid_w); }  ///< of one image
   std::int64_t images() const { return micro_batch_size * images_per_sample; }

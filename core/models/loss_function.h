@@ -14,6 +14,8 @@ enum class LossType : std::uint8_t { none, causal_lm, shifted, cross_entropy, co
 class LossFunction {
  public:
   virtual ~LossFunction() = default;
+  /// The keyword of that name, which classes of transformers 5 hand on: the loss is a sum, divided by it. Null: a mean.
+  Tensor num_items_in_batch;
   /// `labels`: null where the loss has none. `attention_mask`: where the class hands it on (LLaVA up to 4.51).
   virtual Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor& attention_mask = {}) const = 0;
   /// The same with the head inside, for a kernel that makes no logits (Liger's). Null: it wants logits.

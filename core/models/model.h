@@ -98,11 +98,12 @@ class Model {
   }
   LossType loss_type = LossType::causal_lm;     ///< its own; what `loss_function` is by default
   const LossFunction* loss_function = nullptr;  ///< transformers' property; null: forward gives no loss
+  bool is_causal_lm = false;                    ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels
   bool has_pad_token = false;                   ///< its config's pad_token_id, which generate() takes to the device
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction
-  std::vector<Tensor> buffers;        ///< the same
+  std::vector<Buffer> buffers;        ///< the same
   std::vector<Parameter> tied;        ///< parameters that another module has too, and that module
 
  protected:

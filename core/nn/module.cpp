@@ -55,7 +55,7 @@ void Builder::children_are_through() const {
 Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   children_are_through();
   const ModuleScope scope(*context, module);
-  return buffers->emplace_back(empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer));
+  return buffers->emplace_back(Buffer{empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer), module}).tensor;
 }
 
 Tensor cast_forward_input(const Tensor& x, ModuleId module) {

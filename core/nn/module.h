@@ -18,6 +18,14 @@ struct Parameter {
   bool decays = true;  ///< weight decay applies: HF Trainer's first parameter group (not biases, not norms)
 };
 
+/// A tensor of a module that does not train.
+struct Buffer {
+  Tensor tensor;
+  ModuleId module = 0;
+
+  operator const Tensor&() const { return tensor; }  // NOLINT(google-explicit-constructor)
+};
+
 /// In the order of named_parameters(): a module's own before its children's, whatever was made first.
 void sort_by_module(std::vector<Parameter>& parameters);
 
@@ -52,7 +60,7 @@ class Wrapping {
 struct Builder {
   Context* context = nullptr;
   std::vector<Parameter>* parameters = nullptr;
-  std::vector<Tensor>* buffers = nullptr;
+  std::vector<Buffer>* buffers = nullptr;
   ModuleId module = 0;
   Modality modality = Modality::none;
   DType dtype = DType::float32;

@@ -107,7 +107,7 @@ Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
   return packed;
 }
 
-void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Tensor>& buffers) {
+void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers) {
   const NoGrad no_grad(context_);
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters)
@@ -141,8 +141,8 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Tenso
     loaded[i].reset();
     if (state) tensor->leaf_requires_grad = false;
   }
-  for (const Tensor& buffer : buffers)
-    replace_data(buffer, empty(context_, Op::empty, buffer.sizes(), buffer.dtype(), Role::buffer));
+  for (const Buffer& buffer : buffers)
+    replace_data(buffer.tensor, empty(context_, Op::empty, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
   if (!config_.prepares) return;
   for (const Parameter& parameter : parameters)
     if (is_half(parameter.tensor.dtype())) cast_parameter(parameter.tensor, DType::float32);

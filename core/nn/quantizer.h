@@ -45,7 +45,7 @@ class Quantizer {
   std::optional<Error> check_skipped() const;
 
   /// `parameters` in the order of named_parameters().
-  void load(std::vector<Parameter>& parameters, const std::vector<Tensor>& buffers);
+  void load(std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers);
 
   bool is_quantized(const Parameter& parameter) const { return state_of(parameter) != nullptr; }
   /// Elements of the model that its packed parameters do not show.

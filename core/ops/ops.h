@@ -45,6 +45,7 @@ Tensor mul_scalar(const Tensor& x);
 Tensor div(const Tensor& a, const Tensor& b);
 void div_backward(Backward& call);  ///< saved: the dividend where the divisor wants a gradient, the divisor
 Tensor div_scalar(const Tensor& x);
+Tensor mul_scalar_(Tensor x);  ///< in place, recorded
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor pow(const Tensor& x, double exponent);

@@ -179,6 +179,13 @@ Tensor mul(const Tensor& a, const Tensor& b) {
   return record.output(result_of(Op::mul, a, b));
 }
 
+Tensor mul_scalar_(Tensor x) {
+  Record record(Op::mul, [](Backward& call) { call.give(0, mul_scalar(call.grad())); }, {&x});
+  kernel(Op::mul, {&x}, x);
+  if (!record) return x;
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
 Tensor mul_scalar(const Tensor& x) { return scaled(Op::mul, x); }
 Tensor div_scalar(const Tensor& x) { return scaled(Op::div, x); }
 Tensor neg(const Tensor& x) { return scaled(Op::neg, x); }

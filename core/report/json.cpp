@@ -143,18 +143,25 @@ void write_phases(JsonWriter& json, const Report& report, const Log& log) {
   json.end_array();
 }
 
-/// Peaks of each optimizer step, from its first micro-batch's forward to its end.
+/// Each optimizer step, from its begin to its end: what a trainer does between steps is not in it.
 void write_steps(JsonWriter& json, const Report& report, const Log& log) {
   json.key("steps");
   json.begin_array();
+  const auto is_of_step = [&](std::size_t i) {
+    const PhaseName name = log.phases[i].name;
+    return name == PhaseName::forward || name == PhaseName::backward || name == PhaseName::optimizer;
+  };
   for (std::size_t i = 0; i < log.phases.size();) {
-    const std::int32_t iteration = log.phases[i].iteration;
+    if (!is_of_step(i)) {
+      ++i;
+      continue;
+    }
     MemoryStats peak;
-    for (; i < log.phases.size() && log.phases[i].iteration == iteration; ++i) {
+    for (const std::int32_t step = log.phases[i].iteration;
+         i < log.phases.size() && log.phases[i].iteration == step && is_of_step(i); ++i) {
       peak.allocated = std::max(peak.allocated, report.phases[i].allocated);
       peak.reserved = std::max(peak.reserved, report.phases[i].reserved);
     }
-    if (iteration == 0) continue;
     json.begin_object();
     json.member("allocated", peak.allocated);
     json.member("reserved", peak.reserved);

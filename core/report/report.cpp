@@ -207,7 +207,8 @@ const char* verdict_name(Verdict verdict) {
 }
 
 const char* phase_name(PhaseName phase) {
-  constexpr const char* kNames[] = {"init", "forward", "backward", "optimizer", "prefill", "decode"};
+  constexpr const char* kNames[] = {"init",       "forward", "backward", "optimizer", "batch",
+                                    "evaluation", "saving",  "prefill",  "decode"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 

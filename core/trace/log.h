@@ -59,7 +59,9 @@ enum class Role : std::uint8_t {
   kv_cache,   ///< keys and values of the tokens seen
 };
 
-enum class PhaseName : std::uint8_t { init, forward, backward, optimizer, prefill, decode };
+/// `batch`: between the steps of a trainer, where it fetches the next one's batches. `evaluation`, `saving`: a
+/// trainer's.
+enum class PhaseName : std::uint8_t { init, forward, backward, optimizer, batch, evaluation, saving, prefill, decode };
 
 /// A storage's record. Bytes are what was asked for (the allocator rounds).
 struct StorageRecord {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,7 +39,45 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
+/// Whose code runs the steps: core/train/loops.
+enum class LoopName : std::uint8_t { step, trainer };
+
+/// What is counted as input tokens seen (TrainingArguments.include_num_input_tokens_seen).
+enum class TokensSeen : std::uint8_t { none, all, non_padding };
+
+/// When Trainer evaluates or saves (IntervalStrategy, SaveStrategy).
+enum class Every : std::uint8_t { no, steps, epoch };
+
+/// A loop, and what of its arguments no other setting says; by their own names.
+struct LoopConfig {
+  LoopName name = LoopName::step;
+  bool loads_on_host = false;    ///< weights are made on the host, then moved (Module.to)
+  bool compute_metrics = false;  ///< Trainer is given a function of that name: it gathers what it predicts
+  std::int64_t max_steps = -1;   ///< Trainer's; -1: more than are run
+  double label_smoothing_factor = 0;
+  bool average_tokens_across_devices = true;
+  TokensSeen include_num_input_tokens_seen = TokensSeen::none;
+  std::int64_t torch_empty_cache_steps = 0;  ///< 0: never
+  Every eval_strategy = Every::no;
+  std::int64_t eval_steps = 500;
+  std::int64_t per_device_eval_batch_size = 8;
+  bool prediction_loss_only = false;
+  std::int64_t eval_accumulation_steps = 0;  ///< 0: what is predicted stays on the device
+  Every save_strategy = Every::steps;
+  std::int64_t save_steps = 500;
+
+  /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
+  /// all later ones of the same shapes do.
+  std::int64_t steps(std::int64_t of_data = 0) const {
+    const std::int64_t enough = std::max<std::int64_t>(3, of_data);
+    return max_steps < 0 ? enough : std::min(max_steps, enough);
+  }
+
+  bool operator==(const LoopConfig&) const = default;
+};
+
 struct TrainingConfig {
+  LoopConfig loop;
   Stage stage = Stage::full;
   Components components;  ///< what `stage` means for this model; as listed where it is `custom`
   Precision precision = Precision::bf16;
@@ -50,6 +89,7 @@ struct TrainingConfig {
   /// The loop's own name for what the model returned (`outputs = model(**batch)`) lives until the step is over, and its
   /// logits with it, as in most loops written by hand; HF Trainer keeps the loss only.
   bool keep_outputs = false;
+  bool use_cache = false;          ///< the model is called with use_cache: its outputs hold a DynamicCache
   std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
   std::optional<Ia3Config> ia3;
   LigerConfig liger;

@@ -190,7 +190,7 @@ std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>&
   return groups;
 }
 
-void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded) {
+Tensor clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded) {
   const NoGrad no_grad(context);
   TensorList norms;
   for (const std::vector<Parameter>& group : foreach_groups(parameters)) {
@@ -204,7 +204,7 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, 
     for (const Parameter& parameter : group)
       norms.push_back(empty(context, Op::foreach_norm, {}, parameter.tensor->grad.dtype()));
   }
-  if (norms.empty()) return;
+  if (norms.empty()) return {};
   std::int64_t bytes = 0;
   for (const Parameter& parameter : parameters)
     if (parameter.tensor->grad) bytes += parameter.tensor->grad.nbytes();
@@ -237,6 +237,7 @@ void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, 
                 .dtype = of_gradients,
                 .read = bytes,
                 .written = bytes});
+  return total;
 }
 
 }  // namespace oometer

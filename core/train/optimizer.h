@@ -71,6 +71,7 @@ std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>&
 
 /// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach: one scalar a gradient, no copy of any. `are_sharded`:
 /// the gradients are DTensors, so that their norms are summed over the ranks.
-void clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded = false);
+/// Gives the norm of them all.
+Tensor clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded = false);
 
 }  // namespace oometer

@@ -50,6 +50,9 @@ struct SamplesConfig {
   bool pads_left = false;
   Scored scored;
 
+  /// The batches of an evaluation after the steps; empty: training's samples. None: data asks for no evaluation.
+  std::optional<std::vector<Lengths>> evaluation;
+
   bool has_distribution() const { return uniform || !histogram.empty(); }
   bool are_given() const { return !batches.empty() || has_distribution() || !packed.empty(); }
   std::int64_t steps_of(std::int64_t micro_batch_size, std::int64_t gradient_accumulation_steps) const;

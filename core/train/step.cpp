@@ -6,13 +6,16 @@
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
+#include "train/loops/hf_trainer.h"
 #include "train/repetition.h"
+#include "train/training_cache.h"
 
 namespace oometer {
 
 DType weight_dtype(Precision precision) {
   switch (precision) {
     case Precision::bf16:
+    case Precision::bf16_in_autocast:
       return DType::bfloat16;
     case Precision::fp16:
       return DType::float16;
@@ -24,7 +27,27 @@ DType weight_dtype(Precision precision) {
   return DType::float32;
 }
 
-bool uses_autocast(Precision precision) { return precision == Precision::amp_bf16 || precision == Precision::amp_fp16; }
+std::optional<DType> autocast_dtype(Precision precision) {
+  switch (precision) {
+    case Precision::amp_bf16:
+    case Precision::bf16_in_autocast:
+      return DType::bfloat16;
+    case Precision::amp_fp16:
+      return DType::float16;
+    case Precision::fp32:
+    case Precision::bf16:
+    case Precision::fp16:
+      break;
+  }
+  return std::nullopt;
+}
+
+Error nothing_to_train() {
+  return {"inconsistent", "/training",
+          "found no trained parameter that the loss depends on (for example only the vision tower's in a "
+          "batch without images): PyTorch fails with \"element 0 of tensors does not require grad and "
+          "does not have a grad_fn\"; expected other parameters to train, or images in the data"};
+}
 
 void TrainingStrategy::initialize() {
   optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
@@ -73,7 +96,10 @@ void TrainingStrategy::step() {
   const bool unscales = training_.max_grad_norm || !fused;
   Tensor found_inf, sum_of_found, scale;
   if (grad_scale_) found_inf = find_inf(context_, unscales);
-  if (training_.max_grad_norm) clip_grad_norm(context_, model_.parameters);
+  if (training_.max_grad_norm) {
+    Tensor norm = clip_grad_norm(context_, model_.parameters);
+    if (grad_norm.is_held) grad_norm.value = std::move(norm);
+  }
   if (grad_scale_ && fused) {
     sum_of_found = add_scalar(found_inf);
     if (!unscales) scale = mul_scalar(grad_scale_);
@@ -100,6 +126,7 @@ namespace {
 struct Kept {
   Tensor loss;
   ModelOutputs outputs;
+  std::unique_ptr<TrainingCache> cache;
 };
 
 void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
@@ -114,7 +141,11 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
   Tensor loss;
   {
     ModelOutputs outputs;
-    const AutocastRegion region(context, uses_autocast(training.precision));
+    std::unique_ptr<TrainingCache> cache;  // transformers goes without it where layers are checkpointed
+    if (training.use_cache && training.checkpointing.mode == CheckpointMode::none)
+      cache = std::make_unique<TrainingCache>();
+    const Scoped<KvCache*> with_cache(context.past_key_values, cache.get());
+    const AutocastRegion region(context, autocast_dtype(training.precision).has_value());
     const Scoped<SavesOn> saving(context.saves_on, training.save_on_cpu);
     context.saved_on_host = 0;
     loss = objective.loss(
@@ -129,18 +160,17 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
         },
         batch);
     if (strategy.refusal() || model.refusal) return;
-    if (training.keep_outputs) kept.loss = loss;
+    if (training.keep_outputs) {
+      kept.loss = loss;
+      kept.cache = std::move(cache);
+    }
   }
   if (micro_steps > 1 && strategy.divides_loss()) {
     loss = div_scalar(loss);
     if (training.keep_outputs) kept.loss = loss;
   }
   if (!loss.requires_grad()) {
-    model.refusal =
-        Error{"inconsistent", "/training",
-              "found no trained parameter that the loss depends on (for example only the vision tower's in a "
-              "batch without images): PyTorch fails with \"element 0 of tensors does not require grad and "
-              "does not have a grad_fn\"; expected other parameters to train, or images in the data"};
+    model.refusal = nothing_to_train();
     return;
   }
   context.begin_phase(PhaseName::backward, iteration);
@@ -229,11 +259,14 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
 }  // namespace
 
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
-                  const TrainingConfig& training, const std::vector<DataConfig>& micro_batches) {
+                  const TrainingConfig& training, const DataConfig& data, const std::vector<DataConfig>& micro_batches,
+                  const std::vector<DataConfig>& evaluation) {
+  if (training.loop.name == LoopName::trainer)
+    return HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);
-  context.autocast.dtype = training.precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
+  context.autocast.dtype = autocast_dtype(training.precision).value_or(DType::bfloat16);
   if (micro_batches.empty())
     run_steps(context, model, strategy, objective, training, batch);
   else

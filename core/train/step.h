@@ -33,6 +33,11 @@ class TrainingStrategy {
   virtual bool divides_loss() const { return true; }
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
+  /// What clipping has found, where somebody holds on to it: HF Trainer, from one step to the next.
+  struct GradNorm {
+    bool is_held = false;
+    Tensor value;
+  } grad_norm;
   /// The handles that hold what an iteration's backward has left, all of it, until `step` empties them: a Repetition
   /// fills them again. None where more is kept than handles can tell.
   virtual std::optional<std::vector<Tensor*>> left_by_backward();
@@ -58,12 +63,16 @@ class TrainingStrategy {
 };
 
 DType weight_dtype(Precision precision);
-/// The type that autocast computes in; meaningful for the amp precisions.
-bool uses_autocast(Precision precision);
+/// The type that autocast computes in; none: there is no autocast.
+std::optional<DType> autocast_dtype(Precision precision);
 
-/// Runs initialisation and the steps into the context's log. `micro_batches`: all of them, in order; none: two steps
-/// with one batch, the model's own.
+/// Why backward cannot begin where the loss needs no gradient.
+Error nothing_to_train();
+
+/// Runs the job's loop into the context's log: initialisation, and the steps. `data`: a full micro-batch.
+/// `micro_batches`: all of them, in order; none: steps with the model's own. `evaluation`: a trainer's batches.
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
-                  const TrainingConfig& training, const std::vector<DataConfig>& micro_batches = {});
+                  const TrainingConfig& training, const DataConfig& data,
+                  const std::vector<DataConfig>& micro_batches = {}, const std::vector<DataConfig>& evaluation = {});
 
 }  // namespace oometer

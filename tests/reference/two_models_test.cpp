@@ -23,7 +23,7 @@ Log run_two_models(const Job& job, const Behaviours& behaviours, bool repeats = 
     const PreferenceLoss objective(*reference);
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *policy, job.training, job.parallel, job.gpu.usable_bytes);
-    run_training(context, *policy, *strategy, objective, job.training);
+    run_training(context, *policy, *strategy, objective, job.training, job.data);
     REQUIRE_FALSE(policy->refusal);
     REQUIRE_FALSE(reference->refusal);
   }

@@ -35,7 +35,7 @@ class Process {
   Context context;
   ModuleId root = 0;
   std::vector<Parameter> parameters;
-  std::vector<Tensor> buffers;
+  std::vector<Buffer> buffers;
 
   Builder builder(DType dtype = DType::bfloat16) {
     return {&context, &parameters, &buffers, root, Modality::none, dtype};

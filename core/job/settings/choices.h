@@ -64,6 +64,17 @@ inline constexpr Choice<Precision> kPrecisions[] = {
     {"amp-bf16", Precision::amp_bf16, "Mixed, bf16", "fp32 weights, computation in bf16 (autocast)"},
     {"amp-fp16", Precision::amp_fp16, "Mixed, fp16", "fp32 weights, computation in fp16 (autocast)"}};
 
+inline constexpr Choice<LoopName> kLoops[] = {
+    {"step", LoopName::step, "Plain PyTorch",
+     "Forward, loss, backward, optimizer; outputs are dropped before backward"},
+    {"transformers.Trainer", LoopName::trainer, "Hugging Face Trainer",
+     "transformers.Trainer with its defaults: gradients clipped at 1, logits in float32 beside autocast"}};
+
+inline constexpr Choice<TokensSeen> kTokensSeen[] = {
+    {"no", TokensSeen::none}, {"all", TokensSeen::all}, {"non_padding", TokensSeen::non_padding}};
+
+inline constexpr Choice<Every> kEvery[] = {{"no", Every::no}, {"steps", Every::steps}, {"epoch", Every::epoch}};
+
 inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"adamw", OptimizerName::adamw, "AdamW", "Two moments per weight; the usual choice"},
     {"adam", OptimizerName::adam, "Adam", "Two moments per weight"},

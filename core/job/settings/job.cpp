@@ -53,6 +53,11 @@ constexpr Range kPixels{1, 65'536};
 constexpr unsigned kCount = kInteger | kNull;
 
 constexpr Setting kDataRows[] = {
+    {.key = "evaluation",
+     .takes = any(kObject),
+     .words =
+         "An evaluation of a trainer: {\"lengths\": {\"batches\": [[1024, 1024], ...]}}, or {}: training's lengths",
+     .applies = {kTrains}},
     {.key = "micro_batch_size",
      .takes = in<&DataConfig::micro_batch_size>(Range{1, 1 << 20}),
      .words = "Samples per forward of one replica; with inference, prompts that run at once",

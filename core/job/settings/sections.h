@@ -10,6 +10,8 @@ extern const SectionOf<Job> job_section;
 extern const SectionOf<ModelChoice> model_section;
 extern const SectionOf<DataConfig> data_section;
 extern const SectionOf<TrainingConfig> training_section;
+extern const SectionOf<LoopConfig> loop_section, trainer_arguments_section;
+extern const SectionOf<Precision> precision_section;
 extern const SectionOf<OptimizerConfig> optimizer_section;
 extern const SectionOf<CheckpointingConfig> checkpointing_section;
 extern const SectionOf<LigerConfig> liger_section;
@@ -25,8 +27,8 @@ extern const SectionOf<Gpu> gpu_section;
 extern const SectionOf<Runtime> runtime_section;
 extern const SectionOf<Calibration> calibration_section;
 
-extern const SectionWords job_words, model_words, data_words, training_words, optimizer_words, checkpointing_words,
-    liger_words, lora_words, ia3_words, quantization_words, inference_words, cache_words, parallel_words, ddp_words,
-    fsdp_words, gpu_words, runtime_words, calibration_words;
+extern const SectionWords job_words, model_words, data_words, training_words, loop_words, trainer_arguments_words,
+    precision_words, optimizer_words, checkpointing_words, liger_words, lora_words, ia3_words, quantization_words,
+    inference_words, cache_words, parallel_words, ddp_words, fsdp_words, gpu_words, runtime_words, calibration_words;
 
 }  // namespace oometer::settings

@@ -35,9 +35,16 @@ constexpr Setting kTrainingRows[] = {
      .label = "Modules without gradient",
      .link = "nograd",
      .applies = {kTrains, kIsCustom}},
+    {.key = "loop",
+     .takes = one_of<kLoops, &TrainingConfig::loop, &LoopConfig::name>() | loop_section,
+     .words = "Whose code runs the steps: a plain loop, or a trainer with its arguments",
+     .option = "--loop",
+     .applies = {kTrains}},
     {.key = "precision",
-     .takes = one_of<kPrecisions, &TrainingConfig::precision>(),
-     .words = "Data type of the weights and of computation; amp-*: fp32 weights under autocast",
+     .takes = one_of<kPrecisions, &TrainingConfig::precision>() | precision_section,
+     .words =
+         "Data type of the weights and of computation; amp-*: fp32 weights under autocast; an object: the weights' "
+         "type and autocast's apart",
      .option = "--precision",
      .label = "Precision",
      .link = "precision"},
@@ -83,6 +90,11 @@ constexpr Setting kTrainingRows[] = {
      .label = "Keep model outputs",
      .link = "outputs",
      .link_values = "dropped kept",
+     .applies = {kTrains}},
+    {.key = "use_cache",
+     .takes = in<&TrainingConfig::use_cache>(),
+     .words = "The model is called with use_cache, transformers' default: its outputs hold keys and values, copied, as "
+              "long as they live themselves; without effect where activations are checkpointed",
      .applies = {kTrains}},
     {.key = "save_on_cpu",
      .takes = one_of<kSavesOn, &TrainingConfig::save_on_cpu>(),
@@ -178,6 +190,63 @@ constexpr Setting kOptimizerRows[] = {
      .label = "Parameter groups",
      .link = "groups",
      .offers = "2 1"},
+};
+
+constexpr Setting kLoopRows[] = {
+    {.key = "name", .takes = one_of<kLoops, &LoopConfig::name>(), .words = "The trainer's class"},
+    {.key = "args",
+     .takes = any(0) | trainer_arguments_section,
+     .words = "The fields of the trainer's own arguments class, by their own names; those that a plain setting of the "
+              "job says too (per_device_train_batch_size, bf16, gradient_checkpointing ...) may stand here or there"},
+    {.key = "compute_metrics",
+     .takes = in<&LoopConfig::compute_metrics>(),
+     .words = "The trainer is given a function compute_metrics: evaluation gathers logits and labels on the device"},
+    {.key = "load",
+     .takes = any(kText),
+     .words = "Where the weights are made: host (the trainer moves them) or device; a plain step: device",
+     .otherwise = R"("host")",
+     .schema = R"({"enum": ["host", "device"]})"},
+};
+
+constexpr Setting kTrainerArgumentsRows[] = {
+    {.key = "label_smoothing_factor",
+     .takes = in<&LoopConfig::label_smoothing_factor>(0, 1),
+     .words = "LabelSmoother computes the loss, from float32 log-probabilities of all classes"},
+    {.key = "average_tokens_across_devices",
+     .takes = in<&LoopConfig::average_tokens_across_devices>(),
+     .words = "The loss is scaled by the number of processes"},
+    {.key = "include_num_input_tokens_seen",
+     .takes = one_of<kTokensSeen, &LoopConfig::include_num_input_tokens_seen>() | kBoolean,
+     .words = "Which input tokens are counted"},
+    {.key = "torch_empty_cache_steps",
+     .takes = in_or_zero<&LoopConfig::torch_empty_cache_steps>(positive),
+     .words = "torch.cuda.empty_cache() after the forward pass of every so many steps"},
+    {.key = "max_steps",
+     .takes = in<&LoopConfig::max_steps>(Range{-1, 1 << 30}),
+     .words = "Optimizer steps; -1: whole epochs. Three are run here at most: later ones repeat the third"},
+    {.key = "eval_strategy",
+     .takes = one_of<kEvery, &LoopConfig::eval_strategy>(),
+     .words = "When the trainer evaluates; with eval_steps 1 after each step, otherwise here after the second"},
+    {.key = "eval_steps", .takes = in<&LoopConfig::eval_steps>(positive), .words = "Steps between evaluations"},
+    {.key = "per_device_eval_batch_size",
+     .takes = in<&LoopConfig::per_device_eval_batch_size>(Range{1, 1 << 20}),
+     .words = "Samples per forward of an evaluation"},
+    {.key = "prediction_loss_only",
+     .takes = in<&LoopConfig::prediction_loss_only>(),
+     .words = "An evaluation keeps the loss only; so it does without compute_metrics"},
+    {.key = "eval_accumulation_steps",
+     .takes = in_or_zero<&LoopConfig::eval_accumulation_steps>(positive),
+     .words = "After so many batches what was predicted is taken to the host; null: when the evaluation is over"},
+    {.key = "save_strategy", .takes = one_of<kEvery, &LoopConfig::save_strategy>(), .words = "When the trainer saves"},
+    {.key = "save_steps", .takes = in<&LoopConfig::save_steps>(positive), .words = "Steps between checkpoints"},
+};
+
+constexpr Setting kPrecisionRows[] = {
+    {.key = "weights", .takes = one_of<kFloats>(), .words = "The weights' own type", .otherwise = R"("bf16")"},
+    {.key = "autocast",
+     .takes = one_of<kFloats>() | kNull,
+     .words = "The type that autocast computes in, bf16 or fp16; null: there is no autocast",
+     .otherwise = "null"},
 };
 
 constexpr Setting kCheckpointingRows[] = {
@@ -380,6 +449,10 @@ const void* liger_defaults() {
 }  // namespace
 
 constexpr SectionOf<TrainingConfig> training_section{{"/training", fields<TrainingConfig, kTrainingRows>}};
+constexpr SectionOf<LoopConfig> loop_section{{"/training/loop", fields<LoopConfig, kLoopRows>}};
+constexpr SectionOf<LoopConfig> trainer_arguments_section{
+    {"/training/loop/args", fields<LoopConfig, kTrainerArgumentsRows>}};
+constexpr SectionOf<Precision> precision_section{{"/training/precision", fields<Precision, kPrecisionRows>}};
 constexpr SectionOf<OptimizerConfig> optimizer_section{
     {"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>}};
 constexpr SectionOf<CheckpointingConfig> checkpointing_section{
@@ -392,6 +465,12 @@ constexpr SectionOf<QuantizationConfig> quantization_section{
 
 constexpr SectionWords training_words{training_section, "The training step", kTrainingRows,
                                       defaults_of<TrainingConfig>};
+constexpr SectionWords loop_words{loop_section, "A training loop with its arguments", kLoopRows,
+                                  defaults_of<LoopConfig>};
+constexpr SectionWords trainer_arguments_words{
+    trainer_arguments_section, "Arguments of transformers' Trainer that no plain setting of the job says",
+    kTrainerArgumentsRows, defaults_of<LoopConfig>};
+constexpr SectionWords precision_words{precision_section, "The weights' type and autocast's apart", kPrecisionRows};
 constexpr SectionWords optimizer_words{optimizer_section, "The optimizer", kOptimizerRows,
                                        defaults_of<OptimizerConfig>};
 constexpr SectionWords checkpointing_words{checkpointing_section, "Activation checkpointing with options",

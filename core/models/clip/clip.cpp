@@ -271,7 +271,7 @@ class ClipVisionOnly : public Model {
 
   ModelInputs make_inputs(bool) override {
     ModelInputs batch;
-    batch.pixel_values = make_pixels(context_, data_, channels_, dtype_);
+    batch.pixel_values = make_pixels(context_, data_, channels_, data_.pixel_dtype.value_or(dtype_));
     return batch;
   }
 
@@ -320,7 +320,7 @@ class ClipModel : public Model {
     ModelInputs batch;
     batch.input_ids =
         empty(context_, Op::input, {data_.micro_batch_size, data_.sequence_length}, DType::int64, Role::input);
-    batch.pixel_values = make_pixels(context_, data_, channels_, dtype_);
+    batch.pixel_values = make_pixels(context_, data_, channels_, data_.pixel_dtype.value_or(dtype_));
     return batch;
   }
 

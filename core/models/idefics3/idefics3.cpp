@@ -179,7 +179,7 @@ class Idefics3 : public LanguageModel {
     if (data_.images() > 0)
       batch.pixel_values = input({data_.micro_batch_size, checked_product(data_.images_per_sample, data_.tiles),
                                   config_.vision.num_channels, config_.tile_size, config_.tile_size},
-                                 dtype_);
+                                 data_.pixel_dtype.value_or(dtype_));
   }
 
   bool is_smolvlm() const { return config_.family == &kSmolVlm; }
@@ -191,7 +191,8 @@ class Idefics3 : public LanguageModel {
     const std::int64_t patch = config_.vision.patch_size, height = padded.size(3), width = padded.size(4),
                        rows = height / patch, columns = width / patch;
     Tensor patch_attention_mask, pixel_attention_mask, num_real_images_per_batch, real_images, pixel_values;
-    pixel_values = view(padded, {checked_product(batch, tiles), padded.size(2), height, width});
+    pixel_values = to(padded, vision_model_.embeddings.patch_embedding.weight.dtype());  // self.dtype
+    pixel_values = view(pixel_values, {checked_product(batch, tiles), padded.size(2), height, width});
     const std::int64_t images = pixel_values.size(0);
     {
       Tensor zeros = pointwise(Op::eq, {&pixel_values}, DType::boolean);
@@ -254,7 +255,14 @@ class Idefics3 : public LanguageModel {
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, image_hidden_states);
       if (!is_smolvlm()) special_image_mask.reset();
       // SmolVLM gives back what get_image_features gave, the tower's own output with it.
-      returned = is_smolvlm() ? TensorList{image.last_hidden_state, image.features} : TensorList{image_hidden_states};
+      if (is_smolvlm()) {
+        returned = {image.last_hidden_state};
+        const std::int64_t samples = inputs.input_ids.size(0);
+        const std::vector<std::int64_t> rows(static_cast<std::size_t>(samples), flat.size(0) / samples);
+        for (const Tensor& of_sample : split(flat, rows, 0)) returned.push_back(of_sample);
+      } else {
+        returned = {image_hidden_states};
+      }
     }
     return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
   }

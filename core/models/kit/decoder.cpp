@@ -139,6 +139,7 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
     : LanguageModel(context, config.names->causal_lm, Modality::language, data, options) {
   make_decoder(root_.child("model", config.names->model), config, options, std::move(parts));
   make_head(root_, config, config.tie_word_embeddings);
+  is_causal_lm = true;
 }
 
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {

@@ -93,7 +93,7 @@ class Llava : public LanguageModel {
 
   void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
     data_.images_per_sample = images_per_sample;
-    if (data_.images() > 0) batch.pixel_values = input(pixel_sizes(), dtype_);
+    if (data_.images() > 0) batch.pixel_values = input(pixel_sizes(), data_.pixel_dtype.value_or(dtype_));
   }
 
   TensorList encoded_images(const ModelInputs& batch) override {

@@ -451,7 +451,8 @@ class QwenVL : public LanguageModel {
   void make_pixel_values(ModelInputs& batch) const {
     const std::int64_t images = data_.images();
     if (images == 0) return;
-    batch.pixel_values = input({checked_product(images, data_.patches()), vision_.patch_elements()}, dtype_);
+    batch.pixel_values =
+        input({checked_product(images, data_.patches()), vision_.patch_elements()}, data_.pixel_dtype.value_or(dtype_));
     batch.image_grid_thw = input({images, 3});
   }
 

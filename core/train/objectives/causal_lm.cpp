@@ -12,7 +12,7 @@ class ForCausalLMLoss : public LossFunction {
 
   Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor&) const override {
     return chunks_ > 0 ? chunked_causal_lm_loss(logits, labels, chunks_)
-                       : causal_lm_loss(logits, labels, liger_.cross_entropy);
+                       : causal_lm_loss(logits, labels, liger_.cross_entropy, num_items_in_batch);
   }
 
   // LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py
@@ -24,8 +24,10 @@ class ForCausalLMLoss : public LossFunction {
     const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
     const std::int64_t tokens = labels_in.numel();
     const Tensor hidden_states = view(hidden_in, {tokens, hidden_in.size(-1)});
-    return liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
-                                            liger_.accumulates_in_fp32);
+    Tensor loss = liger_fused_linear_cross_entropy(hidden_states, lm_head.weight, view(shift_labels, {tokens}),
+                                                   liger_.accumulates_in_fp32);
+    if (num_items_in_batch) loss = div(loss, num_items_in_batch);
+    return loss;
   }
 
  private:
@@ -44,7 +46,7 @@ Tensor shifted_loss(const Tensor& logits, const Tensor& labels) {
   return cross_entropy(shift_logits, view(shift_labels, {tokens}));
 }
 
-Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool liger) {
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool liger, const Tensor& num_items_in_batch) {
   Tensor logits = to(logits_in, DType::float32);
   if (logits.context().behaviours.loss_shift == LossShift::shift_logits_copy) return shifted_loss(logits, labels_in);
   const Tensor labels = pad_last(labels_in);
@@ -52,7 +54,9 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, bool lig
   const std::int64_t tokens = labels_in.numel();
   logits = view(logits, {tokens, logits.size(-1)});
   const Tensor target = view(shift_labels, {tokens});
-  return liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
+  Tensor loss = liger ? liger_cross_entropy(logits, target) : cross_entropy(logits, target);
+  if (num_items_in_batch) loss = div(loss, num_items_in_batch);
+  return loss;
 }
 
 Tensor ShiftedLoss::operator()(const Tensor& logits, const Tensor& labels, const Tensor& attention_mask) const {

@@ -12,7 +12,9 @@ namespace oometer {
 Tensor shifted_loss(const Tensor& logits, const Tensor& labels);
 
 /// ForCausalLMLoss, transformers 5.23, loss/loss_utils.py. `liger`: with F.cross_entropy replaced.
-Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = false);
+/// `num_items_in_batch`: fixed_cross_entropy divides the sum by it; null: the mean.
+Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = false,
+                      const Tensor& num_items_in_batch = {});
 
 /// The same cut along the sequence, of which one piece at a time is float32: torchtune 0.6's CEWithChunkedOutputLoss
 /// (modules/loss/ce_chunked_output_loss.py) in the place that Axolotl gives it in transformers

@@ -39,7 +39,7 @@ std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training,
 class OwnLoss : public Objective {
  public:
   explicit OwnLoss(std::unique_ptr<LossFunction> loss_function) : loss_function_(std::move(loss_function)) {}
-  const LossFunction* loss_function() const override { return loss_function_.get(); }
+  LossFunction* loss_function() const override { return loss_function_.get(); }
   ModelInputs prepare(Model& model) const override { return model.make_inputs(true); }
   Tensor loss(const CallModel& model, ModelInputs& batch) const override { return model(batch).loss; }
 

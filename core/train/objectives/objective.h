@@ -18,7 +18,7 @@ class Objective {
  public:
   virtual ~Objective() = default;
   /// What the model has for its `self.loss_function`; null: none.
-  virtual const LossFunction* loss_function() const { return nullptr; }
+  virtual LossFunction* loss_function() const { return nullptr; }
   /// The batch on the device, as the data collator made it.
   virtual ModelInputs prepare(Model& model) const = 0;
   /// compute_loss (HF Trainer), or a loop's own lines. Null where the model gave nothing.

@@ -23,32 +23,32 @@ Log llama_with(const std::string& attention, const std::string& data) {
   return run_log(tiny_llama(kInBf16 + R"(, "attention": ")" + attention + '"', "", data));
 }
 
-using Bytes = std::vector<std::int64_t>;
+using SavedBytes = std::vector<std::int64_t>;
 
 TEST_CASE("A full batch runs through flash-attn as it is", "[nn]") {
   const Log log = llama_with("flash_attention_2", R"("micro_batch_size": 2, "sequence_length": 64)");
   // output, logsumexp, the generator's state
-  CHECK(first_call(log, "flash_attn", 3) == Bytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4, 16});
+  CHECK(first_call(log, "flash_attn", 3) == SavedBytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4, 16});
   // gradients, softmax_d and dQ of 128 rows in heads of 32, keys and values of every query head
-  CHECK(first_call(log, "flash_attn_backward", 7) == Bytes{2 * 64 * 64 * 2, 2 * 64 * 32 * 2, 2 * 64 * 32 * 2,
-                                                           2 * 4 * 128 * 4, 2 * 128 * 4 * 32 * 4, 2 * 64 * 64 * 2,
-                                                           2 * 64 * 64 * 2});
+  CHECK(first_call(log, "flash_attn_backward", 7) == SavedBytes{2 * 64 * 64 * 2, 2 * 64 * 32 * 2, 2 * 64 * 32 * 2,
+                                                                2 * 4 * 128 * 4, 2 * 128 * 4 * 32 * 4, 2 * 64 * 64 * 2,
+                                                                2 * 64 * 64 * 2});
 }
 
 TEST_CASE("Padding is taken out for flash-attn and put back", "[nn]") {
   const Log log = llama_with("flash_attention_2", R"("lengths": {"batches": [[64, 20]]})");
-  CHECK(first_call(log, "flash_attn", 3) == Bytes{84 * 64 * 2, 4 * 84 * 4, 16});
+  CHECK(first_call(log, "flash_attn", 3) == SavedBytes{84 * 64 * 2, 4 * 84 * 4, 16});
   const std::int64_t rows = 84 + 2 * 128;
   CHECK(first_call(log, "flash_attn_backward", 5) ==
-        Bytes{84 * 64 * 2, 84 * 32 * 2, 84 * 32 * 2, 4 * rows * 4, rows * 4 * 32 * 4});
+        SavedBytes{84 * 64 * 2, 84 * 32 * 2, 84 * 32 * 2, 4 * rows * 4, rows * 4 * 32 * 4});
   const Log full = llama_with("flash_attention_2", R"("lengths": {"batches": [[64, 64]]})");
-  CHECK(first_call(full, "flash_attn", 2) == Bytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4});
+  CHECK(first_call(full, "flash_attn", 2) == SavedBytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4});
 }
 
 TEST_CASE("Documents of a single row are sequences of their own to flash-attn", "[nn]") {
   const Log log = llama_with("flash_attention_2", R"("packed": [[40, 20, 4]])");
   const std::int64_t rows = 64 + 3 * 128;
-  CHECK(first_call(log, "flash_attn_backward", 4) == Bytes{64 * 64 * 2, 64 * 32 * 2, 64 * 32 * 2, 4 * rows * 4});
+  CHECK(first_call(log, "flash_attn_backward", 4) == SavedBytes{64 * 64 * 2, 64 * 32 * 2, 64 * 32 * 2, 4 * rows * 4});
   // Several rows are not told apart (_is_packed_sequence).
   const Log two = llama_with("flash_attention_2", R"("packed": [[40, 24], [64]], "micro_batch_size": 2)");
   CHECK(first_call(two, "flash_attn_backward", 4).back() == 2 * 4 * 128 * 4);
@@ -56,11 +56,11 @@ TEST_CASE("Documents of a single row are sequences of their own to flash-attn", 
 
 TEST_CASE("flash-attn 3 sums gradients of grouped keys in float32", "[nn]") {
   const Log log = llama_with("flash_attention_3", R"("micro_batch_size": 2, "sequence_length": 64)");
-  CHECK(first_call(log, "flash_attn", 3) == Bytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4, 4});
+  CHECK(first_call(log, "flash_attn", 3) == SavedBytes{2 * 64 * 64 * 2, 2 * 4 * 64 * 4, 4});
   // softmax_d and its logarithm of 128 rows, dQ, dK, dV in heads of 64, a semaphore
-  CHECK(first_call(log, "flash_attn_backward", 9) == Bytes{2 * 64 * 64 * 2, 2 * 64 * 32 * 2, 2 * 64 * 32 * 2,
-                                                           4 * 256 * 4, 4 * 256 * 4, 4 * 256 * 64 * 4, 2 * 256 * 64 * 4,
-                                                           2 * 256 * 64 * 4, 1 * 2 * 4 * 4});
+  CHECK(first_call(log, "flash_attn_backward", 9) == SavedBytes{2 * 64 * 64 * 2, 2 * 64 * 32 * 2, 2 * 64 * 32 * 2,
+                                                                4 * 256 * 4, 4 * 256 * 4, 4 * 256 * 64 * 4,
+                                                                2 * 256 * 64 * 4, 2 * 256 * 64 * 4, 1 * 2 * 4 * 4});
 }
 
 TEST_CASE("flash-attn multiplies tokens of the same document only", "[nn]") {

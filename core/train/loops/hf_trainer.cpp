@@ -1,0 +1,226 @@
+#include "train/loops/hf_trainer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "ops/ops.h"
+#include "ops/vision.h"
+#include "train/objectives/label_smoother.h"
+
+namespace oometer {
+
+namespace {
+
+/// EvalLoopContainer (trainer_pt_utils.py): what batches give, end to end, on the device until it is taken to the host.
+class EvalLoopContainer {
+ public:
+  void add(const TensorList& tensors) {
+    if (tensors_.size() == 0) {
+      tensors_ = tensors;
+      return;
+    }
+    TensorList joined;  // nested_concat
+    for (std::size_t i = 0; i < tensors.size(); ++i) joined.push_back(cat({tensors_[i], tensors[i]}, 0));
+    tensors_ = std::move(joined);
+  }
+  void to_cpu_and_numpy() { tensors_ = {}; }
+
+ private:
+  TensorList tensors_;
+};
+
+}  // namespace
+
+HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
+                     const TrainingConfig& training, const DataConfig& data,
+                     const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation)
+    : context_(context),
+      model_(model),
+      strategy_(strategy),
+      objective_(objective),
+      training_(training),
+      args_(training.loop),
+      data_(data),
+      micro_batches_(micro_batches),
+      evaluation_(evaluation) {}
+
+void HfTrainer::train() {
+  context_.empty_cache();  // Accelerator.free_memory: what a tied head left on the device goes
+  strategy_.initialize();
+  strategy_.grad_norm.is_held = true;
+  context_.autocast.dtype = autocast_dtype(training_.precision).value_or(DType::bfloat16);
+  tr_loss_ = empty(context_, Op::to_copy, {}, DType::float32, Role::buffer);
+  // What happens after many steps happens here after the second.
+  const auto micro_steps = training_.gradient_accumulation_steps;
+  const int steps = static_cast<int>(micro_batches_.empty() ? args_.steps() : std::ssize(micro_batches_) / micro_steps);
+  const auto is_time = [steps](int step, Every every, std::int64_t by_steps) {
+    return (every == Every::steps && by_steps == 1) || step == std::min(2, steps);
+  };
+  for (int step = 1; step <= steps && !refused(); ++step) {
+    run_step(step);
+    if (!refused() && !evaluation_.empty() && is_time(step, args_.eval_strategy, args_.eval_steps)) evaluate(step);
+    if (!refused() && args_.save_strategy != Every::no && is_time(step, args_.save_strategy, args_.save_steps))
+      context_.begin_phase(PhaseName::saving, step);  // what is saved is copied to the host, tensor by tensor
+  }
+  context_.finish();
+}
+
+const DataConfig& HfTrainer::micro_batch(int step, std::size_t i) const {
+  if (micro_batches_.empty()) return data_;
+  const auto micro_steps = static_cast<std::size_t>(training_.gradient_accumulation_steps);
+  return micro_batches_[static_cast<std::size_t>(step - 1) * micro_steps + i];
+}
+
+// get_batch_samples: the batches of the last step are let go when these are there.
+void HfTrainer::get_batch_samples(int step) {
+  std::vector<ModelInputs> batch_samples;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(training_.gradient_accumulation_steps); ++i) {
+    model_.set_data(micro_batch(step, i));
+    batch_samples.push_back(objective_.prepare(model_));
+  }
+  Tensor num_items_in_batch = count_items(batch_samples);
+  batch_samples_ = std::move(batch_samples);
+  num_items_in_batch_ = std::move(num_items_in_batch);
+}
+
+// _get_num_items_in_batch
+Tensor HfTrainer::count_items(const std::vector<ModelInputs>& batches) const {
+  Tensor total;
+  for (const ModelInputs& batch : batches) {
+    if (!batch.labels) return {};
+    const Tensor labels = slice(batch.labels, 1, 1, batch.labels.size(1) - 1);
+    Tensor is_scored = pointwise(Op::ne, {&labels}, DType::boolean);
+    const Tensor count = sum_all(is_scored);
+    is_scored.reset();
+    total = total ? add(total, count) : add_scalar(count);
+  }
+  return pointwise(Op::div, {&total}, DType::float32);
+}
+
+void HfTrainer::run_step(int step) {
+  context_.begin_phase(PhaseName::batch, step);
+  get_batch_samples(step);
+  const std::size_t micro_steps = batch_samples_.size();
+  for (std::size_t i = 0; i < micro_steps; ++i) {
+    inputs_ = batch_samples_[i];
+    model_.set_data(micro_batch(step, i));
+    context_.begin_phase(PhaseName::forward, step);
+    training_step(inputs_, step, i + 1 == micro_steps);
+    if (refused()) return;
+    track_tokens(inputs_);
+  }
+  strategy_.grad_norm.value.reset();
+  strategy_.step();
+}
+
+void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last) {
+  Tensor loss = compute_loss(inputs, num_items_in_batch_, nullptr);
+  if (refused()) return;
+  if (!loss.requires_grad()) {
+    model_.refusal = nothing_to_train();
+    return;
+  }
+  if (args_.torch_empty_cache_steps > 0 && (step - 1) % args_.torch_empty_cache_steps == 0) context_.empty_cache();
+  if (!num_items_in_batch_) loss = div_scalar(loss);  // by the accumulation steps
+  context_.begin_phase(PhaseName::backward, step);
+  {
+    const Tensor scaled = div_scalar(loss);  // Accelerator.backward, by its own accumulation steps
+    strategy_.backward(scaled, is_last);
+  }
+  context_.begin_phase(PhaseName::optimizer, step);
+  tr_loss_step_ = detach(loss);
+  loss.reset();
+  const NoGrad no_grad(context_);
+  { const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean); }
+  const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, DType::float32);
+  const Tensor is_inf = pointwise(Op::eq, {&magnitude}, DType::boolean);
+}
+
+ModelOutputs HfTrainer::call_model(const ModelInputs& inputs) {
+  ModelOutputs raw;
+  {
+    const AutocastRegion region(context_, autocast_dtype(training_.precision).has_value());
+    raw = model_.forward(inputs);
+  }
+  if (!autocast_dtype(training_.precision)) return raw;
+  // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.
+  ModelOutputs converted;
+  if (raw.loss) converted.loss = to(raw.loss, DType::float32);
+  for (const Tensor& other : raw.others) converted.others.push_back(to(other, DType::float32));
+  if (raw.pooler_output) converted.pooler_output = to(raw.pooler_output, DType::float32);
+  return converted;
+}
+
+Tensor HfTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) {
+  const bool smooths = args_.label_smoothing_factor != 0;
+  const Tensor labels = smooths ? std::exchange(inputs.labels, {}) : Tensor();
+  LossFunction* const loss_function = objective_.loss_function();
+  if (loss_function) loss_function->num_items_in_batch = num_items_in_batch;
+  ModelOutputs outputs = call_model(inputs);
+  if (loss_function) loss_function->num_items_in_batch.reset();
+  if (refused()) return {};
+  Tensor loss = smooths ? smoothed_loss(outputs.others.front(), labels, model_.is_causal_lm, num_items_in_batch)
+                        : std::move(outputs.loss);
+  if (args_.average_tokens_across_devices && num_items_in_batch) loss = mul_scalar_(std::move(loss));
+  if (returned) *returned = std::move(outputs);
+  return loss;
+}
+
+void HfTrainer::track_tokens(const ModelInputs& inputs) const {
+  if (args_.include_num_input_tokens_seen == TokensSeen::none) return;
+  Tensor count;
+  if (args_.include_num_input_tokens_seen == TokensSeen::non_padding && inputs.attention_mask)
+    count = sum_all(inputs.attention_mask);
+  else
+    count = empty(context_, Op::to_copy, {}, DType::int64);
+  const Tensor total = sum_all(count);
+}
+
+void HfTrainer::evaluate(int step) {
+  context_.begin_phase(PhaseName::evaluation, step);
+  const Scoped<bool> in_evaluation(context_.training, false);
+  const Scoped<bool> all_executed(context_.repeats, false);  // what repeats blocks waits for a backward
+  const bool prediction_loss_only = args_.prediction_loss_only || !args_.compute_metrics;
+  EvalLoopContainer all_losses, all_preds, all_labels;
+  ModelInputs inputs;
+  Prediction last;
+  Tensor losses;
+  std::int64_t done = 0;
+  for (const DataConfig& batch : evaluation_) {
+    model_.set_data(batch);
+    inputs = objective_.prepare(model_);
+    last = prediction_step(inputs, prediction_loss_only);
+    if (refused()) break;
+    losses = repeat(last.loss, {evaluation_.front().micro_batch_size});
+    last.loss.reset();
+    all_losses.add({losses});
+    if (last.logits.size() > 0) all_preds.add(last.logits);
+    if (last.labels) all_labels.add({last.labels});
+    if (args_.eval_accumulation_steps == 0 || ++done % args_.eval_accumulation_steps != 0) continue;
+    for (EvalLoopContainer* container : {&all_losses, &all_preds, &all_labels}) container->to_cpu_and_numpy();
+    losses.reset();
+    last = {};
+    context_.empty_cache();
+  }
+}
+
+HfTrainer::Prediction HfTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {
+  Prediction prediction;
+  const Tensor labels = detach(inputs.labels);
+  const NoGrad no_grad(context_);
+  ModelOutputs outputs;
+  {
+    const Tensor num_items_in_batch = count_items({inputs});
+    Tensor loss = compute_loss(inputs, num_items_in_batch, &outputs);
+    if (refused()) return prediction;
+    prediction.loss = mean_all(loss);
+  }
+  if (prediction_loss_only) return prediction;
+  for (const Tensor& other : outputs.others) prediction.logits.push_back(other);
+  prediction.labels = labels;
+  return prediction;
+}
+
+}  // namespace oometer

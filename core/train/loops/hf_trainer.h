@@ -1,0 +1,59 @@
+#pragma once
+
+#include <vector>
+
+#include "models/model.h"
+#include "train/objectives/objective.h"
+#include "train/step.h"
+
+namespace oometer {
+
+/// transformers.Trainer of 5.23 on one GPU, with accelerate 1.15 around the model (trainer.py: _run_epoch,
+/// training_step, compute_loss, evaluation_loop; accelerate/accelerator.py: prepare_model, backward). Members are the
+/// names that Python holds from one step to the next.
+class HfTrainer {
+ public:
+  HfTrainer(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
+            const TrainingConfig& training, const DataConfig& data, const std::vector<DataConfig>& micro_batches,
+            const std::vector<DataConfig>& evaluation);
+  void train();
+
+ private:
+  void run_step(int step);
+  void get_batch_samples(int step);
+  /// A step's micro-batch, by its number in it.
+  const DataConfig& micro_batch(int step, std::size_t i) const;
+  Tensor count_items(const std::vector<ModelInputs>& batches) const;
+  void training_step(const ModelInputs& inputs, int step, bool is_last);
+  /// The model as accelerate has prepared it: forward under autocast, what it returns in float32.
+  ModelOutputs call_model(const ModelInputs& inputs);
+  /// `returned`: the outputs that the caller keeps; null: it keeps none.
+  Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned);
+  void track_tokens(const ModelInputs& inputs) const;
+
+  struct Prediction {
+    Tensor loss;
+    TensorList logits;
+    Tensor labels;
+  };
+  void evaluate(int step);
+  Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
+
+  bool refused() const { return strategy_.refusal() || model_.refusal; }
+
+  Context& context_;
+  Model& model_;
+  TrainingStrategy& strategy_;
+  const Objective& objective_;
+  const TrainingConfig& training_;
+  const LoopConfig& args_;
+  const DataConfig& data_;                        ///< a full micro-batch
+  const std::vector<DataConfig>& micro_batches_;  ///< of all steps; empty: full ones
+  const std::vector<DataConfig>& evaluation_;     ///< the batches of an evaluation; empty: there is none
+
+  std::vector<ModelInputs> batch_samples_;
+  ModelInputs inputs_;
+  Tensor num_items_in_batch_, tr_loss_, tr_loss_step_;
+};
+
+}  // namespace oometer

@@ -1,0 +1,75 @@
+#include "cases.h"
+
+/// Loops that people run: HF Trainer, TRL's trainers, a loop by hand, as tools/trainer.py records them.
+namespace oometer {
+namespace {
+
+/// The peaks of each optimizer step, from its begin to its end.
+std::vector<MemoryStats> step_peaks(const Log& log, const Replay& replay) {
+  std::vector<MemoryStats> steps;
+  for (std::size_t i = 0; i < log.phases.size(); ++i) {
+    const PhaseMark& phase = log.phases[i];
+    if (phase.name != PhaseName::forward && phase.name != PhaseName::backward && phase.name != PhaseName::optimizer)
+      continue;
+    if (std::ssize(steps) < phase.iteration) steps.emplace_back();
+    steps.back() = highest(steps.back(), replay.phases[i]);
+  }
+  return steps;
+}
+
+std::vector<MemoryStats> peaks_named(const Log& log, const Replay& replay, PhaseName name) {
+  std::vector<MemoryStats> peaks;
+  for (std::size_t i = 0; i < log.phases.size(); ++i)
+    if (log.phases[i].name == name) peaks.push_back(replay.phases[i]);
+  return peaks;
+}
+
+/// Of a loop that runs fewer steps than were recorded the last one stands for the others.
+void check_truth(const std::vector<MemoryStats>& peaks, const nlohmann::json& truth) {
+  REQUIRE_FALSE(peaks.empty());
+  for (std::size_t i = 0; i < truth.size(); ++i) {
+    CAPTURE(i);
+    const MemoryStats& peak = peaks[std::min(i, peaks.size() - 1)];
+    CHECK(peak.allocated == truth[i]["allocated"]);
+    CHECK(peak.reserved == truth[i]["reserved"]);
+  }
+}
+
+void check_cases(const char* file, std::size_t count) {
+  const std::vector<ReferenceCase> cases = read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says);
+  CHECK(cases.size() == count);
+  for (const ReferenceCase& c : cases) {
+    INFO(c.name);
+    const Run r = run(c.job);
+    REQUIRE_FALSE(r.simulation.refusal);
+    const Log& log = r.simulation.log;
+    check_truth(step_peaks(log, r.replay), c.truth["steps"]);
+    if (c.truth.contains("evals")) check_truth(peaks_named(log, r.replay, PhaseName::evaluation), c.truth["evals"]);
+    if (c.truth.contains("saves")) check_truth(peaks_named(log, r.replay, PhaseName::saving), c.truth["saves"]);
+  }
+}
+
+TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast apart, use_cache",
+          "[reference][trainer]") {
+  check_cases("step.jsonl", 9);
+}
+
+TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("hf_trainer.jsonl", 52);
+}
+
+TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl"})
+    for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
+      INFO(c.name);
+      const Result<Job> again = parse_job(to_json(c.job));
+      REQUIRE(again);
+      CHECK(to_json(*again) == to_json(c.job));
+      CHECK(again->training == c.job.training);
+      CHECK(again->data == c.job.data);
+      CHECK(again->samples == c.job.samples);
+    }
+}
+
+}  // namespace
+}  // namespace oometer

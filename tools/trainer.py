@@ -1,0 +1,551 @@
+"""Runs the loop that people run (transformers.Trainer, TRL's trainers, a loop by hand) in real PyTorch on the ghost, and measures each step.
+
+    trainer.py SPEC.json ... --ghost DIR [-o CASES.jsonl]       each in a fork of one process that has imported everything
+    trainer.py SPEC.json --ghost DIR --trace OUT.jsonl          one, with every malloc and free (tools/README.md: a log)
+    trainer.py SPEC.json --job                                  the job that says the same
+
+A spec says what a person's script says, in that script's terms:
+
+    "model":  {"class", "config"}
+    "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...]}
+    "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
+               "eval_batches"; of "hand": "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
+    "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
+               "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
+    "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is
+
+A case's truth is {"steps": [peaks from on_step_begin to on_step_end], "evals": [...], "saves": [...]}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+import real_trace
+from step.device_values import DeviceValues
+from step.ghost import enter_ghost, quiet_torch
+from step.model import build_model
+from step.spec import DTYPES, Spec
+
+LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer"}
+CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
+IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
+
+
+def job_of(spec: Spec) -> dict[str, Any]:
+    """The job that asks for the spec's run."""
+    from step.spec import CLASSES
+
+    train, loop, data = spec["train"], spec["loop"], spec["data"]
+    cls = spec["model"]["class"]
+    kinds = {name: kind for kind, name in CLASSES.items()} | {"SmolVLMForConditionalGeneration": "smolvlm"}
+    config = {"model_type": kinds.get(cls, cls)} | spec["model"]["config"] | {"architectures": [cls]}
+    out: dict[str, Any] = {"version": 1, "model": {"config": config, "name": spec["name"]}, "task": "train"}
+    out["data"] = data_of(spec)
+    training: dict[str, Any] = {"precision": train["precision"], "attention": train.get("attn", "sdpa")}
+    if train.get("freeze") or train.get("only") or train.get("no_grad"):
+        keys = (("freeze", "freeze"), ("train_only", "only"), ("no_grad", "no_grad"))
+        training |= {"stage": "custom"} | {ours: train[theirs] for ours, theirs in keys if train.get(theirs)}
+    if train.get("lora"):
+        names = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
+        training["lora"] = {names.get(key, key): value for key, value in train["lora"].items()}
+    if loop["kind"] == "hand":
+        training["loop"] = "step" if loop.get("load") == "cuda" else {"name": "step", "load": "host"}
+        training["optimizer"] = {"implementation": loop.get("opt_impl", "fused"), "param_groups": loop.get("param_groups", 2)}
+        training["activation_checkpointing"] = CHECKPOINTING[loop.get("ckpt")]
+        training["max_grad_norm"] = loop.get("max_grad_norm")
+        training |= {key: True for key in ("use_cache", "keep_outputs") if loop.get(key)}
+        if loop.get("autocast"):
+            training["precision"] = {"weights": train["precision"], "autocast": loop["autocast"]}
+        if steps := loop.get("args", {}).get("gradient_accumulation_steps"):
+            training["gradient_accumulation_steps"] = steps
+    else:
+        training["loop"] = {"name": LOOPS[loop["kind"]], "args": loop.get("args", {}) | {"max_steps": spec.get("steps", 3)}}
+        training["loop"]["args"].setdefault("save_strategy", "no")
+        if loop.get("load") == "cuda":
+            training["loop"]["load"] = "device"
+        if loop.get("compute_metrics"):
+            training["loop"]["compute_metrics"] = True
+    out["training"] = training
+    out["gpu"] = {"name": "a100-80gb"}
+    out["runtime"] = {"framework": "transformers", "cudnn": False}
+    return out
+
+
+def data_of(spec: Spec) -> dict[str, Any]:
+    data, batch = spec["data"], spec["batch"]
+    out: dict[str, Any] = {"micro_batch_size": batch["mbs"]}
+    lengths = data.get("lengths")
+    full = lengths and len({n for row in lengths for n in row}) == 1
+    with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] != "sft"
+    if data.get("packed"):
+        out |= {"packed": data["packed"], "sequence_length": sum(data["packed"][0])}
+    elif full and not with_mask:
+        out["sequence_length"] = data.get("pad_to") or lengths[0][0]
+    else:
+        out["lengths"] = {"batches": lengths}
+        out["sequence_length"] = data.get("pad_to") or max(n for row in lengths for n in row)
+        out["steps"] = spec.get("steps", 3)
+        if data.get("pad_to"):
+            out["padding"] = "max"
+    if data.get("side") == "left":
+        out["padding_side"] = "left"
+    if data.get("labels") == "completion":
+        out["scored"] = "completion"
+    arguments = spec["loop"].get("args", {})
+    if arguments.get("eval_strategy", "no") != "no" and full:
+        size = arguments.get("per_device_eval_batch_size", 8)
+        out["evaluation"] = {"lengths": {"batches": [[lengths[0][0]] * size] * spec["loop"].get("eval_batches", 2)}}
+    if data.get("pixel"):
+        tiled = len(data["pixel"]) == 4 and not data.get("flat_pixel")
+        out["images_per_sample"] = 1
+        if tiled:
+            out["tiles"] = data["pixel"][0]
+    return out
+
+
+class Answers(DeviceValues):
+    """What real kernels would have found in the data: labels that are scored, masks, documents of a row."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec.get("item_int", 0))
+        self.padded = self.packed = False
+        self.valid: tuple[int, int] | None = None
+        self.patch()
+
+    def nonzero(self, tensor: Any) -> Any:
+        if self.valid and tensor.dtype is self.torch.bool and tensor.numel() == self.valid[0]:
+            count = self.torch.zeros((), dtype=self.torch.int64)
+            del count
+            self.selected = self.valid[1]
+            try:
+                return super().nonzero(tensor)
+            finally:
+                self.selected = None
+        return super().nonzero(tensor)
+
+    def patch(self) -> None:
+        import torch
+        from transformers import masking_utils
+
+        fast_all, find_packed = masking_utils.fast_all, masking_utils.find_packed_sequence_indices
+
+        def all_of(tensor: Any) -> bool:
+            fast_all(tensor)
+            return not self.padded
+
+        def sequence_indices(position_ids: Any) -> Any:
+            if not self.packed:
+                return find_packed(position_ids)
+            first = position_ids[:, :1] - 1
+            position_diff = torch.diff(position_ids, prepend=first, dim=-1)
+            mask = (position_diff != 1).cumsum(-1)
+            (mask[:, -1] == 0).all()
+            return mask
+
+        masking_utils.fast_all, masking_utils.find_packed_sequence_indices = all_of, sequence_indices
+        for name in ("isnan", "isinf"):
+
+            def finite(tensor: Any, real: Any = getattr(torch, name)) -> Any:
+                result = real(tensor)
+                return torch.tensor(False) if tensor.is_cuda and tensor.dim() == 0 else result
+
+            setattr(torch, name, finite)
+
+        def take_step(_self: Any, optimizer: Any, state: Any, *given: Any, **keywords: Any) -> Any:
+            sum(found.item() for found in state["found_inf_per_device"].values())
+            return optimizer.step(*given, **keywords)
+
+        torch.amp.GradScaler._maybe_opt_step = take_step
+        with contextlib.suppress(ImportError):  # Triton's kernels do nothing either
+            from triton.runtime import autotuner, jit
+
+            jit.JITFunction.run = lambda *_, **__: None
+            jit.JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
+            autotuner.Autotuner.run = lambda *_, **__: None
+
+    def at_the_door(self, _module: Any, _given: Any, keywords: dict[str, Any]) -> None:
+        """The model is called: what its inputs hold."""
+        mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
+        self.padded = mask is not None and mask.dim() == 2 and bool((host_values(mask) == 0).any())
+        self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
+        if labels is not None:
+            shifted = host_values(labels)[:, 1:]
+            self.valid = (shifted.numel(), int((shifted != -100).sum()))
+
+
+def host_values(tensor: Any) -> Any:
+    """The values of an integer tensor, which the ghost keeps in the host's memory."""
+    import torch
+
+    raw = bytearray(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
+    return torch.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape)
+
+
+class Samples:
+    """The data set and its collator."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.data, self.batch = spec["data"], spec["batch"]["mbs"]
+        steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
+        packed, lengths = self.data.get("packed"), self.data.get("lengths")
+        self.rows: list[list[int]] = []
+        for i in range(steps):
+            if packed:
+                self.rows += [packed[(i * self.batch + j) % len(packed)] for j in range(self.batch)]
+            else:
+                self.rows += [[n] for n in lengths[i % len(lengths)]]
+
+    def sample(self, documents: list[int]) -> dict[str, Any]:
+        import torch
+
+        length, image = sum(documents), self.data.get("image_token")
+        ids = torch.full((length,), 5, dtype=torch.int64)
+        if image:
+            ids[: image[1]] = image[0]
+        labels = ids.clone()
+        if image:
+            labels[: image[1]] = -100
+        if self.data.get("labels") == "completion":
+            labels[: length // 2] = -100
+        out = {"input_ids": ids, "labels": labels}
+        if self.data.get("packed"):
+            out["position_ids"] = torch.cat([torch.arange(n) for n in documents])
+        return out
+
+    def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        import torch
+
+        data = self.data
+        width = data.get("pad_to") or max(len(s["input_ids"]) for s in samples)
+
+        def padded(row: Any, fill: int) -> Any:
+            rest = torch.full((width - len(row),), fill, dtype=torch.int64)
+            return torch.cat([rest, row] if data.get("side") == "left" else [row, rest])
+
+        fills = {"input_ids": 0, "labels": -100, "position_ids": 0}
+        out = {k: torch.stack([padded(s[k], fill) for s in samples]) for k, fill in fills.items() if k in samples[0]}
+        if data.get("attention_mask", not data.get("packed")):
+            ones = [torch.ones(len(s["input_ids"]), dtype=torch.int64) for s in samples]
+            out["attention_mask"] = torch.stack([padded(row, 0) for row in ones])
+        if pixel := data.get("pixel"):
+            sizes = [len(samples) * pixel[0], *pixel[1:]] if data.get("flat_pixel") else [len(samples), *pixel]
+            out["pixel_values"] = torch.zeros(sizes)
+        for key, extra in data.get("extra", {}).items():
+            out[key] = torch.full(extra["shape"], extra.get("fill", 1), dtype=getattr(torch, extra["dtype"]))
+        return out
+
+    def dataset(self, count: int | None = None) -> Any:
+        import torch
+
+        rows, sample = self.rows[:count], self.sample
+
+        class Rows(torch.utils.data.Dataset):
+            def __len__(self) -> int:
+                return len(rows)
+
+            def __getitem__(self, i: int) -> Any:
+                return sample(rows[i])
+
+        return Rows()
+
+    def table(self, count: int | None = None) -> Any:
+        """The same for TRL, which has its own collator."""
+        import datasets
+
+        rows = [row[0] for row in self.rows[:count]]
+        columns: dict[str, Any] = {"input_ids": [[5] * n for n in rows]}
+        if self.data.get("labels") == "completion":
+            columns["completion_mask"] = [[0] * (n // 2) + [1] * (n - n // 2) for n in rows]
+        return datasets.Dataset.from_dict(columns)
+
+
+class Phases:
+    """Where the run stands, for the trace and for the peaks."""
+
+    def __init__(self) -> None:
+        self.open: Any = None
+
+    def begin(self, iteration: int, name: str) -> None:
+        import torch
+
+        self.end()
+        self.open = torch.profiler.record_function(f"phase:{iteration}:{name}")
+        self.open.__enter__()
+
+    def end(self) -> None:
+        if self.open:
+            self.open.__exit__(None, None, None)
+        self.open = None
+
+
+def peaks() -> dict[str, int]:
+    import torch
+
+    now = torch.cuda.memory_stats()
+    return {k: now[f"{k}_bytes.all.peak"] for k in ("requested", "allocated", "reserved")}
+
+
+def tokenizer() -> Any:
+    import transformers
+    from tokenizers import Tokenizer, models
+
+    words = models.WordLevel({"[UNK]": 0, "<pad>": 1, "</s>": 2, "a": 5}, unk_token="[UNK]")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(words), unk_token="[UNK]", pad_token="<pad>", eos_token="</s>"
+    )
+
+
+def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
+    """The model, with its adapters unless the trainer makes them; and their config."""
+    train, loop = spec["train"], spec["loop"]
+    plain = {**train, "ckpt": None, "lora": None}
+    model = build_model({**spec, "train": plain}, "cuda" if loop.get("load") == "cuda" else "cpu")
+    if loop["kind"] == "hand":
+        model = model.cuda()
+    del answers
+    lora = dict(train.get("lora") or {})
+    if not lora:
+        return model, None
+    import peft
+
+    cast = lora.pop("autocast_adapter_dtype", True)
+    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+    if loop["kind"] == "sft":
+        return model, config
+    if loop.get("args", {}).get("gradient_checkpointing") or loop.get("ckpt"):
+        model.enable_input_require_grads()
+    return peft.get_peft_model(model, config, autocast_adapter_dtype=cast), None
+
+
+def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> list[dict[str, int]]:
+    import torch
+
+    loop = spec["loop"]
+    for config in (model.config, getattr(model.config, "text_config", None)):
+        if config is not None:
+            config.use_cache = loop.get("use_cache", False)
+    if loop.get("ckpt"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": loop["ckpt"] == "reentrant"})
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups: Any = [{"params": [p for p in trained if p.dim() > 1]}, {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups if loop.get("param_groups", 2) == 2 else trained, lr=1e-5, **{loop.get("opt_impl", "fused"): True})
+    micro_steps = loop.get("args", {}).get("gradient_accumulation_steps", 1)
+    region = torch.autocast("cuda", dtype=getattr(torch, DTYPES[loop["autocast"]])) if loop.get("autocast") else contextlib.nullcontext()
+    data, i, steps = samples.dataset(), 0, []
+    for step in range(1, spec.get("steps", 3) + 1):
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+        gc.disable()
+        for _ in range(micro_steps):
+            phases.begin(step, "forward")
+            batch = {k: v.cuda() for k, v in samples.collate([data[i + j] for j in range(samples.batch)]).items()}
+            i += samples.batch
+            with region:
+                outputs = model(**batch)
+                loss = outputs.loss
+            if not loop.get("keep_outputs"):
+                del outputs
+            phases.begin(step, "backward")
+            (loss / micro_steps if micro_steps > 1 else loss).backward()
+            if not loop.get("keep_outputs"):
+                del loss
+        phases.begin(step, "optimizer")
+        if loop.get("max_grad_norm"):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), loop["max_grad_norm"])
+        optimizer.step()
+        optimizer.zero_grad()
+        gc.enable()
+        steps.append(peaks())
+    phases.end()
+    return steps
+
+
+def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, folder: str, watch: Any) -> Any:
+    import transformers
+
+    loop = spec["loop"]
+    given = {"output_dir": folder, "per_device_train_batch_size": samples.batch, "max_steps": spec.get("steps", 3)}
+    given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
+    evaluated = given.get("per_device_eval_batch_size", 8) * loop.get("eval_batches", 2)
+    evaluates = given.get("eval_strategy", "no") != "no"
+    more: dict[str, Any] = {"callbacks": [watch]}
+    if loop.get("compute_metrics"):
+        more["compute_metrics"] = lambda _: {}
+    if loop["kind"] == "trainer":
+        base, arguments = transformers.Trainer, transformers.TrainingArguments(**given)
+        more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
+        if evaluates:
+            more["eval_dataset"] = samples.dataset(evaluated)
+    else:
+        import trl
+
+        base, arguments = trl.SFTTrainer, trl.SFTConfig(**given)
+        more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
+        if evaluates:
+            more["eval_dataset"] = samples.table(evaluated)
+
+    class InOrder(base):  # type: ignore[misc, valid-type]
+        def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
+            import torch
+
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+        def training_step(self, *given: Any, **keywords: Any) -> Any:
+            watch.phases.begin(self.state.global_step + 1, "forward")
+            return super().training_step(*given, **keywords)
+
+    trainer = InOrder(model=model, args=arguments, **more)
+    backward = trainer.accelerator.backward
+
+    def mark_backward(*given: Any, **keywords: Any) -> None:
+        watch.phases.begin(trainer.state.global_step + 1, "backward")
+        backward(*given, **keywords)
+        watch.phases.begin(trainer.state.global_step + 1, "optimizer")
+
+    trainer.accelerator.backward = mark_backward
+    return trainer
+
+
+def make_watch(phases: Phases, spec: Spec) -> Any:
+    import torch
+    import transformers
+
+    class Watch(transformers.TrainerCallback):
+        def __init__(self) -> None:
+            self.phases = phases
+            self.steps: list[dict[str, int]] = []
+            self.evals: list[dict[str, int]] = []
+            self.saves: list[dict[str, int]] = []
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            if not spec["loop"].get("gc"):
+                gc.collect()
+                gc.disable()
+            torch.cuda.reset_peak_memory_stats()
+
+        def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+            self.steps.append(peaks())
+            torch.cuda.reset_peak_memory_stats()
+            self.phases.begin(state.global_step, "evaluation")
+            gc.enable()
+
+        def on_evaluate(self, *_: Any, **__: Any) -> None:
+            self.evals.append(peaks())
+            torch.cuda.reset_peak_memory_stats()
+
+        def on_save(self, *_: Any, **__: Any) -> None:
+            self.saves.append(peaks())
+            torch.cuda.reset_peak_memory_stats()
+
+    return Watch()
+
+
+def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
+    import torch
+
+    quiet_torch()
+    answers, samples, phases, modules = Answers(spec), Samples(spec), Phases(), real_trace.Modules()
+    watch = make_watch(phases, spec)
+    with contextlib.ExitStack() as stack:
+        profile: Any = None
+        if trace:
+            torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
+        phases.begin(0, "init")
+        model, peft_config = make_model(spec, answers)
+        if spec["loop"]["kind"] == "hand":
+            named = {p.data_ptr(): n for n, p in [*model.named_parameters(), *model.named_buffers()]}
+            if trace:
+                modules.watch(model)
+            model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
+            truth: dict[str, Any] = {"steps": run_by_hand(spec, model, samples, phases)}
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            trainer = make_trainer(spec, model, peft_config, samples, folder, watch)
+            named = {p.data_ptr(): n for n, p in [*trainer.model.named_parameters(), *trainer.model.named_buffers()]}
+            if trace:
+                modules.watch(trainer.model)
+            trainer.model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
+            trainer.train()
+            phases.end()
+            truth = {"steps": watch.steps}
+            truth |= {key: rows for key, rows in (("evals", watch.evals), ("saves", watch.saves)) if rows}
+            model = trainer.model
+    versions = {m: sys.modules[m].__version__ for m in ("torch", "transformers", "accelerate", "trl", "peft") if m in sys.modules}
+    truth["versions"] = versions
+    truth["trainable"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    if trace:
+        count = real_trace.write(trace, profile, torch.cuda.memory._snapshot()["device_traces"][0], modules, named)
+        print(f"{trace}: {count} events")
+    return truth
+
+
+def record(spec: Spec, out: Path | None) -> None:
+    line = json.dumps({"name": spec["name"], "job": job_of(spec), "truth": run(spec)})
+    if not out:
+        print(line)
+        return
+    with out.open("a") as file:
+        file.write(line + "\n")
+
+
+def in_a_fork(spec: Spec, out: Path | None) -> bool:
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            record(spec, out)
+            sys.stdout.flush()
+            code = 0
+        except BaseException:
+            traceback.print_exc(limit=-4)
+            sys.stderr.flush()
+        os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("spec", type=Path, nargs="+")
+    arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--trace", type=Path, help="write every malloc and free here")
+    arguments.add_argument("--job", action="store_true", help="print the job only")
+    arguments.add_argument("-o", "--out", type=Path, help="add the cases to this file")
+    given = arguments.parse_args()
+    specs = [(lambda d: d.get("spec", d))(json.loads(path.read_text())) for path in given.spec]
+    if given.job:
+        for spec in specs:
+            print(json.dumps(job_of(spec)))
+        return
+    enter_ghost(given.ghost)
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    if given.trace:
+        run(specs[0], given.trace)
+        return
+    import torch  # noqa: F401
+    import transformers
+
+    transformers.Trainer  # noqa: B018
+    if any(spec["loop"]["kind"] != "trainer" for spec in specs):
+        import trl
+
+        trl.SFTTrainer  # noqa: B018
+    for spec in specs:
+        print(spec["name"], "ok" if in_a_fork(spec, given.out) else "FAILED", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
