@@ -43,6 +43,7 @@ export function details(result: Result, page: Page): TemplateResult {
           ></oometer-serving>`
         : nothing
     }
+    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
     <oometer-advice
       .advice=${advisor.advice}
       .result=${result}
@@ -65,7 +66,6 @@ export function details(result: Result, page: Page): TemplateResult {
       }}
     ></oometer-compare>
     ${configuration(result)}
-    <oometer-holders .report=${report} .core=${core} .job=${result.job}></oometer-holders>
     <oometer-phases .report=${report}></oometer-phases>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${
