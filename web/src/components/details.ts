@@ -6,7 +6,6 @@ import type { Result } from '../wasm/ask';
 import type { PageCore } from '../wasm/core';
 import type { Advisor } from './advisor';
 import type { Column } from './compare';
-import { configuration } from './configuration';
 import { byRank } from './ranks';
 import './holders';
 import './phases';
@@ -65,7 +64,11 @@ export function details(result: Result, page: Page): TemplateResult {
         if (setup) page.show(setup, page.pins.with(event.detail, page.setup), true);
       }}
     ></oometer-compare>
-    ${configuration(result)}
+    ${
+      result.setup.runfile === ''
+        ? nothing
+        : html`<oometer-configuration .result=${result} .core=${core}></oometer-configuration>`
+    }
     <oometer-phases .report=${report}></oometer-phases>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${

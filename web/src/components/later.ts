@@ -2,6 +2,7 @@
 import './advice';
 import './checkpoints';
 import './compare';
+import './configuration';
 import './own-model';
 import './remedy';
 import './serving';

@@ -1,6 +1,6 @@
 // The core, loaded once and then asked directly: an answer takes about a millisecond, less than a message to a worker.
 import type { Job } from '../state/job.generated';
-import type { JobError, LargeTensor, Module, Report } from './report';
+import type { JobError, LargeTensor, Module, Report, Resolved } from './report';
 import { wrap, type Core } from './wrap';
 
 /** What only the page asks, of a job that has a report; null where the whole core has to be loaded before. */
@@ -9,8 +9,14 @@ export interface PageCore extends Core {
   snapshot(job: Job): Uint8Array<ArrayBuffer> | JobError | null;
   /** Every module, where a report stops at the layers. */
   tree(job: Job): Module[] | null;
+  /** What became of each key of the job's own DeepSpeed or accelerate configuration; none where the core does not tell. */
+  resolve(job: Job): Resolved[] | null;
   /** Everything that a module holds at the peak, the largest first. */
   tensors(job: Job, module: string): LargeTensor[] | null;
+}
+
+interface Resolver {
+  resolve(job: string): string;
 }
 
 export async function loadCore(): Promise<PageCore> {
@@ -21,6 +27,10 @@ export async function loadCore(): Promise<PageCore> {
     tree(job: Job) {
       const json = core.attempt((module) => module.tree(text(job)));
       return json === null ? null : (JSON.parse(json) as Report).modules;
+    },
+    resolve(job: Job) {
+      const json = core.attempt((module) => ('resolve' in module ? (module as Resolver).resolve(text(job)) : '{}'));
+      return json === null ? null : ((JSON.parse(json) as { resolved?: Resolved[] }).resolved ?? []);
     },
     tensors(job: Job, path: string) {
       const json = core.attempt((module) => module.tensors(text(job), path));

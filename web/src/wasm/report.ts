@@ -82,10 +82,17 @@ export interface Report {
   unmodelled: string[];
   /** What surprises people about this result. */
   notes: string[];
-  /** Each key of a pasted ds_config or accelerate configuration, as it was taken; absent without. */
-  configuration?: readonly { key: string; value: unknown; origin: 'file' | 'auto' | 'default'; matters: boolean }[];
   events: number;
   version: string;
+}
+
+/** A key of a pasted DeepSpeed or accelerate configuration, as it was taken; `from` resolved an "auto". */
+export interface Resolved {
+  pointer: string;
+  value: unknown;
+  origin: 'file' | 'auto' | 'default';
+  from?: string;
+  matters: boolean | string;
 }
 
 export interface JobError {
