@@ -327,12 +327,10 @@ Tensor clamp(const Tensor& x, bool both) {
                 [](Backward& b) {
                   const Tensor &self = b.saved(0), &grad = b.grad();
                   const auto mask_of = [&](Op op) { return empty_like(op, self, DType::boolean); };
-                  Tensor mask = mask_of(Op::ge);
-                  if (b.node.integers[0] != 0) {
-                    const Tensor below = mask_of(Op::le);
-                    mask = mask_of(Op::bitwise_and);
-                  }
                   const Tensor zero = empty(b.context, Op::empty, {}, grad.dtype());
+                  const Tensor mask = mask_of(Op::ge);
+                  Tensor below;  // logical_and_ of both, in place
+                  if (b.node.integers[0] != 0) below = mask_of(Op::le);
                   b.give(0, pointwise(Op::where, {&mask, &grad, &zero}, grad.dtype()));
                 },
                 {&x});
@@ -374,14 +372,17 @@ Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {
 
 namespace {
 
-void masked_fill_backward(Backward& b) { b.give(0, empty_like(Op::masked_fill, b.grad())); }
+void masked_fill_backward(Backward& b) {
+  b.give(0, empty(b.context, Op::masked_fill, b.grad().sizes(), b.grad().dtype()));
+}
 
 }  // namespace
 
+/// A contiguous clone of x, expanded, which is filled in place (Indexing.cu, masked_fill).
 Tensor masked_fill(const Tensor& x, const Tensor& mask) {
   Record record(Op::masked_fill, masked_fill_backward, {&x});
   record.save(mask);
-  return record.output(pointwise(Op::masked_fill, {&x, &mask}, x.dtype()));
+  return record.output(empty(x.context(), Op::masked_fill, broadcast(x.sizes(), mask.sizes()), x.dtype()));
 }
 
 Tensor masked_fill_(Tensor x, const Tensor& mask) {

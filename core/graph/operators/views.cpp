@@ -243,8 +243,9 @@ void k_repeat_interleave(GraphCall& c) {
   Shape wide = x.sizes(), sizes = x.sizes();
   wide.insert(dim + 1, times);
   sizes[dim] = checked_product(sizes[dim], times);
-  if (c.ok() && are_sizes(c, wide) && are_sizes(c, sizes))
-    c.give(reshape(contiguous(clone(expand(unsqueeze(x, dim + 1), wide))), sizes));
+  if (!c.ok() || !are_sizes(c, wide) || !are_sizes(c, sizes)) return;
+  const Tensor repeated = expand(unsqueeze(x, dim + 1), wide);
+  c.give(reshape(repeated.is_contiguous() ? clone(repeated) : contiguous(repeated), sizes));
 }
 
 void k_unfold(GraphCall& c) {
