@@ -159,7 +159,7 @@ void FullyShardedDataParallel::gather_units() {
     const auto trains = [](const Piece& piece) { return piece.parameter->tensor->leaf_requires_grad; };
     if (tensor.dtype() != unit.dtype)
       refusal_ =
-          Error{"inconsistent", "/parallel/fsdp",
+          Error{"inconsistent", adapter_type_pointer(training_),
                 "found an FSDP unit with parameters of two dtypes, which FSDP cannot flatten; expected one dtype "
                 "(autocast_adapter_dtype false, or training.precision fp32), or fsdp2"};
     if (!config_.use_orig_params && !unit.pieces.empty() && trains(unit.pieces.front()) != tensor->leaf_requires_grad)

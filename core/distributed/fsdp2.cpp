@@ -97,7 +97,7 @@ void FullyShard::initialize() {
       if (!shard.full.tensor->leaf_requires_grad) continue;
       if (dtype && *dtype != shard.full.tensor.dtype())
         refusal_ = Error{
-            "inconsistent", "/parallel/strategy",
+            "inconsistent", adapter_type_pointer(training_),
             "found an FSDP group whose trained parameters have two dtypes, which FSDP refuses; expected one dtype "
             "(autocast_adapter_dtype false, or training.precision fp32)"};
       dtype = shard.full.tensor.dtype();

@@ -29,4 +29,11 @@ void put_originals_first(std::vector<Item>& items, const Log& log, const Trainin
   }
 }
 
+/// The setting by which adapters have the dtype of the weights, which sharding can need.
+inline const char* adapter_type_pointer(const TrainingConfig& training) {
+  return training.ia3    ? "/training/ia3/autocast_adapter_dtype"
+         : training.lora ? "/training/lora/autocast_adapter_dtype"
+                         : "/training";
+}
+
 }  // namespace oometer

@@ -128,7 +128,7 @@ void DeepSpeedZeroOptimizerStage3::refuse_what_deepspeed_refuses() {
     if (!tensor->leaf_requires_grad) continue;
     if (!first && tensor.dtype() != trained_dtype_)
       refusal_ = Error{
-          "refused", "/parallel/zero_stage",
+          "refused", adapter_type_pointer(training_),
           "found trained parameters of two dtypes (adapters in float32, weights in half precision), at which ZeRO-3 "
           "fails (defragment, an AssertionError); expected autocast_adapter_dtype false, or stage 2"};
     trained_dtype_ = tensor.dtype();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cuda/replay.h"
+#include "job/fixes.h"
 #include "job/notes.h"
 #include "job/parse.h"
 #include "report/json.h"
@@ -234,7 +235,11 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   return result;
 }
 
-std::string error_json(const Error& error) {
+namespace {
+
+/// {"error": {...}}, with what `more` adds to it.
+template <typename More>
+std::string error_with(const Error& error, const More& more) {
   JsonWriter json;
   json.begin_object();
   json.key("error");
@@ -242,9 +247,39 @@ std::string error_json(const Error& error) {
   json.member("code", error.code);
   json.member("pointer", error.pointer);
   json.member("message", error.message);
+  more(json);
   json.end_object();
   json.end_object();
   return json.take();
+}
+
+/// What a value has to be, no other setting can mend.
+bool has_no_fix(const Error& error) {
+  return error.code == "not-json" || error.code == "wrong-type" || error.code == "out-of-range";
+}
+
+}  // namespace
+
+std::string error_json(const Error& error) {
+  return error_with(error, [](JsonWriter&) {});
+}
+
+std::string error_json(const Error& error, std::string_view job) {
+  return error_with(error, [&](JsonWriter& json) {
+    if (has_no_fix(error)) return;
+    const std::vector<Fix> fixes = known_fixes(job, error);
+    if (fixes.empty()) return;
+    json.key("fixes");
+    json.begin_array();
+    for (const Fix& fix : fixes) {
+      json.begin_object();
+      json.member("label", fix.label);
+      json.key("change");
+      json.raw(fix.change);
+      json.end_object();
+    }
+    json.end_array();
+  });
 }
 
 Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
@@ -255,7 +290,7 @@ Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
 
 std::string estimate_json(std::string_view text, const EstimateOptions& options) {
   const Result<Estimate> result = estimate(text, options.report);
-  if (!result) return error_json(result.error());
+  if (!result) return error_json(result.error(), text);
   return to_json(result->report, result->simulation.log, result->input, {options.full_tree});
 }
 

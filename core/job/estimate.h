@@ -33,7 +33,7 @@ struct EstimateOptions {
   bool full_tree = false;  ///< every module, not only those down to the layers
 };
 
-/// The report of a job given as JSON (version 1), as JSON; or {"error": {"code", "pointer", "message"}}. Takes any
+/// The report of a job given as JSON (version 1), as JSON; or {"error": {..., "fixes"}} (error_json). Takes any
 /// bytes and never throws.
 std::string estimate_json(std::string_view job, const EstimateOptions& options = {});
 
@@ -45,8 +45,12 @@ std::string summary_json(std::string_view job);
 /// report's `largest`, where a part of a flat buffer has `"flat": true`; or {"error": {...}}.
 std::string tensors_json(std::string_view job, std::string_view module);
 
-/// {"error": {...}}
+/// {"error": {"code", "pointer", "message"}}
 std::string error_json(const Error& error);
+
+/// The same with "fixes": [{"label", "change"}], the known ways out of it (job/fixes.h), where there are any. `label` is
+/// what a button says, `change` a merge patch (RFC 7386) on the job as given, with which it is accepted.
+std::string error_json(const Error& error, std::string_view job);
 
 /// The job's memory snapshot, as torch.cuda.memory._dump_snapshot writes it (a pickle).
 Result<std::string> estimate_snapshot(std::string_view job);

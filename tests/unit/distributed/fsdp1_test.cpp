@@ -86,7 +86,7 @@ TEST_CASE("Units of two dtypes, or partly frozen without original parameters, ar
     return s.refusal->pointer;
   };
   CHECK(refused(tiny_llama(kInBf16 + R"(, "lora": {"rank": 4, "target_modules": ["q_proj"]})", fsdp1(2))) ==
-        "/parallel/fsdp");
+        "/training/lora/autocast_adapter_dtype");
   CHECK(refused(tiny_llava(kInBf16 + R"(, "stage": "finetune")", fsdp1(2, R"("use_orig_params": false)"))) ==
         "/parallel/fsdp/use_orig_params");
 }

@@ -1,0 +1,106 @@
+#include "job/fixes.h"
+
+#include <nlohmann/json.hpp>
+
+#include "config/patch.h"
+#include "config/reader.h"
+#include "job/accelerate.h"
+#include "job/parse.h"
+#include "job/simulate.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kMostFixes = 3;
+
+/// A way out of errors at a place, or below it.
+struct Row {
+  std::string_view at;
+  const char* label;
+  const char* change;
+};
+
+constexpr Row kRows[] = {
+    {"/training/lora", "Adapters in the weights' type", R"({"training": {"lora": {"autocast_adapter_dtype": false}}})"},
+    {"/training/ia3", "Adapters in the weights' type", R"({"training": {"ia3": {"autocast_adapter_dtype": false}}})"},
+    {"/training/lora/autocast_adapter_dtype", "Switch to ZeRO-2",
+     R"({"parallel": {"strategy": "deepspeed", "zero_stage": 2, "ds_config": null, "ddp": null, "fsdp": null}})"},
+    {"/training/quantization", "Add LoRA", R"({"training": {"lora": {}}})"},
+    {"/training/precision", "Weights in bf16", R"({"training": {"precision": "bf16"}})"},
+    {"/training/precision", "Weights in fp32", R"({"training": {"precision": "fp32"}})"},
+    {"/training/attention", "Use SDPA", R"({"training": {"attention": "sdpa"}})"},
+    {"/training/stage", "Fine-tune", R"({"training": {"stage": "finetune"}})"},
+    {"/training/stage", "Train everything", R"({"training": {"stage": "full"}})"},
+    {"/training/optimizer", "Use the fused optimizer",
+     R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})"},
+    {"/training/activation_checkpointing", "Checkpoint every block",
+     R"({"training": {"activation_checkpointing": "non-reentrant"}})"},
+    {"/training/chunked_cross_entropy", "Without Liger's loss", R"({"training": {"liger": null}})"},
+    {"/parallel", "Switch to DDP",
+     R"({"parallel": {"strategy": "ddp", "zero_stage": null, "ds_config": null, "fsdp": null}})"},
+    {"/parallel", "Turn parallelism off",
+     R"({"parallel": {"strategy": "none", "zero_stage": null, "ds_config": null, "fsdp": null, "ddp": null}})"},
+    {"/parallel", "Weights in bf16", R"({"training": {"precision": "bf16"}})"},
+    {"/parallel", "Weights in fp32", R"({"training": {"precision": "fp32"}})"},
+    {"/parallel", "Use the fused optimizer",
+     R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})"},
+    {"/parallel", "Checkpoint every block", R"({"training": {"activation_checkpointing": "non-reentrant"}})"},
+    {"/parallel", "Switch to ZeRO-2",
+     R"({"parallel": {"strategy": "deepspeed", "zero_stage": 2, "ds_config": null, "ddp": null, "fsdp": null}})"},
+    {"/parallel", "Switch to ZeRO-3",
+     R"({"parallel": {"strategy": "deepspeed", "zero_stage": 3, "ds_config": null, "ddp": null, "fsdp": null}})"},
+    {"/parallel", "Reset gradient accumulation", R"({"training": {"gradient_accumulation_steps": null}})"},
+    {"/runtime", "Use today's versions", R"({"runtime": null})"},
+};
+
+bool is_below(std::string_view pointer, std::string_view place) {
+  return pointer.starts_with(place) && (pointer.size() == place.size() || pointer[place.size()] == '/');
+}
+
+bool is_accepted(const json& document) {
+  const Result<Job> job = parse_job(document.dump(-1, ' ', false, json::error_handler_t::replace));
+  return job && !simulate(*job, resolve_behaviours(job->runtime)).refusal;
+}
+
+/// Takes away what stands at a pointer; false where nothing does.
+bool take_away(json& document, const std::string& pointer) {
+  const json::json_pointer place(pointer);
+  if (place.empty() || !document.contains(place)) return false;
+  json& parent = document[place.parent_pointer()];
+  if (!parent.is_object()) return false;
+  parent.erase(place.back());
+  return true;
+}
+
+}  // namespace
+
+std::vector<Fix> known_fixes(std::string_view text, const Error& error) {
+  std::vector<Fix> fixes;
+  const Result<json> document = parse_json(text);
+  if (!document || !document->is_object() || is_below(error.pointer, "/model")) return fixes;
+  const auto offer = [&](std::string label, const json& changed) {
+    if (fixes.size() == kMostFixes || !is_accepted(changed)) return;
+    const json patch = patch_between(*document, changed);
+    fixes.push_back({std::move(label), patch.dump(-1, ' ', false, json::error_handler_t::replace)});
+  };
+  // What a file of accelerate says stands in its place where a way out changes that.
+  json spelled_out = *document;
+  if (document->contains("/parallel/accelerate_config"_json_pointer) && spell_out_accelerate(spelled_out)) return fixes;
+  const json::json_pointer gpus("/parallel/data");
+  const bool one_gpu = !spelled_out.contains(gpus) || spelled_out[gpus] == 1;
+  for (const Row& row : kRows) {
+    if (!is_below(error.pointer, row.at) || (one_gpu && row.label == std::string_view("Switch to DDP"))) continue;
+    const json patch = *parse_json(row.change);
+    json changed = patch.contains("parallel") ? spelled_out : *document;
+    changed.merge_patch(patch);
+    offer(row.label, changed);
+  }
+  if (json changed = *document; take_away(changed, error.pointer))
+    offer("Leave out " + error.pointer.substr(error.pointer.rfind('/') + 1), changed);
+  return fixes;
+}
+
+}  // namespace oometer
