@@ -92,6 +92,7 @@ void write_head(JsonWriter& json, const Report& report, const ReportInput& input
   json.member("reserved", report.peak.reserved);
   json.member("outside_allocator", report.outside_allocator);
   json.member("total", report.total);
+  if (report.least != 0) json.member("least", report.least);
   json.end_object();
   json.key("interval");
   json.begin_object();

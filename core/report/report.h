@@ -140,6 +140,9 @@ struct Report {
   std::int64_t total = 0;
   std::int64_t low = 0;  ///< the total's interval
   std::int64_t high = 0;
+  /// What the job needs at least, to 16 MiB: the total on the smallest device on which it runs, where PyTorch frees its
+  /// cache before it asks for more. Found only where this GPU has less than `total`; 0 elsewhere.
+  std::int64_t least = 0;
   std::string basis;
   Moment peak_at;
   std::optional<OutOfMemory> out_of_memory;
