@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "advice/beside.h"
 #include "advice/changes.h"
 #include "advice/combination.h"
 #include "advice/largest.h"
 #include "advice/trial.h"
+#include "config/patch.h"
 #include "config/reader.h"
 #include "job/estimate.h"
 #include "job/parse.h"
@@ -20,25 +22,34 @@ using nlohmann::json;
 namespace {
 
 /// The single changes that help: each saves, or is a GPU on which the job fits.
-std::vector<TriedChange> single_changes(const json& document, const Trial& now, const std::vector<Choice>& choices) {
+std::vector<TriedChange> single_changes(const json& document, const Trial& now,
+                                        const std::vector<Alternatives>& choices) {
   std::vector<TriedChange> tried;
-  for (const Choice& choice : choices) {
+  for (const Alternatives& choice : choices) {
     if (choice.tell == Tell::fitting && now.fits) continue;
     std::vector<TriedChange> helping;
     for (const Change& change : choice.changes) {
-      const std::optional<Trial> trial = try_job(patched(document, change.patch));
+      json changed = document;
+      change.make(changed);
+      const std::optional<Trial> trial = try_job(changed);
       if (!trial) continue;
       const std::int64_t saves = now.total - trial->total;
       const bool helps = choice.tell == Tell::fitting ? trial->fits : saves > 0 || (trial->fits && !now.fits);
       if (!helps) continue;
       if (choice.tell != Tell::each) helping.clear();
-      helping.push_back({change.label, change.costs, text_of(change.patch), *trial, saves});
+      helping.push_back(
+          {change.label, change.costs, change.price, text_of(patch_between(document, changed)), *trial, saves});
       if (choice.tell != Tell::each && trial->fits) break;
     }
     std::move(helping.begin(), helping.end(), std::back_inserter(tried));
   }
   sort_by(tried, [](const TriedChange& change) { return -change.saves; });
   return tried;
+}
+
+const char* price_name(Price price) {
+  constexpr const char* kNames[] = {"nothing", "time", "numerics", "training", "hardware"};
+  return kNames[static_cast<std::size_t>(price)];
 }
 
 void write_number(JsonWriter& json, const char* key, const std::optional<std::int64_t>& number) {
@@ -57,6 +68,30 @@ void write_change(JsonWriter& json, const std::string& change, const Trial& tria
   json.member("verdict", verdict_name(trial.verdict));
 }
 
+void write_part(JsonWriter& json, const std::string& label, Price price, const std::string& costs) {
+  json.member("label", label);
+  json.member("price", price_name(price));
+  json.member("costs", costs);
+}
+
+void write_combination(JsonWriter& json, const Combination& combination) {
+  json.begin_object();
+  json.member("price", price_name(combination.price));
+  json.key("parts");
+  json.begin_array();
+  std::vector<std::string> labels;
+  for (const Combination::Part& part : combination.parts) {
+    json.begin_object();
+    write_part(json, part.label, part.price, part.costs);
+    json.end_object();
+    labels.push_back(part.label);
+  }
+  json.end_array();
+  json.member_array("labels", labels);
+  write_change(json, combination.change, combination.trial);
+  json.end_object();
+}
+
 std::string to_json(const Advice& advice) {
   JsonWriter json;
   json.begin_object();
@@ -67,22 +102,31 @@ std::string to_json(const Advice& advice) {
   json.begin_array();
   for (const TriedChange& tried : advice.changes) {
     json.begin_object();
-    json.member("label", tried.label);
+    write_part(json, tried.label, tried.price, tried.costs);
     write_change(json, tried.change, tried.trial);
     json.member("saves", tried.saves);
-    json.member("costs", tried.costs);
     json.end_object();
   }
   json.end_array();
+  json.key("combinations");
+  json.begin_array();
+  for (const Combination& combination : advice.combinations) write_combination(json, combination);
+  json.end_array();
   json.key("combination");
-  if (advice.combination) {
-    json.begin_object();
-    json.member_array("labels", advice.combination->labels);
-    write_change(json, advice.combination->change, advice.combination->trial);
-    json.end_object();
-  } else {
+  if (advice.combinations.empty())
     json.null();
+  else
+    write_combination(json, advice.combinations[0]);
+  json.key("beside");
+  json.begin_array();
+  for (const Spare& spare : advice.beside) {
+    json.begin_object();
+    json.member("label", spare.label);
+    json.member("gains", spare.gains);
+    write_change(json, spare.change, spare.trial);
+    json.end_object();
   }
+  json.end_array();
   json.key("frontier");
   json.begin_array();
   for (const Users& row : advice.frontier) {
@@ -107,20 +151,25 @@ Result<Advice> advise(std::string_view text) {
   if (!now) return now.error();
   const Trial trial = trial_of(now->report);
   const json document = *parse_json(text);
-  const std::vector<Choice> choices = possible_changes(*job, document);
+  const std::vector<Alternatives> choices = possible_changes(*job, document);
   Advice advice;
   advice.largest_micro_batch = largest_micro_batch(document);
   advice.longest_sequence = longest_sequence(*job, document);
   advice.fewest_gpus = fewest_gpus(*job, document);
   advice.frontier = frontier(*job, document);
   advice.changes = single_changes(document, trial, choices);
-  if (!trial.fits) advice.combination = cheapest_combination(document, choices);
+  if (trial.fits) {
+    advice.beside = what_fits_beside(*job, document);
+  } else {
+    Selections selections(document, choices);
+    advice.combinations = cheapest_combinations(selections);
+  }
   return advice;
 }
 
 std::string advise_json(std::string_view job) {
   const Result<Advice> advice = advise(job);
-  return advice ? to_json(*advice) : error_json(advice.error());
+  return advice ? to_json(*advice) : error_json(advice.error(), job);
 }
 
 }  // namespace oometer

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "job/settings/remedy.h"
 #include "report/report.h"
 #include "result.h"
 
@@ -20,16 +21,31 @@ struct Trial {
 };
 
 struct TriedChange {
-  std::string label;   ///< plain words
-  std::string costs;   ///< plain words
+  std::string label;  ///< plain words
+  std::string costs;  ///< plain words
+  Price price = Price::nothing;
   std::string change;  ///< a merge patch (RFC 7386) on the job as given, JSON
   Trial trial;
   std::int64_t saves = 0;  ///< bytes of the total; a larger GPU may save none
 };
 
+/// Changes that together make a job fit. Without any one of them it would not.
 struct Combination {
-  std::vector<std::string> labels;
-  std::string change;  ///< of all of them, as above
+  struct Part {
+    std::string label, costs;
+    Price price = Price::nothing;
+  };
+  std::vector<Part> parts;
+  Price price = Price::nothing;  ///< the dearest part's
+  std::string change;            ///< of all of them, as above
+  Trial trial;
+};
+
+/// What a job that fits could do without, or have instead, on the same GPUs or on less.
+struct Spare {
+  std::string label;  ///< "Without activation checkpointing"
+  std::string gains;  ///< plain words
+  std::string change;
   Trial trial;
 };
 
@@ -45,18 +61,28 @@ struct Advice {
   std::optional<std::int64_t> fewest_gpus;
   std::vector<Users> frontier;       ///< of inference
   std::vector<TriedChange> changes;  ///< single ones that help, the one that saves most first
-  /// The cheapest changes that together make the job fit, in the order of possible_changes; none where it fits already
-  /// or nothing here is enough. Without any one of them it would not fit.
-  std::optional<Combination> combination;
+  /// At most three, the cheapest first (cheapest_combinations); empty where the job fits already or nothing here is
+  /// enough.
+  std::vector<Combination> combinations;
+  std::vector<Spare> beside;  ///< of a job that fits
 };
 
 /// Answers for a job (JSON, version 1). The errors are parse_job's and estimate's.
 Result<Advice> advise(std::string_view job);
 
-/// The same as JSON: {"largest_micro_batch", "longest_sequence", "fewest_gpus", "changes": [{"label", "change",
-/// "peak", "saves", "verdict", "costs"}], "combination": {"labels", "change", "peak", "verdict"} or null, "frontier":
-/// [{"context", "users"}]}, or {"error": {...}}. `change` is a merge patch (RFC 7386) on the job as given; sizes are
-/// bytes of the total. Never throws.
+/// The same as JSON, or {"error": {...}}:
+///
+///     {"largest_micro_batch", "longest_sequence", "fewest_gpus": numbers or null,
+///      "changes": [{"label", "price", "costs", "change", "peak", "verdict", "saves"}],
+///      "combinations": [{"price", "parts": [{"label", "price", "costs"}], "labels", "change", "peak", "verdict"}],
+///      "combination": the first of these or null,
+///      "beside": [{"label", "gains", "change", "peak", "verdict"}],
+///      "frontier": [{"context", "users"}]}
+///
+/// `price` is "nothing", "time", "numerics", "training" or "hardware": what one pays with, of a combination its dearest
+/// part's; `costs` and `gains` are plain words. `change` is a merge patch (RFC 7386) on the job as given, of a
+/// combination that of all its parts; sizes are bytes of the total. `combinations` is empty where the job fits,
+/// `beside` where it does not. Never throws.
 std::string advise_json(std::string_view job);
 
 }  // namespace oometer

@@ -1,101 +1,269 @@
 #include "advice/combination.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "advice/trial.h"
+#include "sort_by.h"
 
 namespace oometer {
 
-using nlohmann::json;
-
 namespace {
 
-constexpr std::size_t kNotTaken = static_cast<std::size_t>(-1);
+bool has(const std::vector<Price>& prices, Price price) {
+  return std::find(prices.begin(), prices.end(), price) != prices.end();
+}
 
-/// Which change of each choice is taken.
-class Selection {
+class Search {
  public:
-  Selection(const json& document, const std::vector<Choice>& choices)
-      : document_(document), choices_(choices), taken_(choices.size(), kNotTaken) {}
+  Search(Selections& selections, const Tier& tier, bool tight)
+      : selections_(selections), tier_(tier), tight_(tight), last_run_(selections.runs() + kMostRuns) {}
 
-  /// Tries another change of a choice; keeps it where the core accepts the job. True: the job fits now.
-  bool strengthen(std::size_t choice, std::size_t change) {
-    const std::size_t before = std::exchange(taken_[choice], change);
-    const std::optional<Trial> trial = run();
-    if (!trial) taken_[choice] = before;
-    return trial && trial->fits;
-  }
-
-  /// Tries to do with less; keeps it where the job still fits.
-  bool weaken(std::size_t choice, std::size_t change) {
-    const std::size_t before = std::exchange(taken_[choice], change);
-    const std::optional<Trial> trial = run();
-    if (trial && trial->fits) return true;
-    taken_[choice] = before;
-    return false;
-  }
-
-  /// Does with as little of each choice as it can, the most expensive first.
-  void thin() {
-    for (std::size_t choice = choices_.size(); choice-- > 0;) {
-      const std::size_t now = taken_[choice];
-      if (now == kNotTaken || weaken(choice, kNotTaken)) continue;
-      for (std::size_t change = 0; change < now; ++change) {
-        if (weaken(choice, change)) break;
-      }
-    }
-  }
-
-  Combination result() const {
-    Combination combination;
-    combination.change = text_of(patch());
-    for (std::size_t i = 0; i < taken_.size(); ++i) {
-      if (taken_[i] != kNotTaken) combination.labels.push_back(choices_[i].changes[taken_[i]].label);
-    }
-    combination.trial = *run();
-    return combination;
+  std::optional<Selection> run() {
+    if (!could_fit(selections_.nothing(), kPrices)) return std::nullopt;
+    return cheapest(kPrices, selections_.nothing());
   }
 
  private:
-  /// Patches touch different keys; null, a removal, is laid over like any value.
-  static void lay_over(json& patch, const json& more) {
-    for (const auto& [key, value] : more.items()) {
-      json& slot = patch[key];
-      if (slot.is_object() && value.is_object()) {
-        lay_over(slot, value);
-      } else {
-        slot = value;
+  bool fits(const Selection& selection) { return selections_.fits(selection, tight_); }
+  bool is_ordered(std::size_t choice) const { return selections_.choices()[choice].is_ordered; }
+  bool is_open(const Selection& selection, std::size_t choice) const {
+    return selection[choice] == kNotTaken && is_ordered(choice);
+  }
+  std::size_t size() const { return selections_.choices().size(); }
+  Price price_of(std::size_t choice, std::size_t change) const {
+    return selections_.choices()[choice].changes[change].price;
+  }
+  bool allowed(std::size_t choice, std::size_t change, std::size_t below) const {
+    const Price price = price_of(choice, change);
+    return static_cast<std::size_t>(price) < below && has(tier_.allowed, price);
+  }
+
+  bool has_what_it_must(const Selection& selection) const {
+    if (tier_.has_one_of.empty()) return true;
+    for (std::size_t i = 0; i < size(); ++i)
+      if (selection[i] != kNotTaken && has(tier_.has_one_of, price_of(i, static_cast<std::size_t>(selection[i]))))
+        return true;
+    return false;
+  }
+
+  /// Adds to a selection the strongest change below a price of every ordered choice that it
+  /// leaves open.
+  Selection filled(const Selection& selection, std::size_t below) const {
+    Selection full = selection;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (!is_open(selection, i)) continue;
+      const std::vector<Change>& changes = selections_.choices()[i].changes;
+      for (std::size_t change = changes.size(); change-- > 0 && full[i] == kNotTaken;)
+        if (allowed(i, change, below)) full[i] = static_cast<std::int8_t>(change);
+    }
+    return full;
+  }
+
+  /// The same where the core does not accept all of them together: one after another, as far as it does.
+  Selection filled_as_accepted(const Selection& selection, std::size_t below) const {
+    Selection full = selection;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (!is_open(selection, i)) continue;
+      const std::vector<Change>& changes = selections_.choices()[i].changes;
+      for (std::size_t change = changes.size(); change-- > 0;) {
+        if (!allowed(i, change, below)) continue;
+        full[i] = static_cast<std::int8_t>(change);
+        if (selections_.accepted(full)) break;
+        full[i] = kNotTaken;
       }
     }
+    return full;
   }
 
-  json patch() const {
-    json merged = json::object();
-    for (std::size_t i = 0; i < taken_.size(); ++i) {
-      if (taken_[i] != kNotTaken) lay_over(merged, choices_[i].changes[taken_[i]].patch);
+  bool known_not_to_fit(const Selection& selection) const {
+    return std::any_of(do_not_fit_.begin(), do_not_fit_.end(), [&](const Selection& known) {
+      for (std::size_t i = 0; i < size(); ++i)
+        if (is_ordered(i) ? selection[i] > known[i] : selection[i] != known[i]) return false;
+      return true;
+    });
+  }
+
+  /// With the strongest of everything below a price, the job fits.
+  bool could_fit(const Selection& selection, std::size_t below) {
+    if (could_fit_ordered(selection, below)) return true;
+    Selection other = selection;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (is_ordered(i) || selection[i] != kNotTaken) continue;
+      for (std::size_t change = 0; change < selections_.choices()[i].changes.size(); ++change) {
+        if (!allowed(i, change, below)) continue;
+        other[i] = static_cast<std::int8_t>(change);
+        if (could_fit_ordered(other, below)) return true;
+      }
+      other[i] = kNotTaken;
     }
-    return merged;
+    return false;
   }
 
-  std::optional<Trial> run() const { return try_job(patched(document_, patch())); }
+  bool could_fit_ordered(const Selection& selection, std::size_t below) {
+    Selection full = filled(selection, below);
+    if (known_not_to_fit(full)) return false;
+    if (!selections_.run(full)) full = filled_as_accepted(selection, below);
+    if (fits(full)) return true;
+    if (selections_.run(full)) learn(std::move(full), below);
+    return false;
+  }
 
-  const json& document_;
-  const std::vector<Choice>& choices_;
-  std::vector<std::size_t> taken_;
+  /// Makes a selection that does not fit as strong as changes of one price can without making it fit: whatever is
+  /// weaker is then known not to fit either. Light changes first, of which the next candidates are made.
+  void learn(Selection selection, std::size_t price) {
+    if (price < kPrices && has(tier_.allowed, static_cast<Price>(price))) {
+      std::vector<std::pair<std::size_t, std::int64_t>> open;
+      for (std::size_t i = 0; i < size(); ++i)
+        if (is_ordered(i)) open.emplace_back(i, stronger(selection, i, price).size());
+      sort_by(open, [](const auto& choice) { return choice.second; });
+      for (const auto& choice : open) strengthen(selection, choice.first, price);
+    }
+    do_not_fit_.push_back(std::move(selection));
+  }
+
+  /// Changes of a price beyond what a choice has.
+  std::vector<std::int8_t> stronger(const Selection& selection, std::size_t choice, std::size_t price) const {
+    std::vector<std::int8_t> out;
+    for (std::size_t change = 0; change < selections_.choices()[choice].changes.size(); ++change)
+      if (static_cast<std::size_t>(price_of(choice, change)) == price &&
+          static_cast<int>(change) > static_cast<int>(selection[choice]))
+        out.push_back(static_cast<std::int8_t>(change));
+    return out;
+  }
+
+  /// Takes the strongest change of a choice with which a selection still does not fit, found by halving.
+  void strengthen(Selection& selection, std::size_t choice, std::size_t price) {
+    const std::vector<std::int8_t> changes = stronger(selection, choice, price);
+    std::size_t too_weak = 0, enough = changes.size() + 1;  // places in the list, from 1
+    for (std::size_t tried = changes.size(); too_weak + 1 < enough; tried = too_weak + (enough - too_weak) / 2) {
+      Selection other = selection;
+      other[choice] = changes[tried - 1];
+      (known_not_to_fit(other) || (selections_.run(other) && !fits(other)) ? too_weak : enough) = tried;
+    }
+    if (too_weak > 0) selection[choice] = changes[too_weak - 1];
+  }
+
+  /// Every selection that adds changes of one price, the cheapest first.
+  std::vector<Selection> options(Price price, const Selection& taken) const {
+    std::vector<Selection> out = {taken};
+    if (!has(tier_.allowed, price)) return out;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (taken[i] != kNotTaken) continue;
+      const std::size_t before = out.size();
+      for (std::size_t change = 0; change < selections_.choices()[i].changes.size(); ++change) {
+        if (price_of(i, change) != price) continue;
+        for (std::size_t k = 0; k < before; ++k) {
+          out.push_back(out[k]);
+          out.back()[i] = static_cast<std::int8_t>(change);
+        }
+      }
+    }
+    sort_by(out, [&](const Selection& option) { return weight(option, price); });
+    return out;
+  }
+
+  int weight(const Selection& selection, Price price) const {
+    return selections_.cost(selection)[static_cast<std::size_t>(price)];
+  }
+
+  std::optional<Selection> cheapest(std::size_t below, const Selection& taken) {
+    if (below == 0) return least(taken);
+    const auto price = static_cast<Price>(below - 1);
+    std::optional<Selection> best;
+    for (const Selection& option : options(price, taken)) {
+      if (selections_.runs() > last_run_) return best;
+      if (best && weight(option, price) > weight(*best, price)) break;
+      if (!may_have_what_it_must(option, below - 1) || known_to_suffice(option) || !could_fit(option, below - 1))
+        continue;
+      if (price == Price::time && suffices_without(option)) continue;
+      std::optional<Selection> found = cheapest(below - 1, option);
+      if (found && (!best || selections_.cost(*found) < selections_.cost(*best))) best = std::move(found);
+    }
+    return best;
+  }
+
+  bool may_have_what_it_must(const Selection& selection, std::size_t below) const {
+    return has_what_it_must(selection) ||
+           std::any_of(tier_.has_one_of.begin(), tier_.has_one_of.end(),
+                       [&](Price price) { return static_cast<std::size_t>(price) < below; });
+  }
+
+  /// A selection less what its tier must have, with whatever costs nothing.
+  Selection without_must(const Selection& selection) const {
+    Selection without = selection;
+    for (std::size_t i = 0; i < size(); ++i)
+      if (without[i] != kNotTaken && has(tier_.has_one_of, price_of(i, static_cast<std::size_t>(without[i]))))
+        without[i] = kNotTaken;
+    return filled(without, static_cast<std::size_t>(Price::time));
+  }
+
+  bool known_to_suffice(const Selection& selection) const {
+    const Selection without = without_must(selection);
+    return std::any_of(suffice_.begin(), suffice_.end(), [&](const Selection& known) {
+      for (std::size_t i = 0; i < size(); ++i)
+        if (is_ordered(i) ? without[i] < known[i] : without[i] != known[i] && known[i] != kNotTaken) return false;
+      return true;
+    });
+  }
+
+  /// What a tier must have is not needed: the rest is enough. Learns the least of the rest that is.
+  bool suffices_without(const Selection& selection) {
+    if (tier_.has_one_of.empty()) return false;
+    Selection without = without_must(selection);
+    if (known_not_to_fit(without) || !fits(without)) return false;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (without[i] == kNotTaken || price_of(i, static_cast<std::size_t>(without[i])) != Price::time) continue;
+      const std::int8_t taken = std::exchange(without[i], kNotTaken);
+      if (!fits(without)) without[i] = taken;
+    }
+    suffice_.push_back(std::move(without));
+    return true;
+  }
+
+  /// A selection that fits, less what it does not need; none where it does not need what it must have.
+  std::optional<Selection> least(Selection selection) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (selection[i] == kNotTaken) continue;
+      const std::int8_t taken = std::exchange(selection[i], kNotTaken);
+      if (!fits(selection)) {
+        selection[i] = taken;
+      } else if (!has_what_it_must(selection)) {
+        return std::nullopt;
+      }
+    }
+    return selection;
+  }
+
+  static constexpr std::size_t kMostRuns = 300;
+
+  Selections& selections_;
+  const Tier& tier_;
+  const bool tight_;
+  const std::size_t last_run_;
+  std::vector<Selection> do_not_fit_;  ///< nor does what is weaker
+  std::vector<Selection> suffice_;     ///< without what the tier must have, and so does what is stronger
 };
 
 }  // namespace
 
-std::optional<Combination> cheapest_combination(const json& document, const std::vector<Choice>& choices) {
-  Selection selection(document, choices);
-  for (std::size_t choice = 0; choice < choices.size(); ++choice) {
-    for (std::size_t change = 0; change < choices[choice].changes.size(); ++change) {
-      if (!selection.strengthen(choice, change)) continue;
-      selection.thin();
-      return selection.result();
-    }
+std::optional<Selection> cheapest_selection(Selections& selections, const Tier& tier) {
+  const std::optional<Selection> fits = Search(selections, tier, false).run();
+  return fits ? fits : Search(selections, tier, true).run();
+}
+
+std::vector<Combination> cheapest_combinations(Selections& selections) {
+  const Tier same{{Price::nothing, Price::time}, {}};
+  const Tier training{{Price::nothing, Price::time, Price::numerics, Price::training},
+                      {Price::numerics, Price::training}};
+  const Tier hardware{{Price::nothing, Price::time, Price::hardware}, {Price::hardware}};
+  const Tier everything{{Price::nothing, Price::time, Price::numerics, Price::training, Price::hardware}, {}};
+  std::vector<Combination> combinations;
+  for (const Tier* tier : {&same, &training, &hardware, &everything}) {
+    if (tier == &everything && !combinations.empty()) break;
+    if (const std::optional<Selection> selection = cheapest_selection(selections, *tier))
+      combinations.push_back(selections.combination(*selection));
   }
-  return std::nullopt;
+  return combinations;
 }
 
 }  // namespace oometer

@@ -47,11 +47,18 @@ std::string advice_table(const OrderedJson& advice) {
   }
   if (advice.at("changes").empty()) out += "  no known change saves memory here\n";
 
-  if (const OrderedJson& combination = advice.at("combination"); !combination.is_null()) {
-    out += "\nCheapest combination that is enough (" + text(combination, "verdict") + ", " +
-           bytes(combination, "peak") + ")\n";
-    for (const OrderedJson& label : combination.at("labels")) out += "  - " + label.get<std::string>() + "\n";
+  const char* title = "Cheapest combination that is enough";
+  for (const OrderedJson& combination : advice.at("combinations")) {
+    out += std::string("\n") + title + " (" + text(combination, "verdict") + ", " + bytes(combination, "peak") + ")\n";
+    for (const OrderedJson& part : combination.at("parts"))
+      out += "  - " + text(part, "label") + " (" + text(part, "costs") + ")\n";
+    title = "Or";
   }
+
+  if (!advice.at("beside").empty()) out += "\nWhat fits as well\n";
+  for (const OrderedJson& spare : advice.at("beside"))
+    out += row("  %13s  %-14s%s", bytes(spare, "peak"), text(spare, "verdict"), "") + text(spare, "label") + " (" +
+           text(spare, "gains") + ")\n";
   return out;
 }
 

@@ -13,7 +13,7 @@ T& as(void* member) {
   return *static_cast<T*>(member);
 }
 
-Range range_of(const Field& field) {
+Range range_of_numbers(const Field& field) {
   return {static_cast<std::int64_t>(field.min), static_cast<std::int64_t>(field.max)};
 }
 
@@ -39,7 +39,7 @@ void read_version(ConfigReader& reader, const Field& field, Version& member) {
 
 std::optional<std::int64_t> read_integer(ConfigReader& reader, const Section& section, std::string_view key) {
   for (const Field& field : section.fields)
-    if (field.key == key) return reader.optional_integer(field.key, range_of(field));
+    if (field.key == key) return reader.optional_integer(field.key, range_of_numbers(field));
   return std::nullopt;
 }
 
@@ -76,7 +76,7 @@ json field_value(const Field& field, const void* object) {
 void read_members(ConfigReader& reader, const Section& section, void* object) {
   for (const Field& field : section.fields) {
     const char* const key = field.key;
-    const Range range = range_of(field);
+    const Range range = range_of_numbers(field);
     void* const member = field.holder == Holder::none ? nullptr : field.member(object);
     switch (field.holder) {
       case Holder::none:

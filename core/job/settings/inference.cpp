@@ -13,6 +13,18 @@ constexpr Condition kIsPaged{.setting = "/inference/cache/implementation", .is =
 constexpr Condition kIsQuantized{.setting = "/inference/cache/implementation", .is = "quantized"};
 constexpr Condition kHasGroups{.setting = "/inference/cache/backend", .is_not = "fp8"};
 
+constexpr Remedy kPrefillInChunks[] = {
+    {"1024", Price::time, 1, "Prefill in chunks of 1,024 tokens", "slightly slower: the prompt runs piece by piece"},
+};
+constexpr Remedy kLastLogits[] = {
+    {"\"last\"", Price::nothing, 1, "Logits of the last token", "no cost: generate() needs no others"},
+};
+constexpr Remedy kCache[] = {
+    {"\"offloaded\"", Price::time, 5, "KV cache in host memory", "slower: keys and values are copied for each layer"},
+    {"\"quantized\"", Price::numerics, 1, "KV cache in 4 bits",
+     "precision and time: keys and values are quantized; needs optimum-quanto"},
+};
+
 constexpr Setting kInferenceRows[] = {
     {.key = "new_tokens",
      .takes = in<&InferenceConfig::new_tokens>(kTokens),
@@ -54,13 +66,15 @@ constexpr Setting kInferenceRows[] = {
      .label = "Prefill",
      .link = "chunk",
      .offers = "null 16384 4096 1024",
-     .applies = {{.setting = "/inference/cache/implementation", .is_not = "static mtla paged"}}},
+     .applies = {{.setting = "/inference/cache/implementation", .is_not = "static mtla paged"}},
+     .remedies = kPrefillInChunks},
     {.key = "logits",
      .takes = one_of<kLogits, &InferenceConfig::logits>(),
      .words = "The tokens of a prompt whose logits are computed",
      .option = "--logits",
      .label = "Logits",
-     .link = "logits"},
+     .link = "logits",
+     .remedies = kLastLogits},
     {.key = "cache", .takes = any(0) | cache_section, .words = "The KV cache: where keys and values are kept"},
 };
 
@@ -70,7 +84,8 @@ constexpr Setting kCacheRows[] = {
      .words = "The kind of KV cache",
      .option = "--cache",
      .label = "KV cache",
-     .link = "cache"},
+     .link = "cache",
+     .remedies = kCache},
     {.key = "max_cache_len",
      .takes = in_or_zero<&CacheConfig::max_cache_len>(kLengths),
      .words = "Tokens that a static cache has room for at least; null: as many as are needed",
@@ -162,8 +177,10 @@ constexpr Setting kCacheRows[] = {
 
 }  // namespace
 
-constexpr SectionOf<InferenceConfig> inference_section{{"/inference", fields<InferenceConfig, kInferenceRows>}};
-constexpr SectionOf<CacheConfig> cache_section{{"/inference/cache", fields<CacheConfig, kCacheRows>}};
+constexpr SectionOf<InferenceConfig> inference_section{
+    {"/inference", fields<InferenceConfig, kInferenceRows>, remedies<kInferenceRows>}};
+constexpr SectionOf<CacheConfig> cache_section{
+    {"/inference/cache", fields<CacheConfig, kCacheRows>, remedies<kCacheRows>}};
 
 constexpr SectionWords inference_words{
     inference_section,

@@ -52,6 +52,11 @@ constexpr Setting kModelRows[] = {
 constexpr Range kPixels{1, 65'536};
 constexpr unsigned kCount = kInteger | kNull;
 
+constexpr Remedy kMultiples[] = {
+    {"64", Price::time, 1, "Pad to a multiple of 64",
+     "slower: a little more padding; micro-batches have fewer different lengths (pad_to_multiple_of)"},
+};
+
 constexpr Setting kDataRows[] = {
     {.key = "evaluation",
      .takes = any(kObject),
@@ -165,7 +170,8 @@ constexpr Setting kDataRows[] = {
      .option = "--padding",
      .applies = {kTrains},
      .otherwise = R"("longest")",
-     .schema = R"({"type": ["string", "integer"]})"},
+     .schema = R"({"type": ["string", "integer"]})",
+     .remedies = kMultiples},
     {.key = "padding_side",
      .takes = one_of<kSides>(),
      .words = "Where padding is put",
@@ -217,6 +223,10 @@ constexpr Setting kGpuRows[] = {
      .unit = "GPUs",
      .link = "gpus",
      .otherwise = "null"},
+};
+
+constexpr Remedy kExpandable[] = {
+    {"true", Price::nothing, 1, "Expandable segments", "no cost: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
 };
 
 constexpr Setting kRuntimeRows[] = {
@@ -271,7 +281,8 @@ constexpr Setting kRuntimeRows[] = {
          "to fragmentation",
      .option = "--expandable-segments",
      .label = "Expandable segments",
-     .link = "segments"},
+     .link = "segments",
+     .remedies = kExpandable},
     {.key = "experts",
      .takes = one_of<kExperts, &Runtime::experts>(),
      .words = "How transformers runs mixture-of-experts layers"},
@@ -293,9 +304,9 @@ constexpr Setting kCalibrationRows[] = {
 
 constexpr SectionOf<Job> job_section{{"", fields<Job, kJobRows>}};
 constexpr SectionOf<ModelChoice> model_section{{"/model", fields<ModelChoice, kModelRows>}};
-constexpr SectionOf<DataConfig> data_section{{"/data", fields<DataConfig, kDataRows>}};
+constexpr SectionOf<DataConfig> data_section{{"/data", fields<DataConfig, kDataRows>, remedies<kDataRows>}};
 constexpr SectionOf<Gpu> gpu_section{{"/gpu", fields<Gpu, kGpuRows>}};
-constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>}};
+constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>, remedies<kRuntimeRows>}};
 constexpr SectionOf<Calibration> calibration_section{{"/calibration", fields<Calibration, kCalibrationRows>}};
 
 constexpr SectionWords job_words{job_section, "What a person asks oometer about: one training run, or one conversation",

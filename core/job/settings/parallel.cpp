@@ -11,6 +11,22 @@ constexpr Condition kIsFsdp2{.setting = "/parallel/strategy", .is = "fsdp2"};
 constexpr Condition kIsNotMixed{.setting = "/parallel/fsdp/mp", .is = "false"};
 constexpr Range kGpus{1, 1 << 16};
 
+constexpr Remedy kBucketViews[] = {
+    {"true", Price::nothing, 1, "Gradients as views of DDP's buckets",
+     "no cost: gradient_as_bucket_view of DistributedDataParallel"},
+};
+constexpr Remedy kResharding[] = {
+    {"true", Price::time, 1, "Reshard after forward", "slower: parameters are gathered again for backward"},
+};
+constexpr Remedy kSharding[] = {
+    {"\"SHARD_GRAD_OP\"", Price::time, 1, "SHARD_GRAD_OP", "slower: parameters are gathered each step"},
+    {"\"FULL_SHARD\"", Price::time, 2, "FULL_SHARD", "slower: parameters are gathered again for backward"},
+};
+constexpr Remedy kFsdpOffload[] = {
+    {"true", Price::time, 8, "FSDP's shards in host memory",
+     "much slower: the optimizer runs on the CPU; parameters and gradients are copied each step"},
+};
+
 constexpr Setting kParallelRows[] = {
     {.key = "strategy",
      .takes = one_of<kStrategies, &ParallelConfig::strategy>(),
@@ -86,7 +102,8 @@ constexpr Setting kDdpRows[] = {
      .takes = in<&DdpConfig::gradient_as_bucket_view>(),
      .words = "Gradients are views of the buckets, not copies beside them",
      .label = "DDP gradients are views",
-     .link = "ddpviews"},
+     .link = "ddpviews",
+     .remedies = kBucketViews},
     {.key = "static_graph",
      .takes = in<&DdpConfig::static_graph>(),
      .words = "Every step uses the same parameters in the same way: the first step alone clones the outputs",
@@ -144,13 +161,15 @@ constexpr Setting kFsdpRows[] = {
      .words = "Gathered parameters are freed after forward and gathered again for backward",
      .label = "FSDP2 reshards after forward",
      .link = "fsdpreshard",
-     .applies = {kIsFsdp2}},
+     .applies = {kIsFsdp2},
+     .remedies = kResharding},
     {.key = "sharding",
      .takes = one_of<kShardings, &FsdpConfig::sharding>(),
      .words = "sharding_strategy of FSDP1: what becomes of gathered parameters until backward",
      .label = "FSDP1 sharding",
      .link = "fsdpshard",
-     .applies = {kIsFsdp1}},
+     .applies = {kIsFsdp1},
+     .remedies = kSharding},
     {.key = "use_orig_params",
      .takes = in<&FsdpConfig::use_orig_params>(),
      .words =
@@ -197,14 +216,15 @@ constexpr Setting kFsdpRows[] = {
      .words = "Shards, gradients and optimizer states are in host memory",
      .label = "FSDP offload",
      .link = "fsdpoffload",
-     .link_values = "off cpu"},
+     .link_values = "off cpu",
+     .remedies = kFsdpOffload},
 };
 
 }  // namespace
 
 constexpr SectionOf<ParallelConfig> parallel_section{{"/parallel", fields<ParallelConfig, kParallelRows>}};
-constexpr SectionOf<DdpConfig> ddp_section{{"/parallel/ddp", fields<DdpConfig, kDdpRows>}};
-constexpr SectionOf<FsdpConfig> fsdp_section{{"/parallel/fsdp", fields<FsdpConfig, kFsdpRows>}};
+constexpr SectionOf<DdpConfig> ddp_section{{"/parallel/ddp", fields<DdpConfig, kDdpRows>, remedies<kDdpRows>}};
+constexpr SectionOf<FsdpConfig> fsdp_section{{"/parallel/fsdp", fields<FsdpConfig, kFsdpRows>, remedies<kFsdpRows>}};
 
 constexpr SectionWords parallel_words{parallel_section, "How the job is spread over GPUs", kParallelRows,
                                       defaults_of<ParallelConfig>};

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "job/settings/remedy.h"
 #include "runtime/behaviours.h"
 
 /// The table of a job's settings. A setting is one row (`Setting`): its key, what it takes, the member that keeps it,
@@ -110,12 +114,14 @@ struct Setting {
   Condition applies[2] = {};     ///< where it means something, if not wherever its object does
   const char* otherwise = "";    ///< what absence means, as JSON, where that is not the member's default
   const char* schema = "";       ///< JSON schema of what the row cannot say otherwise
+  std::span<const Remedy> remedies = {};  ///< ways to one end, of which one is taken; the mildest first
 };
 
 /// An object of the job, for reading and writing.
 struct Section {
   const char* pointer;
   std::span<const Field> fields;
+  std::span<const Remedies> remedies = {};
 };
 
 /// One that is kept in a T.
@@ -132,6 +138,8 @@ struct SectionWords {
 
 /// Every section, an object before those inside it.
 std::span<const SectionWords* const> section_words();
+/// Those whose settings have remedies, without words.
+std::span<const Section* const> sections_with_remedies();
 
 /// What makes rows.
 namespace settings {
@@ -303,6 +311,18 @@ inline constexpr auto fields = [] {
       if (row.takes.owner && row.takes.owner != &mark_of<Owner>) return false;
     return true;
   }());
+  return out;
+}();
+
+/// The remedies of rows.
+template <const auto& Rows>
+inline constexpr auto remedies = [] {
+  std::array<Remedies, static_cast<std::size_t>(std::count_if(
+                           std::begin(Rows), std::end(Rows), [](const Setting& row) { return !row.remedies.empty(); }))>
+      out{};
+  std::size_t i = 0;
+  for (const Setting& row : Rows)
+    if (!row.remedies.empty()) out[i++] = {row.key, row.remedies};
   return out;
 }();
 

@@ -7,6 +7,56 @@ namespace {
 
 constexpr Condition kIsCustom{.setting = "/training/stage", .is = "custom"};
 
+constexpr Remedy kLowerPrecision[] = {
+    {"\"amp-bf16\"", Price::numerics, 1, "Autocast to bf16", "precision: matrix products and attention run in bf16"},
+    {"\"bf16\"", Price::numerics, 2, "Pure bf16",
+     "precision: weights are bf16, and optimizer states too unless DeepSpeed keeps float32 ones, so small updates are "
+     "lost; training can be less stable"},
+};
+constexpr Remedy kOtherOptimizers[] = {
+    {R"({"implementation": "fused", "paged": null})", Price::nothing, 1, "Fused optimizer",
+     "no cost: same update in one kernel"},
+    {R"({"implementation": "bnb-32bit", "paged": true})", Price::time, 4, "Paged optimizer",
+     "slower where memory is short: states are in unified memory and move during the step; needs bitsandbytes"},
+    {R"({"implementation": "bnb-8bit"})", Price::numerics, 1, "8-bit optimizer",
+     "precision: moments are quantized to 8 bits in blocks of 256; needs bitsandbytes"},
+    {R"({"implementation": "bnb-8bit", "paged": true})", Price::numerics, 2, "Paged 8-bit optimizer",
+     "precision and time: moments of 8 bits in unified memory; needs bitsandbytes"},
+};
+constexpr Remedy kFusedAttention[] = {
+    {"\"sdpa\"", Price::nothing, 1, "SDPA attention",
+     "no cost: same computation in a fused kernel; rounding may differ"},
+};
+constexpr Remedy kCheckpointing[] = {
+    {"\"non-reentrant\"", Price::time, 3, "Activation checkpointing",
+     "slower: each block's forward runs again during backward"},
+    {R"({"mode": "non-reentrant", "offload": true})", Price::time, 4, "Checkpoints in host memory",
+     "slower: each block's forward runs again, and its input is copied to pinned host memory and back"},
+};
+constexpr Remedy kDroppedOutputs[] = {
+    {"false", Price::nothing, 1, "Free the model's outputs", "no cost: del outputs once the loss is computed"},
+};
+constexpr Remedy kSavedOnHost[] = {
+    {"\"pinned\"", Price::time, 8, "Saved tensors in host memory",
+     "much slower: whatever forward saves for backward is copied to pinned host memory and back"},
+};
+constexpr Remedy kLossInChunks[] = {
+    {"8", Price::time, 1, "Loss in 8 chunks",
+     "slightly slower: the loss is computed one chunk of the sequence at a time"},
+};
+constexpr Remedy kLiger[] = {
+    {"true", Price::nothing, 1, "Liger kernels",
+     "no cost: same computation in fused kernels; rounding may differ; needs liger-kernel"},
+};
+constexpr Remedy kFrozenTower[] = {
+    {"\"finetune\"", Price::training, 1, "Freeze the vision tower",
+     "different training: the vision tower is not trained"},
+};
+constexpr Remedy kSgd[] = {
+    {"\"sgd\"", Price::training, 4, "SGD instead of Adam",
+     "different training: no moments; needs another learning rate, and transformers often train worse"},
+};
+
 constexpr Setting kTrainingRows[] = {
     {.key = "stage",
      .takes = one_of<kStages, &TrainingConfig::stage>(),
@@ -14,7 +64,8 @@ constexpr Setting kTrainingRows[] = {
      .option = "--stage",
      .label = "Stage",
      .link = "stage",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kFrozenTower},
     {.key = "freeze",
      .takes = in<&TrainingConfig::components, &Components::freeze>(),
      .words = "Modules that do not train, by dotted name at any depth",
@@ -47,17 +98,20 @@ constexpr Setting kTrainingRows[] = {
          "type and autocast's apart",
      .option = "--precision",
      .label = "Precision",
-     .link = "precision"},
+     .link = "precision",
+     .remedies = kLowerPrecision},
     {.key = "optimizer",
      .takes = any(0) | optimizer_section,
      .words = "The optimizer of torch.optim or bitsandbytes",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kOtherOptimizers},
     {.key = "attention",
      .takes = one_of<kAttentions, &TrainingConfig::attention>(),
      .words = "Which implementation or kernel computes attention",
      .option = "--attention",
      .label = "Attention",
-     .link = "attention"},
+     .link = "attention",
+     .remedies = kFusedAttention},
     {.key = "activation_checkpointing",
      .takes =
          one_of<kCheckpointModes, &TrainingConfig::checkpointing, &CheckpointingConfig::mode>() | checkpointing_section,
@@ -65,7 +119,8 @@ constexpr Setting kTrainingRows[] = {
      .option = "--activation-checkpointing",
      .label = "Activation checkpointing",
      .link = "checkpointing",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kCheckpointing},
     {.key = "max_grad_norm",
      .takes = in<&TrainingConfig::max_grad_norm>(0, 1e12),
      .words = "Gradients are clipped to this norm; null or 0: they are not clipped",
@@ -90,7 +145,8 @@ constexpr Setting kTrainingRows[] = {
      .label = "Keep model outputs",
      .link = "outputs",
      .link_values = "dropped kept",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kDroppedOutputs},
     {.key = "use_cache",
      .takes = in<&TrainingConfig::use_cache>(),
      .words = "The model is called with use_cache, transformers' default: its outputs hold keys and values, copied, as "
@@ -104,7 +160,8 @@ constexpr Setting kTrainingRows[] = {
      .option = "--save-on-cpu",
      .label = "Saved for backward",
      .link = "saved",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kSavedOnHost},
     {.key = "chunked_cross_entropy",
      .takes = in_or_zero<&TrainingConfig::cross_entropy_chunks>(Range{1, 1024}),
      .words =
@@ -115,7 +172,8 @@ constexpr Setting kTrainingRows[] = {
      .label = "Loss in chunks",
      .link = "losschunks",
      .offers = "null 2 4 8 16 32",
-     .applies = {kTrains}},
+     .applies = {kTrains},
+     .remedies = kLossInChunks},
     {.key = "liger",
      .takes = any(kBoolean) | liger_section,
      .words = "Fused kernels of liger-kernel for the language model and the loss: true, or which of them",
@@ -123,7 +181,8 @@ constexpr Setting kTrainingRows[] = {
      .label = "Liger kernels",
      .link = "liger",
      .applies = {kTrains},
-     .otherwise = "false"},
+     .otherwise = "false",
+     .remedies = kLiger},
     {.key = "loss",
      .takes = any(kText | kNull),
      .words = "The output whose mean is the loss, for a model without a loss of its own, or mean or cross_entropy of a "
@@ -165,7 +224,8 @@ constexpr Setting kOptimizerRows[] = {
      .words = "The optimizer, which decides what is kept for each trained weight",
      .option = "--optimizer",
      .label = "Optimizer",
-     .link = "optimizer"},
+     .link = "optimizer",
+     .remedies = kSgd},
     {.key = "implementation",
      .takes = one_of<kImplementations, &OptimizerConfig::implementation>(),
      .words = "Which implementation runs the optimizer: it decides what a step allocates",
@@ -448,13 +508,14 @@ const void* liger_defaults() {
 
 }  // namespace
 
-constexpr SectionOf<TrainingConfig> training_section{{"/training", fields<TrainingConfig, kTrainingRows>}};
+constexpr SectionOf<TrainingConfig> training_section{
+    {"/training", fields<TrainingConfig, kTrainingRows>, remedies<kTrainingRows>}};
 constexpr SectionOf<LoopConfig> loop_section{{"/training/loop", fields<LoopConfig, kLoopRows>}};
 constexpr SectionOf<LoopConfig> trainer_arguments_section{
     {"/training/loop/args", fields<LoopConfig, kTrainerArgumentsRows>}};
 constexpr SectionOf<Precision> precision_section{{"/training/precision", fields<Precision, kPrecisionRows>}};
 constexpr SectionOf<OptimizerConfig> optimizer_section{
-    {"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>}};
+    {"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>, remedies<kOptimizerRows>}};
 constexpr SectionOf<CheckpointingConfig> checkpointing_section{
     {"/training/activation_checkpointing", fields<CheckpointingConfig, kCheckpointingRows>}};
 constexpr SectionOf<LigerConfig> liger_section{{"/training/liger", fields<LigerConfig, kLigerRows>}};

@@ -91,16 +91,35 @@ TEST_CASE("the combination fits, and needs each of its changes", "[advice]") {
   const json job = cramped(tiny_llama(kEager, "", kLong), 40 << 20);
   REQUIRE_FALSE(try_job(job)->fits);
   const Advice advice = advice_of(job);
-  REQUIRE(advice.combination);
-  CHECK(advice.combination->trial.fits);
-  CHECK_FALSE(advice.combination->labels.empty());
-  check_change(job, advice.combination->change, advice.combination->trial);
+  REQUIRE_FALSE(advice.combinations.empty());
+  CHECK(advice.combinations.size() <= 3);
+  for (const Combination& combination : advice.combinations) {
+    CHECK(combination.trial.fits);
+    CHECK_FALSE(combination.parts.empty());
+    check_change(job, combination.change, combination.trial);
+  }
 }
 
 TEST_CASE("nothing combines where the job fits already", "[advice]") {
   const Advice advice = advice_of(json::parse(tiny_llama()));
-  CHECK_FALSE(advice.combination);
+  CHECK(advice.combinations.empty());
   for (const TriedChange& tried : advice.changes) CHECK(tried.saves > 0);
+}
+
+TEST_CASE("a job that fits is told what it could do without", "[advice]") {
+  const json job = json::parse(R"({"model": {"preset": "llama-2-7b"}, "data": {"sequence_length": 512},
+    "training": {"activation_checkpointing": "non-reentrant"}, "gpu": {"name": "h200"},
+    "parallel": {"strategy": "deepspeed", "zero_stage": 3, "data": 8}})");
+  const Advice advice = advice_of(job);
+  CHECK(advice.combinations.empty());
+  std::vector<std::string> labels;
+  for (const Spare& spare : advice.beside) {
+    labels.push_back(spare.label);
+    CHECK(spare.trial.fits);
+    check_change(job, spare.change, spare.trial);
+  }
+  for (const char* label : {"Without activation checkpointing", "ZeRO-2"})
+    CHECK(std::find(labels.begin(), labels.end(), label) != labels.end());
 }
 
 TEST_CASE("the fewest GPUs that hold a sharded job", "[advice]") {
