@@ -8,8 +8,10 @@
 
 #include "advice/advice.h"
 #include "advice/checkpoint_advice.h"
+#include "advice/gpus.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "job/resolve.h"
 #include "job/traits.h"
 #include "report/json.h"
 #include "report/json_writer.h"
@@ -81,6 +83,10 @@ std::string traits(const std::string& job) { return traits_json(job); }
 
 std::string advise(const std::string& job) { return advise_json(job); }
 
+std::string on_gpus(const std::string& job) { return gpus_json(job); }
+
+std::string resolve(const std::string& job) { return resolve_json(job); }
+
 std::string checkpoints(const std::string& job) { return checkpoint_advice_json(job); }
 
 void write_gpus(JsonWriter& json) {
@@ -140,8 +146,10 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("series", &series);
   function("snapshot", &snapshot);
   function("advise", &advise);
+  function("onGpus", &on_gpus);
   function("checkpoints", &checkpoints);
   function("gpus", &gpus);
+  function("resolve", &resolve);
   function("presets", &presets);
   function("traits", &traits);
   function("version", &version_text);

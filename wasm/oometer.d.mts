@@ -1,6 +1,9 @@
 /** The core: `JSON.parse(oometer.estimate(job))`. parts.mjs puts it together. */
 export interface Oometer {
-  /** A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message"}}`, out. */
+  /**
+   * A job (JSON, version 1) in; its report, or `{"error": {"code", "pointer", "message", "fixes"?: [{"label", "change"}]}}`, out: a
+   * fix is a JSON merge patch on the job with which it is accepted.
+   */
   estimate(job: string): string;
   /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
   presets(): string;
@@ -23,11 +26,26 @@ export interface Oometer {
   /** Bytes that the module has taken from its host so far; memory is never given back, so this is the peak. */
   heapBytes(): number;
   /**
-   * What would help: `{largest_micro_batch, longest_sequence, fewest_gpus, changes: [{label, change, peak, verdict, saves, costs}],
-   * combination: {labels, change, peak, verdict} | null}`, or the error. `change` is a JSON merge patch on the job; a number is
-   * null where there is none. Executes a hundred jobs.
+   * What would help: `{largest_micro_batch, longest_sequence, fewest_gpus, changes: [{label, price, costs, change, peak, verdict,
+   * saves}], combinations: [{price, parts: [{label, price, costs}], labels, change, peak, verdict}], combination: the first of
+   * these or null, beside: [{label, gains, change, peak, verdict}], frontier: [{context, users}]}`, or the error. `price` is what
+   * one pays with: "nothing", "time", "numerics", "training" or "hardware". `combinations` are of a job that does not fit, `beside`
+   * of one that does: what fits there too. `change` is a JSON merge patch on the job; a number is null where there is none.
+   * Executes some hundred jobs.
    */
   advise(job: string): string;
+  /**
+   * The job on every GPU, those that fit first: `{gpus: [{id, name, vendor, usable_bytes, calibrated, verdict | null, peak | null,
+   * headroom | null, refused, largest_micro_batch | null, needed: {gpus, label, change} | null}]}`, or the error. `refused` says why
+   * where `verdict` is null. `needed` is the fewest that are enough; its change takes them, and its label says how the job is then
+   * spread, where that is not as now.
+   */
+  onGpus(job: string): string;
+  /**
+   * What became of a pasted DeepSpeed or accelerate configuration: `{resolved: [{pointer, value, origin, from, matters}]}`, or the
+   * error. `origin` is "file", "auto" (resolved by what `from` says) or "default"; `matters` is true, false or "not modelled".
+   */
+  resolve(job: string): string;
   /**
    * Which blocks to checkpoint: `[{stack, blocks, least: PLAN, frontier: [PLAN]}]`, a PLAN being `{peak, recomputed, segments, change}`
    * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.

@@ -7,14 +7,18 @@
 
 #include "advice/advice.h"
 #include "advice/checkpoint_advice.h"
+#include "advice/gpus.h"
 #include "cli/advice_table.h"
 #include "cli/event_log.h"
 #include "cli/format.h"
+#include "cli/gpu_table.h"
 #include "cli/options.h"
+#include "cli/resolved_table.h"
 #include "cli/table.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "job/parse.h"
+#include "job/resolve.h"
 #include "job/settings/describe.h"
 #include "job/simulate.h"
 #include "job/traits.h"
@@ -69,6 +73,13 @@ int run_advise(const JobOptions& options, bool json) {
   });
 }
 
+int run_gpus(const JobOptions& options, bool json) {
+  return with_answer(gpus_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& answer) {
+    print(json ? text : gpu_table(answer));
+    return kFits;
+  });
+}
+
 int run_presets() {
   std::printf("Models (--preset)\n");
   for (const ModelPreset& model : model_presets()) std::printf("  %-26s %s\n", model.id.c_str(), model.title.c_str());
@@ -87,6 +98,13 @@ int run_checkpoints(const JobOptions& options) {
     return bad_input(error["error"]["pointer"].get<std::string>(), error["error"]["message"].get<std::string>());
   print(advice + "\n");
   return kFits;
+}
+
+int run_resolve(const JobOptions& options, bool json) {
+  return with_answer(resolve_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& answer) {
+    print(json ? text : resolved_table(answer));
+    return kFits;
+  });
 }
 
 int run_traits(const JobOptions& options) {
@@ -141,6 +159,19 @@ int run(int argc, char** argv) {
   const JobOptions advise_options(*advise);
   advise->add_flag("--json", json, "the whole answer, as JSON");
 
+  CLI::App* gpus = app.add_subcommand(
+      "gpus",
+      "print, for every GPU: whether the job fits, what is left, the largest micro-batch and how many are needed");
+  const JobOptions gpus_options(*gpus);
+  gpus->add_flag("--json", json, "the whole answer, as JSON");
+
+  CLI::App* resolve = app.add_subcommand(
+      "resolve",
+      "print each key of a job's DeepSpeed or accelerate configuration: its value, where it comes from, and "
+      "whether memory depends on it");
+  const JobOptions resolve_options(*resolve);
+  resolve->add_flag("--json", json, "the same, as JSON");
+
   CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that have a name");
 
   CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot for PyTorch's memory viewer");
@@ -172,6 +203,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kFits : kBadInput;
   }
+  if (gpus->parsed()) return run_gpus(gpus_options, json);
+  if (resolve->parsed()) return run_resolve(resolve_options, json);
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);

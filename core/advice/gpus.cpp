@@ -1,0 +1,164 @@
+#include "advice/gpus.h"
+
+#include <utility>
+
+#include "advice/changes.h"
+#include "advice/largest.h"
+#include "advice/parallel_changes.h"
+#include "advice/trial.h"
+#include "config/patch.h"
+#include "config/reader.h"
+#include "job/catalogue.h"
+#include "job/estimate.h"
+#include "job/parse.h"
+#include "report/json_writer.h"
+#include "sort_by.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kMostOfAKind = 64;
+
+Result<Report> run(const Job& job) {
+  ReportOptions options;
+  options.attribution = false;
+  Result<Estimate> result = estimate(job, options);
+  if (!result) return result.error();
+  return std::move(result->report);
+}
+
+/// From the job's own micro-batch by doubling, then by halving.
+std::optional<std::int64_t> largest_micro_batch_from(const Job& job, bool fits_now) {
+  const auto fits = [&](std::int64_t batch) {
+    Job changed = job;
+    changed.data.micro_batch_size = batch;
+    const Result<Report> report = run(changed);
+    return report && report->fits;
+  };
+  if (job.model.config.traits().fixed_batch != 0)
+    return fits_now ? std::optional(job.data.micro_batch_size) : std::nullopt;
+  std::int64_t good = fits_now ? job.data.micro_batch_size : 0;
+  std::int64_t bad = fits_now ? kMostMicroBatch + 1 : job.data.micro_batch_size;
+  for (std::int64_t batch = 2 * good; fits_now && batch < bad; batch *= 2) (fits(batch) ? good : bad) = batch;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good == 0 ? std::nullopt : std::optional(good);
+}
+
+/// The fewest GPUs that are enough: spread as the job is, else sharded more. `fits`: it does on as many as it has.
+std::optional<Needed> needed(const Job& job, const json& document, const Gpu& gpu, bool fits) {
+  const auto on = [&](std::int64_t gpus, const Change* way) {
+    json changed = document;
+    set_gpu(changed, gpu.id);
+    if (gpus != job.parallel.data) set_gpus(changed, gpus);
+    if (way) way->make(changed);
+    return changed;
+  };
+  const auto answer = [&](std::int64_t gpus, const Change* way) {
+    return Needed{gpus, way ? way->label : "", text_of(patch_between(document, on(gpus, way)))};
+  };
+  const auto fewest = [&](const Change* way) -> std::optional<Needed> {
+    const auto are_enough = [&](std::int64_t gpus) {
+      const std::optional<Trial> trial = try_job(on(gpus, way));
+      return trial && trial->fits;
+    };
+    if (!are_enough(kMostOfAKind)) return std::nullopt;
+    std::int64_t gpus = 1;
+    while (gpus < kMostOfAKind && !are_enough(gpus)) gpus *= 2;
+    return answer(gpus, way);
+  };
+  const bool shards = job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::ddp;
+  if (!shards && fits) return answer(1, nullptr);
+  if (shards)
+    if (std::optional<Needed> own = fewest(nullptr)) return own;
+  for (const Change& way : more_sharding(job))
+    if (std::optional<Needed> more = fewest(&way)) return more;
+  return std::nullopt;
+}
+
+void write_optional(JsonWriter& json, const char* key, const std::optional<std::int64_t>& number) {
+  json.key(key);
+  if (number)
+    json.value(*number);
+  else
+    json.null();
+}
+
+void write_row(JsonWriter& json, const GpuRow& row) {
+  json.begin_object();
+  json.member("id", row.gpu.id);
+  json.member("name", row.gpu.name);
+  json.member("vendor", row.gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
+  json.member("usable_bytes", row.gpu.usable_bytes);
+  json.member("calibrated", row.gpu.calibrated);
+  json.key("verdict");
+  if (row.trial)
+    json.value(verdict_name(row.trial->verdict));
+  else
+    json.null();
+  write_optional(json, "peak", row.trial ? std::optional(row.trial->total) : std::nullopt);
+  write_optional(json, "headroom", row.trial ? std::optional(row.headroom) : std::nullopt);
+  json.member("refused", row.refused);
+  write_optional(json, "largest_micro_batch", row.largest_micro_batch);
+  json.key("needed");
+  if (row.needed) {
+    json.begin_object();
+    json.member("gpus", row.needed->gpus);
+    json.member("label", row.needed->label);
+    json.key("change");
+    json.raw(row.needed->change);
+    json.end_object();
+  } else {
+    json.null();
+  }
+  json.end_object();
+}
+
+}  // namespace
+
+Result<std::vector<GpuRow>> on_every_gpu(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return job.error();
+  const json document = *parse_json(text);
+  std::vector<GpuRow> rows;
+  for (const Gpu& gpu : gpu_catalogue()) {
+    GpuRow& row = rows.emplace_back();
+    row.gpu = gpu;
+    json changed = document;
+    set_gpu(changed, gpu.id);
+    const Result<Job> there = parse_job(text_of(changed));
+    const Result<Report> report = there ? run(*there) : Result<Report>(there.error());
+    if (!report) {
+      row.refused = report.error().message;
+      continue;
+    }
+    row.trial = trial_of(*report);
+    row.headroom = report->headroom;
+    row.largest_micro_batch = largest_micro_batch_from(*there, report->fits);
+    row.needed = needed(*there, document, gpu, report->fits);
+  }
+  sort_by(rows, [](const GpuRow& row) { return row.gpu.usable_bytes; });
+  sort_by(rows, [](const GpuRow& row) { return row.needed ? row.needed->gpus : 2 * kMostOfAKind; });
+  sort_by(rows, [](const GpuRow& row) { return row.trial && row.trial->fits ? 0 : 1; });
+  return rows;
+}
+
+std::string gpus_json(std::string_view job) {
+  const Result<std::vector<GpuRow>> rows = on_every_gpu(job);
+  if (!rows) return error_json(rows.error(), job);
+  JsonWriter json;
+  json.begin_object();
+  json.key("gpus");
+  json.begin_array();
+  for (const GpuRow& row : *rows) write_row(json, row);
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace oometer
