@@ -72,6 +72,7 @@ std::optional<Needed> needed(const Job& job, const json& document, const Gpu& gp
     while (gpus < kMostOfAKind && !are_enough(gpus)) gpus *= 2;
     return answer(gpus, way);
   };
+  if (job.task == Task::inference) return fits ? std::optional(answer(job.parallel.data, nullptr)) : std::nullopt;
   const bool shards = job.parallel.strategy != Strategy::none && job.parallel.strategy != Strategy::ddp;
   if (!shards && fits) return answer(1, nullptr);
   if (shards)

@@ -35,7 +35,9 @@ Outside outside_of(const Job& job, const Behaviours& behaviours) {
     return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
   const ModelTraits& traits = job.model.config.traits();
   const std::int64_t convolutions = traits.takes_images && job.data.images() == 0 ? 0 : traits.convolutions;
-  return outside_allocator(job.gpu, behaviours, job.parallel.world_size(), convolutions);
+  // Replicas that infer do not speak to each other.
+  const std::int64_t group = job.task == Task::inference ? 1 : job.parallel.world_size();
+  return outside_allocator(job.gpu, behaviours, group, convolutions);
 }
 
 ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {

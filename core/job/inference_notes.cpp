@@ -9,6 +9,11 @@ void note_inference(const Job& job, const Simulation& simulation, ReportInput& i
     assume(what);
     input.evidence = Evidence::source_only;
   };
+  if (const std::int64_t replicas = job.parallel.data; replicas > 1)
+    input.notes.push_back(
+        "Each of the " + std::to_string(replicas) +
+        " GPUs holds the whole model and serves prompts of its own: " + std::to_string(job.data.micro_batch_size) +
+        " at once on each, " + std::to_string(replicas * job.data.micro_batch_size) + " in all.");
   if (!job.model.config.traits().generates)
     return assume("one forward pass in eval mode under torch.no_grad(); its outputs are kept");
   if (cache.implementation == CacheImplementation::paged)

@@ -128,8 +128,6 @@ Result<Job> read_job(const json& document) {
   if (!infers) check_evaluation(reader, job);
   if (findings.error) return *findings.error;
   Parallel parallel = read_parallel(reader.object("parallel"), job);
-  if (infers && (parallel.config.strategy != Strategy::none || parallel.config.world_size() != 1))
-    reader.fail("parallel", "not-modelled", "inference is supported on one GPU only: leave it out");
   job.parallel = parallel.config;
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;

@@ -264,7 +264,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   else
     config.rank = reader.optional_integer("rank", {0, config.data - 1});
   const bool deepspeed = config.strategy == Strategy::deepspeed;
-  if (config.strategy == Strategy::none && config.data > 1) {
+  const bool infers = job.task == Task::inference;
+  if (infers && config.strategy != Strategy::none)
+    reader.fail_found("strategy", "not-modelled",
+                      "inference over several GPUs is supported as replicas of the whole model (data, with strategy "
+                      "\"none\"); tensor parallelism is not supported yet");
+  if (config.strategy == Strategy::none && config.data > 1 && !infers) {
     reader.fail(reader.has("strategy") ? "strategy" : "data", "inconsistent",
                 "found " + std::to_string(config.data) +
                     " replicas without a strategy; expected ddp, or deepspeed with a zero_stage");

@@ -11,7 +11,8 @@ inline constexpr Condition kTrains{.setting = "/task", .is = "train"};
 
 inline constexpr Choice<Task> kTasks[] = {
     {"train", Task::train, "Training", "Forward, backward and the optimizer's step, twice"},
-    {"inference", Task::inference, "Inference", "Prompts and their answers by transformers' generate(), on one GPU"}};
+    {"inference", Task::inference, "Inference",
+     "Prompts and their answers by transformers' generate(), a replica on each GPU"}};
 
 inline constexpr Choice<Packing> kPackings[] = {
     {"bfd", Packing::bfd, "Best fit", "TRL's bfd: whole samples share a row, whose position_ids begin anew with each"},

@@ -162,4 +162,18 @@ TEST_CASE("tensors are asked of a module that there is", "[job]") {
   CHECK(tensors_json("{", "").find(R"({"error":{"code":"not-json")") == 0);
 }
 
+TEST_CASE("Of replicas that infer each GPU holds what one alone would", "[job]") {
+  const auto report = [](const json& parallel) {
+    json job = json::parse(tiny_llama());
+    job["task"] = "inference";
+    job["parallel"] = parallel;
+    return json::parse(estimate_json(job.dump()));
+  };
+  const json one = report({{"data", 1}}), four = report({{"data", 4}});
+  CHECK(four.at("peak") == one.at("peak"));
+  CHECK(four.at("notes").size() == one.at("notes").size() + 1);
+  CHECK(report({{"strategy", "fsdp2"}, {"data", 2}}).at("error").at("message").get<std::string>().find("tensor") !=
+        std::string::npos);
+}
+
 }  // namespace oometer

@@ -350,7 +350,7 @@ std::vector<Bad> bad_jobs() {
              "/training/optimizer"),
       member(R"("task": "inference", "training": {"lora": {"rank": 8}})", "inconsistent", "/training/lora"),
       member(R"("task": "inference", "training": {"precision": "amp-bf16"})", "not-modelled", "/training/precision"),
-      member(R"("task": "inference", "parallel": {"strategy": "ddp", "data": 2})", "not-modelled", "/parallel"),
+      member(R"("task": "inference", "parallel": {"strategy": "ddp", "data": 2})", "not-modelled", "/parallel/strategy"),
       member(R"("task": "inference", "runtime": {"transformers": "4.57"})", "not-modelled", "/runtime/transformers"),
       member(R"("task": "dance")", "unknown-value", "/task"),
       member(R"("data": {"micro_batch_size": 0})", "out-of-range", "/data/micro_batch_size"),
