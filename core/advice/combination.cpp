@@ -46,6 +46,15 @@ class Search {
     return false;
   }
 
+  /// The core accepts a change beside each of those that are taken.
+  bool goes_with(std::size_t choice, std::size_t change, const Selection& taken) const {
+    for (std::size_t i = 0; i < size(); ++i)
+      if (taken[i] != kNotTaken && i != choice &&
+          !selections_.go_together(i, taken[i], choice, static_cast<std::int8_t>(change)))
+        return false;
+    return true;
+  }
+
   /// Adds to a selection the strongest change below a price of every ordered choice that it
   /// leaves open.
   Selection filled(const Selection& selection, std::size_t below) const {
@@ -54,7 +63,7 @@ class Search {
       if (!is_open(selection, i)) continue;
       const std::vector<Change>& changes = selections_.choices()[i].changes;
       for (std::size_t change = changes.size(); change-- > 0 && full[i] == kNotTaken;)
-        if (allowed(i, change, below)) full[i] = static_cast<std::int8_t>(change);
+        if (allowed(i, change, below) && goes_with(i, change, full)) full[i] = static_cast<std::int8_t>(change);
     }
     return full;
   }
@@ -153,6 +162,7 @@ class Search {
       for (std::size_t change = 0; change < selections_.choices()[i].changes.size(); ++change) {
         if (price_of(i, change) != price) continue;
         for (std::size_t k = 0; k < before; ++k) {
+          if (!goes_with(i, change, out[k])) continue;
           out.push_back(out[k]);
           out.back()[i] = static_cast<std::int8_t>(change);
         }

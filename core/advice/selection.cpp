@@ -47,6 +47,15 @@ bool Selections::fits(const Selection& selection, bool tight) {
 
 bool Selections::accepted(const Selection& selection) const { return parse_job(text_of(job(selection))).has_value(); }
 
+bool Selections::go_together(std::size_t a, std::int8_t change_of_a, std::size_t b, std::int8_t change_of_b) {
+  Selection pair = nothing();
+  pair[a] = change_of_a;
+  pair[b] = change_of_b;
+  const auto [known, is_new] = pairs_.try_emplace(std::move(pair));
+  if (is_new) known->second = accepted(known->first);
+  return known->second;
+}
+
 Combination Selections::combination(const Selection& selection) {
   Combination combination;
   for (std::size_t i = 0; i < selection.size(); ++i) {

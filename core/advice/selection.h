@@ -41,6 +41,8 @@ class Selections {
   bool fits(const Selection& selection, bool tight);
   /// The core reads it; a run may still refuse it.
   bool accepted(const Selection& selection) const;
+  /// The core accepts two changes of different choices together.
+  bool go_together(std::size_t a, std::int8_t change_of_a, std::size_t b, std::int8_t change_of_b);
   Combination combination(const Selection& selection);
 
   /// How many runs there were.
@@ -50,6 +52,7 @@ class Selections {
   const nlohmann::json& document_;
   const std::vector<Alternatives>& choices_;
   std::map<Selection, std::optional<Trial>> trials_;
+  std::map<Selection, bool> pairs_;  ///< whether they go together
 };
 
 }  // namespace oometer

@@ -88,7 +88,9 @@ std::vector<Fix> known_fixes(std::string_view text, const Error& error) {
   };
   // What a file of accelerate says stands in its place where a way out changes that.
   json spelled_out = *document;
-  if (document->contains("/parallel/accelerate_config"_json_pointer) && spell_out_accelerate(spelled_out)) return fixes;
+  const json::json_pointer accelerate("/parallel/accelerate_config");
+  if (document->contains(accelerate) && (*document)[accelerate].is_object() && spell_out_accelerate(spelled_out))
+    return fixes;
   const json::json_pointer gpus("/parallel/data");
   const bool one_gpu = !spelled_out.contains(gpus) || spelled_out[gpus] == 1;
   for (const Row& row : kRows) {

@@ -36,27 +36,28 @@ bool has(const std::vector<std::string>& labels, const std::string& label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
 }
 
-const std::string kLora = R"("precision": "bf16", "lora": {"target_modules": ["q_proj"], "also_train": ["lm_head"]})";
-const json kZero2 = {{"strategy", "deepspeed"}, {"zero_stage", 2}, {"data", 2}};
-const json kZero3 = {{"strategy", "deepspeed"}, {"zero_stage", 3}, {"data", 2}};
+const std::string kLoraAndHead =
+    R"("precision": "bf16", "lora": {"target_modules": ["q_proj"], "also_train": ["lm_head"]})";
+const json kZero2OnTwo = {{"strategy", "deepspeed"}, {"zero_stage", 2}, {"data", 2}};
+const json kZero3OnTwo = {{"strategy", "deepspeed"}, {"zero_stage", 3}, {"data", 2}};
 
 }  // namespace
 
 TEST_CASE("A refusal with a known way out offers it", "[job]") {
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "lora": {"target_modules": ["q_proj"]},
     "quantization": {"load_in_4bit": true})",
-                          kZero2)),
+                          kZero2OnTwo)),
             "Switch to DDP"));
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "lora": {"target_modules": ["q_proj"]},
     "quantization": {"load_in_4bit": true})",
                           {{"strategy", "deepspeed"}, {"zero_stage", 2}})),
             "Turn parallelism off"));
-  const std::vector<std::string> adapters = ways_out(tiny(kLora, kZero3));
+  const std::vector<std::string> adapters = ways_out(tiny(kLoraAndHead, kZero3OnTwo));
   REQUIRE_FALSE(adapters.empty());
   CHECK(adapters[0] == "Adapters in the weights' type");
   CHECK(has(adapters, "Switch to ZeRO-2"));
-  CHECK(has(ways_out(tiny(R"("precision": "amp-bf16")", kZero2)), "Weights in bf16"));
-  CHECK(has(ways_out(tiny(R"("precision": "bf16", "optimizer": {"implementation": "bnb-8bit"})", kZero2)),
+  CHECK(has(ways_out(tiny(R"("precision": "amp-bf16")", kZero2OnTwo)), "Weights in bf16"));
+  CHECK(has(ways_out(tiny(R"("precision": "bf16", "optimizer": {"implementation": "bnb-8bit"})", kZero2OnTwo)),
             "Use the fused optimizer"));
   CHECK(has(ways_out(tiny(kInBf16, {{"data", 2}})), "Switch to DDP"));
   CHECK(has(ways_out(tiny(R"("precision": "fp32", "attention": "sdpa-flash")")), "Use SDPA"));
@@ -65,7 +66,7 @@ TEST_CASE("A refusal with a known way out offers it", "[job]") {
 }
 
 TEST_CASE("The error of adapters that ZeRO-3 cannot take points at their type", "[job]") {
-  const json answer = json::parse(estimate_json(tiny(kLora, kZero3).dump()));
+  const json answer = json::parse(estimate_json(tiny(kLoraAndHead, kZero3OnTwo).dump()));
   CHECK(answer["error"]["pointer"] == "/training/lora/autocast_adapter_dtype");
 }
 
