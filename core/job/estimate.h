@@ -48,8 +48,8 @@ std::string tensors_json(std::string_view job, std::string_view module);
 /// {"error": {"code", "pointer", "message"}}
 std::string error_json(const Error& error);
 
-/// The same with "fixes": [{"label", "change"}], the known ways out of it (job/fixes.h), where there are any. `label` is
-/// what a button says, `change` a merge patch (RFC 7386) on the job as given, with which it is accepted.
+/// The same with "fixes": [{"label", "change"}], the known ways out of it (job/fixes.h), where there are any. `label`
+/// is what a button says, `change` a merge patch (RFC 7386) on the job as given, with which it is accepted.
 std::string error_json(const Error& error, std::string_view job);
 
 /// The job's memory snapshot, as torch.cuda.memory._dump_snapshot writes it (a pickle).
