@@ -48,7 +48,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
 
     train, loop, data = spec["train"], spec["loop"], spec["data"]
     cls = spec["model"]["class"]
-    kinds = {name: kind for kind, name in CLASSES.items()} | {"SmolVLMForConditionalGeneration": "smolvlm"}
+    kinds = {name: kind for kind, name in CLASSES.items()}
+    kinds |= {"SmolVLMForConditionalGeneration": "smolvlm", "Olmo2ForCausalLM": "olmo2"}
     config = {"model_type": kinds.get(cls, cls)} | spec["model"]["config"] | {"architectures": [cls]}
     out: dict[str, Any] = {"version": 1, "model": {"config": config, "name": spec["name"]}, "task": "train"}
     out["data"] = data_of(spec)

@@ -66,8 +66,6 @@ void check_evaluation(ConfigReader& job_reader, const Job& job) {
             "compute_metrics", "missing",
             "what it is given gathers on the device until the evaluation is over; expected data.evaluation with its "
             "lengths, or eval_accumulation_steps among the arguments");
-  if (const auto refusal = job.model.config.traits().refusal(Feature::lengths); evaluates && refusal)
-    job_reader.object("training").fail_found("loop", refusal->code, "an evaluation of this model is not supported yet");
 }
 
 /// A job in its own keys.

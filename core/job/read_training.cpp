@@ -406,7 +406,8 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-    if (traits.is_recorded || !traits.has_loss)
+    // What a trainer makes of a batch was compared with the real one where lengths were.
+    if (traits.is_recorded || !traits.has_loss || traits.refusal(Feature::lengths))
       training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
   }
   reader.finish();

@@ -78,6 +78,8 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   error = trainer("[]");
   CHECK(error.code == "wrong-type");
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
+  CHECK(error_in(R"({"version": 1, "model": {"preset": "qwen2-vl-2b"}, "training": {"loop": "transformers.Trainer"}})")
+            .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
   CHECK(error.pointer == "/training/loop/compute_metrics");
