@@ -50,7 +50,7 @@ math(EXPR last "${count} - 1")
 foreach(index RANGE ${last})
   string(JSON gpu GET "${gpus}" ${index})
   string(JSON id GET "${gpu}" id)
-  foreach(name source marketing_gb)  # for readers of the file, as the models' sources are
+  foreach(name source marketing_gb place)  # for readers of the file and the page, as the models' sources are
     string(JSON gpu REMOVE "${gpu}" ${name})
   endforeach()
   append(gpus ${id} "${gpu}" 0)

@@ -93,3 +93,9 @@ const options = settings
 write('options', '', {
   OPTIONS: ['readonly (readonly [pointer: string, option: string, usual?: unknown])[]', options],
 });
+const gpus = JSON.parse(readFileSync(`${presets}gpus.json`, 'utf8'));
+const onDesks = gpus.filter(({ place }) => place === 'desk').map(({ id }) => id);
+writeFileSync(
+  `${state}desk.generated.ts`,
+  `${by('gpus.json')}/** GPUs that stand on desks; the others are made for servers. */\nexport const DESK: ReadonlySet<string> = new Set(${JSON.stringify(onDesks)});\n`,
+);

@@ -53,12 +53,17 @@ TEST_CASE("Published sizes of the presets", "[presets]") {
   CHECK(clip.projection_dim == 768);
 }
 
-TEST_CASE("Every GPU's size says where it is from", "[presets]") {
+TEST_CASE("Every GPU says where its size is from and where it is found", "[presets]") {
   std::ifstream file(OOMETER_SOURCE_DIR "/presets/gpus.json");
   const nlohmann::json gpus = nlohmann::json::parse(file, nullptr, false);
   REQUIRE(gpus.is_array());
   CHECK(gpus.size() == gpu_catalogue().size());
-  for (const nlohmann::json& gpu : gpus) CHECK_FALSE(gpu.value("source", "").empty());
+  for (const nlohmann::json& gpu : gpus) {
+    INFO(gpu.value("id", ""));
+    CHECK_FALSE(gpu.value("source", "").empty());
+    const std::string place = gpu.value("place", "");
+    CHECK((place == "cloud" || place == "desk"));
+  }
 }
 
 TEST_CASE("The catalogue of GPUs is whole and plausible", "[presets]") {

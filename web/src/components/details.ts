@@ -70,6 +70,7 @@ export function details(result: Result, page: Page): TemplateResult {
         : html`<oometer-configuration .result=${result} .core=${core}></oometer-configuration>`
     }
     <oometer-phases .report=${report}></oometer-phases>
+    <oometer-gpus .result=${result} @apply=${apply}></oometer-gpus>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${
       report.model.trainable > 0

@@ -3,6 +3,7 @@ import './advice';
 import './checkpoints';
 import './compare';
 import './configuration';
+import './gpus';
 import './own-model';
 import './remedy';
 import './serving';
