@@ -55,10 +55,12 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   if (job.task == Task::train) {
+    const bool is_trainer = job.training.loop.name != LoopName::step;
     if (!job.samples.are_given())
       input.assumptions.emplace_back(
-          "two steps with the same shapes are simulated; a long run with varying lengths can fragment memory further");
-    if (!job.training.keep_outputs)
+          std::string(is_trainer ? "three" : "two") +
+          " steps with the same shapes are simulated; a long run with varying lengths can fragment memory further");
+    if (!job.training.keep_outputs && !is_trainer)
       input.assumptions.emplace_back("the model's outputs are freed once the loss is computed, as in HF Trainer");
   } else {
     note_inference(job, simulation, input);
@@ -70,7 +72,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
-  if (autocast_dtype(job.training.precision))
+  if (autocast_dtype(job.training.precision) && job.training.loop.name == LoopName::step)
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "
         "logits "
