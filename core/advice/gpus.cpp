@@ -82,42 +82,42 @@ std::optional<Needed> needed(const Job& job, const json& document, const Gpu& gp
   return std::nullopt;
 }
 
-void write_optional(JsonWriter& json, const char* key, const std::optional<std::int64_t>& number) {
-  json.key(key);
+void write_optional(JsonWriter& writer, const char* key, const std::optional<std::int64_t>& number) {
+  writer.key(key);
   if (number)
-    json.value(*number);
+    writer.value(*number);
   else
-    json.null();
+    writer.null();
 }
 
-void write_row(JsonWriter& json, const GpuRow& row) {
-  json.begin_object();
-  json.member("id", row.gpu.id);
-  json.member("name", row.gpu.name);
-  json.member("vendor", row.gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
-  json.member("usable_bytes", row.gpu.usable_bytes);
-  json.member("calibrated", row.gpu.calibrated);
-  json.key("verdict");
+void write_row(JsonWriter& writer, const GpuRow& row) {
+  writer.begin_object();
+  writer.member("id", row.gpu.id);
+  writer.member("name", row.gpu.name);
+  writer.member("vendor", row.gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
+  writer.member("usable_bytes", row.gpu.usable_bytes);
+  writer.member("calibrated", row.gpu.calibrated);
+  writer.key("verdict");
   if (row.trial)
-    json.value(verdict_name(row.trial->verdict));
+    writer.value(verdict_name(row.trial->verdict));
   else
-    json.null();
-  write_optional(json, "peak", row.trial ? std::optional(row.trial->total) : std::nullopt);
-  write_optional(json, "headroom", row.trial ? std::optional(row.headroom) : std::nullopt);
-  json.member("refused", row.refused);
-  write_optional(json, "largest_micro_batch", row.largest_micro_batch);
-  json.key("needed");
+    writer.null();
+  write_optional(writer, "peak", row.trial ? std::optional(row.trial->total) : std::nullopt);
+  write_optional(writer, "headroom", row.trial ? std::optional(row.headroom) : std::nullopt);
+  writer.member("refused", row.refused);
+  write_optional(writer, "largest_micro_batch", row.largest_micro_batch);
+  writer.key("needed");
   if (row.needed) {
-    json.begin_object();
-    json.member("gpus", row.needed->gpus);
-    json.member("label", row.needed->label);
-    json.key("change");
-    json.raw(row.needed->change);
-    json.end_object();
+    writer.begin_object();
+    writer.member("gpus", row.needed->gpus);
+    writer.member("label", row.needed->label);
+    writer.key("change");
+    writer.raw(row.needed->change);
+    writer.end_object();
   } else {
-    json.null();
+    writer.null();
   }
-  json.end_object();
+  writer.end_object();
 }
 
 }  // namespace
@@ -152,14 +152,14 @@ Result<std::vector<GpuRow>> on_every_gpu(std::string_view text) {
 std::string gpus_json(std::string_view job) {
   const Result<std::vector<GpuRow>> rows = on_every_gpu(job);
   if (!rows) return error_json(rows.error(), job);
-  JsonWriter json;
-  json.begin_object();
-  json.key("gpus");
-  json.begin_array();
-  for (const GpuRow& row : *rows) write_row(json, row);
-  json.end_array();
-  json.end_object();
-  return json.take();
+  JsonWriter writer;
+  writer.begin_object();
+  writer.key("gpus");
+  writer.begin_array();
+  for (const GpuRow& row : *rows) write_row(writer, row);
+  writer.end_array();
+  writer.end_object();
+  return writer.take();
 }
 
 }  // namespace oometer

@@ -5,6 +5,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "train/step.h"
 
 namespace oometer {
 

@@ -125,8 +125,8 @@ Tensor solution(const Tensor& a, const Tensor& b) {
 Tensor solve_triangular(const Tensor& a, const Tensor& b) {
   Record record(Op::solve_triangular,
                 [](Backward& call) {
-                  const Tensor& a = call.saved(0);
-                  const Tensor of_b = solution(transpose(a, a.ndim() - 2, a.ndim() - 1), call.grad());
+                  const Tensor& matrix = call.saved(0);
+                  const Tensor of_b = solution(transpose(matrix, matrix.ndim() - 2, matrix.ndim() - 1), call.grad());
                   if (call.wants(0)) {
                     const Tensor& x = call.saved(1);
                     const Tensor negative = neg(matmul(of_b, transpose(x, x.ndim() - 2, x.ndim() - 1)));
