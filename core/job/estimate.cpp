@@ -125,10 +125,10 @@ Played play(const Log& log, AllocatorOptions allocator, std::int64_t limit) {
   return played;
 }
 
-/// The smallest limit within which a log runs that does not have all that it would take, to 16 MiB.
-std::int64_t least_limit(const Log& log, AllocatorOptions allocator, const Replay& unlimited) {
+/// The smallest limit, to 16 MiB, within which a log runs that is known to run within `enough`.
+std::int64_t least_limit(const Log& log, AllocatorOptions allocator, const Replay& unlimited, std::int64_t enough) {
   constexpr std::int64_t kStep = 16 << 20;
-  std::int64_t too_little = unlimited.peak.allocated - 1, enough = unlimited.peak_reserved;
+  std::int64_t too_little = unlimited.peak.allocated - 1;
   while (enough - too_little > kStep) {
     allocator.usable_bytes = too_little + (enough - too_little) / 2;
     (replay(log, allocator).out_of_memory ? too_little : enough) = allocator.usable_bytes;
@@ -235,10 +235,11 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
     result.input.spread = spread_of(job, behaviours, allocator);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
-  if (options.attribution && played.unlimited.peak_reserved > limit)
-    result.report.least = static_cast<std::int64_t>(static_cast<double>(least_limit(log, allocator, played.unlimited)) *
-                                                    job.calibration.reserved) +
-                          result.report.outside_allocator;
+  if (options.attribution && played.fits() && played.unlimited.peak_reserved > limit)
+    result.report.least =
+        static_cast<std::int64_t>(static_cast<double>(least_limit(log, allocator, played.unlimited, limit)) *
+                                  job.calibration.reserved) +
+        result.report.outside_allocator;
   if (is_paged) {
     const Generated& generated = result.simulation.generated;
     const std::int64_t blocks =

@@ -13,7 +13,7 @@ struct JsonOptions {
 
 /// The report as JSON, version 1: see the job's schema for its counterpart. Integers only, so native and WebAssembly
 /// text are the same. `peak.total` is what the job takes on a GPU that has enough, `peak.least` what it needs at least
-/// (Report::least), there only where this GPU has less than the total.
+/// (Report::least), there only where the job runs on a GPU that has less than the total.
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options = {});
 
 /// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak, interval, gpu.

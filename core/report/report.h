@@ -141,7 +141,7 @@ struct Report {
   std::int64_t low = 0;  ///< the total's interval
   std::int64_t high = 0;
   /// What the job needs at least, to 16 MiB: the total on the smallest device on which it runs, where PyTorch frees its
-  /// cache before it asks for more. Found only where this GPU has less than `total`; 0 elsewhere.
+  /// cache before it asks for more. Found only where the job runs here though this GPU has less than `total`; else 0.
   std::int64_t least = 0;
   std::string basis;
   Moment peak_at;

@@ -94,6 +94,27 @@ void check_rows(const json& job, std::size_t expected) {
 
 }  // namespace
 
+TEST_CASE("a job that runs on less than it would take says what it needs at least", "[job]") {
+  const json job = json::parse(
+      R"({"model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 8, "sequence_length": 2048},
+          "training": {"activation_checkpointing": "non-reentrant", "optimizer": {"implementation": "foreach"}}})");
+  constexpr std::int64_t kStep = 16 << 20;
+  const auto on = [&](std::int64_t bytes) {
+    return report_of(with(job, "/gpu", {{"usable_bytes", bytes}, {"compute_capability", "8.0"}}));
+  };
+  const json plenty = on(std::int64_t{1} << 40);
+  CHECK_FALSE(plenty.at("peak").contains("least"));
+  const std::int64_t total = plenty.at("peak").at("total");
+  const json tight = on(total - 2 * kStep);
+  REQUIRE(tight.at("fits"));
+  const std::int64_t least = tight.at("peak").at("least");
+  CHECK(least <= total - 2 * kStep);
+  CHECK(on(least).at("fits"));
+  const json too_little = on(least - 2 * kStep);
+  CHECK_FALSE(too_little.at("fits"));
+  CHECK_FALSE(too_little.at("peak").contains("least"));
+}
+
 TEST_CASE("where ranks differ and all are asked for each has a row, and the report is the worst one's", "[job]") {
   // Partitions of a large vocabulary: the first and the last rank have its matrices alone.
   const json zero2 = json::parse(

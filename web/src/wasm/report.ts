@@ -61,7 +61,7 @@ export interface Report {
   verdict: Verdict;
   fits: boolean;
   headroom: number;
-  /** `least`: the total on the smallest device that runs it, where this one has less than `total`. */
+  /** `least`: the total on the smallest device that runs it, where it runs here on less than `total`. */
   peak: { allocated: number; reserved: number; outside_allocator: number; total: number; least?: number };
   interval: { of: string; low: number; high: number; basis: string };
   gpu: { name?: string; usable_bytes: number };
