@@ -13,7 +13,7 @@ export interface Oometer {
   traits(job: string): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */
   version(): string;
-  /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, or the error. */
+  /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, without `peak.least`, or the error. */
   summary(job: string): string;
   /** The whole report with every module, where `estimate` stops at the layers; or the error. */
   tree(job: string): string;

@@ -16,7 +16,8 @@ struct JsonOptions {
 /// (Report::least), there only where the job runs on a GPU that has less than the total.
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options = {});
 
-/// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak, interval, gpu.
+/// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak (without
+/// `least`), interval, gpu.
 std::string summary_to_json(const Report& report, const ReportInput& input);
 
 /// What a module holds at the peak: an array like the report's `largest`, where a part of a flat buffer has `"flat":

@@ -104,7 +104,8 @@ test("a part says the same, or which one is needed", async () => {
     answered.push(answers);
   }
   const [first, rest] = answered;
-  assert.ok(first >= cases().length / 5 && rest > first && rest < cases().length, `${first} and ${rest} of ${cases().length}`);
+  // The plain jobs of CLIP, Llama and LLaVA, to which most new cases do not belong.
+  assert.ok(first >= 300 && rest > 3 * first && rest < cases().length, `${first} and ${rest} of ${cases().length}`);
 });
 
 test("an answer needs its own families' parts alone", async () => {
@@ -181,6 +182,7 @@ const example = '{"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"m
 test("a summary is the report's head", () => {
   const reports = cases().map(({ job }) => [job, JSON.parse(oometer.estimate(JSON.stringify(job)))]);
   for (const [job, { verdict, fits, headroom, peak, interval, gpu }] of reports.filter(([, { error }]) => !error)) {
+    delete peak.least;  // many replays: of a whole report only
     const head = { verdict, fits, headroom, peak, interval: { of: interval.of, low: interval.low, high: interval.high }, gpu };
     assert.equal(oometer.summary(JSON.stringify(job)), JSON.stringify(head));
   }

@@ -20,16 +20,18 @@ it('writes lists and expressions so that a shell passes them on', () => {
 });
 
 it('names what else an option sets', () => {
-  const inference: typeof START = { ...START, task: 'inference', cache: 'paged', pool: '80' };
+  const inference: typeof START = { ...START, task: 'inference', gpus: '1', cache: 'paged', pool: '80' };
   expect(command(toJob(inference, model))).toMatch(/ --cache paged --gpu-memory-utilization 0.8$/);
   const quantized: typeof START = {
     ...START,
     task: 'inference',
+    gpus: '1',
     cache: 'quantized',
     cachebits: '2',
     cacheresidual: '64',
   };
   expect(command(toJob(quantized, model))).toMatch(/ --cache quantized --cache-nbits 2 --cache-residual-length 64$/);
+  expect(command(toJob({ ...START, task: 'inference' }, model))).toMatch(/ --data-parallel 8$/);
   expect(command(toJob({ ...START, tiles: '5' }, preset('smolvlm-2.2b')))).toContain('--tiles 5 ');
   expect(command(toJob({ ...START, adapters: 'lora', lorabias: 'all' }, model))).toContain('--lora-bias all ');
 });
@@ -39,7 +41,7 @@ it('gives what has no option of its own as a job', () => {
   expect(command(toJob(adapters, model))).toMatch(
     /^echo '\{"training":\{"lora":\{"use_rslora":true\}\}\}' \| oometer estimate - --preset llava-1.5-7b .* --lora-rank 128 /,
   );
-  const stride: typeof START = { ...START, task: 'inference', cache: 'mtla', stride: '3' };
+  const stride: typeof START = { ...START, task: 'inference', gpus: '1', cache: 'mtla', stride: '3' };
   expect(command(toJob(stride, preset('deepseek-v2-lite')))).toMatch(
     /^echo '\{"inference":\{"cache":\{"stride":3\}\}\}' \| oometer estimate - .* --cache mtla$/,
   );

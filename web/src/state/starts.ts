@@ -81,6 +81,7 @@ export const STARTS: readonly Start[] = [
       config: LLAMA_70B,
       stage: 'full',
       gpu: 'b200',
+      gpus: '1',
       mbs: '8',
       seq: '4096',
       newtokens: '512',
