@@ -22,7 +22,9 @@ const files = readdirSync(out, { recursive: true }).filter((name) => name.endsWi
 for (const line of lines(run(nm, "--defined-only", "-A", ...files.map((name) => join(out, name))))) {
   const [, file, name] = /^(.*?): \S+ \S (.*)$/.exec(line) ?? [];
   const part = /\/core\/models\/(\w+)\/|\/core\/(graph)\/|\/generated\/(presets)\./.exec(file)?.slice(1).find(Boolean) ?? rest;
-  if (name) home.set(name, (home.get(name) ?? part) === part ? part : rest);
+  // The C++ library's archive, which is not among them, uses its own functions as well.
+  const isLibrary = /^_ZNK?St3__2/.test(name) && !name.includes("7oometer");
+  if (name) home.set(name, !isLibrary && (home.get(name) ?? part) === part ? part : rest);
 }
 /** Link-time optimisation numbers those of one file that others have, too. */
 const partOf = (name) => home.get(name.replace(/\.\d+(\.llvm\.\d+)?$/, "")) ?? rest;

@@ -109,9 +109,10 @@ test("a part says the same, or which one is needed", async () => {
 });
 
 test("an answer needs its own families' parts alone", async () => {
-  const needed = async (preset) => {
+  const liger = { training: { activation_checkpointing: "non-reentrant", liger: true } };
+  const needed = async (preset, settings = liger) => {
     const parts = ["rest"];
-    const text = JSON.stringify({ version: 1, model: { preset }, training: { activation_checkpointing: "non-reentrant", liger: true } });
+    const text = JSON.stringify({ version: 1, model: { preset }, ...settings });
     for (;;) {
       const core = await load(...parts);
       try {
@@ -124,6 +125,8 @@ test("an answer needs its own families' parts alone", async () => {
     }
   };
   for (const preset of ["llava-1.5-7b", "llama-3-8b"]) assert.deepEqual(await needed(preset), ["rest"]);
+  const zero2 = { parallel: { strategy: "deepspeed", zero_stage: 2, data: 8 } };
+  assert.deepEqual(await needed("clip-vit-l-14-336", zero2), ["rest"]);
   const qwen3 = await needed("qwen3-0.6b");
   assert.ok(qwen3.includes("qwen3"));
   for (const part of ["deepseek", "idefics3", "nanovlm", "graph"]) assert.ok(families.includes(part) && !qwen3.includes(part), part);

@@ -28,7 +28,7 @@ describe('what would help', () => {
     await visit(TOO_MUCH);
     expect(await headline()).toMatch(/^Does not fit/);
     await settled();
-    await advice().locator('.together').getByRole('button').click();
+    await advice().locator('.together').getByRole('button').first().click();
     await expect.poll(headline).toMatch(/^(Fits|Tight)/);
   });
 

@@ -116,7 +116,7 @@ describe('a graph', () => {
     await expect.poll(() => number('Micro-batch').inputValue()).toBe('2');
     await expect.poll(headline).toMatch(/^Fits/);
     await number('Micro-batch').fill('4');
-    await expect.poll(() => page.locator('#mbs-error').innerText()).toContain('expected 2, the number of samples');
+    await expect.poll(() => page.locator('#mbs-error').innerText()).toContain('xpected 2, the number of samples');
   });
 });
 
@@ -135,7 +135,7 @@ describe('what is wrong with a graph file is said', () => {
       changed(({ operators }) => (operators[1] ?? [])[2]?.splice(0, 1, '%99999')),
       '/model/graph/operators/1/2/0',
     ],
-    ['of another version', whole.replace('"version":1', '"version":7'), 'this oometer reads version 1'],
+    ['of another version', whole.replace('"version":1', '"version":7'), /this oometer reads version 1/i],
     [
       'with operators that are not known',
       changed(({ operators }) => {
