@@ -413,7 +413,16 @@ NOTE = "Written by ./dev validate --write."
 
 
 def markdown(cases: list[Case], recorded: list[list[str]]) -> str:
-    lines = ["# Accuracy", "", f"**{claim(language_models(cases), nvidia())}**", "", INTRO, "", "![Predicted over measured peaks](accuracy.svg)", ""]
+    lines = [
+        "# Accuracy",
+        "",
+        f"**{claim(language_models(cases), nvidia())}**",
+        "",
+        INTRO,
+        "",
+        "![Predicted over measured peaks](accuracy.svg)",
+        "",
+    ]
     for title, text, head, rows in contents(cases, recorded):
         lines += [f"## {title}", "", text, ""]
         if rows:

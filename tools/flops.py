@@ -91,7 +91,6 @@ def main() -> None:
     arguments.add_argument("--again", action="store_true", help="those that have been counted, too")
     given = arguments.parse_args()
     enter_ghost(given.ghost)
-    import torch.utils.flop_counter  # once, for all; peft asks for the device, which a process that forks must not
     import transformers
 
     for name in CLASSES.values():

@@ -76,8 +76,9 @@ def file_of(name: str, batch: int | None = None) -> Path:
 
 def export(task: tuple[str, Model, list[int]]) -> None:
     """Writes a model's graph: for any batch, or one for each where operators differ with it. A file with `error` says why there is none."""
-    import export_graph
     import torch
+
+    import export_graph
 
     torch.set_num_threads(1)
     name, (python, arguments, given), batches = task

@@ -1,4 +1,4 @@
-"""Runs the loop that people run (transformers.Trainer, TRL's trainers, a loop by hand) in real PyTorch on the ghost, and measures each step.
+"""Runs the loop that people run (transformers.Trainer, TRL's, one by hand) in real PyTorch on the ghost, and measures each step.
 
     trainer.py SPEC.json ... --ghost DIR [-o CASES.jsonl]       each in a fork of one process that has imported everything
     trainer.py SPEC.json --ghost DIR --trace OUT.jsonl          one, with every malloc and free (tools/README.md: a log)
@@ -46,7 +46,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
     """The job that asks for the spec's run."""
     from step.spec import CLASSES
 
-    train, loop, data = spec["train"], spec["loop"], spec["data"]
+    train, loop = spec["train"], spec["loop"]
     cls = spec["model"]["class"]
     kinds = {name: kind for kind, name in CLASSES.items()}
     kinds |= {"SmolVLMForConditionalGeneration": "smolvlm", "Olmo2ForCausalLM": "olmo2"}
@@ -302,9 +302,7 @@ def tokenizer() -> Any:
     from tokenizers import Tokenizer, models
 
     words = models.WordLevel({"[UNK]": 0, "<pad>": 1, "</s>": 2, "a": 5}, unk_token="[UNK]")
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(words), unk_token="[UNK]", pad_token="<pad>", eos_token="</s>"
-    )
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="[UNK]", pad_token="<pad>", eos_token="</s>")
 
 
 def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:

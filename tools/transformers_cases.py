@@ -177,6 +177,7 @@ def main() -> int:
 
     enter_ghost(given.ghost)
     import transformers
+
     from flops import apart
 
     if given.trace:

@@ -39,8 +39,9 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
 
 def plain_model(spec: Spec, device: str) -> Any:
     """A torch.nn.Module by its callable, "torchvision.models:resnet50": made elsewhere, then brought to the device."""
-    import export_graph
     import torch
+
+    import export_graph
 
     described, train = spec["model"], spec["train"]
     with torch.device("meta"):

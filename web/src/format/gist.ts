@@ -12,7 +12,7 @@ function strategy(parallel: Json): string {
   const zero = (ds_config as { zero_optimization?: Json } | undefined)?.zero_optimization;
   if (accelerate_config !== undefined) return 'accelerate configuration';
   if (strategy === 'deepspeed')
-    return `ZeRO-${String(zero?.stage ?? zero_stage ?? 2)}${zero?.offload_optimizer ? ', offload' : ''}`;
+    return `ZeRO-${String(Number(zero?.stage ?? zero_stage ?? 2))}${zero?.offload_optimizer ? ', offload' : ''}`;
   return STRATEGIES[String(strategy)] ?? '';
 }
 
@@ -35,7 +35,7 @@ export function gist(model: string, job: Job): string {
   const { micro_batch_size, sequence_length } = data;
   const count = Number(micro_batch_size ?? 1);
   const parts = [
-    ...(task === 'inference' ? ['inference'] : training((job.training ?? {}) as Json)),
+    ...(task === 'inference' ? ['inference'] : training(job.training ?? {})),
     task === 'inference' ? `${grouped.format(count)} at once` : `micro-batch ${grouped.format(count)}`,
     sequence_length === undefined ? '' : `${grouped.format(Number(sequence_length))} tokens`,
     task === 'inference' ? '' : strategy(parallel),

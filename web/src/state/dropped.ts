@@ -10,7 +10,7 @@ export type Dropped =
   | { kind: 'text'; text: string; name: string };
 
 const starts = (bytes: Uint8Array, text: string): boolean =>
-  [...text].every((char, i) => bytes[i] === char.charCodeAt(0));
+  Array.from(text).every((char, i) => bytes[i] === char.charCodeAt(0));
 /** An opcode, and the version that Python writes by itself since 3.0; torch.save's old format has 2. */
 const isPickle = (bytes: Uint8Array): boolean => bytes[0] === 0x80 && (bytes[1] ?? 0) >= 3 && (bytes[1] ?? 0) <= 5;
 /** Eight bytes of a length, then JSON. */

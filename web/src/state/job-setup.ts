@@ -16,7 +16,9 @@ const DEFAULTS: Partial<Setup> = {
 
 /** `setup` names the job's model. Null where a field for something in the job is missing. */
 export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, model: Model): Setup | null {
-  const { model: _, version: __, ...rest } = job;
+  const rest: Partial<Job> = { ...job };
+  delete rest.model;
+  delete rest.version;
   const length = model.sequence_length === null ? {} : { seq: String(model.sequence_length) };
   const mode = job.training?.activation_checkpointing;
   const checkpointing = mode === undefined || mode === 'none' ? 'none' : START.checkpointing;
