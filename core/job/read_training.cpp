@@ -116,7 +116,7 @@ std::string read_loss(ConfigReader& reader, const ModelTraits& traits) {
   std::string known = *traits.loss_name != '\0' ? std::string(" or ") + traits.loss_name : "";
   for (const char* name : traits.losses) {
     if (loss == name) return loss;
-    known = std::string(known.empty() ? "" : " or ") + name + known;
+    known.insert(0, (known.empty() ? "" : " or ") + std::string(name));
   }
   if (traits.losses.empty())
     reader.fail_found("loss", "not-modelled", "only null, " + traits.class_name + "'s own loss, is modelled");

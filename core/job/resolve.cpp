@@ -139,7 +139,8 @@ class Resolution {
   /// What of a file is not among the keys from `first` on.
   void read_others(const json& value, const std::string& place, std::size_t first) {
     if (value.is_object() && !value.empty()) {
-      for (const auto& [key, member] : value.items()) read_others(member, place + "/" + key, first);
+      for (const auto& [key, member] : value.items())
+        read_others(member, std::string(place).append("/").append(key), first);
       return;
     }
     for (std::size_t i = first; i < keys_.size(); ++i)

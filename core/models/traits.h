@@ -30,7 +30,7 @@ enum class Feature : std::uint8_t {
   OOMETER_FEATURES
 #undef X
 };
-#define X(name) +1
+#define X(name) +1  // NOLINT(bugprone-macro-parentheses): a sum
 inline constexpr std::size_t kFeatures = OOMETER_FEATURES;
 #undef X
 const char* name_of(Feature feature);

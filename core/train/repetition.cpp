@@ -4,7 +4,7 @@
 
 namespace oometer {
 
-Repetition::Repetition(Context& context, std::vector<Tensor*> held)
+Repetition::Repetition(Context& context, const std::vector<Tensor*>& held)
     : context_(context),
       first_event_(static_cast<std::uint32_t>(context.log.events.size())),
       last_event_(first_event_),

@@ -13,7 +13,7 @@ namespace oometer {
 class Repetition {
  public:
   /// Before the stretch is executed. `held`: handles that it may take something from.
-  explicit Repetition(Context& context, std::vector<Tensor*> held = {});
+  explicit Repetition(Context& context, const std::vector<Tensor*>& held = {});
 
   /// After it. `handles` may hold what it left.
   void finish(const std::vector<Tensor*>& handles);
