@@ -205,6 +205,7 @@ export class OometerApp extends LitElement {
 
   /** Another setup, or other pins, in the page and in its address. */
   show(setup: Setup, pins: readonly Setup[], step: boolean): void {
+    if (step && this.addressTimer) this.writeAddress(); // what the back button leads to
     this.opening++;
     this.former = null;
     this.take(setup);
@@ -222,6 +223,7 @@ export class OometerApp extends LitElement {
 
   private readonly writeAddress = (): void => {
     clearTimeout(this.addressTimer);
+    this.addressTimer = 0;
     history.replaceState(null, '', this.address());
   };
 
