@@ -72,6 +72,7 @@ export class OometerAdvice extends LitElement {
       }
       .together p {
         flex: 1 1 18rem;
+        min-width: 0; /* a variable's name and value are a long word */
         margin: 0;
       }
       th[scope='row'] {
