@@ -24,7 +24,7 @@ function wantedOf(setup: Setup, last: Result | null): FieldKey[] {
   return FIELDS.filter(({ key }) => setup[key] !== before[key]).map(({ key }) => key);
 }
 
-const wordsOf = ({ key, value }: Alternative): string => {
+const wordsOf = ({ key, value }: Pick<Alternative, 'key' | 'value'>): string => {
   const choice = choiceLabel({ key }, value);
   return `${key === 'parallel' ? `Switch to ${choice}` : `Set ${key === 'gpus' ? 'GPUs' : field(key).label} to ${choice}`} and continue`;
 };
@@ -47,9 +47,14 @@ export function fixesOf(
     wanted.every((key) => applies(field(key), model, fixed) && (last === null || fixed[key] === setup[key]));
   const said = (trouble.error?.fixes ?? []).flatMap(({ label, change: patch }): Fix[] => {
     const fixed = applied(setup, model, patch);
-    const key = FIELDS.find((field) => fixed && fixed[field.key] !== setup[field.key])?.key;
-    const words = label.startsWith('Switch') ? `${label} and continue` : label;
-    return fixed && key && keeps(fixed) ? [{ words, setup: fixed, key }] : [];
+    if (!fixed || !keeps(fixed)) return [];
+    const changed = FIELDS.filter(({ key }) => fixed[key] !== setup[key]);
+    // In the page's own words where they say all of it.
+    return changed.slice(0, 1).map(({ key, kind }) => ({
+      words: changed.length === 1 && kind !== 'config' ? wordsOf({ key, value: fixed[key] }) : `${label} and continue`,
+      setup: fixed,
+      key,
+    }));
   });
   if (said.length > 0) return said.slice(0, MOST);
   const job = toJob(setup, model);
