@@ -3,7 +3,7 @@ import { live } from 'lit/directives/live.js';
 import { ifDefined } from 'lit/directives/if-defined.js';
 import { gib, grouped } from '../format/bytes';
 import { explain } from '../format/links';
-import { change } from '../format/words';
+import { change, within } from '../format/words';
 import { effectKey, isByCache, neighbours, type Effects, type Peak } from '../state/effects';
 import { choiceLabel } from '../state/labels';
 import { aboutOf, hintOf, placeholderOf, unitOf } from '../state/explanations';
@@ -256,7 +256,7 @@ export class OometerForm extends LitElement {
   }
 
   private short(key: FieldKey): string {
-    return `${field(key).label.toLowerCase()} ${this.chosen(key).toLowerCase()}`;
+    return `${within(field(key).label)} ${within(this.chosen(key))}`;
   }
 
   private chosen(key: FieldKey): string {

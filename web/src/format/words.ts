@@ -98,6 +98,11 @@ export function operation(op: string, module: string): string {
   return [op, module === '' ? '' : `in ${module}`].filter((word) => word !== '').join(' ');
 }
 
+/** "Most users" → "most users", within a sentence; "KV cache" stays. */
+export function within(words: string): string {
+  return words.replace(/^[A-Z][a-z]*(?![A-Za-z])/, (first) => first.toLowerCase());
+}
+
 /** Where the peak is, as a sentence. */
 export function peakPlace(report: Report): string {
   return `The peak comes ${place(report.peak_at)}.`;
