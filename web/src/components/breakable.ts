@@ -1,6 +1,6 @@
 import { html, type TemplateResult } from 'lit';
 
-/** A dotted name that may break after its dots and underscores, and copies as it is. */
+/** A dotted name, or words with some, that may break after dots and underscores, and copies as it is; numbers stay whole. */
 export function breakable(name: string): TemplateResult[] {
-  return name.split(/(?<=[._])/).map((part, i) => (i === 0 ? html`${part}` : html`<wbr />${part}`));
+  return name.split(/(?<=[._])(?=\D)|(?<=\D[._])/).map((part, i) => (i === 0 ? html`${part}` : html`<wbr />${part}`));
 }

@@ -175,7 +175,7 @@ export class OometerHolders extends LitElement {
     return html`
       <section aria-labelledby="where">
         <h2 id="where">Where it goes</h2>
-        <p>${peakPlace(report)} ${deathPlace(report) ?? nothing}</p>
+        <p>${breakable(peakPlace(report))} ${breakable(deathPlace(report) ?? '')}</p>
         <div class="columns">
           ${this.factors(report)}
           <div class="modules">
