@@ -136,7 +136,7 @@ describe('the best remedy', () => {
   it('is a smaller GPU, where one is enough', async () => {
     await visit(SMALL);
     const remedy = page.locator('oometer-remedy');
-    await expect.poll(() => remedy.locator('p').first().innerText()).toContain('fits, too');
+    await expect.poll(() => remedy.locator('p').first().innerText()).toMatch(/^Also fits: .*a smaller GPU/);
     await remedy.getByRole('button', { name: 'Apply GeForce RTX 3070' }).click();
     await expect.poll(async () => (await shown()).job).toContain('"rtx-3070"');
     expect(await headline()).toMatch(/^Fits/);
@@ -145,7 +145,7 @@ describe('the best remedy', () => {
   it('is how far a count goes, where nothing cheaper fits', async () => {
     await visit(`${SMALL}&gpu=rtx-3070`);
     const remedy = page.locator('oometer-remedy');
-    await expect.poll(() => remedy.locator('p').first().innerText()).toContain('Also fits');
+    await expect.poll(() => remedy.locator('p').first().innerText()).toContain('Also fits, each by itself');
     await remedy.getByRole('button', { name: 'Use Largest micro-batch' }).click();
     expect(Number(await number('Micro-batch').inputValue())).toBeGreaterThan(8);
   });

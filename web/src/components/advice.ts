@@ -1,6 +1,6 @@
 import { css, html, LitElement, type TemplateResult } from 'lit';
 import { exact, gib, gibNumber } from '../format/bytes';
-import { VERDICTS } from '../format/words';
+import { VERDICTS, within } from '../format/words';
 import { best, costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
@@ -95,7 +95,7 @@ export class OometerAdvice extends LitElement {
         }
         tbody tr {
           display: grid;
-          grid-template-columns: 1fr auto;
+          grid-template-columns: minmax(0, 1fr) auto;
           gap: 0.1rem 0.75rem;
           padding: 0.6rem 0;
           border-bottom: 1px solid var(--line);
@@ -114,7 +114,7 @@ export class OometerAdvice extends LitElement {
           margin: 0;
         }
         td.costs {
-          grid-column: 1;
+          grid-column: 1 / -1;
         }
         [data-says]::before {
           content: attr(data-says) ' ';
@@ -188,13 +188,13 @@ export class OometerAdvice extends LitElement {
   /** A count as far as it goes with all else as it is. */
   private most({ label, most, setup }: Most): TemplateResult {
     return html`<div>
-      <dt>${label} that fits</dt>
+      <dt>${label} that ${/^(Fewest|Most) /.test(label) ? 'fit' : 'fits'}</dt>
       <dd>
         ${most === null ? 'none' : most.toLocaleString('en-US')}
         ${
           setup === null
             ? html`<span class="soft small">${most === null ? '' : 'as set'}</span>`
-            : this.button(setup, 'Use', label.toLowerCase())
+            : this.button(setup, 'Use', within(label))
         }
       </dd>
     </div>`;
@@ -202,7 +202,7 @@ export class OometerAdvice extends LitElement {
 
   private spare({ label, gains, change, peak }: Spare): TemplateResult {
     return html`<div class="together">
-      <p><strong>${label}</strong> fits, too: ${gains}. Peak ${gib(peak)}.</p>
+      <p>Also fits: <strong>${label}</strong>, ${gains}. Peak ${gib(peak)}.</p>
       ${this.offer(change, 'Apply', label)}
     </div>`;
   }

@@ -109,7 +109,7 @@ export class OometerRemedy extends LitElement {
     for (const { label, gains, change, peak } of advice.beside ?? []) {
       const setup = applied(result.setup, result.model, change);
       if (setup)
-        return html`<span><strong>${label}</strong> fits, too (${gib(peak)}): ${gains}.</span>
+        return html`<span>Also fits: <strong>${label}</strong> (${gib(peak)}), ${gains}.</span>
           ${this.button(setup, 'Apply', label)}`;
     }
     const further = mosts(advice, result).filter(({ setup }) => setup !== null);
