@@ -115,6 +115,7 @@ export class OometerAdvice extends LitElement {
         }
         td.costs {
           grid-column: 1 / -1;
+          overflow-wrap: anywhere;
         }
         [data-says]::before {
           content: attr(data-says) ' ';
