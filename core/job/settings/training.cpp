@@ -49,7 +49,7 @@ constexpr Remedy kLiger[] = {
      "no cost: same computation in fused kernels; rounding may differ; needs liger-kernel"},
 };
 constexpr Remedy kFrozenTower[] = {
-    {"\"finetune\"", Price::training, 1, "Freeze the vision tower",
+    {"\"finetune\"", Price::training, 1, "Frozen vision tower",
      "different training: the vision tower is not trained"},
 };
 constexpr Remedy kSgd[] = {
