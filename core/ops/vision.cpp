@@ -370,27 +370,13 @@ Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {
   return record.output(make_view(x, sizes, strides));
 }
 
-namespace {
-
-void masked_fill_backward(Backward& b) {
-  b.give(0, empty(b.context, Op::masked_fill, b.grad().sizes(), b.grad().dtype()));
-}
-
-}  // namespace
-
 /// A contiguous clone of x, expanded, which is filled in place (Indexing.cu, masked_fill).
 Tensor masked_fill(const Tensor& x, const Tensor& mask) {
-  Record record(Op::masked_fill, masked_fill_backward, {&x});
+  Record record(Op::masked_fill,
+                [](Backward& b) { b.give(0, empty(b.context, Op::masked_fill, b.grad().sizes(), b.grad().dtype())); },
+                {&x});
   record.save(mask);
   return record.output(empty(x.context(), Op::masked_fill, broadcast(x.sizes(), mask.sizes()), x.dtype()));
-}
-
-Tensor masked_fill_(Tensor x, const Tensor& mask) {
-  Record record(Op::masked_fill, masked_fill_backward, {&x});
-  record.save(mask);
-  kernel(Op::masked_fill, {&x, &mask}, x);
-  if (!record) return x;
-  return record.output(alias(x, x.sizes(), x.strides()));
 }
 
 }  // namespace oometer

@@ -98,7 +98,6 @@ Tensor repeat(const Tensor& x, const Shape& times);
 /// x.unfold(dim, size, step): windows that may overlap, a view with their elements as its last dimension.
 Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step);
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
-Tensor masked_fill_(Tensor x, const Tensor& mask);  ///< in place, recorded
 /// F.log_softmax over the last dimension.
 Tensor log_softmax(const Tensor& x);
 

@@ -1,8 +1,7 @@
 #include "train/objectives/label_smoother.h"
 
-#include <utility>
-
 #include "ops/experts.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -23,8 +22,8 @@ Tensor smoothed_loss(const Tensor& logits_in, const Tensor& labels_in, bool shif
   labels = pointwise(Op::clamp, {&labels}, DType::int64);
   Tensor nll_loss = gather(log_probs, labels);
   Tensor smoothed = to(sum(log_probs, {-1}, true), DType::float32);
-  nll_loss = masked_fill_(std::move(nll_loss), padding_mask);
-  smoothed = masked_fill_(std::move(smoothed), padding_mask);
+  nll_loss = masked_fill_in_place(nll_loss, padding_mask);
+  smoothed = masked_fill_in_place(smoothed, padding_mask);
   Tensor denominator = num_items_in_batch;
   if (!denominator) {  // padding_mask.numel() - padding_mask.long().sum()
     Tensor count = to(padding_mask, DType::int64);
