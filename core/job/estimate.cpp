@@ -51,11 +51,11 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.host_bytes = simulation.host_bytes;
   input.rank = simulation.rank;
   input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
-  input.lists_steps = job.samples.are_given() || job.training.loop.name != LoopName::step;
+  input.lists_steps = job.samples.are_given() || job.training.loop.is_trainer();
   input.assumptions = job.assumptions;
   input.notes = simulation.notes;
   if (job.task == Task::train) {
-    const bool is_trainer = job.training.loop.name != LoopName::step;
+    const bool is_trainer = job.training.loop.is_trainer();
     if (!job.samples.are_given())
       input.assumptions.emplace_back(
           std::string(is_trainer ? "three" : "two") +
@@ -72,7 +72,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
-  if (autocast_dtype(job.training.precision) && job.training.loop.name == LoopName::step)
+  if (autocast_dtype(job.training.precision) && !job.training.loop.is_trainer())
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "
         "logits "
@@ -168,10 +168,6 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
   }
   return peaks;
 }
-
-}  // namespace
-
-namespace {
 
 /// Orders of the samples that are tried, and how many steps they may have together.
 constexpr std::int64_t kOrders = 200, kStepsOfOrders = 3200;

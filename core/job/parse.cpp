@@ -49,7 +49,7 @@ void check_samples(ConfigReader& job_reader, const Job& job) {
 /// What a loop wants to know of an evaluation.
 void check_evaluation(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
-  if (loop.name == LoopName::step) {
+  if (!loop.is_trainer()) {
     if (job.samples.evaluation)
       job_reader.object("data").fail_found("evaluation", "inconsistent",
                                            "the loop step evaluates nothing; expected a trainer as training.loop");
@@ -115,7 +115,7 @@ Result<Job> read_job(const json& document) {
   }
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
-  if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.name != LoopName::step ||
+  if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
       job.samples.are_given())
     job.data.pixel_dtype = DType::float32;
   if (traits.has_experts && job.runtime.experts != ExpertsImplementation::grouped_mm)

@@ -302,7 +302,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
-  if (job.training.loop.name != LoopName::step && (config.strategy != Strategy::none || config.world_size() > 1))
+  if (job.training.loop.is_trainer() && (config.strategy != Strategy::none || config.world_size() > 1))
     reader.fail(config.strategy != Strategy::none ? "strategy" : "data", "not-modelled",
                 "found several GPUs under a trainer, which is not supported yet; expected training.loop \"step\"");
   const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");

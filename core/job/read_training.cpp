@@ -390,7 +390,7 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
   }
   ConfigReader reader = training.object(kKey);
   read_fields(reader, settings::loop_section, loop);
-  const bool is_step = loop.name == LoopName::step;
+  const bool is_step = !loop.is_trainer();
   loop.loads_on_host = reader.choice("load", !is_step, {{"device", false}, {"host", true}});
   ConfigReader args = reader.object("args");
   if (is_step) {
@@ -416,7 +416,7 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
 
 /// What a trainer is not modelled with yet.
 void check_loop(ConfigReader& reader, const TrainingConfig& training) {
-  if (training.loop.name == LoopName::step) return;
+  if (!training.loop.is_trainer()) return;
   for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "quantization", "loss"})
     if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
       reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
@@ -481,7 +481,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
     if (const auto refusal = traits.refusal(Feature::flash_attention_2))
       reader.fail_found("attention", refusal->code, refusal->why);
   training.checkpointing = read_checkpointing(reader, training.checkpointing, runtime);
-  if (training.loop.name != LoopName::step)
+  if (training.loop.is_trainer())
     training.max_grad_norm = training.max_grad_norm.value_or(0);  // Trainer finds the norm even if it does not clip
   else if (training.max_grad_norm == 0.0)
     training.max_grad_norm.reset();

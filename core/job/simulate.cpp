@@ -44,14 +44,14 @@ std::vector<DataConfig> micro_batches_of(const Job& job) {
   if (!job.samples.are_given()) return {};
   const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
   std::int64_t steps = job.samples.steps_of(job.data.micro_batch_size, micro_steps);
-  if (!job.samples.steps && job.training.loop.name != LoopName::step) steps = job.training.loop.steps(steps);
+  if (!job.samples.steps && job.training.loop.is_trainer()) steps = job.training.loop.steps(steps);
   return micro_batches(job.samples, job.data, micro_steps * steps);
 }
 
 /// The batches of a trainer's evaluation: as the job gives them, or training's samples in batches of their own size.
 std::vector<DataConfig> evaluation_batches(const Job& job) {
   const LoopConfig& loop = job.training.loop;
-  if (loop.name == LoopName::step || (loop.eval_strategy == Every::no && !job.samples.evaluation)) return {};
+  if (!loop.is_trainer() || (loop.eval_strategy == Every::no && !job.samples.evaluation)) return {};
   constexpr std::int64_t kOfNoOwn = 2;
   DataConfig full = job.data;
   full.micro_batch_size = loop.per_device_eval_batch_size;

@@ -83,7 +83,7 @@ json write_quantization(const QuantizationConfig& config) {
 /// A loop by its name alone where that says all. Its arguments: those that no plain key says.
 void write_loop(json& training, const LoopConfig& loop) {
   json out = write_fields(settings::loop_section, loop);
-  const bool is_step = loop.name == LoopName::step;
+  const bool is_step = !loop.is_trainer();
   if (!is_step)
     if (json args = write_fields(settings::trainer_arguments_section, loop); !args.empty())
       out["args"] = std::move(args);
@@ -97,7 +97,7 @@ void write_loop(json& training, const LoopConfig& loop) {
 json write_training(const TrainingConfig& training) {
   json out = write_fields(settings::training_section, training);
   write_loop(out, training.loop);
-  if (training.loop.name != LoopName::step) {
+  if (training.loop.is_trainer()) {
     out.erase("max_grad_norm");
     put(out, "max_grad_norm", training.max_grad_norm.value_or(0), 1.0);
   }
@@ -150,7 +150,7 @@ std::string to_json(const Job& job) {
 
   json data = json::object();
   if (job.samples.batches.empty() || job.samples.packing != Packing::none)
-    put(data, "micro_batch_size", job.data.micro_batch_size, job.training.loop.name == LoopName::step ? 1 : 8);
+    put(data, "micro_batch_size", job.data.micro_batch_size, !job.training.loop.is_trainer() ? 1 : 8);
   if (job.samples.are_given())
     data["sequence_length"] = job.data.sequence_length;
   else if (traits.takes_text)

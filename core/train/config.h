@@ -66,6 +66,8 @@ struct LoopConfig {
   Every save_strategy = Every::steps;
   std::int64_t save_steps = 500;
 
+  /// A library's loop, with defaults of its own.
+  bool is_trainer() const { return name != LoopName::step; }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
   std::int64_t steps(std::int64_t of_data = 0) const {
