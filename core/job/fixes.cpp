@@ -23,33 +23,36 @@ struct Row {
   const char* change;
 };
 
+// Changes that help in several places.
+constexpr const char* kZero2 =
+    R"({"parallel": {"strategy": "deepspeed", "zero_stage": 2, "ds_config": null, "ddp": null, "fsdp": null}})";
+constexpr const char* kBf16 = R"({"training": {"precision": "bf16"}})";
+constexpr const char* kFp32 = R"({"training": {"precision": "fp32"}})";
+constexpr const char* kCheckpoint = R"({"training": {"activation_checkpointing": "non-reentrant"}})";
+constexpr const char* kFused = R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})";
+
 constexpr Row kRows[] = {
     {"/training/lora", "Adapters in the weights' type", R"({"training": {"lora": {"autocast_adapter_dtype": false}}})"},
     {"/training/ia3", "Adapters in the weights' type", R"({"training": {"ia3": {"autocast_adapter_dtype": false}}})"},
-    {"/training/lora/autocast_adapter_dtype", "Switch to ZeRO-2",
-     R"({"parallel": {"strategy": "deepspeed", "zero_stage": 2, "ds_config": null, "ddp": null, "fsdp": null}})"},
+    {"/training/lora/autocast_adapter_dtype", "Switch to ZeRO-2", kZero2},
     {"/training/quantization", "Add LoRA", R"({"training": {"lora": {}}})"},
-    {"/training/precision", "Weights in bf16", R"({"training": {"precision": "bf16"}})"},
-    {"/training/precision", "Weights in fp32", R"({"training": {"precision": "fp32"}})"},
+    {"/training/precision", "Weights in bf16", kBf16},
+    {"/training/precision", "Weights in fp32", kFp32},
     {"/training/attention", "Use SDPA", R"({"training": {"attention": "sdpa"}})"},
     {"/training/stage", "Fine-tune", R"({"training": {"stage": "finetune"}})"},
     {"/training/stage", "Train everything", R"({"training": {"stage": "full"}})"},
-    {"/training/optimizer", "Use the fused optimizer",
-     R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})"},
-    {"/training/activation_checkpointing", "Checkpoint every block",
-     R"({"training": {"activation_checkpointing": "non-reentrant"}})"},
+    {"/training/optimizer", "Use the fused optimizer", kFused},
+    {"/training/activation_checkpointing", "Checkpoint every block", kCheckpoint},
     {"/training/chunked_cross_entropy", "Without Liger's loss", R"({"training": {"liger": null}})"},
     {"/parallel", "Switch to DDP",
      R"({"parallel": {"strategy": "ddp", "zero_stage": null, "ds_config": null, "fsdp": null}})"},
     {"/parallel", "Turn parallelism off",
      R"({"parallel": {"strategy": "none", "zero_stage": null, "ds_config": null, "fsdp": null, "ddp": null}})"},
-    {"/parallel", "Weights in bf16", R"({"training": {"precision": "bf16"}})"},
-    {"/parallel", "Weights in fp32", R"({"training": {"precision": "fp32"}})"},
-    {"/parallel", "Use the fused optimizer",
-     R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})"},
-    {"/parallel", "Checkpoint every block", R"({"training": {"activation_checkpointing": "non-reentrant"}})"},
-    {"/parallel", "Switch to ZeRO-2",
-     R"({"parallel": {"strategy": "deepspeed", "zero_stage": 2, "ds_config": null, "ddp": null, "fsdp": null}})"},
+    {"/parallel", "Weights in bf16", kBf16},
+    {"/parallel", "Weights in fp32", kFp32},
+    {"/parallel", "Use the fused optimizer", kFused},
+    {"/parallel", "Checkpoint every block", kCheckpoint},
+    {"/parallel", "Switch to ZeRO-2", kZero2},
     {"/parallel", "Switch to ZeRO-3",
      R"({"parallel": {"strategy": "deepspeed", "zero_stage": 3, "ds_config": null, "ddp": null, "fsdp": null}})"},
     {"/parallel", "Reset gradient accumulation", R"({"training": {"gradient_accumulation_steps": null}})"},
