@@ -1,6 +1,7 @@
 // What the page says is said in words that a person can use, and agrees with itself.
 import { describe, expect, it } from 'vitest';
 import { copiedFrom, drop, headline, number, page, pick, settled, shown, useBrowser, visit } from './browser';
+import { PHI3 } from '../../web/src/state/phi3.fixture';
 
 useBrowser();
 
@@ -73,18 +74,7 @@ it('says in one sentence what is not supported, and then what to do', async () =
   expect(await page.locator('oometer-picker[data-key=model] .none').innerText()).toBe(
     'No match: paste its config.json.',
   );
-  const phi3 = {
-    model_type: 'phi3',
-    architectures: ['Phi3ForCausalLM'],
-    hidden_act: 'silu',
-    rms_norm_eps: 1e-5,
-    vocab_size: 32064,
-    hidden_size: 3072,
-    intermediate_size: 8192,
-    num_hidden_layers: 32,
-    num_attention_heads: 32,
-  };
-  await drop(['config.json', JSON.stringify(phi3)]);
+  await drop(['config.json', JSON.stringify(PHI3)]);
   const dialog = page.locator('oometer-own-model dialog');
   await expect.poll(() => dialog.getByRole('alert').innerText()).toBe('Phi 3 isn’t supported yet.');
   expect(await copiedFrom(dialog.locator('.graph').last(), 'Copy the command')).toBe(

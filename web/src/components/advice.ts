@@ -4,7 +4,7 @@ import { VERDICTS, within } from '../format/words';
 import { best, costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
-import { shared, verdicts } from '../styles/shared';
+import { figures, shared, verdicts } from '../styles/shared';
 import type { Advice, Change, Combination, Patch, Spare } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { copyTable } from './copy-table';
@@ -35,29 +35,17 @@ export class OometerAdvice extends LitElement {
 
   static override styles = [
     shared,
+    figures,
     verdicts,
     css`
       .waiting {
         min-height: 24rem; /* about what comes */
-      }
-      dl {
-        display: flex;
-        flex-wrap: wrap;
-        gap: 0.75rem 2.5rem;
-        margin: 0 0 1rem;
-      }
-      dt {
-        color: var(--text-soft);
-        font-size: 0.8125rem;
       }
       dd {
         display: flex;
         align-items: center;
         gap: 0.5rem;
         min-height: 1.875rem;
-        margin: 0;
-        font-size: 1.05rem;
-        font-weight: 600;
       }
       .together {
         display: flex;

@@ -1,7 +1,7 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gib } from '../format/bytes';
 import { applies, choicesOf, field, number, type Setup } from '../state/fields';
-import { shared } from '../styles/shared';
+import { figures, shared } from '../styles/shared';
 import type { Advice } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { segmented, segmentedStyles } from './segmented';
@@ -39,23 +39,9 @@ export class OometerServing extends LitElement {
 
   static override styles = [
     shared,
+    figures,
     segmentedStyles,
     css`
-      dl {
-        display: flex;
-        flex-wrap: wrap;
-        gap: 0.75rem 2.5rem;
-        margin: 0 0 1rem;
-      }
-      dt {
-        color: var(--text-soft);
-        font-size: 0.8125rem;
-      }
-      dd {
-        margin: 0;
-        font-size: 1.05rem;
-        font-weight: 600;
-      }
       fieldset {
         max-width: 30rem;
         margin: 0 0 1rem;

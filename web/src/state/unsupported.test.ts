@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { PHI3 } from './phi3.fixture';
 import { unsupported } from './unsupported';
 
 const error = {
@@ -29,23 +30,12 @@ describe('a model that is not supported', () => {
   });
 
   it('is Llama’s kin where all its layers are of that kind, and not otherwise', () => {
-    const phi3 = {
-      model_type: 'phi3',
-      architectures: ['Phi3ForCausalLM'],
-      hidden_act: 'silu',
-      rms_norm_eps: 1e-5,
-      vocab_size: 32064,
-      hidden_size: 3072,
-      intermediate_size: 8192,
-      num_hidden_layers: 32,
-      num_attention_heads: 32,
-    };
-    expect(of(phi3)?.alike).toMatchObject({
+    expect(of(PHI3)?.alike).toMatchObject({
       name: 'Phi 3 as Llama',
       config: { model_type: 'llama', hidden_size: 3072 },
     });
-    expect(of({ ...phi3, num_local_experts: 8 })?.alike).toBeNull();
-    expect(of({ ...phi3, hidden_act: 'gelu' })?.alike).toBeNull();
+    expect(of({ ...PHI3, num_local_experts: 8 })?.alike).toBeNull();
+    expect(of({ ...PHI3, hidden_act: 'gelu' })?.alike).toBeNull();
   });
 
   it('tells which classes are', () => {

@@ -208,3 +208,22 @@ export const STRIPES =
 export function fill(key: string): string {
   return key === 'cached' ? STRIPES : `var(--${key})`;
 }
+
+/** A row of figures: what each is, above it. */
+export const figures = css`
+  dl {
+    display: flex;
+    flex-wrap: wrap;
+    gap: 0.75rem 2.5rem;
+    margin: 0 0 1rem;
+  }
+  dt {
+    color: var(--text-soft);
+    font-size: 0.8125rem;
+  }
+  dd {
+    margin: 0;
+    font-size: 1.05rem;
+    font-weight: 600;
+  }
+`;
