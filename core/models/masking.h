@@ -22,8 +22,8 @@ enum class MaskedBy : std::uint8_t { sdpa, eager, flash_attention };
 MaskedBy masked_by(AttentionKind attention);
 
 /// create_causal_mask (transformers 5.23, masking_utils.py). Without an attention_mask it finds out whether sequences
-/// are packed, with one whether tokens are padding. Where neither is so, SDPA gets no mask: it is told that the
-/// attention is causal. Otherwise [b, 1, s, s], boolean for SDPA; eager attention always gets one, of the embeddings'
+/// are packed, with one whether tokens are padding. Where neither is so, SDPA gets no mask, but
+/// is_causal. Otherwise [b, 1, s, s], boolean for SDPA; eager attention always gets one, of the embeddings'
 /// type; flash attention gets the attention_mask itself, as booleans. With a cache (Context::past_key_values) SDPA does
 /// without where there is one query, or nothing was cached before. Earlier versions: see Behaviours::causal_mask; of
 /// them nothing is padded or packed. `sliding_window`: create_sliding_window_causal_mask; SDPA has a mask as soon as

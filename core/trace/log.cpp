@@ -28,7 +28,7 @@ bool path_ends_with(const Log& log, ModuleId module, std::string_view name) {
     const ModuleRecord& record = log.modules[module];
     if (record.parent == module) return name == record.name;
     std::string_view view = record.name;
-    // Nearly all are told apart by their last character.
+    // Nearly all names differ in their last character.
     if (record.index < 0 ? !view.ends_with(name.back()) : name.back() != '0' + record.index % 10) return false;
     std::string own;
     if (record.index >= 0) {

@@ -106,7 +106,7 @@ TEST_CASE("nothing combines where the job fits already", "[advice]") {
   for (const TriedChange& tried : advice.changes) CHECK(tried.saves > 0);
 }
 
-TEST_CASE("a job that fits is told what it could do without", "[advice]") {
+TEST_CASE("advice for a job that fits lists what it does not need", "[advice]") {
   const json job = json::parse(R"({"model": {"preset": "llama-2-7b"}, "data": {"sequence_length": 512},
     "training": {"activation_checkpointing": "non-reentrant"}, "gpu": {"name": "h200"},
     "parallel": {"strategy": "deepspeed", "zero_stage": 3, "data": 8}})");

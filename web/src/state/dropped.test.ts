@@ -5,7 +5,7 @@ const file = (content: string | Uint8Array<ArrayBuffer>, name = 'file'): File =>
 const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => Uint8Array.from(values);
 
 describe('a dropped file', () => {
-  it('is told by its first bytes', async () => {
+  it('is recognised by its first bytes', async () => {
     expect((await identify(file(bytes(0x80, 4, 0x95, 0, 0), 's.pickle'))).kind).toBe('snapshot');
     expect((await identify(file('{"version": 1, "model": {"preset": "llama-2-7b"}}'))).kind).toBe('job');
     expect((await identify(file('{"model_type": "llama"}', 'config.json'))).kind).toBe('text');
