@@ -49,6 +49,7 @@ std::string work_log(const Log& log) {
     for (std::size_t i = 0; i < times.size(); ++i) {
       if (times[i] == 0) continue;
       const Work& work = log.work.works[i];
+      const WorkProduct& product = log.work.product(work);
       out += "{\"op\": \"" + std::string(log.ops[work.op]) + "\", \"kind\": \"" + work_kind_name(work.kind) +
              "\", \"dtype\": \"" + dtype_name(work.dtype) + "\", \"module\": \"" + module_path(log, work.module) +
              "\", \"phase\": \"" + phase_name(phase.name) + "\", \"iteration\": " + std::to_string(phase.iteration);
@@ -57,19 +58,19 @@ std::string work_log(const Log& log) {
       };
       add("stream", work.stream);
       add("times", times[i]);
-      if (work.m > 0) {
-        add("batch", work.batch);
-        add("m", work.m);
-        add("n", work.n);
-        add("k", work.k);
-        add("flops", work.flops);
-        add("counted", work.counted);
+      if (product.m > 0) {
+        add("batch", product.batch);
+        add("m", product.m);
+        add("n", product.n);
+        add("k", product.k);
+        add("flops", product.flops);
+        add("counted", product.counted);
       }
       add("read", work.read);
       add("written", work.written);
       if (work.kind == WorkKind::communication) {
-        add("ranks", work.n);
-        add("sent", work.sent);
+        add("ranks", product.n);
+        add("sent", product.sent);
       }
       out += work.recomputed ? ", \"recomputed\": true}\n" : "}\n";
     }

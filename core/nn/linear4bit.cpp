@@ -26,8 +26,9 @@ Tensor matmul_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& sta
     const WorkMark begin = context.log.work.mark();
     result = linear(x, weight, bias);
     // A custom operator runs it (bitsandbytes::dequant_linear): FlopCounterMode does not look inside.
-    std::vector<Work>& works = context.log.work.works;
-    for (std::size_t i = begin.work; i < works.size(); ++i) works[i].counted = 0;
+    WorkLog& log = context.log.work;
+    for (std::size_t i = begin.work; i < log.works.size(); ++i)
+      if (log.works[i].product != 0) log.products[log.works[i].product].counted = 0;
   }
   if (!record) return result;
   record->custom = std::make_unique<std::function<void(Backward&)>>([state](Backward& b) {

@@ -67,14 +67,14 @@ void attention_kernel(Op op, const Tensor& query, const Tensor& key, const Tenso
   context.work({.op = static_cast<OpId>(op),
                 .kind = WorkKind::attention,
                 .dtype = query.dtype(),
-                .batch = heads,
+                .read = read,
+                .written = written},
+               {.batch = heads,
                 .m = query.size(2),
                 .n = key.size(2),
                 .k = query.size(3),
                 .flops = causal ? flops / 2 : flops,
-                .counted = flops,
-                .read = read,
-                .written = written});
+                .counted = flops});
 }
 
 /// Pads head_dim to a multiple of 8 (pad_last_dim): a copy.

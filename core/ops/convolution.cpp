@@ -57,13 +57,13 @@ void convolution_kernel(Op op, const Shape& x, const Shape& y, const Shape& weig
       {.op = static_cast<OpId>(op),
        .kind = WorkKind::convolution,
        .dtype = written.dtype(),
-       .m = places,
+       .read = touched(read),
+       .written = touched(written)},
+      {.m = places,
        .n = weight[0],
        .k = numel(weight) / std::max<std::int64_t>(weight[0], 1),
        .flops = flops,
-       .counted = is_weights ? checked_product(checked_product(2 * places, kernel), x[1] * y[1]) : flops,
-       .read = touched(read),
-       .written = touched(written)});
+       .counted = is_weights ? checked_product(checked_product(2 * places, kernel), x[1] * y[1]) : flops});
 }
 
 Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {

@@ -84,13 +84,13 @@ void grouped_kernel(const Shape& weight, std::int64_t tokens, std::initializer_l
   context.work({.op = static_cast<OpId>(Op::grouped_mm),
                 .kind = WorkKind::gemm,
                 .dtype = result.dtype(),
-                .batch = groups,
+                .read = touched(read),
+                .written = touched(result)},
+               {.batch = groups,
                 .m = divide_up(tokens, std::max<std::int64_t>(groups, 1)),
                 .n = n,
                 .k = k,
-                .flops = checked_product(checked_product(2 * tokens, n), k),
-                .read = touched(read),
-                .written = touched(result)});
+                .flops = checked_product(checked_product(2 * tokens, n), k)});
 }
 
 /// create_grouped_gemm_output_tensor: rows of 16 bytes.

@@ -21,13 +21,9 @@ void attention_work(Op op, const Tensor& query, std::int64_t products, bool caus
   context.work({.op = static_cast<OpId>(op),
                 .kind = WorkKind::attention,
                 .dtype = query.dtype(),
-                .batch = heads,
-                .m = longest,
-                .n = longest,
-                .k = head_dim,
-                .flops = causal ? flops / 2 : flops,
                 .read = read,
-                .written = written});
+                .written = written},
+               {.batch = heads, .m = longest, .n = longest, .k = head_dim, .flops = causal ? flops / 2 : flops});
 }
 
 /// What the backward of either package does.

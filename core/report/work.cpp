@@ -20,15 +20,16 @@ void add_times(std::int64_t& a, std::int64_t b, std::int64_t times) {
 
 }  // namespace
 
-void WorkSum::add(const Work& work, std::int64_t times) {
+void WorkSum::add(const WorkLog& log, const Work& work, std::int64_t times) {
   kernels += times;
   add_times(read, work.read, times);
   add_times(written, work.written, times);
-  if ((work.counted | work.flops | work.sent) == 0) return;  // most
-  add_times(executed, work.counted, times);
-  add_times(hardware, work.flops, times);
-  if (!work.recomputed) add_times(model, work.flops, times);
-  add_times(sent, work.sent, times);
+  if (work.product == 0) return;  // most
+  const WorkProduct& product = log.product(work);
+  add_times(executed, product.counted, times);
+  add_times(hardware, product.flops, times);
+  if (!work.recomputed) add_times(model, product.flops, times);
+  add_times(sent, product.sent, times);
 }
 
 WorkSum& WorkSum::operator+=(const WorkSum& other) {
@@ -55,7 +56,7 @@ WorkTotals work_of(const Log& log, int iteration) {
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (times[i] == 0) continue;
     const Work& work = log.work.works[i];
-    totals.by_op[work.op].add(work, times[i]);
+    totals.by_op[work.op].add(log.work, work, times[i]);
     kinds[work.op] = work.kind;
   }
   for (std::size_t op = 0; op < kinds.size(); ++op)

@@ -11,7 +11,7 @@ namespace oometer {
 
 /// What some kernels compute and move.
 struct WorkSum {
-  void add(const Work& work, std::int64_t times);
+  void add(const WorkLog& log, const Work& work, std::int64_t times);
   WorkSum& operator+=(const WorkSum& other);
 
   std::int64_t kernels = 0;

@@ -196,6 +196,11 @@ class Context {
     work.recomputed = recomputing;
     log.work.works.push_back(work);
   }
+  void work(Work work, const WorkProduct& product) {
+    work.product = static_cast<std::uint32_t>(log.work.products.size());
+    log.work.products.push_back(product);
+    this->work(work);
+  }
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
   void finish() { stopped = finished_ = true; }
   StorageRecord* record(const Tensor& tensor);

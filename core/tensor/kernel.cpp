@@ -1,8 +1,13 @@
 #include "tensor/kernel.h"
 
+#include <array>
+#include <cstddef>
+
 namespace oometer {
 
-WorkKind work_kind(Op op) {
+namespace {
+
+constexpr WorkKind kind_of(Op op) {
   switch (op) {
     case Op::none:
     case Op::empty:
@@ -111,25 +116,43 @@ WorkKind work_kind(Op op) {
   }
 }
 
-namespace {
-
 /// Whose allocations are what it writes; of the others some are scratch memory.
-bool is_told_by_allocation(WorkKind kind) {
+constexpr bool is_told_by_allocation(WorkKind kind) {
   return kind == WorkKind::elementwise || kind == WorkKind::reduction || kind == WorkKind::copy ||
          kind == WorkKind::index || kind == WorkKind::sort;
 }
 
-bool reads_inputs(Op op) {
-  const WorkKind kind = work_kind(op);
-  return is_told_by_allocation(kind) && kind != WorkKind::index;
-}
-
-bool is_factory(Op op) {
+constexpr bool is_factory(Op op) {
   return op == Op::zeros || op == Op::zeros_like || op == Op::ones_like || op == Op::arange || op == Op::fill ||
          op == Op::eye || op == Op::bernoulli;
 }
 
+/// What is asked about each allocation and each recorded operator.
+struct Habits {
+  WorkKind kind = WorkKind::none;
+  bool is_told_by_allocation = false, reads_inputs = false, is_factory = false;
+};
+constexpr std::size_t kOps = 0
+#define OOMETER_COUNT_OP(name) +1
+    OOMETER_OPS(OOMETER_COUNT_OP)
+#undef OOMETER_COUNT_OP
+    ;
+constexpr std::array<Habits, kOps> kHabits = [] {
+  std::array<Habits, kOps> of_ops;
+  for (std::size_t i = 0; i < kOps; ++i) {
+    const auto op = static_cast<Op>(i);
+    const WorkKind kind = kind_of(op);
+    const bool told = is_told_by_allocation(kind);
+    of_ops[i] = {kind, told, told && kind != WorkKind::index, is_factory(op)};
+  }
+  return of_ops;
+}();
+
+constexpr const Habits& habits(Op op) { return kHabits[static_cast<std::size_t>(op)]; }
+
 }  // namespace
+
+WorkKind work_kind(Op op) { return habits(op).kind; }
 
 std::int64_t touched(std::initializer_list<const Tensor*> tensors) {
   std::int64_t bytes = 0;
@@ -138,21 +161,21 @@ std::int64_t touched(std::initializer_list<const Tensor*> tensors) {
 }
 
 void writes(Context& context, Op op, std::int64_t bytes, DType dtype) {
-  const WorkKind kind = work_kind(op);
-  if (context.stopped || bytes == 0 || !is_told_by_allocation(kind)) return;
+  const Habits& its = habits(op);
+  if (!its.is_told_by_allocation || context.stopped || bytes == 0) return;
   context.work({.op = static_cast<OpId>(op),
-                .kind = kind,
+                .kind = its.kind,
                 .dtype = dtype,
-                .read = is_factory(op) ? 0 : bytes,
+                .read = its.is_factory ? 0 : bytes,
                 .written = bytes});
 }
 
 std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs) {
-  return reads_inputs(op) ? touched(inputs) : kNotTold;
+  return habits(op).reads_inputs ? touched(inputs) : kNotTold;
 }
 
 std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs) {
-  if (!reads_inputs(op)) return kNotTold;
+  if (!habits(op).reads_inputs) return kNotTold;
   std::int64_t bytes = 0;
   for (const Tensor& input : inputs) bytes += touched(input);
   return bytes;
@@ -160,7 +183,7 @@ std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs) {
 
 void reads(Op op, const Tensor& result, std::int64_t bytes) {
   std::vector<Work>& works = result.context().log.work.works;
-  if (!works.empty() && works.back().op == static_cast<OpId>(op) && is_told_by_allocation(works.back().kind))
+  if (!works.empty() && works.back().op == static_cast<OpId>(op) && habits(op).is_told_by_allocation)
     works.back().read = bytes;
 }
 
@@ -183,26 +206,21 @@ void collective(Context& context, Op op, std::int64_t bytes, DType dtype, std::i
   context.work({.op = static_cast<OpId>(op),
                 .kind = WorkKind::communication,
                 .dtype = dtype,
-                .n = ranks,
                 .read = op == Op::all_gather ? share : bytes,
-                .written = op == Op::reduce_scatter ? share : bytes,
-                .sent = bytes});
+                .written = op == Op::reduce_scatter ? share : bytes},
+               {.n = ranks, .sent = bytes});
 }
 
 void gemm_kernel(Context& context, Op op, const Gemm& gemm) {
   if (context.stopped) return;
   const std::int64_t flops = checked_product(checked_product(checked_product(2 * gemm.batch, gemm.m), gemm.n), gemm.k);
-  context.work({.op = static_cast<OpId>(op),
-                .kind = WorkKind::gemm,
-                .dtype = gemm.dtype,
-                .batch = gemm.batch,
-                .m = gemm.m,
-                .n = gemm.n,
-                .k = gemm.k,
-                .flops = flops,
-                .counted = flops,
-                .read = gemm.read,
-                .written = gemm.written});
+  context.work(
+      {.op = static_cast<OpId>(op),
+       .kind = WorkKind::gemm,
+       .dtype = gemm.dtype,
+       .read = gemm.read,
+       .written = gemm.written},
+      {.batch = gemm.batch, .m = gemm.m, .n = gemm.n, .k = gemm.k, .flops = flops, .counted = flops});
 }
 
 void gemm_kernel(Op op, const Tensor& a, const Tensor& b, const Tensor& result, const Tensor& bias) {

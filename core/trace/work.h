@@ -25,19 +25,24 @@ enum class WorkKind : std::uint8_t {
 };
 inline constexpr std::size_t kWorkKinds = 11;
 
-/// One kernel, or one collective. `batch` products of [m, k] x [k, n]; attention: `batch` heads in all, m queries, n
-/// keys, k the width of a head. Of a collective `n` is the number of ranks.
+/// One kernel, or one collective.
 struct Work {
-  std::uint32_t module = 0;  ///< whose code ran it, ModuleId; of blocks that are repeated: the one that was executed
+  std::uint32_t module = 0;   ///< whose code ran it, ModuleId; of blocks that are repeated: the one that was executed
+  std::uint32_t product = 0;  ///< which of the log's products it is; 0: none, as most
   std::uint16_t op = 0;
   WorkKind kind = WorkKind::none;
   DType dtype = DType::float32;  ///< of what it writes
   std::uint8_t stream = 0;
-  bool recomputed = false;  ///< in a checkpointed block's second forward
-  std::int64_t batch = 1, m = 0, n = 0, k = 0;
-  std::int64_t flops = 0;              ///< of matrix products on the device: of causal attention half
-  std::int64_t counted = 0;            ///< of these what torch.utils.flop_counter counts: causal attention in full
+  bool recomputed = false;             ///< in a checkpointed block's second forward
   std::int64_t read = 0, written = 0;  ///< bytes of the tensors touched, each once
+};
+
+/// What matrix products and collectives have beside: `batch` products of [m, k] x [k, n]; attention: `batch` heads in
+/// all, m queries, n keys, k the width of a head. Of a collective `n` is the number of ranks.
+struct WorkProduct {
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;
+  std::int64_t flops = 0;    ///< on the device: of causal attention half
+  std::int64_t counted = 0;  ///< of these what torch.utils.flop_counter counts: causal attention in full
   std::int64_t sent = 0;  ///< a collective's message in bytes: the whole tensor that is reduced, gathered or broadcast
 };
 
@@ -62,7 +67,10 @@ struct WorkRepeat {
 
 struct WorkLog {
   std::vector<Work> works;
+  std::vector<WorkProduct> products{1};  ///< the first is that of works that are none
   std::vector<WorkRepeat> repeats;
+
+  const WorkProduct& product(const Work& work) const { return products[work.product]; }
 
   WorkMark mark() const {
     return {static_cast<std::uint32_t>(works.size()), static_cast<std::uint32_t>(repeats.size())};

@@ -121,10 +121,6 @@ Json object_schema(const SectionWords& section);
 std::vector<std::string> choices_of(const Place& place) {
   std::vector<std::string> out;
   for (const Name<std::uint8_t>& name : place.field.choices) out.emplace_back(name.text);
-  if (place.pointer() == "/model/preset") {
-    for (const ModelPreset& model : model_presets()) out.push_back(model.id);
-    std::sort(out.begin(), out.end());
-  }
   if (place.pointer() == "/gpu/name")
     for (const Gpu& gpu : gpu_catalogue()) out.push_back(gpu.id);
   return out;

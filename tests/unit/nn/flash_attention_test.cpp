@@ -66,8 +66,9 @@ TEST_CASE("flash-attn 3 sums gradients of grouped keys in float32", "[nn]") {
 TEST_CASE("flash-attn multiplies tokens of the same document only", "[nn]") {
   const auto flops = [](const std::string& attention, const std::string& data) {
     std::vector<std::int64_t> of_kernels;
-    for (const Work& work : llama_with(attention, data).work.works)
-      if (work.kind == WorkKind::attention && of_kernels.size() < 1) of_kernels.push_back(work.flops);
+    const WorkLog log = llama_with(attention, data).work;
+    for (const Work& work : log.works)
+      if (work.kind == WorkKind::attention && of_kernels.size() < 1) of_kernels.push_back(log.product(work).flops);
     return of_kernels.empty() ? 0 : of_kernels[0];
   };
   const std::string full = R"("micro_batch_size": 1, "sequence_length": 64)";

@@ -11,18 +11,22 @@
 namespace oometer {
 namespace {
 
+/// A kernel with what it has as a product or a collective.
+struct Kernel : Work, WorkProduct {};
+
 /// Kernels since they were last asked for.
 class Works {
  public:
   explicit Works(Process& p) : log_(p.context.log.work) { take(); }
-  std::vector<Work> take() {
-    const std::vector<Work> works(log_.works.begin() + static_cast<std::ptrdiff_t>(taken_), log_.works.end());
-    taken_ = log_.works.size();
-    return works;
+  std::vector<Kernel> take() {
+    std::vector<Kernel> kernels;
+    for (; taken_ < log_.works.size(); ++taken_)
+      kernels.push_back({log_.works[taken_], log_.product(log_.works[taken_])});
+    return kernels;
   }
   /// There was one.
-  Work one() {
-    const std::vector<Work> works = take();
+  Kernel one() {
+    const std::vector<Kernel> works = take();
     REQUIRE(works.size() == 1);
     return works[0];
   }
@@ -43,7 +47,7 @@ TEST_CASE("A product's work is its sizes, FLOPs and operands", "[ops][work]") {
   const Tensor a = p.input({6, 8}), b = p.input({8, 10}), bias = p.input({10});
   Works works(p);
   mm(a, b);
-  const Work product = works.one();
+  const Kernel product = works.one();
   check(product, WorkKind::gemm, 2 * (48 + 80), 2 * 60);
   CHECK((product.m == 6 && product.n == 10 && product.k == 8 && product.batch == 1));
   CHECK((product.flops == 960 && product.counted == 960 && product.dtype == DType::bfloat16));
@@ -59,9 +63,9 @@ TEST_CASE("A backward's products are told, too", "[ops][work]") {
   const Tensor result = mm(a, b), gradient = p.input({6, 10});
   Works works(p);
   autograd::backward(result, gradient);
-  const std::vector<Work> products = works.take();
+  const std::vector<Kernel> products = works.take();
   REQUIRE(products.size() == 2);
-  for (const Work& product : products) CHECK((product.kind == WorkKind::gemm && product.flops == 960));
+  for (const Kernel& product : products) CHECK((product.kind == WorkKind::gemm && product.flops == 960));
 }
 
 TEST_CASE("Elementwise operators read their operands and write their result", "[ops][work]") {
@@ -116,7 +120,7 @@ TEST_CASE("Causal attention is half the work, and counted in full", "[ops][work]
   for (const AttentionKernel kernel : {AttentionKernel::flash, AttentionKernel::efficient, AttentionKernel::cudnn}) {
     Works works(p);
     const Tensor output = scaled_dot_product_attention(kernel, query, key, key, {}, {true, true, 0});
-    std::vector<Work> all = works.take();
+    std::vector<Kernel> all = works.take();
     std::erase_if(all, [](const Work& work) { return work.kind != WorkKind::attention; });
     REQUIRE(all.size() == 1);
     CHECK((all[0].counted == 2 * product && all[0].flops == product));
@@ -138,16 +142,16 @@ TEST_CASE("A grouped convolution, and the gradient of its weight as FlopCounterM
   Works works(p);
   const Tensor y = convolution(x, weight, {}, options);
   const auto convolutions = [&] {
-    std::vector<Work> all = works.take();
+    std::vector<Kernel> all = works.take();
     std::erase_if(all, [](const Work& work) { return work.kind != WorkKind::convolution; });
     return all;
   };
   const std::int64_t flops = 2LL * 3 * 100 * 16 * 4 * 9;
-  const std::vector<Work> forward = convolutions();
+  const std::vector<Kernel> forward = convolutions();
   REQUIRE(forward.size() == 1);
   CHECK((forward[0].flops == flops && forward[0].counted == flops));
   autograd::backward(y, p.input({3, 16, 10, 10}, kFp32));
-  const std::vector<Work> backward = convolutions();
+  const std::vector<Kernel> backward = convolutions();
   REQUIRE(backward.size() == 2);
   CHECK((backward[0].flops == flops && backward[0].counted == flops));
   CHECK((backward[1].flops == flops && backward[1].counted == 2 * flops));
@@ -158,7 +162,7 @@ TEST_CASE("FlopCounterMode does not see grouped products", "[ops][work]") {
   const Tensor x = p.input({64, 16}), weight = p.input({4, 24, 16}), offsets = p.input({4}, DType::int32);
   Works works(p);
   grouped_mm(x, weight, offsets);
-  const Work product = works.one();
+  const Kernel product = works.one();
   CHECK((product.kind == WorkKind::gemm && product.flops == 2 * 64 * 16 * 24 && product.counted == 0));
   CHECK((product.batch == 4 && product.m == 16));
 }
@@ -167,7 +171,7 @@ TEST_CASE("A collective's message, and what it reads and writes of it", "[ops][w
   Process p;
   Works works(p);
   collective(p.context, Op::all_gather, 1024, kBf16, 4);
-  Work work = works.one();
+  const Kernel work = works.one();
   check(work, WorkKind::communication, 256, 1024);
   CHECK((work.sent == 1024 && work.n == 4));
   collective(p.context, Op::reduce_scatter, 1024, kBf16, 4);
