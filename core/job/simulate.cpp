@@ -114,7 +114,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (quantizer) simulation.refusal = quantizer->check_skipped();
     if (simulation.refusal) return simulation;
     const std::unique_ptr<Objective> objective = make_objective(job.training, model->loss_type);
-    model->loss_function = objective->loss_function();
+    if (job.task == Task::train) model->loss_function = objective->loss_function();
     if (quantizer) quantizer->load(model->parameters, model->buffers);
     std::vector<ZeroParameter> cut;
     if (zero_init) cut = zero_init->finish();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 
 #include "cuda/replay.h"
 #include "jobs.h"
@@ -150,6 +151,19 @@ TEST_CASE("A model that does not generate runs forward once", "[inference]") {
   REQUIRE(answer);
   CHECK(answer->simulation.log.phases.size() == 2);
   CHECK(answer->report.breakdown[Factor::kv_cache] == 0);
+}
+
+TEST_CASE("CLIP computes its loss in training alone", "[inference]") {
+  const auto computes_loss = [](const char* task) {
+    const Result<Estimate> answer =
+        estimate(std::string(R"({"model": {"preset": "clip-vit-l-14"}, "task": ")") + task + R"("})");
+    REQUIRE(answer);
+    const Log& log = answer->simulation.log;
+    return std::any_of(log.events.begin(), log.events.end(),
+                       [&](const Event& event) { return std::string_view(log.ops[event.op]) == "nll_loss_forward"; });
+  };
+  CHECK(computes_loss("train"));
+  CHECK_FALSE(computes_loss("inference"));  // return_loss is not given (CLIPModel.forward)
 }
 
 TEST_CASE("A job of inference is written as it was read", "[inference]") {
