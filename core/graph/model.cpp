@@ -106,8 +106,12 @@ class GraphModel : public Model {
   /// An operator knows its own module alone, not those around it.
   bool is_without_grad(ModuleId module) const {
     if (context_.modules_without_grad.empty()) return false;
-    while (module != kModel && !context_.is_without_grad(module)) module = context_.log.modules[module].parent;
-    return module != kModel;
+    while (!context_.is_without_grad(module)) {
+      const ModuleId parent = context_.log.modules[module].parent;
+      if (parent == module) return false;  // a root
+      module = parent;
+    }
+    return true;
   }
 
   void run(std::size_t index, std::vector<Tensor>& values) {
