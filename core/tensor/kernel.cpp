@@ -214,13 +214,12 @@ void collective(Context& context, Op op, std::int64_t bytes, DType dtype, std::i
 void gemm_kernel(Context& context, Op op, const Gemm& gemm) {
   if (context.stopped) return;
   const std::int64_t flops = checked_product(checked_product(checked_product(2 * gemm.batch, gemm.m), gemm.n), gemm.k);
-  context.work(
-      {.op = static_cast<OpId>(op),
-       .kind = WorkKind::gemm,
-       .dtype = gemm.dtype,
-       .read = gemm.read,
-       .written = gemm.written},
-      {.batch = gemm.batch, .m = gemm.m, .n = gemm.n, .k = gemm.k, .flops = flops, .counted = flops});
+  context.work({.op = static_cast<OpId>(op),
+                .kind = WorkKind::gemm,
+                .dtype = gemm.dtype,
+                .read = gemm.read,
+                .written = gemm.written},
+               {.batch = gemm.batch, .m = gemm.m, .n = gemm.n, .k = gemm.k, .flops = flops, .counted = flops});
 }
 
 void gemm_kernel(Op op, const Tensor& a, const Tensor& b, const Tensor& result, const Tensor& bias) {

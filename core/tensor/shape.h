@@ -61,9 +61,9 @@ constexpr std::int64_t numel(const Shape& shape) {
 constexpr Shape contiguous_strides(const Shape& sizes) {
   Shape strides = sizes;
   std::int64_t stride = 1;
-  for (int i = sizes.ndim() - 1; i >= 0; --i) {
-    strides[i] = stride;
-    stride = checked_product(stride, sizes[i] > 1 ? sizes[i] : 1);
+  for (unsigned i = sizes.count; i-- > 0;) {
+    strides.dims[i] = stride;
+    if (sizes.dims[i] > 1) stride = checked_product(stride, sizes.dims[i]);
   }
   return strides;
 }

@@ -79,15 +79,30 @@ bool Tensor::is_non_overlapping_and_dense() const {
   return true;
 }
 
-Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
-  return empty_strided(context, op, sizes, contiguous_strides(sizes), dtype, role);
-}
+namespace {
 
-Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype, Role role) {
-  const std::int64_t bytes = checked_product(numel(sizes), element_size(dtype));
+Tensor allocate(Context& context, Op op, std::int64_t elements, const Shape& sizes, const Shape& strides, DType dtype,
+                Role role) {
+  const std::int64_t bytes = checked_product(elements, element_size(dtype));
   const Storage storage = context.allocate(op, bytes, dtype, sizes, role);
   writes(context, op, bytes, dtype);
   return make(context, storage.get(), sizes, strides, dtype);
+}
+
+}  // namespace
+
+Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
+  const Shape strides = contiguous_strides(sizes);
+  // What the first dimension's stride is times its size, but for a tensor that is empty.
+  std::int64_t elements = 1;
+  if (sizes.count > 0) elements = checked_product(strides.dims[0], sizes.dims[0]);
+  for (const std::int64_t size : sizes)
+    if (size == 0) elements = 0;
+  return allocate(context, op, elements, sizes, strides, dtype, role);
+}
+
+Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype, Role role) {
+  return allocate(context, op, numel(sizes), sizes, strides, dtype, role);
 }
 
 Tensor empty_like(Op op, const Tensor& like, DType dtype) {
