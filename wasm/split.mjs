@@ -1,6 +1,6 @@
 // Cuts the linked core into parts, so that whoever asks loads what the answer runs and little more: oometer.wasm has what
-// first answers run (profile.mjs); oometer.FAMILY.wasm what only that folder of core/models defines, oometer.graph.wasm
-// the same of core/graph, oometer.presets.wasm of the models of later answers; oometer.rest.wasm all else. wasm-split cuts
+// first answers run (profile.mjs); oometer.FAMILY.wasm what only that folder of core/models defines, oometer.ROOM.wasm the
+// same of each of ROOMS, oometer.presets.wasm of the models of later answers; oometer.rest.wasm all else. wasm-split cuts
 // a module's functions in two, so that it is cut again and again; data follows the functions that refer to it.
 //   node split.mjs BINARYEN NM OUT      where oometer.wasm with its names and oometer.profile are; all objects lie below OUT
 import { execFileSync } from "node:child_process";
@@ -13,15 +13,19 @@ const run = (tool, ...given) => execFileSync(tool, given, { encoding: "utf8", ma
 const binaryen = (tool, ...given) => run(join(tools, tool), ...FEATURES, ...given);
 const lines = (text) => text.trimEnd().split("\n");
 const rest = "rest";
+/** Folders of core whose functions, but for those of first answers, are a part of their own. */
+const ROOMS = new Map([["advice", "advice"], ["graph", "graph"], ["peft", "peft"], ["train/loops", "loops"], ["train/optimizers", "optimizers"]]);
 
 // --- which function belongs where --------------------------------------------------------------------------------------
+
+const roomOf = (file) => [...ROOMS].find(([folder]) => file.includes(`/core/${folder}/`))?.[1];
 
 /** By function: the later part whose objects alone define it. */
 const home = new Map();
 const files = readdirSync(out, { recursive: true }).filter((name) => name.endsWith(".o"));
 for (const line of lines(run(nm, "--defined-only", "-A", ...files.map((name) => join(out, name))))) {
   const [, file, name] = /^(.*?): \S+ \S (.*)$/.exec(line) ?? [];
-  const part = /\/core\/models\/(\w+)\/|\/core\/(graph)\/|\/generated\/(presets)\./.exec(file)?.slice(1).find(Boolean) ?? rest;
+  const part = /\/core\/models\/(\w+)\/|\/generated\/(presets)\./.exec(file)?.slice(1).find(Boolean) ?? roomOf(file) ?? rest;
   // The C++ library's archive, which is not among them, uses its own functions as well.
   const isLibrary = /^_ZNK?St3__2/.test(name) && !name.includes("7oometer");
   if (name) home.set(name, !isLibrary && (home.get(name) ?? part) === part ? part : rest);
@@ -60,9 +64,10 @@ function cut(part, moves) {
 
 for (const name of readdirSync(out)) if (/^oometer\..*\.wasm$/.test(name)) rmSync(join(out, name)); // of folders that are gone
 // What a family of the first part has besides is for everyone, too.
-const early = new Set([...first].map(partOf)).add(rest);
+const rooms = new Set(ROOMS.values());
+const early = new Set([...first].map(partOf).filter((part) => !rooms.has(part))).add(rest);
 const later = new Set(names.map(partOf).filter((part) => !early.has(part)));
-for (const part of [...later].sort()) cut(part, (name) => name !== "" && partOf(name) === part);
+for (const part of [...later].sort()) cut(part, (name) => name !== "" && !first.has(name) && partOf(name) === part);
 cut(rest, (name) => name !== "" && !first.has(name));
 
 // --- which data belongs where ------------------------------------------------------------------------------------------
