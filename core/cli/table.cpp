@@ -165,7 +165,10 @@ std::string verdict_line(const OrderedJson& report) {
   const OrderedJson& interval = report.at("interval");
   sentence +=
       " (between " + bytes_text(bytes_of(interval, "low")) + " and " + bytes_text(bytes_of(interval, "high")) + ")";
-  return sentence + ".";
+  sentence += ".";
+  if (verdict == "tight" && bytes_of(interval, "high") <= bytes_of(gpu, "usable_bytes"))
+    sentence += " What is not modelled may need more.";
+  return sentence;
 }
 
 std::string table(const OrderedJson& report) {

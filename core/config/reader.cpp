@@ -439,7 +439,7 @@ void ConfigReader::finish() {
                (near.empty() ? "the keys here are: " + join(known_) : "did you mean \"" + std::string(near) + "\"?"));
     } else if (!is_one_of(key, std::begin(kHarmless), std::end(kHarmless)) &&
                !(is_one_of(key, std::begin(kHarmlessIfUnset), std::end(kHarmlessIfUnset)) && is_unset(value))) {
-      findings_.unmodelled.push_back(pointer_to(key) + ": " + describe(value) + " is not modelled");
+      findings_.unmodelled.push_back({pointer_to(key) + ": " + describe(value) + " is not modelled"});
     }
   }
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config/activation.h"
+#include "config/unmodelled.h"
 #include "result.h"
 
 /// Reading JSON objects key by key: defaults, checks, and a memory of what was not read.
@@ -23,7 +24,7 @@ namespace oometer {
 /// branches), and the keys that nothing here models.
 struct Findings {
   std::optional<Error> error;
-  std::vector<std::string> unmodelled;  ///< each a JSON pointer and what it holds
+  std::vector<Unmodelled> unmodelled;
 };
 
 /// The least and greatest value that a number may have.

@@ -91,21 +91,23 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         ", which is likely to need most; \"rank\": \"all\" in parallel simulates every rank that can differ");
   input.unmodelled = job.unmodelled;
   if (!traits.is_recorded && !job.samples.are_given())
-    input.unmodelled.emplace_back("padding and packing: all sequences have full length, without an attention mask");
-  input.unmodelled.emplace_back("torch.compile");
+    input.unmodelled.push_back({"padding and packing: all sequences have full length, without an attention mask"});
+  input.unmodelled.push_back({"torch.compile"});
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
-    input.unmodelled.emplace_back("vLLM's image encoder and its cache; image tokens are counted");
+    input.unmodelled.push_back({"vLLM's image encoder and its cache; image tokens are counted"});
   if (traits.is_recorded && behaviours.cudnn && traits.convolutions > 0)
-    input.unmodelled.emplace_back(
-        "cuDNN's choice of algorithm for " + std::to_string(traits.convolutions) +
-        " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN 9.26 "
-        "choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest workspace "
-        "of all algorithms");
+    input.unmodelled.push_back(
+        {"cuDNN's choice of algorithm for " + std::to_string(traits.convolutions) +
+         " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN "
+         "9.26 "
+         "choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest workspace "
+         "of all algorithms"});
   if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
-    input.unmodelled.emplace_back(
-        "bitsandbytes' fused 4-bit kernels, which can avoid dequantizing a weight for products of up to 1,536 tokens");
+    input.unmodelled.push_back(
+        {"bitsandbytes' fused 4-bit kernels, which can avoid dequantizing a weight for products of up to 1,536 "
+         "tokens"});
   if (behaviours.cudnn && traits.takes_images && job.data.images() > 0)
-    input.unmodelled.emplace_back("cuDNN's workspace for the patch embedding's convolution");
+    input.unmodelled.push_back({"cuDNN's workspace for the patch embedding's convolution"});
   return input;
 }
 

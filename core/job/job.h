@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/unmodelled.h"
 #include "cuda/outside.h"
 #include "distributed/config.h"
 #include "generation/config.h"
@@ -42,7 +43,7 @@ struct Job {
   std::string ds_config_json;  ///< `parallel.ds_config` as the job gave it, canonical; "" if none
 
   std::vector<std::string> assumptions;  ///< defaults that the answer rests on and the job did not say
-  std::vector<std::string> unmodelled;   ///< what the input asks for and the answer leaves out, each with its pointer
+  std::vector<Unmodelled> unmodelled;    ///< what the input asks for and the answer leaves out, each with its pointer
 
   bool operator==(const Job&) const = default;
 };

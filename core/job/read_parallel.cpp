@@ -45,8 +45,6 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   if (device == OffloadDevice::none) return device;
   if (key == std::string_view("offload_param") && stage != 3)
     refuse("inconsistent", "DeepSpeed offloads parameters at stage 3 only; expected \"none\", or stage 3");
-  else if (device == OffloadDevice::nvme && stage == 3)
-    refuse("not-modelled", "offload to NVMe is not supported yet; expected \"none\" or \"cpu\"");
   else if (runtime.deepspeed < Version{0, 16, 0})
     refuse("not-modelled", "offload is supported with DeepSpeed 0.16 and later; expected \"none\"");
   if (reader.number("ratio", 1.0, 0.0, 1.0) != 1.0)
@@ -56,7 +54,11 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
   reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
                  "pipeline_write", "fast_init", "cpuadam_cores_perc"});
   reader.finish();
-  return device;
+  if (device != OffloadDevice::nvme || stage != 3) return device;
+  // Buffers of host memory stand between the device and the disk (deepspeed/runtime/swap_tensor).
+  reader.findings().unmodelled.push_back(
+      {reader.pointer_to("device") + ": offload to NVMe is answered as offload to host memory", Effect::either});
+  return OffloadDevice::cpu;
 }
 
 void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
@@ -102,11 +104,20 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   match_enabled(ds, "fp16", training.precision == Precision::fp16);
   config.gradient_clipping = ds.is_auto("gradient_clipping") ? training.max_grad_norm.value_or(0.0)
                                                              : ds.number("gradient_clipping", 0.0, 0.0, 1e12);
-  for (const char* key : {"activation_checkpointing", "compression_training", "amp", "torch_autocast", "data_types",
-                          "communication_data_type", "sparse_attention", "autotuning", "tensor_parallel",
-                          "sequence_parallel_size", "zero_force_ds_cpu_optimizer", "compile"}) {
-    if (ds.has(key)) ds.findings().unmodelled.push_back(ds.pointer_to(key) + ": is not modelled");
-  }
+  // "activation_checkpointing" and "sparse_attention" have no effect here: they are for models that call
+  // deepspeed.checkpointing and deepspeed's attention themselves, as no class of transformers does.
+  constexpr std::pair<const char*, Effect> kLeftOut[] = {
+      {"amp", Effect::either},
+      {"communication_data_type", Effect::either},  // of the buffers that gradients are reduced in
+      {"compile", Effect::either},
+      {"compression_training", Effect::more},
+      {"data_types", Effect::more},  // grad_accum_dtype: gradients beside those of the weights' type
+      {"sequence_parallel_size", Effect::less},
+      {"tensor_parallel", Effect::less},
+      {"torch_autocast", Effect::either},
+  };
+  for (const auto& [key, effect] : kLeftOut)
+    if (ds.has(key)) ds.findings().unmodelled.push_back({ds.pointer_to(key) + ": is not modelled", effect});
   ds.ignore({"activation_checkpointing",
              "amp",
              "autotuning",

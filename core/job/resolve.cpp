@@ -149,8 +149,8 @@ class Resolution {
   }
 
   bool is_not_modelled(const std::string& pointer) const {
-    return std::any_of(job_.unmodelled.begin(), job_.unmodelled.end(), [&](const std::string& text) {
-      const std::string place = text.substr(0, text.find(':'));
+    return std::any_of(job_.unmodelled.begin(), job_.unmodelled.end(), [&](const Unmodelled& left_out) {
+      const std::string place = left_out.text.substr(0, left_out.text.find(':'));
       return pointer == place || pointer.starts_with(place + "/");
     });
   }

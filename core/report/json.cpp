@@ -309,6 +309,16 @@ void write_work(JsonWriter& json, const Log& log) {
   json.end_object();
 }
 
+void write_unmodelled(JsonWriter& json, const std::vector<Unmodelled>& unmodelled) {
+  constexpr const char* kEffects[] = {"", "; the run needs less than is said here",
+                                      "; the run may need more than is said here",
+                                      "; the run may need more or less than is said here"};
+  std::vector<std::string> sentences;
+  for (const Unmodelled& left_out : unmodelled)
+    sentences.push_back(left_out.text + kEffects[static_cast<std::size_t>(left_out.effect)]);
+  json.member_array("unmodelled", sentences);
+}
+
 }  // namespace
 
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options) {
@@ -367,7 +377,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   }
   json.end_array();
   json.member_array("assumptions", input.assumptions);
-  json.member_array("unmodelled", input.unmodelled);
+  write_unmodelled(json, input.unmodelled);
   json.member_array("notes", input.notes);
   json.member("events", log.events.size());
   json.member("version", version());

@@ -188,9 +188,11 @@ void judge(Report& report, const Replay& unlimited, const Outcome& limited, cons
   report.out_of_memory = limited.out_of_memory;
   report.headroom = input.gpu.usable_bytes - report.outside_allocator -
                     times(report.fits ? limited.peak_reserved : unlimited.peak_reserved, input.calibration.reserved);
-  report.verdict = !report.fits                           ? Verdict::does_not_fit
-                   : report.high > input.gpu.usable_bytes ? Verdict::tight
-                                                          : Verdict::fits;
+  const bool may_need_more = std::any_of(input.unmodelled.begin(), input.unmodelled.end(),
+                                         [](const Unmodelled& left_out) { return left_out.may_need_more(); });
+  report.verdict = !report.fits                                            ? Verdict::does_not_fit
+                   : report.high > input.gpu.usable_bytes || may_need_more ? Verdict::tight
+                                                                           : Verdict::fits;
 }
 
 }  // namespace

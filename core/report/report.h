@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/unmodelled.h"
 #include "cuda/outside.h"
 #include "cuda/replay.h"
 #include "trace/log.h"
@@ -122,7 +123,7 @@ struct ReportInput {
   OrderSpread spread;
   std::vector<std::string> notes;  ///< what surprises people about this result
   std::vector<std::string> assumptions;
-  std::vector<std::string> unmodelled;
+  std::vector<Unmodelled> unmodelled;
 };
 
 struct ReportOptions {

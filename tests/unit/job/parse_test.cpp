@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <string>
 
+#include "job/estimate.h"
 #include "models/llava/config.h"
 
 namespace oometer {
@@ -168,7 +169,43 @@ TEST_CASE("A config's unknown keys are kept and reported", "[job]") {
   const Job job = must_parse(
       R"({"model": {"preset": "llama-2-7b", "config": {"sliding_window": 4096, "bos_token_id": 1, "output_attentions": false}}})");
   REQUIRE(job.unmodelled.size() == 1);
-  CHECK(job.unmodelled[0] == "/model/config/sliding_window: 4096 is not modelled");
+  CHECK(job.unmodelled[0].text == "/model/config/sliding_window: 4096 is not modelled");
+  CHECK_FALSE(job.unmodelled[0].may_need_more());
+}
+
+TEST_CASE("What a file asks for and the answer leaves out says what it could change", "[job]") {
+  const auto of_ds_config = [](const std::string& keys) {
+    return preset_job("llama-3-8b", R"("parallel": {"strategy": "deepspeed", "data": 8, "ds_config": {)" + keys + "}}");
+  };
+  const auto the_one = [](const std::string& text) {
+    const Job job = must_parse(text);
+    REQUIRE(job.unmodelled.size() == 1);
+    return job.unmodelled[0];
+  };
+  const std::string stage_3 = R"("bf16": {"enabled": true}, "zero_optimization": {"stage": 3)";
+  CHECK(the_one(of_ds_config(stage_3 + R"(}, "tensor_parallel": {"autotp_size": 2})")).effect == Effect::less);
+  CHECK(the_one(of_ds_config(stage_3 + R"(}, "compression_training": {})")).effect == Effect::more);
+  const Unmodelled nvme =
+      the_one(of_ds_config(stage_3 + R"(, "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme"}})"));
+  CHECK(nvme.text.starts_with("/parallel/ds_config/zero_optimization/offload_optimizer/device: "));
+  CHECK(nvme.may_need_more());
+  const Unmodelled fp8 =
+      the_one(R"({"model": {"preset": "llama-3-8b", "config": {"quantization_config": {"quant_method": "fp8"}}}})");
+  CHECK(fp8.text.starts_with("/model/config/quantization_config: "));
+  CHECK(fp8.effect == Effect::less);
+}
+
+TEST_CASE("A verdict is no better than tight where what is not modelled may need more", "[job]") {
+  const auto verdict = [](const char* key) {
+    const Result<Estimate> answer = estimate(preset_job(
+        "qwen3-0.6b", std::string(R"("parallel": {"strategy": "deepspeed", "data": 2, "ds_config": {"bf16": )") +
+                          R"({"enabled": true}, "zero_optimization": {"stage": 2})" + key + "}}"));
+    REQUIRE(answer);
+    return answer->report.verdict;
+  };
+  CHECK(verdict("") == Verdict::fits);
+  CHECK(verdict(R"(, "tensor_parallel": {"autotp_size": 2})") == Verdict::fits);
+  CHECK(verdict(R"(, "compile": {})") == Verdict::tight);
 }
 
 struct Bad {
@@ -492,8 +529,6 @@ std::vector<Bad> bad_jobs() {
              "/parallel/ds_config/gradient_predivide_factor"),
       member(ds(R"({"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}})"), "inconsistent",
              "/parallel/ds_config/zero_optimization/offload_param/device"),
-      member(ds(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}})"), "not-modelled",
-             "/parallel/ds_config/zero_optimization/offload_optimizer/device"),
       member(ds(R"({"zero_optimization": {"stage": 3}})") +
                  R"(, "training": {"activation_checkpointing": {"segments": {"layers": [0]}}})",
              "not-modelled", "/parallel/ds_config"),

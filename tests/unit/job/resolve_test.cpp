@@ -31,6 +31,7 @@ TEST_CASE("Each key of a DeepSpeed configuration has a value, an origin and a me
                                {{"bf16", {{"enabled", "auto"}}},
                                 {"steps_per_print", 10},
                                 {"autotuning", {{"enabled", true}}},
+                                {"compile", {{"deepcompile", true}}},
                                 {"train_micro_batch_size_per_gpu", "auto"},
                                 {"zero_optimization",
                                  {{"stage", 3},
@@ -50,7 +51,8 @@ TEST_CASE("Each key of a DeepSpeed configuration has a value, an origin and a me
   is("/parallel/ds_config/bf16/enabled", true, "auto", true);
   is("/parallel/ds_config/train_micro_batch_size_per_gpu", 2, "auto", true);
   is("/parallel/ds_config/steps_per_print", 10, "file", false);
-  is("/parallel/ds_config/autotuning/enabled", true, "file", "not modelled");
+  is("/parallel/ds_config/autotuning/enabled", true, "file", false);
+  is("/parallel/ds_config/compile/deepcompile", true, "file", "not modelled");
   is(zero + "stage", 3, "file", true);
   is(zero + "reduce_bucket_size", 64 * 64, "auto", true);
   is(zero + "allgather_bucket_size", 1000, "file", false);

@@ -46,7 +46,12 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
     return words('Tight: runs once PyTorch frees unused cache', { before: `Needs at least ${least}, would like ` });
   }
   if (report.verdict === 'tight')
-    return words(`Tight, with ${gib(headroom)} to spare`, { after: '; the upper end does not fit' });
+    return words(`Tight, with ${gib(headroom)} to spare`, {
+      after:
+        interval.high > report.gpu.usable_bytes
+          ? '; the upper end does not fit'
+          : '; what is not modelled may need more',
+    });
   if (headroom >= 0) return words('Does not fit: too fragmented', { after: ', but not in one piece' });
   return words(`Does not fit: ${gib(-headroom)} too much`);
 }
