@@ -38,6 +38,7 @@ from step.model import build_model
 from step.spec import DTYPES, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer"}
+TRL = {"sft"}
 CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
 IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
@@ -90,7 +91,7 @@ def data_of(spec: Spec) -> dict[str, Any]:
     full = lengths and len({n for row in lengths for n in row}) == 1
     with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] != "sft"
     if data.get("packed"):
-        out |= {"packed": data["packed"], "sequence_length": sum(data["packed"][0])}
+        out |= {"packed": data["packed"], "sequence_length": max(map(sum, data["packed"]))}
     elif full and not with_mask:
         out["sequence_length"] = data.get("pad_to") or lengths[0][0]
     else:
@@ -228,6 +229,7 @@ class Samples:
         import torch
 
         data = self.data
+        samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
         width = data.get("pad_to") or max(len(s["input_ids"]) for s in samples)
 
         def padded(row: Any, fill: int) -> Any:
@@ -264,10 +266,10 @@ class Samples:
         """The same for TRL, which has its own collator."""
         import datasets
 
-        rows = [row[0] for row in self.rows[:count]]
-        columns: dict[str, Any] = {"input_ids": [[5] * n for n in rows]}
-        if self.data.get("labels") == "completion":
-            columns["completion_mask"] = [[0] * (n // 2) + [1] * (n - n // 2) for n in rows]
+        samples = [self.sample(row) for row in self.rows[:count]]
+        columns = {key: [sample[key].tolist() for sample in samples] for key in ("input_ids", "labels")}
+        if self.data.get("packed"):
+            columns["seq_lengths"] = self.rows[:count]
         return datasets.Dataset.from_dict(columns)
 
 
@@ -391,6 +393,11 @@ def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, fol
 
         base, arguments = trl.SFTTrainer, trl.SFTConfig(**given)
         more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
+        if samples.data.get("pixel"):  # in place of a processor and TRL's collator around it
+            more["data_collator"] = samples.collate
+            arguments.dataset_kwargs = {"skip_prepare_dataset": True}
+        if samples.data.get("packed"):
+            arguments.dataset_kwargs = {"skip_prepare_dataset": True}
         if evaluates:
             more["eval_dataset"] = samples.table(evaluated)
 
@@ -516,6 +523,25 @@ def in_a_fork(spec: Spec, out: Path | None) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
+def import_trainers(with_trl: bool) -> None:
+    """Imports what takes long, without a word to CUDA, which would not outlive a fork: bitsandbytes asks it for devices."""
+    import torch
+
+    answers = {(torch.cuda, "get_device_capability"): lambda *_: (8, 0), (torch._C, "_cuda_getDeviceCount"): lambda: 1}
+    real = {(place, name): getattr(place, name) for place, name in answers}
+    for (place, name), answer in answers.items():
+        setattr(place, name, answer)
+    import transformers
+
+    transformers.Trainer  # noqa: B018
+    if with_trl:
+        import trl
+
+        trl.SFTTrainer  # noqa: B018
+    for (place, name), function in real.items():
+        setattr(place, name, function)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("spec", type=Path, nargs="+")
@@ -534,14 +560,7 @@ def main() -> None:
     if given.trace:
         run(specs[0], given.trace)
         return
-    import torch  # noqa: F401
-    import transformers
-
-    transformers.Trainer  # noqa: B018
-    if any(spec["loop"]["kind"] != "trainer" for spec in specs):
-        import trl
-
-        trl.SFTTrainer  # noqa: B018
+    import_trainers(any(spec["loop"]["kind"] in TRL for spec in specs))
     for spec in specs:
         print(spec["name"], "ok" if in_a_fork(spec, given.out) else "FAILED", file=sys.stderr, flush=True)
 

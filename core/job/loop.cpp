@@ -1,7 +1,9 @@
 #include "job/loop.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,7 +18,56 @@ namespace {
 
 constexpr const char* kArguments = "/training/loop/args";
 
-constexpr const char* kTrainers[] = {"transformers.Trainer"};
+/// A trainer that may be named, and the class of its arguments.
+struct Trainer {
+  std::string_view name, arguments;
+  bool is_trl() const { return name.starts_with("trl."); }
+};
+constexpr Trainer kTrainers[] = {{"transformers.Trainer", "TrainingArguments"}, {"trl.SFTTrainer", "SFTConfig"}};
+
+/// What an argument of TRL's that TrainingArguments does not have is to the job.
+enum class Use : std::uint8_t {
+  harmless,  ///< changes no memory of the device
+  spelled,   ///< is said in the job's own words
+  read,      ///< stays among the loop's arguments
+  refused,   ///< decides memory and is not modelled: only what is as good as absent is taken
+};
+struct TrlArgument {
+  std::string_view name;
+  Use use;
+  std::string_view of;  ///< the arguments' classes that have it (trl 1.16), with blanks between
+};
+constexpr TrlArgument kTrlArguments[] = {{"activation_offloading", Use::refused, "SFTConfig"},
+                                         {"assistant_only_loss", Use::spelled, "SFTConfig"},
+                                         {"chat_template_path", Use::spelled, "SFTConfig"},
+                                         {"completion_only_loss", Use::spelled, "SFTConfig"},
+                                         {"dataset_kwargs", Use::harmless, "SFTConfig"},
+                                         {"dataset_num_proc", Use::harmless, "SFTConfig"},
+                                         {"dataset_text_field", Use::harmless, "SFTConfig"},
+                                         {"eos_token", Use::harmless, "SFTConfig"},
+                                         {"eval_packing", Use::spelled, "SFTConfig"},
+                                         {"loss_type", Use::read, "SFTConfig"},
+                                         {"max_length", Use::read, "SFTConfig"},
+                                         {"model_init_kwargs", Use::spelled, "SFTConfig"},
+                                         {"packing", Use::spelled, "SFTConfig"},
+                                         {"packing_strategy", Use::spelled, "SFTConfig"},
+                                         {"pad_to_multiple_of", Use::spelled, "SFTConfig"},
+                                         {"pad_token", Use::harmless, "SFTConfig"},
+                                         {"padding_free", Use::read, "SFTConfig"},
+                                         {"router_aux_loss_coef", Use::spelled, "SFTConfig"},
+                                         {"shuffle_dataset", Use::harmless, "SFTConfig"},
+                                         {"truncation_mode", Use::harmless, "SFTConfig"},
+                                         {"trust_remote_code", Use::harmless, "SFTConfig"}};
+
+/// Whether a word stands among words with blanks between.
+bool is_among(std::string_view word, std::string_view words) {
+  while (!words.empty()) {
+    const std::size_t end = std::min(words.find(' '), words.size());
+    if (words.substr(0, end) == word) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
+}
 
 /// Fields of TrainingArguments (transformers 5.23) that change no memory of the device.
 constexpr std::string_view kHarmless[] = {"accelerator_config",
@@ -113,8 +164,9 @@ constexpr Optim kOptims[] = {
 /// The job while it is rewritten.
 class Spelling {
  public:
-  explicit Spelling(json& job)
+  Spelling(json& job, const Trainer& trainer)
       : job_(job),
+        trainer_(trainer),
         given_(job["training"]["loop"].value("args", json::object())),
         args_(&given_, kArguments, Mode::strict, findings_) {}
 
@@ -126,6 +178,8 @@ class Spelling {
     set("per_device_train_batch_size", "/data/micro_batch_size", has_lengths ? json() : json(8));
     set("gradient_accumulation_steps", "/training/gradient_accumulation_steps", {});
     set("max_grad_norm", "/training/max_grad_norm", 1.0);
+    take_trl_arguments();
+    if (trainer_.is_trl()) spell_trl();
     spell_precision();
     spell_checkpointing();
     spell_optimizer();
@@ -178,13 +232,18 @@ class Spelling {
 
   void spell_precision() {
     taken_.insert(taken_.end(), {"bf16", "fp16"});
-    const bool bf16 = args_.boolean("bf16", false), fp16 = args_.boolean("fp16", false);
+    json& training = job_["training"];
+    json precision = training.value("precision", json());
+    const bool fp16 = args_.boolean("fp16", false);
+    // _BaseConfig.__post_init__ (trl): bf16 is on unless fp16 is. A model that is given by name is loaded as float32.
+    const bool is_said =
+        (precision.is_object() && precision.contains("autocast")) || precision == "amp-bf16" || precision == "amp-fp16";
+    const bool bf16 = args_.boolean("bf16", trainer_.is_trl() && !fp16 && !is_said);
+    const char* const usual = trainer_.is_trl() ? "fp32" : "bf16";
     if (bf16 && fp16)
       return args_.fail_found("fp16", "inconsistent", "bf16 is true too, and Trainer takes one of them: leave one out");
     const json autocast = bf16 ? json("bf16") : fp16 ? json("fp16") : json();
     const bool says_none = (args_.has("bf16") || args_.has("fp16")) && autocast.is_null();
-    json& training = job_["training"];
-    json precision = training.value("precision", json());
     if (precision == "amp-bf16" || precision == "amp-fp16")
       precision = {{"weights", "fp32"}, {"autocast", precision == "amp-bf16" ? "bf16" : "fp16"}};
     if (precision.is_object() && precision.contains("autocast")) {
@@ -194,11 +253,14 @@ class Spelling {
                          "training.precision's autocast is " + describe(own) + ": leave one of them out");
       return;
     }
-    if (autocast.is_null()) return;
+    if (autocast.is_null()) {
+      if (precision.is_null() && trainer_.is_trl()) training["precision"] = usual;
+      return;
+    }
     if (precision.is_object()) {
       training["precision"]["autocast"] = autocast;
     } else {
-      training["precision"] = {{"weights", precision.is_null() ? json("bf16") : precision}, {"autocast", autocast}};
+      training["precision"] = {{"weights", precision.is_null() ? json(usual) : precision}, {"autocast", autocast}};
     }
   }
 
@@ -215,11 +277,14 @@ class Spelling {
       ConfigReader options = args_.object(options_key);
       const bool reentrant = options.boolean("use_reentrant", false);
       options.ignore({"preserve_rng_state", "determinism_check", "debug"});
+      if (trainer_.is_trl() && options.boolean("selective", false))
+        options.fail_found("selective", "not-modelled", "selective checkpointing is not supported yet: leave it out");
       options.finish();
       value = !args_.boolean(key, false) ? "none" : reentrant ? "reentrant" : "non-reentrant";
     }
     args_.ignore({options_key});
-    say(key, "/training/activation_checkpointing", std::move(value), {});
+    say(key, "/training/activation_checkpointing", std::move(value),
+        trainer_.is_trl() ? json("non-reentrant") : json());
   }
 
   void spell_optimizer() {
@@ -253,9 +318,187 @@ class Spelling {
       value = *kernels;
     taken_.push_back("liger_kernel_config");
     say("use_liger_kernel", "/training/liger", std::move(value), {});
+    if (!trainer_.is_trl() || !has("/training/liger")) return;
+    json& liger = job_["training"]["liger"];  // the head is fused already
+    if (liger == true) liger = json::object();
+    if (!liger.is_object()) return;
+    if (liger.value("fused_linear_cross_entropy", json(false)) == true)
+      return args_.fail("", "inconsistent",
+                        "found Liger's fused_linear_cross_entropy; " + std::string(trainer_.name) +
+                            " has a fused head of its own: set it to false, or leave it out");
+    liger["fused_linear_cross_entropy"] = false;
+  }
+
+  /// Takes out those that are not the loop's own, and refuses another trainer's.
+  void take_trl_arguments() {
+    for (const TrlArgument& argument : kTrlArguments) {
+      const std::string name(argument.name);
+      const json* value = args_.find(name.c_str());
+      if (value == nullptr) continue;
+      if (!is_among(trainer_.arguments, argument.of)) {
+        args_.fail_found(name.c_str(), "inconsistent",
+                         "it is an argument of trl's " + std::string(argument.of) + ", and " +
+                             std::string(trainer_.arguments) + " has none of that name: leave it out");
+        continue;
+      }
+      if (argument.use == Use::refused && !is_absent(*value))
+        args_.fail_found(name.c_str(), "not-modelled", "not supported yet: leave it out");
+      if (argument.use != Use::read) taken_.push_back(argument.name.data());
+    }
+  }
+
+  void spell_trl() {
+    spell_model_init();
+    spell_lengths();
+    spell_packing();
+    spell_scored();
+    if (const json* loss = args_.find("loss_type"); loss && *loss == "chunked_nll")
+      given_["loss_type"] = "nll";  // SFTConfig.__post_init__: a deprecated alias
+    if (args_.has("loss_type") && given_["loss_type"] != "nll" && given_["loss_type"] != "dft")
+      args_.fail_found("loss_type", "unknown-choice", "expected nll, dft or chunked_nll");
+    else if (args_.has("loss_type") && given_["loss_type"] == "nll")
+      given_.erase("loss_type");
+    if (const json* coefficient = args_.find("router_aux_loss_coef");
+        coefficient && !coefficient->is_null() && *coefficient != 0)
+      args_.fail_found("router_aux_loss_coef", "inconsistent",
+                       "the model is no mixture of experts that returns its router's logits: leave it out");
+    if (const json* path = args_.find("chat_template_path"); path && path->is_string()) {
+      const std::string text = path->get<std::string>();
+      if (!text.ends_with(".jinja") && !text.ends_with(".j2"))
+        args_.fail_found("chat_template_path", "not-modelled",
+                         "a tokenizer's template may add tokens and make the embeddings larger, which is not "
+                         "supported yet; expected a .jinja file");
+    }
+  }
+
+  /// What from_pretrained is given.
+  void spell_model_init() {
+    if (!args_.has("model_init_kwargs")) return;
+    ConfigReader kwargs = args_.object("model_init_kwargs");
+    kwargs.ignore({"revision", "trust_remote_code", "use_cache", "low_cpu_mem_usage", "cache_dir", "device_map"});
+    const char* const key = kwargs.has("dtype") ? "dtype" : "torch_dtype";
+    if (kwargs.has(key)) {
+      const std::string dtype = kwargs.text(key, "");
+      const char* const ours = dtype == "bfloat16"  ? "bf16"
+                               : dtype == "float16" ? "fp16"
+                               : dtype == "float32" ? "fp32"
+                                                    : "";
+      json& training = job_["training"];
+      if (*ours == '\0')
+        kwargs.fail_found(key, "unknown-choice", "expected float32, bfloat16 or float16");
+      else if (!training.contains("precision"))
+        training["precision"] = ours;
+      else if (const json& own = training["precision"];
+               (own.is_object() ? own.value("weights", json(ours)) : own) != ours)
+        kwargs.fail_found(key, "inconsistent",
+                          "the job's /training/precision is " + describe(own) + ": leave one of them out");
+    }
+    if (kwargs.has("attn_implementation")) {
+      const std::string attention = kwargs.text("attn_implementation", "");
+      json& training = job_["training"];
+      if (!training.contains("attention"))
+        training["attention"] = attention;
+      else if (training["attention"] != attention)
+        kwargs.fail_found(
+            "attn_implementation", "inconsistent",
+            "the job's /training/attention is " + describe(training["attention"]) + ": leave one of them out");
+    }
+    kwargs.finish();
+  }
+
+  /// max_length, of which data.sequence_length is the plain key; and what samples are padded to.
+  void spell_lengths() {
+    json& data = job_["data"];
+    if (data.is_null()) data = json::object();
+    if (!data.is_object()) return;
+    const json length = data.value("sequence_length", json());
+    if (!given_.contains("max_length")) given_["max_length"] = length.is_number_integer() ? length : json(1024);
+    const json& most = given_["max_length"];
+    const bool is_limited = most.is_number_integer();
+    if (is_limited && length.is_number_integer() && length > most && !data.contains("lengths"))
+      args_.fail_found("max_length", "inconsistent",
+                       "the job's /data/sequence_length is " + describe(length) + ": leave one of them out");
+    const bool packs = args_.boolean("packing", false) || data.value("packed", json()).is_string();
+    if (is_limited && length.is_null() && !data.contains("packed") && (packs || !data.contains("lengths")))
+      data["sequence_length"] = most;
+    if (is_limited && length.is_null() && packs) data["sequence_length"] = most;
+    const json* multiple = args_.find("pad_to_multiple_of");
+    if (multiple && multiple->is_number_integer()) {
+      give_lengths();
+      say("pad_to_multiple_of", "/data/padding", *multiple, {});
+    } else if (multiple && !multiple->is_null() && *multiple != "auto") {
+      args_.fail_found("pad_to_multiple_of", "wrong-type", "expected a number of tokens, \"auto\" or null");
+    }
+    const json padding = data.value("padding", json());
+    if (padding == "max" || data.value("padding_side", json()) == "left")
+      args_.fail("", "inconsistent",
+                 "found data.padding or padding_side; " + std::string(trainer_.name) +
+                     " pads on the right, to the longest sample or a multiple (pad_to_multiple_of): leave it out");
+  }
+
+  /// Samples that are full, as a list of lengths.
+  void give_lengths() {
+    json& data = job_["data"];
+    const json size = data.value("micro_batch_size", json(8)), length = data.value("sequence_length", json());
+    if (data.contains("lengths") || data.contains("packed") || !length.is_number_integer() ||
+        !size.is_number_integer() || size < 1 || size > 1 << 20)
+      return;
+    data["lengths"]["batches"] = json::array();
+    data["lengths"]["batches"].push_back(std::vector<json>(size.get<std::size_t>(), length));
+  }
+
+  void spell_packing() {
+    json& data = job_["data"];
+    if (!data.is_object()) return;
+    const bool packs = args_.boolean("packing", false);
+    const std::string strategy = args_.text("packing_strategy", "bfd");
+    if (strategy != "bfd" && strategy != "wrapped")
+      return args_.fail_found("packing_strategy", strategy == "bfd_split" ? "not-modelled" : "unknown-choice",
+                              "expected bfd or wrapped");
+    if (args_.has("packing") && !packs && data.contains("packed"))
+      return args_.fail_found("packing", "inconsistent", "the job's /data/packed packs: leave one of them out");
+    if (packs && given_["max_length"].is_null())
+      return args_.fail_found("packing", "inconsistent", "its rows are max_length tokens long, which is null");
+    if (packs) {
+      give_lengths();
+      if (!data.contains("packed"))
+        data["packed"] = strategy;
+      else if (data["packed"].is_string() && data["packed"] != strategy)
+        args_.fail_found("packing_strategy", "inconsistent",
+                         "the job's /data/packed is " + describe(data["packed"]) + ": leave one of them out");
+    }
+    if (args_.has("eval_packing") && args_.boolean("eval_packing", packs) != data.contains("packed"))
+      args_.fail_found("eval_packing", "not-modelled",
+                       "an evaluation that packs otherwise than training is not supported yet");
+    const bool is_free = args_.boolean("padding_free", false);
+    if (is_free && !data.contains("packed") && !given_["max_length"].is_null())
+      args_.fail_found("padding_free", "inconsistent",
+                       "without packing max_length is not enforced, so that the trainer wants \"max_length\": null");
+    if (data.contains("packed") && data["packed"] != "wrapped") given_["padding_free"] = true;
+    if (given_.value("padding_free", false) && data.contains("padding"))
+      args_.fail("", "not-modelled", "found padding to a multiple of a row without padding; expected one of them");
+  }
+
+  /// Labels that are not -100.
+  void spell_scored() {
+    json& data = job_["data"];
+    if (!data.is_object()) return;
+    const json scored = data.value("scored", json());
+    if (args_.has("completion_only_loss")) {
+      const bool is_completion = args_.boolean("completion_only_loss", false);
+      if (is_completion && scored.is_null()) data["scored"] = "completion";
+      if ((is_completion && scored == "all") || (!is_completion && scored == "completion"))
+        args_.fail_found("completion_only_loss", "inconsistent",
+                         "the job's /data/scored is " + describe(scored) + ": leave one of them out");
+    }
+    if (args_.boolean("assistant_only_loss", false) && (scored.is_null() || scored == "all"))
+      args_.fail_found("assistant_only_loss", "missing",
+                       "how many tokens are the assistant's decides memory; expected data.scored, {\"tokens\": n} or "
+                       "{\"fraction\": x}");
   }
 
   json& job_;
+  const Trainer& trainer_;
   json given_;
   Findings findings_;
   ConfigReader args_;
@@ -269,12 +512,14 @@ std::optional<Error> spell_out_loop(json& job) {
   if (training == job.end() || !training->is_object() || !training->contains("loop")) return std::nullopt;
   json& loop = (*training)["loop"];
   const json name = loop.is_object() ? loop.value("name", json()) : loop;
-  if (std::find(std::begin(kTrainers), std::end(kTrainers), name) == std::end(kTrainers)) return std::nullopt;
+  const auto trainer =
+      std::find_if(std::begin(kTrainers), std::end(kTrainers), [&](const Trainer& t) { return name == t.name; });
+  if (trainer == std::end(kTrainers)) return std::nullopt;
   if (loop.is_string()) loop = {{"name", name}};
   if (const json args = loop.value("args", json::object()); !args.is_object())
     return Error{"wrong-type", kArguments,
                  "found " + describe(args) + "; expected an object {...} of the trainer's arguments"};
-  return Spelling(job).run();
+  return Spelling(job, *trainer).run();
 }
 
 }  // namespace oometer

@@ -1,6 +1,8 @@
 #include "job/parse.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "job/accelerate.h"
 #include "job/loop.h"
@@ -68,6 +70,13 @@ void check_evaluation(ConfigReader& job_reader, const Job& job) {
             "lengths, or eval_accumulation_steps among the arguments");
 }
 
+/// To what a loop cuts samples: its max_length, which job/loop.h has written where the loop has one.
+std::optional<std::int64_t> max_length_of(const json& document) {
+  const json::json_pointer at("/training/loop/args/max_length");
+  if (!document.contains(at) || !document.at(at).is_number_integer()) return std::nullopt;
+  return document.at(at).get<std::int64_t>();
+}
+
 /// A job in its own keys.
 Result<Job> read_job(const json& document) {
   Findings findings;
@@ -101,7 +110,8 @@ Result<Job> read_job(const json& document) {
     reader.fail("task", refusal->code, "found " + name_of(job.task, kTasks) + "; " + refusal->why);
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled", "expected 5.23 or later for inference");
-  std::tie(job.data, job.samples) = read_data(reader.object("data"), job.model.config, usual_length);
+  std::tie(job.data, job.samples) =
+      read_data(reader.object("data"), job.model.config, usual_length, max_length_of(document));
   if (findings.error) return *findings.error;
   if (!(job.model.config.family().largest_tensor(job.model.config.config(), job.data) <= kLargestTensor)) {
     return Error{"out-of-range", "/data",
@@ -114,6 +124,7 @@ Result<Job> read_job(const json& document) {
     job.training = read_training(reader.object("training"), job.model.config, job.data, job.gpu, job.runtime);
   }
   if (findings.error) return *findings.error;
+  job.samples.padding_free = job.training.loop.padding_free;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
   if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
       job.samples.are_given())

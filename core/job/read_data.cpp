@@ -65,8 +65,8 @@ void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data
 
 }  // namespace
 
-std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model,
-                                               std::int64_t usual_length) {
+std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length,
+                                               std::optional<std::int64_t> max_length) {
   const ModelTraits& traits = model.traits();
   const std::string& who = traits.class_name;
   DataConfig data;
@@ -102,6 +102,7 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
     read_images(reader, model, data);
   if (traits.fixed_batch != 0) read_fixed_batch(reader, traits.fixed_batch, data);
   SamplesConfig samples = read_samples(reader, traits);
+  samples.max_length = max_length;
   if (samples.are_given()) take_sizes(reader, samples, length, usual_length, data);
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {

@@ -406,6 +406,8 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
+    if (loop.is_trl() && traits.refusal(Feature::chunked_cross_entropy))
+      training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
     // What a trainer makes of a batch was compared with the real one where lengths were.
     if (traits.is_recorded || !traits.has_loss || traits.refusal(Feature::lengths))
       training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
@@ -420,6 +422,13 @@ void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "quantization", "loss"})
     if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
       reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
+  if (training.loop.is_trl() && training.lora) {
+    const std::vector<std::string>& names = training.lora->target_modules.names;
+    if (std::find(names.begin(), names.end(), "lm_head") != names.end())
+      reader.object("lora").fail_found("target_modules", "inconsistent",
+                                       "the trainer computes log-probabilities from lm_head.weight directly, so that "
+                                       "it refuses an adapter there: leave lm_head out");
+  }
   if (training.loop.label_smoothing_factor != 0 && training.liger.fused_linear_cross_entropy)
     reader.fail_found("liger", "inconsistent",
                       "label smoothing needs the logits, which Liger's loss does not make in training: leave one out");

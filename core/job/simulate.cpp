@@ -48,6 +48,11 @@ std::vector<DataConfig> micro_batches_of(const Job& job) {
   return micro_batches(job.samples, job.data, micro_steps * steps);
 }
 
+/// A micro-batch that is full: TRL's collators give a mask, or documents, also there.
+DataConfig full_batch_of(const Job& job) {
+  return job.training.loop.is_trl() && !job.samples.are_given() ? collated(job.samples, job.data) : job.data;
+}
+
 /// The batches of a trainer's evaluation: as the job gives them, or training's samples in batches of their own size.
 std::vector<DataConfig> evaluation_batches(const Job& job) {
   const LoopConfig& loop = job.training.loop;
@@ -73,11 +78,12 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
     }
     count = std::ssize(samples.batches);
   } else if (!samples.are_given()) {
+    if (loop.is_trl()) full = collated(samples, full);
     return {full, full};
   }
   std::vector<DataConfig> batches = micro_batches(samples, full, count);
   for (DataConfig& batch : batches)  // full samples come without a mask where training's do
-    if (!job.samples.are_given() && !batch.rows.are_padded(batch.sequence_length)) batch.rows = {};
+    if (!loop.is_trl() && !job.samples.are_given() && !batch.rows.are_padded(batch.sequence_length)) batch.rows = {};
   return batches;
 }
 
@@ -107,9 +113,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     std::unique_ptr<ZeroInit> zero_init;
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
       zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
+    const DataConfig data = full_batch_of(job);
     const bool on_host = job.training.loop.loads_on_host;
     context.stopped = quantizer != nullptr || on_host;
-    const std::unique_ptr<Model> model = build_model(context, job.model.config, job.data, options);
+    const std::unique_ptr<Model> model = build_model(context, job.model.config, data, options);
     context.stopped = on_host;
     if (quantizer) simulation.refusal = quantizer->check_skipped();
     if (simulation.refusal) return simulation;
@@ -168,7 +175,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
-    run_training(context, *model, *strategy, *objective, job.training, job.data, micro_batches_of(job),
+    run_training(context, *model, *strategy, *objective, job.training, data, micro_batches_of(job),
                  evaluation_batches(job));
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();

@@ -1,4 +1,5 @@
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "job/catalogue.h"
 #include "job/names.h"
@@ -6,6 +7,7 @@
 #include "job/presets.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -87,6 +89,7 @@ void write_loop(json& training, const LoopConfig& loop) {
   if (!is_step)
     if (json args = write_fields(settings::trainer_arguments_section, loop); !args.empty())
       out["args"] = std::move(args);
+  if (loop.is_trl()) out["args"]["max_length"] = loop.max_length ? json(*loop.max_length) : json();
   if (loop.loads_on_host == is_step) out["load"] = loop.loads_on_host ? "host" : "device";
   training.erase("loop");
   if (out.empty()) return;
@@ -103,9 +106,14 @@ json write_training(const TrainingConfig& training) {
   }
   if (training.stage != Stage::custom)  // they follow from it
     for (const char* key : {"freeze", "train_only", "no_grad"}) out.erase(key);
-  if (training.precision == Precision::bf16_in_autocast) out["precision"] = {{"weights", "bf16"}, {"autocast", "bf16"}};
+  if (training.precision == Precision::bf16_in_autocast || training.loop.is_trl()) {
+    const std::optional<DType> autocast = autocast_dtype(training.precision);
+    out["precision"] = {{"weights", name_of(weight_dtype(training.precision), kFloats)},
+                        {"autocast", autocast ? json(name_of(*autocast, kFloats)) : json()}};
+  }
   put_object(out, "optimizer", write_fields(settings::optimizer_section, training.optimizer));
-  put(out, "activation_checkpointing", write_checkpointing(training.checkpointing), "none");
+  put(out, "activation_checkpointing", write_checkpointing(training.checkpointing),
+      training.loop.is_trl() ? "non-reentrant" : "none");
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
@@ -151,7 +159,7 @@ std::string to_json(const Job& job) {
   json data = json::object();
   if (job.samples.batches.empty() || job.samples.packing != Packing::none)
     put(data, "micro_batch_size", job.data.micro_batch_size, !job.training.loop.is_trainer() ? 1 : 8);
-  if (job.samples.are_given())
+  if (job.samples.are_given() || job.training.loop.is_trl())
     data["sequence_length"] = job.data.sequence_length;
   else if (traits.takes_text)
     put(data, "sequence_length", job.data.sequence_length, default_length(job.model));

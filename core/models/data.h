@@ -23,6 +23,7 @@ struct DataConfig {
   std::int64_t grid_h = 0;
   std::int64_t grid_w = 0;
   Rows rows{};
+  std::int64_t scored = 0;  ///< labels that are not -100, after the shift; counted where somebody asks
 
   /// Of pixel_values in the batch: float32, as processors give them; none: the weights' own.
   std::optional<DType> pixel_dtype{};

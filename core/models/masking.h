@@ -15,6 +15,7 @@ struct MaskArguments {
   Tensor position_ids;         ///< [b, s] or [1, s]
   Tensor attention_mask;       ///< [b, s]
   const Rows* rows = nullptr;  ///< what stands in both; null: each row is one document that fills it
+  Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
 };
 
 /// Whose mask it is (ALL_MASK_ATTENTION_FUNCTIONS).

@@ -52,15 +52,26 @@ struct ModelInputs {
   Tensor mm_token_type_ids{};         ///< [b, s], where the class has them
   CausalMasks causal_masks{};         ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
   Tensor attention_mask{}, labels{};  ///< [b, s]
-  const Rows* rows = nullptr;         ///< what stands in input_ids, attention_mask and position_ids
+  Tensor cu_seq_lens_q{}, cu_seq_lens_k{}, seq_idx{};  ///< [documents + 1], [1, s]: where the documents of a row begin
+  const Rows* rows = nullptr;                          ///< what stands in input_ids, attention_mask and position_ids
   Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
   const TensorList* images = nullptr;  ///< Model::encoded_images, in place of pixel_values; null: there are none
   std::int64_t logits_to_keep = 0;     ///< 0: all
 
   /// Every tensor that may be among them.
   std::vector<Tensor*> all() {
-    return {&input_ids,    &position_ids,         &mm_token_type_ids, &attention_mask,    &labels,
-            &pixel_values, &pixel_attention_mask, &image_grid_thw,    &second_per_grid_ts};
+    return {&input_ids,
+            &position_ids,
+            &mm_token_type_ids,
+            &attention_mask,
+            &labels,
+            &pixel_values,
+            &pixel_attention_mask,
+            &image_grid_thw,
+            &second_per_grid_ts,
+            &cu_seq_lens_q,
+            &cu_seq_lens_k,
+            &seq_idx};
   }
 
   /// What a wrapper that casts its inputs replaces while forward runs.

@@ -62,6 +62,7 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
 struct Sequences {
   Tensor position_ids{};       ///< null: not passed
   const Rows* rows = nullptr;  ///< null: each row is one document that fills it
+  Tensor cu_seq_lens{};        ///< where each begins; null: not passed
 };
 
 /// query [b, heads, s, d], key and value [b, kv_heads, s, d]; mask [.., s, s] or null, of flash attention [b, s].

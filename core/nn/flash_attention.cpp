@@ -111,11 +111,19 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
     const Tensor out = flash_attn_varlen_func(q, k, v, data.cu_seqlens, options);
     return pad_input(out, data.indices, batch, length);
   }
+  const auto flat = [&](const Tensor& x) {
+    return view(contiguous(x), {checked_product(batch, length), x.size(2), x.size(3)});
+  };
+  if (sequences.cu_seq_lens && sequences.rows) {
+    tell_sequences(*sequences.rows);
+    const Tensor q = flat(query), k = flat(key), v = flat(value);
+    const Tensor out = flash_attn_varlen_func(q, k, v, sequences.cu_seq_lens, options);
+    return view(out, {batch, length, out.size(1), out.size(2)});
+  }
   if (sequences.position_ids && sequences.position_ids.ndim() == 2 && batch == 1 && length > 1) {
     ask_whether_packed(sequences.position_ids);
     if (sequences.rows && sequences.rows->are_packed()) {
       tell_sequences(*sequences.rows);
-      const auto flat = [&](const Tensor& x) { return view(contiguous(x), {length, x.size(2), x.size(3)}); };
       const Tensor q = flat(query), k = flat(key), v = flat(value);
       const Tensor cu_seqlens = cu_seqlens_of(sequences.position_ids, sequences.rows->count());
       const Tensor out = flash_attn_varlen_func(q, k, v, cu_seqlens, options);

@@ -13,6 +13,7 @@ struct Rows {
   std::vector<std::vector<std::int64_t>> documents;
   bool has_mask = false;       ///< an attention_mask comes with them
   bool has_positions = false;  ///< position_ids come with them, which begin anew with each document
+  bool has_bounds = false;     ///< so do cu_seq_lens and seq_idx, as TRL's collator gives them beside position_ids
 
   bool are_padded(std::int64_t length) const;
   bool are_packed() const;       ///< some row holds several documents

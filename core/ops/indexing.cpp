@@ -29,10 +29,13 @@ Tensor nonzero(Context& context, const Shape& mask_sizes, bool contiguous_mask, 
   return indices;
 }
 
-/// grad.masked_select(mask): the mask, expanded to the gradient's shape, becomes a list of indices (three int64 an
-/// element), then the elements are gathered.
-Tensor masked_select(const Tensor& grad, std::int64_t selected) {
-  const Tensor indices = nonzero(grad.context(), grad.sizes(), false, selected);
+/// A mask that kernels take as it is; another is expanded first.
+bool has_layout_of(const Tensor& mask, const Tensor& x) { return mask.sizes() == x.sizes() && mask.is_contiguous(); }
+
+/// grad.masked_select(mask): the mask, expanded to the gradient's shape, becomes a list of indices (an int64 an element
+/// and dimension), then the elements are gathered.
+Tensor masked_select(const Tensor& grad, const Tensor& mask, std::int64_t selected) {
+  const Tensor indices = nonzero(grad.context(), grad.sizes(), has_layout_of(mask, grad), selected);
   return empty(grad.context(), Op::masked_select, {selected}, grad.dtype());
 }
 
@@ -81,7 +84,8 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
   Record record(Op::masked_scatter,
                 [](Backward& b) {
                   if (b.wants(0)) b.give(0, empty_like(Op::masked_fill, b.grad()));
-                  if (b.wants(1)) b.give(1, view(masked_select(b.grad(), numel(b.node.sizes)), b.node.sizes));
+                  if (b.wants(1))
+                    b.give(1, view(masked_select(b.grad(), b.saved(0), numel(b.node.sizes)), b.node.sizes));
                 },
                 {&x, &source});
   record.save(mask);
@@ -90,7 +94,8 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source)
   Tensor result = empty(context, Op::clone, x.sizes(), x.dtype());
   {
     const Tensor prefix_sum = empty(context, Op::masked_scatter, x.sizes(), DType::int64);
-    const Tensor expanded_mask = empty(context, Op::masked_scatter, x.sizes(), DType::boolean);
+    Tensor expanded_mask;
+    if (!has_layout_of(mask, x)) expanded_mask = empty(context, Op::masked_scatter, x.sizes(), DType::boolean);
     const Workspace scan(context, Op::masked_scatter, cub_scan_bytes(x.numel()));
   }
   return record.output(std::move(result));

@@ -109,7 +109,7 @@ TensorList unbind(const Tensor& x, int dim = 0);
 Tensor cat_unbound(const Tensor& x);
 
 // indexing.cpp
-/// x.masked_scatter(mask, source), mask [.., 1] broadcast over x's last dimension, as many True as source has rows.
+/// x.masked_scatter(mask, source): as many True as source has elements, or rows where mask is [.., 1].
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x[row, column] with index tensors of one dimension.
 Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);

@@ -40,7 +40,7 @@ struct OptimizerConfig {
 };
 
 /// Whose code runs the steps: core/train/loops.
-enum class LoopName : std::uint8_t { step, trainer };
+enum class LoopName : std::uint8_t { step, trainer, sft };
 
 /// What is counted as input tokens seen (TrainingArguments.include_num_input_tokens_seen).
 enum class TokensSeen : std::uint8_t { none, all, non_padding };
@@ -66,8 +66,14 @@ struct LoopConfig {
   Every save_strategy = Every::steps;
   std::int64_t save_steps = 500;
 
+  // TRL's
+  std::optional<std::int64_t> max_length = 1024;  ///< longer samples are cut; none: they are not
+  bool padding_free = false;                      ///< a micro-batch is one row of all its samples
+  std::string loss_type;                          ///< "": the trainer's own
+
   /// A library's loop, with defaults of its own.
   bool is_trainer() const { return name != LoopName::step; }
+  bool is_trl() const { return name == LoopName::sft; }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
   std::int64_t steps(std::int64_t of_data = 0) const {

@@ -72,14 +72,26 @@ std::int64_t total_of(const Lengths& lengths) {
   return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
 }
 
+/// Scored tokens of a sample that is cut at its end, and whose first token nothing predicts where `loses_first`.
+std::int64_t scored_of(const SamplesConfig& samples, const DataConfig& data, std::int64_t length, bool loses_first) {
+  const std::int64_t kept = samples.cut(length);
+  std::int64_t scored = samples.scored.of(length, data.images_per_sample * data.tokens_per_image);
+  if (samples.scored.kind == ScoredKind::completion) scored = std::max<std::int64_t>(0, scored - (length - kept));
+  return std::min(scored, kept - (loses_first ? 1 : 0));
+}
+
 /// Of samples that are padded: what processors and collators give.
 DataConfig padded(const SamplesConfig& samples, const DataConfig& full, const Lengths& lengths) {
   DataConfig data = full;
   data.micro_batch_size = std::ssize(lengths);
-  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const std::int64_t longest = samples.cut(*std::max_element(lengths.begin(), lengths.end()));
   if (samples.padding != Padding::max) data.sequence_length = round_up(longest, samples.multiple);
   data.rows = {{}, true, false};
-  for (const std::int64_t length : lengths) data.rows.documents.push_back({length});
+  data.scored = 0;
+  for (const std::int64_t length : lengths) {
+    data.rows.documents.push_back({samples.cut(length)});
+    data.scored += scored_of(samples, data, length, !samples.pads_left || length >= data.sequence_length);
+  }
   return data;
 }
 
@@ -94,10 +106,23 @@ DataConfig of_documents(const DataConfig& full, std::vector<Lengths> rows) {
 }
 
 /// DataCollatorForLanguageModeling (trl 1.16, sft_trainer.py) with padding_free: one row of all.
-DataConfig padding_free(const DataConfig& full, const std::vector<Lengths>& rows) {
+DataConfig padding_free(const SamplesConfig& samples, const DataConfig& full, const std::vector<Lengths>& rows) {
   Lengths all;
-  for (const Lengths& row : rows) all.insert(all.end(), row.begin(), row.end());
-  return of_documents(full, {std::move(all)});
+  std::int64_t scored = 0;
+  for (const Lengths& row : rows)
+    for (const std::int64_t length : row) {
+      all.push_back(samples.cut(length));
+      scored += scored_of(samples, full, length, true);
+    }
+  DataConfig data = of_documents(full, {std::move(all)});
+  data.rows.has_bounds = samples.padding_free;
+  data.scored = scored;
+  return data;
+}
+
+/// Samples as the run's collator joins them.
+DataConfig joined(const SamplesConfig& samples, const DataConfig& full, const Lengths& lengths) {
+  return samples.padding_free ? padding_free(samples, full, {lengths}) : padded(samples, full, lengths);
 }
 
 /// Rows in turn.
@@ -157,8 +182,13 @@ std::int64_t SamplesConfig::longest() const {
   for (const auto& [length, count] : histogram)
     if (count > 0) most = std::max(most, length);
   for (const Lengths& batch : batches) most = std::max(most, *std::max_element(batch.begin(), batch.end()));
+  most = cut(most);
   for (const Lengths& row : packed) most = std::max(most, total_of(row));
   return most;
+}
+
+DataConfig collated(const SamplesConfig& samples, const DataConfig& full) {
+  return joined(samples, full, Lengths(static_cast<std::size_t>(full.micro_batch_size), full.sequence_length));
 }
 
 std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataConfig& full, std::int64_t count) {
@@ -166,13 +196,16 @@ std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataCo
   const std::int64_t size = full.micro_batch_size;
   if (!samples.packed.empty()) {
     Turn turn(samples.packed);
-    while (std::ssize(out) < count) out.push_back(of_documents(full, turn.take(size)));
+    while (std::ssize(out) < count) {
+      const std::vector<Lengths> rows = turn.take(size);
+      out.push_back(samples.padding_free ? padding_free(samples, full, rows) : of_documents(full, rows));
+    }
   } else if (samples.packing != Packing::none) {
     Turn turn(packed_rows(samples, full));
     while (std::ssize(out) < count) {
       const std::vector<Lengths> rows = turn.take(size);
       if (samples.packing == Packing::bfd) {
-        out.push_back(padding_free(full, rows));
+        out.push_back(padding_free(samples, full, rows));
         continue;
       }
       Lengths lengths;
@@ -181,10 +214,10 @@ std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataCo
     }
   } else if (!samples.batches.empty()) {
     for (std::size_t i = 0; std::ssize(out) < count; ++i)
-      out.push_back(padded(samples, full, samples.batches[i % samples.batches.size()]));
+      out.push_back(joined(samples, full, samples.batches[i % samples.batches.size()]));
   } else {
     Draw draw(samples);
-    while (std::ssize(out) < count) out.push_back(padded(samples, full, draw.take(static_cast<std::size_t>(size))));
+    while (std::ssize(out) < count) out.push_back(joined(samples, full, draw.take(static_cast<std::size_t>(size))));
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -49,6 +50,8 @@ struct SamplesConfig {
   std::int64_t multiple = 1;  ///< of Padding::multiple
   bool pads_left = false;
   Scored scored;
+  std::optional<std::int64_t> max_length;  ///< longer samples are cut; none: they are not
+  bool padding_free = false;               ///< of TRL's collator: a micro-batch is one row of all its samples
 
   /// The batches of an evaluation after the steps; empty: training's samples. None: data asks for no evaluation.
   std::optional<std::vector<Lengths>> evaluation;
@@ -56,10 +59,14 @@ struct SamplesConfig {
   bool has_distribution() const { return uniform || !histogram.empty(); }
   bool are_given() const { return !batches.empty() || has_distribution() || !packed.empty(); }
   std::int64_t steps_of(std::int64_t micro_batch_size, std::int64_t gradient_accumulation_steps) const;
+  std::int64_t cut(std::int64_t length) const { return std::min(length, max_length.value_or(length)); }
   /// The most tokens of a sample, or of a row of documents.
   std::int64_t longest() const;
   bool operator==(const SamplesConfig&) const = default;
 };
+
+/// A full micro-batch as a collator makes it, with an attention_mask of ones, or as one row.
+DataConfig collated(const SamplesConfig& samples, const DataConfig& full);
 
 /// So many micro-batches in the order in which they come, made from `full`, a full one.
 std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataConfig& full, std::int64_t count);

@@ -7,6 +7,7 @@
 #include "autograd/engine.h"
 #include "ops/ops.h"
 #include "train/loops/hf_trainer.h"
+#include "train/loops/sft_trainer.h"
 #include "train/repetition.h"
 #include "train/training_cache.h"
 
@@ -263,6 +264,8 @@ void run_training(Context& context, Model& model, TrainingStrategy& strategy, co
                   const std::vector<DataConfig>& evaluation) {
   if (training.loop.name == LoopName::trainer)
     return HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+  if (training.loop.name == LoopName::sft)
+    return SftTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);

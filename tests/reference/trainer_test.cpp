@@ -58,8 +58,12 @@ TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's t
   check_cases("hf_trainer.jsonl", 61);
 }
 
+TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("sft.jsonl", 27);
+}
+
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file : {"step.jsonl", "hf_trainer.jsonl"})
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

@@ -69,7 +69,9 @@ inline constexpr Choice<LoopName> kLoops[] = {
     {"step", LoopName::step, "Plain PyTorch",
      "Forward, loss, backward, optimizer; outputs are dropped before backward"},
     {"transformers.Trainer", LoopName::trainer, "Hugging Face Trainer",
-     "transformers.Trainer with its defaults: gradients clipped at 1, logits in float32 beside autocast"}};
+     "transformers.Trainer with its defaults: gradients clipped at 1, logits in float32 beside autocast"},
+    {"trl.SFTTrainer", LoopName::sft, "TRL SFTTrainer",
+     "TRL's supervised fine-tuning: bf16 autocast, activation checkpointing, and a loss that makes no logits"}};
 
 inline constexpr Choice<TokensSeen> kTokensSeen[] = {
     {"no", TokensSeen::none}, {"all", TokensSeen::all}, {"non_padding", TokensSeen::non_padding}};

@@ -5,6 +5,7 @@ namespace oometer::settings {
 
 namespace {
 
+constexpr Condition kIsTrl{.setting = "/training/loop/name", .is = "trl.SFTTrainer"};
 constexpr Condition kIsCustom{.setting = "/training/stage", .is = "custom"};
 
 constexpr Remedy kLowerPrecision[] = {
@@ -49,8 +50,7 @@ constexpr Remedy kLiger[] = {
      "no cost: same computation in fused kernels; rounding may differ; needs liger-kernel"},
 };
 constexpr Remedy kFrozenTower[] = {
-    {"\"finetune\"", Price::training, 1, "Frozen vision tower",
-     "different training: the vision tower is not trained"},
+    {"\"finetune\"", Price::training, 1, "Frozen vision tower", "different training: the vision tower is not trained"},
 };
 constexpr Remedy kSgd[] = {
     {"\"sgd\"", Price::training, 4, "SGD instead of Adam",
@@ -299,6 +299,19 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .words = "After so many batches what was predicted is taken to the host; null: when the evaluation is over"},
     {.key = "save_strategy", .takes = one_of<kEvery, &LoopConfig::save_strategy>(), .words = "When the trainer saves"},
     {.key = "save_steps", .takes = in<&LoopConfig::save_steps>(positive), .words = "Steps between checkpoints"},
+    {.key = "max_length",
+     .takes = in<&LoopConfig::max_length>(positive),
+     .words = "Longer samples are cut, and rows of documents are as long; null: they are not cut",
+     .unit = "tokens",
+     .applies = {kIsTrl}},
+    {.key = "padding_free",
+     .takes = in<&LoopConfig::padding_free>(),
+     .words = "The samples of a micro-batch lie one behind the other in one row, without padding",
+     .applies = {kIsTrl}},
+    {.key = "loss_type",
+     .takes = in<&LoopConfig::loss_type>(),
+     .words = "The loss: of trl.SFTTrainer nll or dft",
+     .applies = {kIsTrl}},
 };
 
 constexpr Setting kPrecisionRows[] = {

@@ -75,6 +75,7 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
     positions = parts.rotary ? parts.rotary(rotary_emb, position_ids) : rotary_emb(hidden_states, position_ids);
   positions.position_ids = position_ids;
   positions.rows = given.rows;
+  positions.cu_seq_lens = given.cu_seq_lens;
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
@@ -129,6 +130,11 @@ ModelInputs LanguageModel::make_inputs(bool with_labels) {
   if (with_labels) batch.labels = input(tokens);
   if (data_.rows.has_positions) batch.position_ids = input(tokens);
   if (data_.rows.has_mask) batch.attention_mask = input(tokens);
+  if (data_.rows.has_bounds) {
+    for (Tensor* bounds : {&batch.cu_seq_lens_q, &batch.cu_seq_lens_k})
+      *bounds = input({data_.rows.count() + 1}, DType::int32);
+    batch.seq_idx = input(tokens, DType::int32);
+  }
   batch.rows = &data_.rows;
   complete(batch);
   return batch;
@@ -149,8 +155,9 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
     Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
     if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
       position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
-    hidden_states = call.result(
-        language_model_(language_model_.embed(inputs.input_ids), {position_ids, inputs.attention_mask, inputs.rows}));
+    hidden_states =
+        call.result(language_model_(language_model_.embed(inputs.input_ids),
+                                    {position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
 }

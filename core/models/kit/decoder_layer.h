@@ -9,6 +9,7 @@ struct PositionEmbeddings {
   Tensor cos, sin;
   Tensor position_ids{};       ///< for layers that make their own (Behaviours::rotary), and for flash attention
   const Rows* rows = nullptr;  ///< what stands in them; null: each row is one document that fills it
+  Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
 };
 
 /// One of a decoder's layers, of the family's own class.

@@ -289,7 +289,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
     value_states = std::move(states.values);
   }
   AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask,
-                                                 {shared.position_ids, shared.rows});
+                                                 {shared.position_ids, shared.rows, shared.cu_seq_lens});
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));

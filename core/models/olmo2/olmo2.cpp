@@ -79,7 +79,7 @@ AttentionOutputs Olmo2Attention::operator()(const Tensor& hidden_states, const P
     value_states = std::move(states.values);
   }
   AttentionOutputs attention = attention_forward(call, query_states, key_states, value_states, attention_mask,
-                                                 {positions.position_ids, positions.rows});
+                                                 {positions.position_ids, positions.rows, positions.cu_seq_lens});
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));

@@ -38,10 +38,10 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
                      const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation)
     : context_(context),
       model_(model),
+      args_(training.loop),
       strategy_(strategy),
       objective_(objective),
       training_(training),
-      args_(training.loop),
       data_(data),
       micro_batches_(micro_batches),
       evaluation_(evaluation) {}
@@ -73,11 +73,16 @@ const DataConfig& HfTrainer::micro_batch(int step, std::size_t i) const {
   return micro_batches_[static_cast<std::size_t>(step - 1) * micro_steps + i];
 }
 
+void HfTrainer::set_data(const DataConfig& batch) {
+  batch_ = &batch;
+  model_.set_data(batch);
+}
+
 // get_batch_samples: the batches of the last step are let go when these are there.
 void HfTrainer::get_batch_samples(int step) {
   std::vector<ModelInputs> batch_samples;
   for (std::size_t i = 0; i < static_cast<std::size_t>(training_.gradient_accumulation_steps); ++i) {
-    model_.set_data(micro_batch(step, i));
+    set_data(micro_batch(step, i));
     batch_samples.push_back(objective_.prepare(model_));
   }
   Tensor num_items_in_batch = count_items(batch_samples);
@@ -105,7 +110,7 @@ void HfTrainer::run_step(int step) {
   const std::size_t micro_steps = batch_samples_.size();
   for (std::size_t i = 0; i < micro_steps; ++i) {
     inputs_ = batch_samples_[i];
-    model_.set_data(micro_batch(step, i));
+    set_data(micro_batch(step, i));
     context_.begin_phase(PhaseName::forward, step);
     training_step(inputs_, step, i + 1 == micro_steps);
     if (refused()) return;
@@ -189,7 +194,7 @@ void HfTrainer::evaluate(int step) {
   Tensor losses;
   std::int64_t done = 0;
   for (const DataConfig& batch : evaluation_) {
-    model_.set_data(batch);
+    set_data(batch);
     inputs = objective_.prepare(model_);
     last = prediction_step(inputs, prediction_loss_only);
     if (refused()) break;

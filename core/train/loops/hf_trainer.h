@@ -16,37 +16,41 @@ class HfTrainer {
   HfTrainer(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
             const TrainingConfig& training, const DataConfig& data, const std::vector<DataConfig>& micro_batches,
             const std::vector<DataConfig>& evaluation);
+  virtual ~HfTrainer() = default;
   void train();
 
- private:
-  void run_step(int step);
-  void get_batch_samples(int step);
-  /// A step's micro-batch, by its number in it.
-  const DataConfig& micro_batch(int step, std::size_t i) const;
-  Tensor count_items(const std::vector<ModelInputs>& batches) const;
-  void training_step(const ModelInputs& inputs, int step, bool is_last);
-  /// The model as accelerate has prepared it: forward under autocast, what it returns in float32.
-  ModelOutputs call_model(const ModelInputs& inputs);
-  /// `returned`: the outputs that the caller keeps; null: it keeps none.
-  Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned);
-  void track_tokens(const ModelInputs& inputs) const;
-
+ protected:
   struct Prediction {
     Tensor loss;
     TensorList logits;
     Tensor labels;
   };
-  void evaluate(int step);
-  Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
-
+  /// `returned`: the outputs that the caller keeps; null: it keeps none.
+  virtual Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned);
+  virtual Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
+  /// The model as accelerate has prepared it: forward under autocast, what it returns in float32.
+  ModelOutputs call_model(const ModelInputs& inputs);
   bool refused() const { return strategy_.refusal() || model_.refusal; }
 
   Context& context_;
   Model& model_;
+  const LoopConfig& args_;
+  const DataConfig* batch_ = nullptr;  ///< what the next batch is like
+
+ private:
+  void run_step(int step);
+  void set_data(const DataConfig& batch);
+  void get_batch_samples(int step);
+  /// A step's micro-batch, by its number in it.
+  const DataConfig& micro_batch(int step, std::size_t i) const;
+  Tensor count_items(const std::vector<ModelInputs>& batches) const;
+  void training_step(const ModelInputs& inputs, int step, bool is_last);
+  void track_tokens(const ModelInputs& inputs) const;
+  void evaluate(int step);
+
   TrainingStrategy& strategy_;
   const Objective& objective_;
   const TrainingConfig& training_;
-  const LoopConfig& args_;
   const DataConfig& data_;                        ///< a full micro-batch
   const std::vector<DataConfig>& micro_batches_;  ///< of all steps; empty: full ones
   const std::vector<DataConfig>& evaluation_;     ///< the batches of an evaluation; empty: there is none

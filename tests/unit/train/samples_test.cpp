@@ -40,6 +40,27 @@ TEST_CASE("A micro-batch is padded to its longest sample, to a multiple, or to t
   CHECK_FALSE(first.rows.are_packed());
 }
 
+TEST_CASE("Scored labels are counted after the shift and the cut", "[train]") {
+  SamplesConfig samples;
+  samples.batches = {{100, 70}};
+  const auto scored = [&] { return micro_batches(samples, full(2, 100), 1)[0].scored; };
+  CHECK(scored() == 99 + 69);
+  samples.max_length = 80;
+  CHECK(scored() == 79 + 69);
+  samples.scored.kind = ScoredKind::completion;
+  CHECK(scored() == 30 + 35);
+  samples.padding_free = true;
+  CHECK(scored() == 30 + 35);
+  const DataConfig row = micro_batches(samples, full(2, 100), 1)[0];
+  CHECK(row.rows.documents == std::vector<Lengths>{{80, 70}});
+  CHECK(row.rows.has_bounds);
+  CHECK(row.sequence_length == 150);
+  CHECK(row.micro_batch_size == 1);
+  samples = {};
+  CHECK(collated(samples, full(2, 100)).scored == 2 * 99);
+  CHECK(collated(samples, full(2, 100)).rows.has_mask);
+}
+
 TEST_CASE("Rows of documents come in turn and are as long as the longest", "[train]") {
   SamplesConfig samples;
   samples.packed = {{40, 60}, {30}, {5, 5}};

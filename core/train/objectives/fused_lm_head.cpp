@@ -1,0 +1,52 @@
+#include "train/objectives/fused_lm_head.h"
+
+#include <utility>
+
+#include "ops/chunked_log_probs.h"
+#include "ops/ops.h"
+#include "tensor/kernel.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr std::int64_t kClasses = 32768;  // _CHUNKED_LOGPROB_CHUNK_SIZE
+
+/// x.new_zeros(mask.shape).masked_scatter(mask, x)
+Tensor spread(const Tensor& x, const Tensor& mask) {
+  const Tensor zeros = empty(x.context(), Op::zeros, mask.sizes(), x.dtype());
+  return masked_scatter(zeros, mask, x);
+}
+
+}  // namespace
+
+Tensor FusedLmHead::of_hidden_states(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in) const {
+  Context& context = hidden_in.context();
+  if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
+  const std::int64_t length = labels_in.size(1) - 1;
+  const Tensor hidden_states = slice(hidden_in, 1, 0, length), labels = slice(labels_in, 1, 1, length);
+  FusedCausalLMOutput result;
+  result.label_mask = pointwise(Op::ne, {&labels}, DType::boolean);
+  {
+    ChunkedLogProbs per_token;
+    {
+      const Tensor chosen = index_mask(hidden_states, result.label_mask, scored);
+      const Tensor targets = index_mask(labels, result.label_mask, scored);
+      per_token = chunked_log_probs(chosen, lm_head.weight, targets, kClasses, with_metrics_);
+    }
+    result.log_probs = spread(per_token.log_probs, result.label_mask);
+    if (with_metrics_) {
+      result.entropy = spread(per_token.entropy, result.label_mask);
+      result.is_top1 = spread(per_token.is_top1, result.label_mask);
+    }
+  }
+  Tensor total = sum_all(result.log_probs);
+  total = neg(total);
+  Tensor count = sum_all(result.label_mask);
+  count = pointwise(Op::clamp, {&count}, DType::int64);
+  result.loss = div(total, count);
+  output = std::move(result);
+  return output.loss;
+}
+
+}  // namespace oometer
