@@ -7,7 +7,8 @@
 A spec says what a person's script says, in that script's terms:
 
     "model":  {"class", "config"}
-    "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...]}
+    "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
+               "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
                "eval_batches"; of "hand": "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
@@ -39,6 +40,9 @@ from step.spec import DTYPES, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer"}
 TRL = {"sft"}
+# PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
+PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
+PEFT_TYPES |= {"PrefixTuning": "PREFIX_TUNING", "PromptEncoder": "P_TUNING", "PromptTuning": "PROMPT_TUNING", "TrainableTokens": "TRAINABLE_TOKENS"}
 CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
 IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
@@ -61,6 +65,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
     if train.get("lora"):
         names = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
         training["lora"] = {names.get(key, key): value for key, value in train["lora"].items()}
+    if train.get("peft"):
+        training["peft"] = peft_of(train["peft"])
     if loop["kind"] == "hand":
         training["loop"] = "step" if loop.get("load") == "cuda" else {"name": "step", "load": "host"}
         training["optimizer"] = {"implementation": loop.get("opt_impl", "fused"), "param_groups": loop.get("param_groups", 2)}
@@ -82,6 +88,18 @@ def job_of(spec: Spec) -> dict[str, Any]:
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False}
     return out
+
+
+def peft_of(peft: dict[str, Any]) -> Any:
+    """The job's training.peft: an adapter_config.json, or several of them that differ in their names."""
+    name = peft["type"].removesuffix("Config")
+    one = {"peft_type": PEFT_TYPES.get(name, name.upper())} | peft.get("args", {})
+    if not peft.get("autocast_adapter_dtype", True):
+        one["autocast_adapter_dtype"] = False
+    names = peft.get("adapters", ["default"])
+    if names == ["default"]:
+        return one
+    return [one | {"name": name, "active": name == peft.get("active", names[0])} for name in names]
 
 
 def data_of(spec: Spec) -> dict[str, Any]:
@@ -310,23 +328,31 @@ def tokenizer() -> Any:
 def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
     """The model, with its adapters unless the trainer makes them; and their config."""
     train, loop = spec["train"], spec["loop"]
-    plain = {**train, "ckpt": None, "lora": None}
+    plain = {**train, "ckpt": None, "lora": None, "peft": None}
     model = build_model({**spec, "train": plain}, "cuda" if loop.get("load") == "cuda" else "cpu")
     if loop["kind"] == "hand":
         model = model.cuda()
     del answers
     lora = dict(train.get("lora") or {})
-    if not lora:
+    given = train.get("peft") or (lora and {"type": "LoraConfig", "autocast_adapter_dtype": lora.pop("autocast_adapter_dtype", True), "args": lora})
+    if not given:
         return model, None
     import peft
 
-    cast = lora.pop("autocast_adapter_dtype", True)
-    config = peft.LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+    def config() -> Any:
+        return getattr(peft, given["type"])(**{"task_type": "CAUSAL_LM", **given.get("args", {})})
+
     if loop["kind"] == "sft":
-        return model, config
+        return model, config()
     if loop.get("args", {}).get("gradient_checkpointing") or loop.get("ckpt"):
         model.enable_input_require_grads()
-    return peft.get_peft_model(model, config, autocast_adapter_dtype=cast), None
+    names, cast = given.get("adapters", ["default"]), given.get("autocast_adapter_dtype", True)
+    model = peft.get_peft_model(model, config(), adapter_name=names[0], autocast_adapter_dtype=cast)
+    for name in names[1:]:
+        model.add_adapter(name, config(), autocast_adapter_dtype=cast)
+    if given.get("active"):
+        model.set_adapter(given["active"])
+    return model, None
 
 
 def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> list[dict[str, int]]:

@@ -71,7 +71,7 @@ Alternatives lora(const Job& job) {
   Alternatives choice;
   const ModelTraits& traits = job.model.config.traits();
   const bool whole = job.training.stage == Stage::full;
-  const bool has_adapters = job.training.lora || job.training.ia3;
+  const bool has_adapters = job.training.has_adapters();
   if (job.task != Task::train || !traits.takes_text) return choice;
   if (has_adapters || (!whole && job.training.stage != Stage::finetune)) return choice;
   const bool recipe = traits.takes_images && !whole;
@@ -97,7 +97,7 @@ Alternatives lora(const Job& job) {
 /// Quantized weights below adapters, those of the job or LoRA's.
 Alternatives qlora(const Job& job) {
   Alternatives choice{{}, Tell::each, false};
-  if (job.training.quantization || job.training.ia3) return choice;
+  if (job.training.quantization || job.training.ia3 || !job.training.peft.empty()) return choice;
   const auto quantize = [quantization = nf4(job.model.config.traits())](json& document) {
     document["training"]["quantization"] = quantization;
     stop_sharding(document);

@@ -47,8 +47,7 @@ Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
   job.training.checkpointing.segments.clear();
   job.training.checkpointing.offload = false;
   job.training.save_on_cpu = SavesOn::device;
-  job.training.checkpointing.input_require_grads =
-      (job.training.lora || job.training.ia3) && mode != CheckpointMode::none;
+  job.training.checkpointing.input_require_grads = job.training.has_adapters() && mode != CheckpointMode::none;
   Result<Estimate> run = estimate(job, {0, 0, false});
   if (!run) return run.error();
   const Log& log = run->simulation.log;

@@ -159,6 +159,10 @@ Result<Job> read_job(const json& document) {
       job.assumptions.push_back("Liger's cross_entropy does nothing: " + traits.class_name +
                                 " of transformers 5 does not use what it replaces");
   }
+  if (!job.training.peft.empty() && job.parallel.strategy != Strategy::none)
+    return Error{"not-modelled", "/training/peft",
+                 "found training.peft on several GPUs, which is not supported yet; expected training.lora, or "
+                 "parallel.strategy none"};
   if (job.training.lora || job.training.ia3) {
     const Strategy strategy = job.parallel.strategy;
     if (strategy == Strategy::ddp)

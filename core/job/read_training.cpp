@@ -5,6 +5,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "peft/method.h"
 #include "sort_by.h"
 #include "train/step.h"
 
@@ -206,40 +207,6 @@ void check_flash_of(ConfigReader& reader, const ModelTraits& traits, const DataC
                                "sdpa-math");
 }
 
-/// A list of names, a regular expression, or "all-linear"; absent: what peft takes for the model_type.
-TargetModules read_target_modules(ConfigReader& lora, const char* key, std::vector<std::string> usual) {
-  TargetModules targets;
-  if (!lora.has(key)) {
-    targets.names = std::move(usual);
-    if (targets.names.empty())
-      lora.fail(key, "missing",
-                "found nothing, and peft has no default targets for this model; expected a list of names, a regular "
-                "expression "
-                "or \"all-linear\"");
-  } else if (lora.is_list(key)) {
-    targets.names = lora.texts(key);
-    if (targets.names.empty() && lora.ok())
-      lora.fail_found(key, "inconsistent", "expected at least one name, or \"all-linear\"");
-  } else {
-    std::string text = lora.text(key, "");
-    std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    targets.all_linear = lower == "all-linear";
-    if (targets.all_linear) return targets;
-    const Result<Pattern> pattern = Pattern::parse(text);
-    if (!pattern)
-      lora.fail_found(key, "invalid",
-                      "expected a list of names, a regular expression or \"all-linear\"; this "
-                      "expression has " +
-                          pattern.error().message);
-    targets.pattern = std::move(text);
-    if (targets.pattern.empty() && lora.ok())
-      lora.fail_found(key, "inconsistent", "expected a list of names, a regular expression or \"all-linear\"");
-  }
-  return targets;
-}
-
 /// What both kinds of adapters have to keep to.
 void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, const ModelConfig& model,
                     const std::vector<std::string>& modules_to_save) {
@@ -260,7 +227,7 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   LoraConfig lora;
   read_fields(reader, settings::lora_section, lora);
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "expected less than 1: 1 drops everything");
-  lora.target_modules = read_target_modules(reader, "target_modules", model.traits().lora_targets);
+  lora.target_modules = read_target_modules(reader, model.traits().lora_targets);
   if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora.target_modules);
   if (lora.use_dora && lora.lora_bias)
     reader.fail_found("lora_bias", "inconsistent", "peft has no DoRA with it: leave one of them out");
@@ -279,19 +246,67 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   ConfigReader reader = training.object("ia3");
   Ia3Config ia3;
   read_fields(reader, settings::ia3_section, ia3);
-  ia3.target_modules = read_target_modules(reader, "target_modules", model.traits().ia3_targets);
-  ia3.feedforward_modules = read_target_modules(reader, "feedforward_modules", model.traits().ia3_feedforward);
-  if (ia3.feedforward_modules.all_linear)
-    reader.fail_found("feedforward_modules", "inconsistent", "expected a list of names or a regular expression");
-  // IA3Config.__post_init__: the check of two lists.
-  const std::vector<std::string>& targets = ia3.target_modules.names;
-  for (const std::string& name : ia3.feedforward_modules.names)
-    if (!targets.empty() && std::find(targets.begin(), targets.end(), name) == targets.end())
-      reader.fail("feedforward_modules", "inconsistent",
-                  "found " + quote(name) + ", which is not among target_modules; peft wants a part of them");
+  ia3.target_modules = read_target_modules(reader, model.traits().ia3_targets);
+  ia3.feedforward_modules = read_target_modules(reader, model.traits().ia3_feedforward, "feedforward_modules");
+  check_feedforward(reader, ia3);
   check_adapters(training, reader, stage, model, ia3.modules_to_save);
   reader.finish();
   return ia3;
+}
+
+/// adapter_config.json of peft, or a list of them, each with a name.
+std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
+                                   const Runtime& runtime) {
+  constexpr const char* kKey = "peft";
+  std::vector<PeftAdapter> adapters;
+  const json* const given = training.has(kKey) ? training.find(kKey) : nullptr;
+  if (!given) return adapters;
+  for (const char* other : {"lora", "ia3"})
+    if (training.has(other)) training.fail_found(other, "inconsistent", "there is peft too: leave one of them out");
+  if (so_far.stage == Stage::pretrain)
+    training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
+  if (runtime.peft < Version{0, 21, 0})
+    training.fail_found(kKey, "not-modelled", "it is modelled as peft 0.21 has it; expected runtime.peft 0.21");
+  if (model.family().convert_targets)
+    training.fail_found(kKey, "not-modelled", "adapters of this model are supported as training.lora only");
+  const ModelTraits& traits = model.traits();
+  const PeftDefaults defaults{traits.lora_targets,      traits.ia3_targets,     traits.ia3_feedforward,
+                              traits.ln_tuning_targets, traits.ties_embeddings, so_far.loop.loads_on_host};
+  const bool is_list = given->is_array();
+  if (is_list && given->empty()) training.fail_found(kKey, "inconsistent", "expected at least one adapter");
+  for (std::size_t i = 0; i < (is_list ? given->size() : 1) && training.ok(); ++i) {
+    ConfigReader reader = is_list ? ConfigReader(&(*given)[i], training.pointer_to(kKey) + "/" + std::to_string(i),
+                                                 training.mode(), training.findings())
+                                  : training.object(kKey);
+    PeftAdapter adapter;
+    adapter.name = reader.text("name", is_list && i > 0 ? "" : adapter.name);
+    adapter.active = reader.boolean("active", i == 0);
+    adapter.autocast_adapter_dtype = reader.boolean("autocast_adapter_dtype", true);
+    if (adapter.name.empty() || adapter.name.find('.') != std::string::npos)
+      reader.fail("name", "missing", "expected a name of its own for each adapter, without dots");
+    for (const PeftAdapter& other : adapters)
+      if (other.name == adapter.name)
+        reader.fail_found("name", "inconsistent", "there is another adapter of that name");
+    if (reader.ok()) adapter.method = read_peft_method(reader, defaults);
+    if (!training.ok()) return adapters;
+    json config = is_list ? (*given)[i] : *given;
+    for (const char* key : {"name", "active", "autocast_adapter_dtype"}) config.erase(key);
+    if (i > 0 && config["peft_type"] != parse_json(adapters[0].config)->at("peft_type"))
+      reader.fail_found("peft_type", "inconsistent", "peft wants all adapters of a model to be of one method");
+    else if (i > 0 && config["peft_type"] != "LORA")
+      reader.fail_found("peft_type", "not-modelled", "several adapters are supported with LORA only");
+    else if (i > 0 && !(*adapter.method->target_modules() == *adapters[0].method->target_modules()))
+      reader.fail_found("target_modules", "not-modelled",
+                        "adapters of other layers than the first one's are not supported yet");
+    else if (i > 0 && reader.has("modules_to_save"))
+      reader.fail_found("modules_to_save", "not-modelled", "of the second adapter it is not supported yet");
+    adapter.config = config.dump(-1, ' ', false, json::error_handler_t::replace);
+    adapters.push_back(std::move(adapter));
+  }
+  const auto is_active = [](const PeftAdapter& adapter) { return adapter.active; };
+  if (training.ok() && std::none_of(adapters.begin(), adapters.end(), is_active))
+    training.fail_found(kKey, "inconsistent", "none is active, so that nothing trains; expected one that is");
+  return adapters;
 }
 
 /// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama, with its defaults.
@@ -366,8 +381,10 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, cons
   if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "expected true, or no quantization");
   if (!so_far.lora)
     training.fail_found(kKey, "inconsistent",
-                        so_far.ia3 ? "(IA)^3 on quantized weights is not supported yet; expected training.lora"
-                                   : "quantized weights cannot be trained; expected training.lora");
+                        !so_far.peft.empty()
+                            ? "training.peft on quantized weights is not supported yet; expected training.lora"
+                        : so_far.ia3 ? "(IA)^3 on quantized weights is not supported yet; expected training.lora"
+                                     : "quantized weights cannot be trained; expected training.lora");
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
@@ -444,6 +461,7 @@ void check_features(ConfigReader& reader, const TrainingConfig& training, const 
   check(!training.components.no_grad.empty(), "no_grad", Feature::no_grad);
   check(training.lora.has_value(), "lora", Feature::adapters);
   check(training.ia3.has_value(), "ia3", Feature::adapters);
+  check(!training.peft.empty(), "peft", Feature::adapters);
   check(training.attention == AttentionKind::eager, "attention", Feature::eager_attention);
 }
 
@@ -497,11 +515,12 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.loss = read_loss(reader, traits);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
+  training.peft = read_peft(reader, training, model, runtime);
   training.liger = read_liger(reader, model, runtime);
   check_cross_entropy_chunks(reader, training, model, runtime);
   training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
-      (training.lora || training.ia3) && training.checkpointing.mode != CheckpointMode::none;
+      training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);
   check_loop(reader, training);
   if (training.use_cache && !traits.text.windows.empty())

@@ -12,6 +12,7 @@
 #include "nn/quantizer.h"
 #include "peft/ia3.h"
 #include "peft/lora.h"
+#include "peft/method.h"
 #include "runtime/memory.h"
 #include "tensor/context.h"
 #include "train/objectives/objective.h"
@@ -97,6 +98,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   std::unique_ptr<Tuner> tuner;
   if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
   if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
+  if (!job.training.peft.empty()) tuner = job.training.peft.front().method->tuner(context, "peft", job.training.peft);
+  if (tuner && job.model.config.traits().ties_embeddings) tuner->tie_embeddings();
+  if (tuner && job.parallel.strategy == Strategy::none && !job.training.quantization) tuner->adapt_embeddings();
   std::unique_ptr<Quantizer> quantizer;
   if (job.training.quantization)
     quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
@@ -134,10 +138,12 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       simulation.refusal = tuner->inject(model->parameters, model->tied);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
-      simulation.refusal =
-          job.training.lora
-              ? train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train")
-              : train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
+      if (job.training.lora)
+        simulation.refusal =
+            train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train");
+      if (job.training.ia3)
+        simulation.refusal =
+            train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
     if (on_host) {

@@ -57,6 +57,19 @@ json write_lora(const LoraConfig& lora) {
   return out;
 }
 
+/// One by itself where its name is the usual one.
+json write_peft(const std::vector<PeftAdapter>& adapters) {
+  json all = json::array();
+  for (const PeftAdapter& adapter : adapters) {
+    json one = parsed(adapter.config);
+    put(one, "autocast_adapter_dtype", adapter.autocast_adapter_dtype, true);
+    put(one, "name", adapter.name, all.empty() ? "default" : "");
+    put(one, "active", adapter.active, all.empty());
+    all.push_back(std::move(one));
+  }
+  return all.size() == 1 ? all[0] : all;
+}
+
 /// Its mode alone where that says all.
 json write_checkpointing(const CheckpointingConfig& checkpointing) {
   json out = write_fields(settings::checkpointing_section, checkpointing);
@@ -116,6 +129,7 @@ json write_training(const TrainingConfig& training) {
       training.loop.is_trl() ? "non-reentrant" : "none");
   if (training.lora) out["lora"] = write_lora(*training.lora);
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
+  if (!training.peft.empty()) out["peft"] = write_peft(training.peft);
   if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
   if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
   put(out, "loss", training.loss, "");

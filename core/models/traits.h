@@ -105,7 +105,7 @@ struct ModelTraits {
   bool needs_precision = false;  ///< it has none that the job could ask for
 
   /// peft's own target_modules, and (IA)^3's feedforward_modules, for the model_type; none: it has no opinion
-  std::vector<std::string> lora_targets, ia3_targets, ia3_feedforward;
+  std::vector<std::string> lora_targets, ia3_targets, ia3_feedforward, ln_tuning_targets;
   std::vector<std::string> quantization_skips;  ///< usual llm_int8_skip_modules beside adapters
   LigerTraits liger;
 

@@ -13,7 +13,7 @@ ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& te
   t.takes_images = true;
   t.convolutions = 1;
   t.ties_embeddings = ties_embeddings;
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};
+  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   t.refuse(Feature::quantization, "not-modelled",
            "a quantised " + t.class_name + " is not supported yet: leave it out");

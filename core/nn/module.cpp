@@ -86,13 +86,25 @@ Tensor Linear::forward(const Tensor& x) const {
   return call.result(linear(call.argument(x), weight, bias));
 }
 
-Embedding::Embedding(const Builder& builder, std::int64_t count, std::int64_t size) : module(builder.module) {
+Embedding::Embedding(const Builder& builder_in, std::int64_t count, std::int64_t size) {
+  Builder builder = builder_in;
+  if (builder.wrapping) wrapper = builder.wrapping->wrap_embedding(builder, count, size);
+  module = builder.module;
   weight = builder.parameter("weight", {count, size});
 }
 
-Tensor Embedding::operator()(const Tensor& indices) const {
-  ModuleCall call(indices.context(), module);
-  return call.result(embedding(weight, indices));
+Tensor Embedding::operator()(const Tensor& indices, const ForwardHook& hook) const {
+  return wrapper ? (*wrapper)(*this, indices, hook) : forward(indices, hook);
+}
+
+Tensor Embedding::forward(const Tensor& indices, const ForwardHook& hook) const {
+  Tensor result;
+  {
+    ModuleCall call(indices.context(), module);
+    result = call.result(embedding(weight, indices));
+  }
+  if (hook) hook(result);
+  return result;
 }
 
 LayerNorm::LayerNorm(const Builder& builder_in, std::int64_t size) : module(builder_in.module) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -33,12 +34,24 @@ void sort_by_module(std::vector<Parameter>& parameters);
 void cast_parameter(const Tensor& parameter, DType dtype);
 
 struct Linear;
+struct Embedding;
+
+/// A forward hook of a module, which sees its result.
+using ForwardHook = std::function<void(Tensor& result)>;
 
 /// What a library puts in a Linear's place (peft's tuner layers): called instead of it, and calls it.
 class LinearWrapper {
  public:
   virtual ~LinearWrapper() = default;
   virtual Tensor operator()(const Linear& base_layer, const Tensor& x) const = 0;
+};
+
+/// The same in an Embedding's place.
+class EmbeddingWrapper {
+ public:
+  virtual ~EmbeddingWrapper() = default;
+  /// `base_layer` is called by its `forward` with the same hook.
+  virtual Tensor operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const = 0;
 };
 
 struct Builder;
@@ -54,6 +67,12 @@ class Wrapping {
   /// where the Linear itself then is ("q_proj.base_layer").
   virtual std::shared_ptr<const LinearWrapper> wrap_linear(Builder& builder, std::int64_t in_features,
                                                            std::int64_t out_features) = 0;
+  /// The same for an Embedding.
+  virtual std::shared_ptr<const EmbeddingWrapper> wrap_embedding([[maybe_unused]] Builder& builder,
+                                                                 [[maybe_unused]] std::int64_t count,
+                                                                 [[maybe_unused]] std::int64_t size) {
+    return nullptr;
+  }
 };
 
 /// Builds a module tree: where in it we are, what type the weights have. Constructors pass children `child(...)`.
@@ -98,10 +117,14 @@ struct Linear {
 struct Embedding {
   Embedding() = default;
   Embedding(const Builder& builder, std::int64_t count, std::int64_t size);
-  Tensor operator()(const Tensor& indices) const;
+  /// `hook`: the embedding's own, which a wrapper does not take over.
+  Tensor operator()(const Tensor& indices, const ForwardHook& hook = nullptr) const;
+  /// nn.Embedding.forward: what a wrapper calls as its base layer.
+  Tensor forward(const Tensor& indices, const ForwardHook& hook) const;
 
   Tensor weight;
   ModuleId module = 0;
+  std::shared_ptr<const EmbeddingWrapper> wrapper;  ///< null: none
 };
 
 struct LayerNorm {

@@ -124,6 +124,19 @@ Tensor index_put_first_axis(const Tensor& x, const Tensor& indices, std::int64_t
   return record.output(empty(x.context(), Op::zeros, indexed_sizes(x.sizes(), 1, rows), x.dtype()));
 }
 
+// derivatives.yaml: self: grad.index_fill(dim, index, 0), source: grad.index_select(dim, index).expand_as(source)
+Tensor index_copy(const Tensor& x, const Tensor& index, const Tensor& source) {
+  Record record(Op::index_copy,
+                [](Backward& b) {
+                  if (b.wants(0)) b.give(0, empty_like(Op::index_put, b.grad()));
+                  if (b.wants(1)) b.give(1, empty(b.context, Op::index_select, b.input_sizes(1), b.grad().dtype()));
+                },
+                {&x, &source});
+  record.save(index);
+  record.wants(1) ? record.save(source) : record.skip();
+  return record.output(empty(x.context(), Op::index_copy, x.sizes(), x.dtype()));
+}
+
 Tensor index_from_host(const Tensor& x, std::int64_t count) {
   Record record(Op::index,
                 [](Backward& b) {

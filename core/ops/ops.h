@@ -117,6 +117,8 @@ Tensor index(const Tensor& x, const Tensor& rows, const Tensor& columns);
 Tensor index(const Tensor& x, const Tensor& indices);
 /// flash_attn.bert_padding.IndexPutFirstAxis: zeros of `rows` rows, into which x's go.
 Tensor index_put_first_axis(const Tensor& x, const Tensor& indices, std::int64_t rows);
+/// x.index_copy(0, index, source): a copy of x with other rows.
+Tensor index_copy(const Tensor& x, const Tensor& index, const Tensor& source);
 /// x[indices] with an index tensor of `count` rows in host memory: each use of it copies it to the device.
 Tensor index_from_host(const Tensor& x, std::int64_t count);
 /// The indices of a mask's `selected` True elements, [selected, dimensions].

@@ -1,24 +1,34 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-/// The configuration of `peft`: the job's `training.lora` turned into values. Names are LoraConfig's (peft 0.21,
-/// tuners/lora/config.py) but for `rank` (r), `alpha` (lora_alpha) and `dropout` (lora_dropout).
+/// The configuration of `peft`: the job's `training.lora`, `training.ia3` and `training.peft` turned into values. Names
+/// are LoraConfig's (peft 0.21, tuners/lora/config.py) but for `rank` (r), `alpha` (lora_alpha) and `dropout`
+/// (lora_dropout).
 namespace oometer {
 
 /// Which biases train beside the adapters.
 enum class LoraBias : std::uint8_t { none, all, lora_only };
 
-/// `target_modules`, in its three forms.
+/// `target_modules`, in its three forms, and what takes some of them away.
 struct TargetModules {
-  std::vector<std::string> names;  ///< dotted names at any depth, if it is a list
-  std::string pattern;             ///< a regular expression of the whole path, if it is a text
-  bool all_linear = false;         ///< "all-linear": every Linear but the output embeddings
+  std::vector<std::string> names;                 ///< dotted names at any depth, if it is a list
+  std::string pattern;                            ///< a regular expression of the whole path, if it is a text
+  bool all_linear = false;                        ///< "all-linear": every Linear but the output embeddings
+  std::vector<std::string> excluded_names;        ///< `exclude_modules`, if it is a list
+  std::string excluded_pattern;                   ///< the same, if it is a text
+  std::vector<std::int64_t> layers_to_transform;  ///< of the named ones those of these layers; empty: of all
+  std::vector<std::string> layers_pattern;        ///< what such layers are called; empty: anything
 
   bool operator==(const TargetModules&) const = default;
 };
+
+/// What a pattern of modules' names has in place of the config's own value, in the file's order.
+using NumberByModule = std::vector<std::pair<std::string, std::int64_t>>;
 
 struct LoraConfig {
   std::int64_t rank = 8;
@@ -32,6 +42,8 @@ struct LoraConfig {
   bool use_rslora = false;                   ///< another scale, alpha / sqrt(rank): no memory
   bool lora_bias = false;                    ///< lora_B has a bias
   bool autocast_adapter_dtype = true;        ///< adapters of half-precision weights are float32
+  NumberByModule rank_pattern{};             ///< other ranks
+  NumberByModule trainable_token_indices{};  ///< how many rows of these embeddings train
 
   bool operator==(const LoraConfig&) const = default;
 };
@@ -44,6 +56,22 @@ struct Ia3Config {
   bool autocast_adapter_dtype = true;
 
   bool operator==(const Ia3Config&) const = default;
+};
+
+class PeftMethod;
+
+/// An adapter of `training.peft`.
+struct PeftAdapter {
+  std::string name = "default";
+  bool active = true;                  ///< set_adapter: it runs and trains; one that is not stays beside those that do
+  bool autocast_adapter_dtype = true;  ///< see LoraConfig
+  std::string config;                  ///< its adapter_config.json
+  std::shared_ptr<const PeftMethod> method;  ///< what that says
+
+  bool operator==(const PeftAdapter& other) const {
+    return name == other.name && active == other.active && autocast_adapter_dtype == other.autocast_adapter_dtype &&
+           config == other.config;
+  }
 };
 
 }  // namespace oometer

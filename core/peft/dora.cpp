@@ -8,21 +8,19 @@
 
 namespace oometer {
 
-DoraLinear::DoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features)
-    : LoraLinear(config, builder, in_features, out_features) {
-  Builder inside = builder;
-  inside.module = module_;
-  lora_magnitude_vector_ = inside.child("lora_magnitude_vector.default", "DoraLinearLayer").module;
+void DoraAdapter::add_modules(const Builder& layer, int kind) {
+  LoraAdapter::add_modules(layer, kind);
+  if (kind == 3) lora_magnitude_vector_ = layer.child(model_.name_of(adapter_, kind), "DoraLinearLayer").module;
 }
 
 // DoraLinearVariant.init, DoraLinearLayer.update_layer: the lengths that the weight has now.
-void DoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
-                                 const GatherParameters& gather) {
-  LoraLinear::make_parameters(parameters, tied, gather);
+void DoraAdapter::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                                  const GatherParameters& gather, ModuleId base_layer) {
+  LoraAdapter::make_parameters(parameters, tied, gather, base_layer);
   TensorList of_base;  // the weight first
   for (const std::span<const Parameter> some : {std::span<const Parameter>(parameters), tied})
     for (const Parameter& parameter : some)
-      if (parameter.module == base_layer()) of_base.push_back(parameter.tensor);
+      if (parameter.module == base_layer) of_base.push_back(parameter.tensor);
   const Tensor base_weight = of_base.front();
   Context& context = base_weight.context();
   const ModuleScope scope(context, lora_magnitude_vector_);
@@ -42,13 +40,13 @@ void DoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<c
   lora_weight.reset();
 }
 
-void DoraLinear::cast_parameters() const {
-  LoraLinear::cast_parameters();
+void DoraAdapter::cast_parameters() const {
+  LoraAdapter::cast_parameters();
   if (is_half(magnitude_.dtype())) cast_parameter(magnitude_, DType::float32);
 }
 
 // get_lora_weight: B and A's product by way of their forward, on an identity matrix of the layer's width.
-Tensor DoraLinear::lora_weight() const {
+Tensor DoraAdapter::lora_weight() const {
   const Tensor x_eye = empty(lora_A_.weight.context(), Op::eye, {in_features_, in_features_}, lora_A_.weight.dtype());
   Tensor product = lora_A_(x_eye);
   product = lora_B_(product);
@@ -56,7 +54,7 @@ Tensor DoraLinear::lora_weight() const {
 }
 
 // get_weight_norm
-Tensor DoraLinear::weight_norm(const Tensor& weight, const Tensor& lora_weight) const {
+Tensor DoraAdapter::weight_norm(const Tensor& weight, const Tensor& lora_weight) const {
   Tensor adapted;
   {
     const Tensor scaled = mul_scalar(lora_weight);
@@ -67,14 +65,14 @@ Tensor DoraLinear::weight_norm(const Tensor& weight, const Tensor& lora_weight) 
 }
 
 // DoraLinearVariant.forward
-Tensor DoraLinear::update(const Linear& base_layer, const Tensor& x_in, const Tensor& result) const {
+Tensor DoraAdapter::update(const Linear& base_layer, const Tensor& x_in, const Tensor& result) const {
   const Tensor x = dropout(x_in);
   const Tensor extra = magnitude_vector(x, base_layer, config_.dropout > 0 ? Tensor() : result);
   return add(result, extra);
 }
 
 // DoraLinearLayer.forward
-Tensor DoraLinear::magnitude_vector(const Tensor& argument, const Linear& base_layer, const Tensor& given) const {
+Tensor DoraAdapter::magnitude_vector(const Tensor& argument, const Linear& base_layer, const Tensor& given) const {
   Context& context = argument.context();
   ModuleCall call(context, lora_magnitude_vector_);
   Tensor x = call.argument(argument);

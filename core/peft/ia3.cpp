@@ -54,8 +54,8 @@ Tensor Ia3Linear::operator()(const Linear& base_layer, const Tensor& x_in) const
   return call.result(std::move(result));
 }
 
-Ia3Model::Ia3Model(Context& context, const Ia3Config& config)
-    : Tuner(context, "ia3", config.target_modules, config.modules_to_save), config_(config) {
+Ia3Model::Ia3Model(Context& context, const Ia3Config& config, std::string kind)
+    : Tuner(context, std::move(kind), config.target_modules, config.modules_to_save), config_(config) {
   if (config.feedforward_modules.pattern.empty()) return;
   if (Result<Pattern> pattern = Pattern::parse(config.feedforward_modules.pattern)) feedforward_ = *std::move(pattern);
 }
@@ -75,11 +75,11 @@ std::shared_ptr<const LinearWrapper> Ia3Model::create(Builder& builder, std::int
   return layers_.back();
 }
 
-void Ia3Model::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>) {
+void Ia3Model::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>, std::size_t) {
   for (const std::shared_ptr<Ia3Linear>& layer : layers_) layer->make_parameters(parameters);
 }
 
-void Ia3Model::cast_parameters() {
+void Ia3Model::cast_parameters(std::size_t) {
   if (!config_.autocast_adapter_dtype || !context_.behaviours.peft_casts_adapters) return;
   for (const std::shared_ptr<Ia3Linear>& layer : layers_) layer->cast_parameters();
 }

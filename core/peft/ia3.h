@@ -32,13 +32,14 @@ class Ia3Linear : public LinearWrapper {
 /// IA3Model. The config outlives it.
 class Ia3Model : public Tuner {
  public:
-  Ia3Model(Context& context, const Ia3Config& config);
+  Ia3Model(Context& context, const Ia3Config& config, std::string kind = "ia3");
 
  protected:
   std::shared_ptr<const LinearWrapper> create(Builder& builder, std::int64_t in_features,
                                               std::int64_t out_features) override;
-  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) override;
-  void cast_parameters() override;
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                       std::size_t adapter) override;
+  void cast_parameters(std::size_t adapter) override;
 
  private:
   bool is_feedforward(ModuleId module) const;

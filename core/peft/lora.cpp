@@ -9,27 +9,38 @@
 
 namespace oometer {
 
-LoraLinear::LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features)
-    : config_(config), in_features_(in_features), out_features_(out_features), module_(builder.module) {
-  Builder inside = builder;
-  inside.wrapping = nullptr;
-  inside.quantizer = nullptr;
-  inside.context->log.modules[module_].type = "lora.Linear";
-  builder = inside.child("base_layer", "Linear");
-  base_layer_ = builder.module;
-  lora_dropout_ = inside.child("lora_dropout.default", config.dropout > 0 ? "Dropout" : "Identity").module;
-  lora_a_ = inside.child("lora_A.default", "Linear");
-  lora_b_ = inside.child("lora_B.default", "Linear");
+namespace {
+
+constexpr const char* kKindNames[LoraAdapter::kKinds] = {"lora_dropout", "lora_A", "lora_B", "lora_magnitude_vector"};
+
+}  // namespace
+
+// --- an adapter of a Linear ------------------------------------------------------------------------------------------
+
+LoraAdapter::LoraAdapter(const LoraModel& model, std::size_t adapter, std::int64_t rank, std::int64_t in_features,
+                         std::int64_t out_features)
+    : model_(model),
+      config_(*model.adapter(adapter).config),
+      adapter_(adapter),
+      rank_(rank),
+      in_features_(in_features),
+      out_features_(out_features) {}
+
+void LoraAdapter::add_modules(const Builder& layer, int kind) {
+  const char* const name = model_.name_of(adapter_, kind);
+  if (kind == 0) lora_dropout_ = layer.child(name, config_.dropout > 0 ? "Dropout" : "Identity").module;
+  if (kind == 1) lora_a_ = layer.child(name, "Linear");
+  if (kind == 2) lora_b_ = layer.child(name, "Linear");
 }
 
-void LoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>,
-                                 const GatherParameters&) {
+void LoraAdapter::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>,
+                                  const GatherParameters&, ModuleId) {
   lora_a_.parameters = lora_b_.parameters = &parameters;
-  lora_A_ = Linear(lora_a_, in_features_, config_.rank, false);
-  lora_B_ = Linear(lora_b_, config_.rank, out_features_, config_.lora_bias);
+  lora_A_ = Linear(lora_a_, in_features_, rank_, false);
+  lora_B_ = Linear(lora_b_, rank_, out_features_, config_.lora_bias);
 }
 
-void LoraLinear::cast_parameters() const {
+void LoraAdapter::cast_parameters() const {
   if (!is_half(lora_A_.weight.dtype())) return;
   cast_parameter(lora_A_.weight, DType::float32);
   // The list of a module's parameters keeps the old ones until all of them are cast.
@@ -39,27 +50,59 @@ void LoraLinear::cast_parameters() const {
   if (lora_B_.bias) cast_parameter(lora_B_.bias, DType::float32);
 }
 
-Tensor LoraLinear::dropout(const Tensor& x) const {
+Tensor LoraAdapter::dropout(const Tensor& x) const {
   ModuleCall call(x.context(), lora_dropout_);
   return call.result(oometer::dropout(call.argument(x), config_.dropout));
 }
 
-// _cast_input_dtype; counted as the adapter's, whose copy it is.
-Tensor LoraLinear::input(const Tensor& x) const {
+// Counted as the adapter's, whose copy it is.
+Tensor LoraAdapter::input(const Tensor& x) const {
   Context& context = x.context();
   if (context.modules) context.modules->read(lora_A_.weight);
   const ModuleScope scope(context, lora_dropout_);
   return to(x, lora_A_.weight.dtype());
 }
 
-// result + lora_B(lora_A(dropout(x))) * scaling
-Tensor LoraLinear::update(const Linear&, const Tensor& x, const Tensor& result) const {
+// lora_B(lora_A(dropout(x))) * scaling
+Tensor LoraAdapter::output(const Tensor& x) const {
   Tensor added = dropout(x);
   added = lora_A_(added);
   added = lora_B_(added);
-  added = mul_scalar(added);
+  return mul_scalar(added);
+}
+
+Tensor LoraAdapter::update(const Linear&, const Tensor& x, const Tensor& result) const {
+  const Tensor added = output(x);
   return add(result, added);
 }
+
+// --- lora.Linear -----------------------------------------------------------------------------------------------------
+
+LoraLinear::LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in_features, std::int64_t out_features)
+    : model_(model), module_(builder.module) {
+  Builder inside = builder;
+  inside.wrapping = nullptr;
+  inside.quantizer = nullptr;
+  inside.context->log.modules[module_].type = "lora.Linear";
+  builder = inside.child("base_layer", "Linear");
+  base_layer_ = builder.module;
+  for (std::size_t i = 0; i < model.adapters(); ++i) {
+    const std::int64_t rank = model.rank_of(i, module_);
+    if (model.adapter(i).config->use_dora)
+      adapters_.push_back(std::make_unique<DoraAdapter>(model, i, rank, in_features, out_features));
+    else
+      adapters_.push_back(std::make_unique<LoraAdapter>(model, i, rank, in_features, out_features));
+  }
+  for (int kind = 0; kind < LoraAdapter::kKinds; ++kind)
+    for (const std::unique_ptr<LoraAdapter>& adapter : adapters_) adapter->add_modules(inside, kind);
+}
+
+void LoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                                 const GatherParameters& gather, std::size_t adapter) {
+  adapters_[adapter]->make_parameters(parameters, tied, gather, base_layer_);
+}
+
+void LoraLinear::cast_parameters(std::size_t adapter) const { adapters_[adapter]->cast_parameters(); }
 
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
@@ -68,48 +111,147 @@ Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) cons
   Tensor result = base_layer.forward(argument);
   const DType result_dtype = result.dtype();
   if (base_layer.quantized) {  // tuners/lora/bnb.py, Linear4bit.forward
+    const LoraAdapter& adapter = *adapters_.front();
     result = clone(result);
     const bool converts = !x_in.context().autocast.enabled;
-    const Tensor x = converts ? input(x_in) : x_in;
-    Tensor output = dropout(x);
-    output = lora_A_(output);
-    output = lora_B_(output);
-    output = mul_scalar(output);
+    const Tensor x = converts ? adapter.input(x_in) : x_in;
+    Tensor output = adapter.output(x);
     if (converts) output = to(output, result_dtype);
     result = add(result, output);
     return result;
   }
-  const Tensor x = input(argument);  // bound until forward returns
-  result = update(base_layer, x, result);
+  Tensor x = argument;  // bound until forward returns
+  for (const std::unique_ptr<LoraAdapter>& adapter : adapters_) {
+    if (!model_.adapter(adapter->adapter()).active) continue;
+    x = adapter->input(x);
+    result = adapter->update(base_layer, x, result);
+  }
   result = to(result, result_dtype);
   return call.result(result);
 }
 
+// --- lora.Embedding --------------------------------------------------------------------------------------------------
+
+LoraEmbedding::LoraEmbedding(const LoraModel& model, Builder& builder, std::int64_t count, std::int64_t size)
+    : model_(model), count_(count), size_(size), module_(builder.module) {
+  Builder inside = builder;
+  inside.wrapping = nullptr;
+  inside.context->log.modules[module_].type = "lora.Embedding";
+  builder = inside.child("base_layer", "Embedding");
+  base_layer_ = builder.module;
+  lora_embedding_a_ = inside.child("lora_embedding_A", "ParameterDict");
+  lora_embedding_b_ = inside.child("lora_embedding_B", "ParameterDict");
+  for (std::size_t i = 0; i < model.adapters(); ++i) adapters_.push_back({model.rank_of(i, module_), {}, {}});
+}
+
+void LoraEmbedding::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>,
+                                    const GatherParameters&, std::size_t adapter) {
+  Adapter& own = adapters_[adapter];
+  lora_embedding_a_.parameters = lora_embedding_b_.parameters = &parameters;
+  own.lora_embedding_A = lora_embedding_a_.parameter("default", {own.rank, count_});
+  own.lora_embedding_B = lora_embedding_b_.parameter("default", {size_, own.rank});
+}
+
+void LoraEmbedding::cast_parameters(std::size_t adapter) const {
+  cast_half(adapters_[adapter].lora_embedding_A);
+  cast_half(adapters_[adapter].lora_embedding_B);
+}
+
+// lora.Embedding.forward
+Tensor LoraEmbedding::operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const {
+  const ModuleScope scope(indices.context(), module_);
+  Tensor result = base_layer.forward(indices, hook);
+  const DType result_dtype = result.dtype();
+  Tensor after_A, adapter_output;  // bound until forward returns
+  for (std::size_t i = 0; i < adapters_.size(); ++i) {
+    if (!model_.adapter(i).active) continue;
+    const ModuleScope inside(indices.context(), lora_embedding_a_.module);
+    const Tensor embedding_A = transpose(adapters_[i].lora_embedding_A, 0, 1);
+    const Tensor embedding_B = transpose(adapters_[i].lora_embedding_B, 0, 1);
+    after_A = embedding(embedding_A, indices);
+    const Tensor product = matmul(after_A, embedding_B);
+    adapter_output = mul_scalar(product);
+    result = add(result, adapter_output);
+  }
+  return to(result, result_dtype);
+}
+
+// --- LoraModel -------------------------------------------------------------------------------------------------------
+
+LoraModel::LoraModel(Context& context, std::string kind, std::vector<Adapter> adapters)
+    : Tuner(context, std::move(kind), adapters.front().config->target_modules,
+            adapters.front().config->modules_to_save),
+      adapters_(std::move(adapters)) {
+  std::vector<std::string> names;
+  for (const Adapter& adapter : adapters_) {
+    for (const char* name : kKindNames) names.push_back(std::string(name) + "." + adapter.name);
+    rank_patterns_.emplace_back();
+    for (const auto& [key, rank] : adapter.config->rank_pattern)  // get_pattern_key (utils/other.py)
+      if (Result<Pattern> pattern = Pattern::parse("(.*\\.)?(" + key + ")"))
+        rank_patterns_.back().emplace_back(*std::move(pattern), rank);
+  }
+  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  if (context.log.names == nullptr) context.log.names = names_;
+}
+
+const char* LoraModel::name_of(std::size_t adapter, int kind) const {
+  return (*names_)[adapter * LoraAdapter::kKinds + static_cast<std::size_t>(kind)].c_str();
+}
+
+std::int64_t LoraModel::rank_of(std::size_t adapter, ModuleId module) const {
+  const std::string path = module_path(context_.log, module);
+  for (const auto& [pattern, rank] : rank_patterns_[adapter])
+    if (pattern.matches(path)) return rank;
+  return adapters_[adapter].config->rank;
+}
+
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,
                                                        std::int64_t out_features) {
-  if (config_.use_dora)
-    layers_.push_back(std::make_shared<DoraLinear>(config_, builder, in_features, out_features));
-  else
-    layers_.push_back(std::make_shared<LoraLinear>(config_, builder, in_features, out_features));
-  return layers_.back();
+  const auto layer = std::make_shared<LoraLinear>(*this, builder, in_features, out_features);
+  layers_.push_back(layer);
+  return layer;
 }
 
-void LoraModel::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
+std::shared_ptr<const EmbeddingWrapper> LoraModel::create_embedding(Builder& builder, std::int64_t count,
+                                                                    std::int64_t size) {
+  for (const auto& [name, rows] : adapters_.front().config->trainable_token_indices)
+    if (path_ends_with(context_.log, builder.module, name)) {
+      tokens_ = std::make_shared<TrainableTokens>(builder, "token_adapter", rows, size);
+      return tokens_;
+    }
+  if (!is_target(builder.module)) return nullptr;
+  const auto layer = std::make_shared<LoraEmbedding>(*this, builder, count, size);
+  layers_.push_back(layer);
+  return layer;
+}
+
+std::shared_ptr<const LinearWrapper> LoraModel::create_tied(Builder& builder) {
+  return tokens_ ? std::make_shared<TiedTrainableTokens>(builder, "token_adapter", tokens_) : nullptr;
+}
+
+void LoraModel::make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                                std::size_t adapter) {
   // _mark_only_adapters_as_trainable
+  const LoraBias bias = adapters_[adapter].config->bias;
   for (Parameter& parameter : parameters) {
-    const auto is_base = [&](const std::shared_ptr<LoraLinear>& layer) {
+    const auto is_base = [&](const std::shared_ptr<LoraLayer>& layer) {
       return layer->base_layer() == parameter.module;
     };
-    if (config_.bias == LoraBias::none || parameter.name != std::string_view("bias")) continue;
+    if (bias == LoraBias::none || parameter.name != std::string_view("bias")) continue;
     parameter.tensor->leaf_requires_grad =
-        config_.bias == LoraBias::all || std::any_of(layers_.begin(), layers_.end(), is_base);
+        bias == LoraBias::all || std::any_of(layers_.begin(), layers_.end(), is_base);
   }
-  for (const std::shared_ptr<LoraLinear>& layer : layers_) layer->make_parameters(parameters, tied, gather_);
+  const std::size_t before = parameters.size();
+  for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->make_parameters(parameters, tied, gather_, adapter);
+  for (std::size_t i = before; i < parameters.size(); ++i)
+    parameters[i].tensor->leaf_requires_grad = adapters_[adapter].active;
+  if (tokens_ && adapter == 0) tokens_->make_parameters(parameters, tied);
 }
 
-void LoraModel::cast_parameters() {
-  if (!config_.autocast_adapter_dtype || !context_.behaviours.peft_casts_adapters) return;
-  for (const std::shared_ptr<LoraLinear>& layer : layers_) layer->cast_parameters();
+void LoraModel::cast_parameters(std::size_t adapter) {
+  if (!adapters_[adapter].config->autocast_adapter_dtype || !context_.behaviours.peft_casts_adapters) return;
+  for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->cast_parameters(adapter);
+  if (tokens_ && adapter == 0) tokens_->cast_parameters();
 }
 
 }  // namespace oometer

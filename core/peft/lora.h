@@ -1,56 +1,144 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "config/pattern.h"
+#include "peft/trainable_tokens.h"
 #include "peft/tuner.h"
 
 /// LoRA, after peft 0.21 (tuners/lora/model.py, layer.py).
 namespace oometer {
 
-/// lora.Linear: the base layer's result, and the adapters' added to it.
-class LoraLinear : public LinearWrapper {
+class LoraModel;
+
+/// What one adapter has in a Linear: lora_A, lora_B, lora_dropout, each under the adapter's name.
+class LoraAdapter {
  public:
-  LoraLinear(const LoraConfig& config, Builder& builder, std::int64_t in_features, std::int64_t out_features);
+  LoraAdapter(const LoraModel& model, std::size_t adapter, std::int64_t rank, std::int64_t in_features,
+              std::int64_t out_features);
+  virtual ~LoraAdapter() = default;
+  /// Its modules, one kind after another as lora.Linear has them; first those of all adapters of the first kind.
+  virtual void add_modules(const Builder& layer, int kind);
   /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters` or `tied`.
   virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
-                               const GatherParameters& gather);
+                               const GatherParameters& gather, ModuleId base_layer);
   virtual void cast_parameters() const;
+
+  /// The base layer's result with the adapter's part in it.
+  virtual Tensor update(const Linear& base_layer, const Tensor& x, const Tensor& result) const;
+  /// What it adds to a quantized base layer's result.
+  Tensor output(const Tensor& x) const;
+  /// _cast_input_dtype
+  Tensor input(const Tensor& x) const;
+  std::size_t adapter() const { return adapter_; }
+
+  static constexpr int kKinds = 4;  ///< lora_dropout, lora_A, lora_B, what variants have
+
+ protected:
+  Tensor dropout(const Tensor& x) const;
+
+  const LoraModel& model_;
+  const LoraConfig& config_;
+  std::size_t adapter_;
+  std::int64_t rank_, in_features_, out_features_;
+  Builder lora_a_, lora_b_;
+  Linear lora_A_, lora_B_;
+  ModuleId lora_dropout_ = 0;
+};
+
+/// A layer with adapters.
+class LoraLayer {
+ public:
+  virtual ~LoraLayer() = default;
+  virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                               const GatherParameters& gather, std::size_t adapter) = 0;
+  virtual void cast_parameters(std::size_t adapter) const = 0;
+  virtual ModuleId base_layer() const = 0;
+};
+
+/// lora.Linear: the base layer's result, and the adapters' added to it.
+class LoraLinear : public LinearWrapper, public LoraLayer {
+ public:
+  LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in_features, std::int64_t out_features);
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                       const GatherParameters& gather, std::size_t adapter) override;
+  void cast_parameters(std::size_t adapter) const override;
+  ModuleId base_layer() const override { return base_layer_; }
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;
 
-  ModuleId base_layer() const { return base_layer_; }
-
- protected:
-  /// The base layer's result with the adapter's part in it.
-  virtual Tensor update(const Linear& base_layer, const Tensor& x, const Tensor& result) const;
-  Tensor dropout(const Tensor& x) const;
-
-  const LoraConfig& config_;
-  std::int64_t in_features_, out_features_;
-  Builder lora_a_, lora_b_;
-  Linear lora_A_, lora_B_;
-  ModuleId module_, base_layer_, lora_dropout_;
-
  private:
-  Tensor input(const Tensor& x) const;
+  const LoraModel& model_;
+  std::vector<std::unique_ptr<LoraAdapter>> adapters_;
+  ModuleId module_, base_layer_;
 };
 
-/// LoraModel. The config outlives it.
+/// lora.Embedding: the same of the rows of A.
+class LoraEmbedding : public EmbeddingWrapper, public LoraLayer {
+ public:
+  LoraEmbedding(const LoraModel& model, Builder& builder, std::int64_t count, std::int64_t size);
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                       const GatherParameters& gather, std::size_t adapter) override;
+  void cast_parameters(std::size_t adapter) const override;
+  ModuleId base_layer() const override { return base_layer_; }
+
+  Tensor operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const override;
+
+ private:
+  struct Adapter {
+    std::int64_t rank;
+    Tensor lora_embedding_A, lora_embedding_B;
+  };
+
+  const LoraModel& model_;
+  std::int64_t count_, size_;
+  std::vector<Adapter> adapters_;
+  Builder lora_embedding_a_, lora_embedding_b_;
+  ModuleId module_, base_layer_;
+};
+
+/// LoraModel, with any number of adapters of which some are active. The configs outlive it.
 class LoraModel : public Tuner {
  public:
-  LoraModel(Context& context, const LoraConfig& config)
-      : Tuner(context, "lora", config.target_modules, config.modules_to_save), config_(config) {}
+  struct Adapter {
+    std::string name;
+    const LoraConfig* config;
+    bool active;
+  };
+
+  LoraModel(Context& context, const LoraConfig& config) : LoraModel(context, "lora", {{"default", &config, true}}) {}
+  /// Of peft's own configs; `kind`: where they stand in the job.
+  LoraModel(Context& context, std::string kind, std::vector<Adapter> adapters);
+
+  std::size_t adapters() const override { return adapters_.size(); }
+  const Adapter& adapter(std::size_t i) const { return adapters_[i]; }
+  /// Of the adapter: "lora_A.default", a name that lives as long as the log.
+  const char* name_of(std::size_t adapter, int kind) const;
 
  protected:
   std::shared_ptr<const LinearWrapper> create(Builder& builder, std::int64_t in_features,
                                               std::int64_t out_features) override;
-  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) override;
-  void cast_parameters() override;
+  std::shared_ptr<const EmbeddingWrapper> create_embedding(Builder& builder, std::int64_t count,
+                                                           std::int64_t size) override;
+  std::shared_ptr<const LinearWrapper> create_tied(Builder& builder) override;
+  void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
+                       std::size_t adapter) override;
+  void cast_parameters(std::size_t adapter) override;
 
  private:
-  const LoraConfig& config_;
-  std::vector<std::shared_ptr<LoraLinear>> layers_;
+  friend class LoraLinear;
+  friend class LoraEmbedding;
+  std::int64_t rank_of(std::size_t adapter, ModuleId module) const;
+
+  const std::vector<Adapter> adapters_;
+  std::shared_ptr<const std::vector<std::string>> names_;
+  std::vector<std::vector<std::pair<Pattern, std::int64_t>>> rank_patterns_;  ///< of each adapter
+  std::vector<std::shared_ptr<LoraLayer>> layers_;
+  std::shared_ptr<TrainableTokens> tokens_;  ///< of the embeddings; null: none train
 };
 
 }  // namespace oometer

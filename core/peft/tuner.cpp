@@ -9,11 +9,17 @@
 
 namespace oometer {
 
-Tuner::Tuner(Context& context, const char* kind, const TargetModules& targets,
+void cast_half(const Tensor& parameter) {
+  if (parameter && is_half(parameter.dtype())) cast_parameter(parameter, DType::float32);
+}
+
+Tuner::Tuner(Context& context, std::string kind, const TargetModules& targets,
              const std::vector<std::string>& modules_to_save)
-    : context_(context), kind_(kind), targets_(targets), modules_to_save_(modules_to_save) {
+    : context_(context), kind_(std::move(kind)), targets_(targets), modules_to_save_(modules_to_save) {
   if (Result<Pattern> pattern = Pattern::parse(targets.pattern); pattern && !targets.pattern.empty())
     pattern_ = *std::move(pattern);
+  if (Result<Pattern> pattern = Pattern::parse(targets.excluded_pattern); pattern && !targets.excluded_pattern.empty())
+    excluded_ = *std::move(pattern);
 }
 
 /// _set_trainable (utils/other.py): `key.endswith(name)`, so that "norm" means input_layernorm too.
@@ -31,24 +37,68 @@ bool Tuner::is_saved_within(ModuleId module) const {
   return false;
 }
 
+bool Tuner::is_saved(ModuleId module) const {
+  return std::any_of(modules_to_save_.begin(), modules_to_save_.end(),
+                     [&](const std::string& name) { return is_saved_as(module, name); });
+}
+
+/// Whether the first number in the path is one of layers_to_transform. A path's first name is not looked at.
+bool Tuner::is_in_layers(ModuleId module) const {
+  if (targets_.layers_to_transform.empty()) return true;
+  std::vector<ModuleId> path;
+  for (; !context_.log.is_root(module); module = context_.log.modules[module].parent) path.push_back(module);
+  for (std::size_t i = path.size(); i-- > 1;) {  // something comes behind the number
+    const ModuleRecord& record = context_.log.modules[path[i]];
+    if (record.index < 0) continue;
+    const bool is_first = i + 1 == path.size();
+    const std::vector<std::string>& pattern = targets_.layers_pattern;
+    if (pattern.empty() ? is_first : std::find(pattern.begin(), pattern.end(), record.name) == pattern.end()) continue;
+    const std::vector<std::int64_t>& layers = targets_.layers_to_transform;
+    return std::find(layers.begin(), layers.end(), record.index) != layers.end();
+  }
+  return false;
+}
+
 bool Tuner::is_target(ModuleId module) const {
   if (is_saved_within(module)) return false;
+  const auto has_name = [&](const std::string& name) { return path_ends_with(context_.log, module, name); };
+  if (excluded_ && excluded_->matches(module_path(context_.log, module))) return false;
+  if (std::any_of(targets_.excluded_names.begin(), targets_.excluded_names.end(), has_name)) return false;
   if (pattern_) return pattern_->matches(module_path(context_.log, module));
   if (targets_.all_linear) {
     // _maybe_include_all_linear_layers leaves out get_output_embeddings().
     const ModuleRecord& record = context_.log.modules[module];
     return record.type == std::string_view("Linear") && record.name != std::string_view("lm_head");
   }
-  return std::any_of(targets_.names.begin(), targets_.names.end(),
-                     [&](const std::string& name) { return path_ends_with(context_.log, module, name); });
+  return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }
 
 std::shared_ptr<const LinearWrapper> Tuner::wrap_linear(Builder& builder, std::int64_t in_features,
                                                         std::int64_t out_features) {
   const ModuleId module = builder.module;
+  std::shared_ptr<const LinearWrapper> layer;
+  if (ties_embeddings_ && context_.log.modules[module].name == std::string_view("lm_head")) {
+    if (is_saved(module)) {
+      saved_.push_back(std::make_shared<SavedModule>(builder));
+      return saved_.back();
+    }
+    if (!is_target(module)) return create_tied(builder);
+  }
   if (!is_target(module)) return nullptr;
-  std::shared_ptr<const LinearWrapper> layer = create(builder, in_features, out_features);
-  found_.push_back({module, static_cast<ModuleId>(context_.log.modules.size() - 1)});
+  layer = create(builder, in_features, out_features);
+  if (layer) found_.push_back({module, static_cast<ModuleId>(context_.log.modules.size() - 1)});
+  return layer;
+}
+
+std::shared_ptr<const EmbeddingWrapper> Tuner::wrap_embedding(Builder& builder, std::int64_t count, std::int64_t size) {
+  const ModuleId module = builder.module;
+  if (ties_embeddings_ && is_saved(module)) {
+    saved_.push_back(std::make_shared<SavedModule>(builder));
+    return saved_.back();
+  }
+  if (!adapts_embeddings_) return nullptr;
+  std::shared_ptr<const EmbeddingWrapper> layer = create_embedding(builder, count, size);
+  if (layer) found_.push_back({module, static_cast<ModuleId>(context_.log.modules.size() - 1)});
   return layer;
 }
 
@@ -73,9 +123,10 @@ std::optional<Error> Tuner::check_targets() {
       const std::string what =
           "found " + module_path(context_.log, module) + " (" + std::string(type) + ") among the targets: ";
       if (type == "Embedding" || type == "Conv2d")
-        return error("not-modelled", what +
-                                         "adapters on modules other than Linear are not supported yet; "
-                                         "modules_to_save trains such a module in full");
+        return error("not-modelled",
+                     what +
+                         "adapters on modules other than Linear are not supported yet, or, of embeddings, on several "
+                         "GPUs and with quantized weights; modules_to_save trains such a module in full");
       return error("inconsistent",
                    what + "peft adapts single layers, not their containers; expected names of Linear layers");
     }
@@ -85,7 +136,7 @@ std::optional<Error> Tuner::check_targets() {
     const auto has_name = [&](const Target& target) { return path_ends_with(context_.log, target.module, name); };
     if (std::any_of(found_.begin(), found_.end(), has_name)) continue;
     const std::string_view near = closest(name, linears);
-    notes_.push_back(std::string(kind_) + ": no module matches " + quote(name) + "; peft ignores it" +
+    notes_.push_back(kind_ + ": no module matches " + quote(name) + "; peft ignores it" +
                      (near.empty() ? "" : " (did you mean " + quote(near) + "?)"));
   }
   return std::nullopt;
@@ -115,24 +166,30 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
 }
 
 Error Tuner::error(const char* code, const std::string& message) const {
-  return {code, std::string("/training/") + kind_ + "/target_modules", message};
+  return {code, "/training/" + kind_ + "/target_modules", message};
 }
 
-void Tuner::save_modules(std::vector<Parameter>& parameters) {
+void Tuner::save_modules(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   if (modules_to_save_.empty()) return;
+  for (const std::shared_ptr<SavedModule>& module : saved_) module->copy(parameters, tied);
+  const auto has_copy = [&](ModuleId module) {
+    return std::any_of(saved_.begin(), saved_.end(),
+                       [&](const std::shared_ptr<SavedModule>& saved) { return saved->module() == module; });
+  };
   std::vector<ModuleId> saved;  // in the order of named_modules()
   for (ModuleId module = 1; module < context_.log.modules.size(); ++module)
-    if (std::any_of(modules_to_save_.begin(), modules_to_save_.end(),
-                    [&](const std::string& name) { return is_saved_as(module, name); }))
-      saved.push_back(module);
+    if (is_saved(module) && !has_copy(module)) saved.push_back(module);
+  train_copies(parameters, saved);
+}
+
+void Tuner::train_copies(std::vector<Parameter>& parameters, const std::vector<ModuleId>& modules) {
   const auto is_within = [&](ModuleId module, ModuleId ancestor) {
     while (module > ancestor) module = context_.log.modules[module].parent;
     return module == ancestor;
   };
-  // ModulesToSaveWrapper: a deep copy trains, the original stays. The model's handles go to the copy.
   std::vector<Parameter> originals;
   std::vector<char> copied(parameters.size(), false);
-  for (const ModuleId module : saved) {
+  for (const ModuleId module : modules) {
     const std::size_t first = originals.size();
     std::vector<std::size_t> within;
     TensorList whole;
@@ -157,23 +214,25 @@ void Tuner::save_modules(std::vector<Parameter>& parameters) {
     for (std::size_t i = first; i < originals.size(); ++i) whole.push_back(originals[i].tensor);
     if (gather_) gather_(whole, false);
   }
-  // Before their copies: ModulesToSaveWrapper.original_module comes first.
+  // Before their copies: ModulesToSaveWrapper.original_module comes first, as LNTuningLayer.base_layer does.
   parameters.insert(parameters.begin(), originals.begin(), originals.end());
 }
 
 std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   if (std::optional<Error> error = check_targets()) return error;
   if (std::optional<Error> error =
-          check_names(context_.log, modules_to_save_, std::string("/training/") + kind_ + "/modules_to_save",
+          check_names(context_.log, modules_to_save_, "/training/" + kind_ + "/modules_to_save",
                       [&](ModuleId module, const std::string& name) { return is_saved_as(module, name); }))
     return error;
   const NoGrad no_grad(context_);
   for (Parameter& parameter : parameters) parameter.tensor->leaf_requires_grad = false;
-  make_parameters(parameters, tied);
-  save_modules(parameters);
-  cast_parameters();
+  for (std::size_t adapter = 0; adapter < adapters(); ++adapter) {
+    make_parameters(parameters, tied, adapter);
+    if (adapter == 0) save_modules(parameters, tied);
+    cast_parameters(adapter);
+  }
   sort_by_module(parameters);
-  return std::nullopt;
+  return std::move(refusal_);
 }
 
 }  // namespace oometer

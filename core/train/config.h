@@ -98,13 +98,17 @@ struct TrainingConfig {
   /// logits with it, as in most loops written by hand; HF Trainer keeps the loss only.
   bool keep_outputs = false;
   bool use_cache = false;          ///< the model is called with use_cache: its outputs hold a DynamicCache
-  std::optional<LoraConfig> lora;  ///< at most one of these; none: the weights themselves train
+  std::optional<LoraConfig> lora;  ///< at most one of these three; none: the weights themselves train
   std::optional<Ia3Config> ia3;
+  std::vector<PeftAdapter> peft;  ///< adapters of any method, all of one
   LigerConfig liger;
   std::int64_t cross_entropy_chunks = 0;           ///< into which the loss cuts the sequence; 0: it is taken whole
   SavesOn save_on_cpu = SavesOn::device;           ///< around forward and loss
   std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says
   std::string loss;  ///< "": the model's own from labels; else the output whose fp32 mean is the loss
+
+  /// Something of peft's trains beside frozen weights.
+  bool has_adapters() const { return lora || ia3 || !peft.empty(); }
 
   bool operator==(const TrainingConfig&) const = default;
 };

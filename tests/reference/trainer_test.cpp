@@ -62,8 +62,12 @@ TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the b
   check_cases("sft.jsonl", 27);
 }
 
+TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the byte", "[reference][trainer][peft]") {
+  check_cases("adapters.jsonl", 28);
+}
+
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl"})
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "adapters.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

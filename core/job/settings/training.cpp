@@ -57,6 +57,9 @@ constexpr Remedy kSgd[] = {
      "different training: no moments; needs another learning rate, and transformers often train worse"},
 };
 
+constexpr const char* kPeftSchema =
+    R"({"anyOf": [{"type": "null"}, {"type": "object", "required": ["peft_type"]}, {"type": "array", "items": {"type": "object", "required": ["peft_type"]}, "minItems": 1}]})";
+
 constexpr Setting kTrainingRows[] = {
     {.key = "stage",
      .takes = one_of<kStages, &TrainingConfig::stage>(),
@@ -208,6 +211,14 @@ constexpr Setting kTrainingRows[] = {
      .link = "adapters",
      .applies = {kTrains},
      .otherwise = "null"},
+    {.key = "peft",
+     .takes = any(kNull | kObject | kList),
+     .words =
+         "Adapters of any of peft's methods, each an adapter_config.json with autocast_adapter_dtype; or a list of "
+         "them with name and active (docs/adapters.md)",
+     .applies = {kTrains},
+     .otherwise = "null",
+     .schema = kPeftSchema},
     {.key = "quantization",
      .takes = any(kNull) | quantization_section,
      .words = "QLoRA: the frozen weights in 4 bits, as transformers' BitsAndBytesConfig says; needs LoRA",

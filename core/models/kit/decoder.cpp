@@ -35,9 +35,9 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
 }
 
 Tensor Decoder::embed(const Tensor& input_ids) const {
-  Tensor inputs_embeds = embed_tokens(input_ids);
-  require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
-  return inputs_embeds;
+  return embed_tokens(input_ids, [this](Tensor& inputs_embeds) {
+    require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
+  });
 }
 
 Tensor Decoder::positions(Context& context, std::int64_t length) const {
@@ -96,7 +96,15 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
                                const LossFunction* loss_function) {
   ModelOutputs outputs;
   if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
-  if (outputs.loss) return outputs;
+  if (outputs.loss) {
+    // It reads `lm_head.weight`, and with that what an adapter's layer makes of it.
+    if (lm_head.wrapper)
+      hidden_states.context().refusal =
+          Error{"not-modelled", "/training",
+                "found an adapter on the head and a loss that takes its weight, which are "
+                "not supported together yet: leave one of them out"};
+    return outputs;
+  }
   const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
   Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);

@@ -52,6 +52,7 @@ ModelTraits llama_traits(const LlamaConfig& c) {
   t.lora_targets = {"q_proj", "v_proj"};
   t.ia3_targets = {"k_proj", "v_proj", "down_proj"};
   t.ia3_feedforward = {"down_proj"};
+  t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "norm"};
   t.quantization_skips = {"lm_head"};
   t.liger.swiglu = c.hidden_act == Activation::silu;
   t.liger.widest_row = std::max(c.hidden_size, c.intermediate_size);

@@ -20,7 +20,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_llama_family(config);
   t.oldest_transformers = {5, 23, 0};
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};  // peft does not know it
+  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
   // Not compared with the real libraries yet.
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
                                 Feature::headinfer, Feature::quantized_cache})

@@ -12,6 +12,7 @@ constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_llama_family(config);
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
+  t.ln_tuning_targets = {"post_attention_layernorm"};
   return t;
 }
 
