@@ -49,18 +49,20 @@ bool can_accumulate_in_place(const Context& context, const Tensor& gradient) {
          gradient.is_non_overlapping_and_dense();
 }
 
-/// Generated code unpacks its saved tensors by name, results after inputs: "mat2" and "other" before "self", "key"
-/// before "query", "logsumexp" before "output".
+/// Generated code unpacks and releases its saved tensors by name, results after inputs: "mat2" and "other" before
+/// "self", "attn_bias" and "key" before "query", "logsumexp" before "output".
 unsigned unpacked_slot(Op op, unsigned n) {
   constexpr unsigned kAttention[Node::kMaxSaved] = {1, 0, 2, 4, 3, 5, 6, 7};
+  constexpr unsigned kBiasedAttention[Node::kMaxSaved] = {7, 1, 0, 2, 4, 3, 5, 6};
   switch (op) {
     case Op::mm:
     case Op::bmm:
     case Op::mul:
     case Op::div:
       return n < 2 ? 1 - n : n;
-    case Op::flash_attention:
     case Op::efficient_attention:
+      return kBiasedAttention[n];
+    case Op::flash_attention:
     case Op::cudnn_attention:
       return kAttention[n];
     default:
@@ -178,7 +180,7 @@ class GraphTask {
         if (unpacked >> i & 1U) node.saved[i].reset();
       validate(node, call);
       call.grads.clear();
-      for (int i = 0; i < node.saved_count; ++i) node.saved[i].reset();
+      for (unsigned n = 0; n < Node::kMaxSaved; ++n) node.saved[unpacked_slot(node.op, n)].reset();
       node.hooks.reset();
     }
     node.seen = false;

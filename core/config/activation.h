@@ -13,6 +13,7 @@ enum class Activation : std::uint8_t {
   gelu_new,    ///< "gelu_new": 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * pow(x, 3)))), operator by operator
   quick_gelu,  ///< "quick_gelu": x * sigmoid(1.702 * x), operator by operator
   relu,        ///< "relu": nn.ReLU
+  relu2,       ///< "relu2": torch.square(relu(x))
   tanh,        ///< "tanh": nn.Tanh
   sigmoid,     ///< "sigmoid": nn.Sigmoid
 };

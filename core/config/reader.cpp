@@ -409,6 +409,7 @@ Activation ConfigReader::activation(const char* key, Activation fallback) {
                              {"gelu", Activation::gelu},
                              {"gelu_pytorch_tanh", Activation::gelu_tanh},
                              {"gelu_new", Activation::gelu_new},
+                             {"relu2", Activation::relu2},
                              {"quick_gelu", Activation::quick_gelu},
                              {"relu", Activation::relu},
                              {"tanh", Activation::tanh},

@@ -57,7 +57,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.class_name = graph.modules[0].type;
   t.why_not = "a graph has its operators as they were recorded: leave it out";
   t.is_recorded = true;
-  t.allow({Feature::transformers, Feature::training, Feature::inference, Feature::finetune, Feature::flash_attention});
+  t.allow({Feature::transformers, Feature::training, Feature::inference, Feature::finetune, Feature::sdpa,
+           Feature::flash_attention});
   for (const Feature sharding : {Feature::deepspeed, Feature::fsdp})
     t.refuse(sharding, "not-modelled", t.class_name + " is not supported under it yet; expected none or ddp");
   check_task(graph, t);

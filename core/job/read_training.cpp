@@ -463,6 +463,8 @@ void check_features(ConfigReader& reader, const TrainingConfig& training, const 
   check(training.ia3.has_value(), "ia3", Feature::adapters);
   check(!training.peft.empty(), "peft", Feature::adapters);
   check(training.attention == AttentionKind::eager, "attention", Feature::eager_attention);
+  check(training.attention != AttentionKind::eager && !is_flash_attention(training.attention), "attention",
+        Feature::sdpa);
 }
 
 }  // namespace
@@ -488,6 +490,8 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   TrainingConfig training;
   refuse_kernels(reader);
   read_fields(reader, settings::training_section, training);
+  // What from_pretrained takes where nobody says (modeling_utils.py, get_correct_attn_implementation).
+  if (!reader.has("attention") && !traits.can(Feature::sdpa)) training.attention = AttentionKind::eager;
   if (training.stage != Stage::custom) {
     training.components = resolve_stage(reader, training.stage, traits);
     for (const char* key : {"freeze", "train_only", "no_grad"}) {

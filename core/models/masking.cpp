@@ -16,7 +16,7 @@ namespace {
 // find_packed_sequence_indices; 5.x looks whether there is more than one (`detects`), 4.57 never does.
 Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t length, bool detects,
                              bool are_packed = false) {
-  const Tensor first_dummy = empty(context, Op::sub, {batch, 1}, DType::int64);
+  Tensor first_dummy = empty(context, Op::sub, {batch, 1}, DType::int64);
   Tensor differences;
   {
     const Tensor joined = empty(context, Op::cat, {batch, length + 1}, DType::int64);  // torch.diff(prepend=...)
@@ -32,9 +32,12 @@ Tensor find_packed_sequences(Context& context, std::int64_t batch, std::int64_t 
   }
   if (!detects) return sequence_mask;
   {
-    const Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
+    Tensor zero = empty(context, Op::eq, {batch}, DType::boolean);
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
+    zero.reset();
   }
+  first_dummy.reset();
+  differences.reset();
   return are_packed ? sequence_mask : Tensor();
 }
 
@@ -185,9 +188,9 @@ MaskFunction remap_positions_for_packed_sequence(MaskFunction mask_function, con
 Tensor make_mask(Context& context, const Shape& sizes, DType dtype, const MaskFunction& mask_function) {
   Tensor allowed;
   {
-    const Tensor batch = empty(context, Op::arange, {sizes[0]}, DType::int64);
-    const Tensor head = empty(context, Op::arange, {1}, DType::int64);
-    const Tensor queries = arange_with_offset(context, sizes[2]);
+    Tensor batch = empty(context, Op::arange, {sizes[0]}, DType::int64);
+    Tensor head = empty(context, Op::arange, {1}, DType::int64);
+    Tensor queries = arange_with_offset(context, sizes[2]);
     const Tensor keys = arange_with_offset(context, sizes[3]);
     const auto along = [](const Tensor& range, int dim) {
       Tensor x = range;
@@ -196,6 +199,7 @@ Tensor make_mask(Context& context, const Shape& sizes, DType dtype, const MaskFu
       return x;
     };
     allowed = mask_function({along(batch, 0), along(head, 1), along(queries, 2), along(keys, 3)});
+    for (Tensor* name : {&batch, &head, &queries}) name->reset();
   }
   if (dtype == DType::boolean) return expand(allowed, sizes);
   const Tensor zero = empty(context, Op::empty, {}, dtype);

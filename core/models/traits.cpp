@@ -34,6 +34,8 @@ Row row_of(Feature feature) {
       return {"no_grad", "not-modelled", " runs no part under no_grad: leave it out"};
     case Feature::eager_attention:
       return {"eager_attention", "not-modelled", " has no eager attention: leave it out"};
+    case Feature::sdpa:
+      return {"sdpa", "inconsistent", " cannot use SDPA: expected eager"};
     case Feature::flash_attention:
       return {"flash_attention", "inconsistent", " cannot use this kernel: expected sdpa, sdpa-efficient or sdpa-math"};
     case Feature::liger:
@@ -109,8 +111,8 @@ ModelTraits transformers_traits(std::string class_name) {
   ModelTraits t;
   t.class_name = std::move(class_name);
   t.allow({Feature::transformers, Feature::training, Feature::inference, Feature::adapters, Feature::checkpointing,
-           Feature::no_grad, Feature::eager_attention, Feature::flash_attention, Feature::deepspeed, Feature::zero3,
-           Feature::fsdp});
+           Feature::no_grad, Feature::eager_attention, Feature::sdpa, Feature::flash_attention, Feature::deepspeed,
+           Feature::zero3, Feature::fsdp});
   return t;
 }
 

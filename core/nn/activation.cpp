@@ -43,6 +43,10 @@ Tensor forward(Activation activation, const Tensor& x) {
       return quick_gelu(x);
     case Activation::relu:
       return relu(x);
+    case Activation::relu2: {
+      const Tensor relu_applied = relu(x);
+      return pow(relu_applied, 2);
+    }
     case Activation::tanh:
       return tanh(x);
     case Activation::sigmoid:

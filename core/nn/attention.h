@@ -29,6 +29,7 @@ struct AttentionCall {
   AttentionKind kind = AttentionKind::sdpa;
   bool causal = false;
   double dropout = 0;
+  bool softcaps = false;   ///< tanh of the weights before the mask (Gemma2's eager_attention_forward)
   bool own_class = false;  ///< not the shared function: a class of the model's own, which leaves operands as they are
 };
 

@@ -208,6 +208,7 @@ void efficient_backward(Backward& b) {
     const Workspace workspace(context, op, efficient_backward_workspace(query, key, value));
     attention_kernel(op, query, key, value, kBackward, b.node.integers[0] != 0,
                      touched({&query, &key, &value, &b.saved(3), &b.grad(), &b.saved(4)}), touched({&dq, &dk, &dv}));
+    delta.reset();
   }
   b.give(0, std::move(dq));
   b.give(1, std::move(dk));
@@ -242,8 +243,7 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
                    touched({&output, &logsumexp}));
   record.save_output(output);
   record.save_output(logsumexp);
-  if (seed) record.save_output(seed);
-  if (offset) record.save_output(offset);
+  for (const Tensor* made : {&seed, &offset}) *made ? record.save_output(*made) : record.skip();
   if (bias) record.save(bias);
   return record.output(std::move(output));
 }

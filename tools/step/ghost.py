@@ -15,6 +15,7 @@ def ghost_environment(folder: str | Path, capability: str = "80", gibibytes: int
         raise SystemExit(f"no ghost in {folder}: build it first")
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
     quiet |= {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    quiet["PYTHONHASHSEED"] = "1"  # Gemma 3 makes its rotary embeddings in the order of a set of texts
     return {
         "LD_PRELOAD": ":".join(map(str, libraries)),
         "TRANSFORMERS_DISABLE_TORCH_CHECK": "1",

@@ -10,17 +10,19 @@
 namespace oometer {
 
 Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelOptions& options, DecoderParts own)
-    : embed_tokens(builder.child("embed_tokens", "Embedding"), config.vocab_size, config.hidden_size),
-      parts(std::move(own)),
+    : parts(std::move(own)),
       checkpointing(options.checkpointing),
       masked(masked_by(options.attention)),
       sliding_window(config.sliding_window),
       makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
       module(builder.module) {
+  const Builder embedding = builder.child(parts.embed_tokens, "Embedding");
+  embed_tokens = Embedding(embedding, config.vocab_size, config.hidden_size);
+  if (parts.scales_embeddings) embed_scale = embedding.buffer({}, builder.dtype);
   layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
   blocks = BlockStack(builder);
   for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
-    const Builder layer = builder.child("layers", config.names->decoder_layer, i);
+    const Builder layer = builder.child(parts.layers, config.names->decoder_layer, i);
     if (parts.layer)
       layers.push_back(parts.layer(layer, layers.size()));
     else
@@ -28,16 +30,33 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
     blocks.add_block(builder);
     windows.push_back(config.window_of(static_cast<std::size_t>(i)));
   }
-  norm = LlamaRMSNorm(builder.child("norm", config.names->rms_norm), config.hidden_size, options.liger.rms_norm);
+  const Builder last = builder.child(parts.last_norm, config.names->rms_norm);
+  if (parts.norm)
+    norm = parts.norm(last, config.hidden_size);
+  else
+    norm = [its = LlamaRMSNorm(last, config.hidden_size, options.liger.rms_norm)](const Tensor& x) { return its(x); };
   const Rotary rotary = builder.context->behaviours.rotary;
-  if (rotary != Rotary::cached_per_layer && rotary != Rotary::matmul_per_layer)
-    rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", config.names->rotary_embedding), config);
+  if (rotary == Rotary::cached_per_layer || rotary == Rotary::matmul_per_layer) return;
+  LlamaConfig rotated = config;
+  if (parts.rotary_dim != 0) rotated.head_dim = parts.rotary_dim;
+  const Builder tables = builder.child("rotary_emb", config.names->rotary_embedding);
+  rotary_emb = LlamaRotaryEmbedding(tables, rotated);
+  if (parts.rotary_by_type) sliding_rotary_emb = LlamaRotaryEmbedding(tables, rotated);
 }
 
 Tensor Decoder::embed(const Tensor& input_ids) const {
-  return embed_tokens(input_ids, [this](Tensor& inputs_embeds) {
-    require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
+  Context& context = input_ids.context();
+  if (embed_scale && embed_tokens.wrapper)
+    context.refusal = Error{"not-modelled", "/training",
+                            "found an adapter on embeddings that are scaled, which is not supported yet: leave it out"};
+  const Tensor inputs_embeds = embed_tokens(input_ids, [&](Tensor& embeddings) {
+    if (embed_scale) {
+      const ModuleScope scope(context, embed_tokens.module);
+      embeddings = mul(embeddings, embed_scale);
+    }
+    require_input_grad(checkpointing, embeddings, embed_tokens.module);
   });
+  return parts.scale ? parts.scale(inputs_embeds) : inputs_embeds;
 }
 
 Tensor Decoder::positions(Context& context, std::int64_t length) const {
@@ -69,31 +88,41 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
   CausalMasks causal_masks;
   if (parts.makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
   if (parts.makes_masks && sliding_window != 0) causal_masks.sliding_attention = mask(sliding_window);
-  Tensor hidden_states = inputs_embeds;  // `inputs_embeds` stays bound until forward returns
-  PositionEmbeddings positions;
-  if (rotary_emb.inv_freq)
-    positions = parts.rotary ? parts.rotary(rotary_emb, position_ids) : rotary_emb(hidden_states, position_ids);
-  positions.position_ids = position_ids;
-  positions.rows = given.rows;
-  positions.cu_seq_lens = given.cu_seq_lens;
+  Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
+  PositionEmbeddings positions, sliding_positions;
+  const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
+    PositionEmbeddings made;
+    if (rotary.inv_freq) made = parts.rotary ? parts.rotary(rotary, position_ids) : rotary(hidden_states, position_ids);
+    made.position_ids = position_ids;
+    made.rows = given.rows;
+    made.cu_seq_lens = given.cu_seq_lens;
+    return made;
+  };
+  // `for layer_type in set(...)`: in one order or the other.
+  if (parts.rotary_by_type) sliding_positions = embed_positions(sliding_rotary_emb);
+  positions = embed_positions(rotary_emb);
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
-    return [&layer = *layers[i], positions, causal_mask = causal_masks.of(windows[i] != 0),
+    const bool slides = windows[i] != 0;
+    return [&layer = *layers[i], positions = slides && parts.rotary_by_type ? sliding_positions : positions,
+            causal_mask = causal_masks.of(slides),
             cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
+  };
+  const auto is_other = [&](std::size_t i) {
+    return parts.kind ? parts.kind(i) != parts.kind(0) : windows[i] != windows[0];
   };
   // Of two kinds: two stacks of equal layers, but a checkpointed region may lie in both.
   const std::size_t second = checkpointing.segments.empty() ? std::min(parts.first_of_second_kind, layers.size()) : 0;
   for (const auto& [begin, end] : {std::pair{std::size_t{0}, second}, std::pair{second, layers.size()}})
     if (begin < end)
-      hidden_states =
-          blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
-                     {.nested = nested, .is_other = [&](std::size_t i) { return windows[i] != windows[0]; }});
-  return parts.norm ? parts.norm(norm, hidden_states) : norm(hidden_states);
+      hidden_states = blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
+                                 {.nested = nested, .is_other = is_other});
+  return norm(hidden_states);
 }
 
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
-                               const LossFunction* loss_function) {
+                               const LossFunction* loss_function, const std::function<Tensor(Tensor)>& of_logits) {
   ModelOutputs outputs;
   if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
   if (outputs.loss) {
@@ -107,6 +136,7 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
   }
   const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
   Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
+  if (of_logits) logits = of_logits(std::move(logits));
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
   if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);
   outputs.others.push_back(std::move(logits));
@@ -122,7 +152,8 @@ LanguageModel::LanguageModel(Context& context, const char* class_name, Modality 
             modality, options.dtype, options.wrapping, options.quantizer} {}
 
 void LanguageModel::make_head(const Builder& parent, const LlamaConfig& text, bool ties_embeddings) {
-  lm_head_ = Linear(parent.child("lm_head", "Linear", Modality::language), text.hidden_size, text.vocab_size, false);
+  lm_head_ = Linear(parent.child("lm_head", "Linear", Modality::language), text.hidden_size, text.vocab_size,
+                    language_model_.parts.head_bias);
   if (ties_embeddings) tie(lm_head_, language_model_.embed_tokens);
 }
 
@@ -151,7 +182,8 @@ ModelInputs LanguageModel::make_inputs(bool with_labels) {
 CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
                    DecoderParts parts)
     : LanguageModel(context, config.names->causal_lm, Modality::language, data, options) {
-  make_decoder(root_.child("model", config.names->model), config, options, std::move(parts));
+  const char* const name = parts.model;
+  make_decoder(root_.child(name, config.names->model), config, options, std::move(parts));
   make_head(root_, config, config.tie_word_embeddings);
   is_causal_lm = true;
 }
@@ -167,7 +199,7 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
         call.result(language_model_(language_model_.embed(inputs.input_ids),
                                     {position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
   }
-  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
 }
 
 }  // namespace oometer

@@ -22,7 +22,17 @@ struct DecoderParts {
   std::function<std::unique_ptr<DecoderLayer>(const Builder& layer, std::size_t index)> layer;
   /// rotary_emb.forward.
   std::function<PositionEmbeddings(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids)> rotary;
-  std::function<Tensor(const LlamaRMSNorm& norm, const Tensor& hidden_states)> norm;  ///< norm.forward
+  using MakeNorm = std::function<std::function<Tensor(const Tensor&)>(const Builder& norm, std::int64_t hidden_size)>;
+  MakeNorm norm;                                          ///< makes the last norm; its forward
+  std::function<Tensor(const Tensor& embeddings)> scale;  ///< of what embed_tokens gives, before anything else
+  std::function<Tensor(Tensor logits)> logits;            ///< of what lm_head gives, before the loss
+  std::function<int(std::size_t layer)> kind;  ///< layers of one do the same; none: those with the same window
+  bool scales_embeddings = false;  ///< embed_tokens multiplies what it gives by a buffer (GemmaTextScaledWordEmbedding)
+  bool rotary_by_type = false;     ///< layers that slide have rotary embeddings of their own (Gemma3RotaryEmbedding)
+  std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all
+  double dropout = 0;              ///< of the embeddings, once masks are made
+  bool head_bias = false;          ///< lm_head's
+  const char *embed_tokens = "embed_tokens", *layers = "layers", *last_norm = "norm", *model = "model";  ///< names
   std::size_t first_of_second_kind = 0;  ///< layers before it are of another kind than it and those after it; 0: none
   bool makes_masks = true;
 };
@@ -40,8 +50,9 @@ struct Decoder {
   Embedding embed_tokens;
   std::vector<std::unique_ptr<DecoderLayer>> layers;
   BlockStack blocks;
-  LlamaRMSNorm norm;
-  LlamaRotaryEmbedding rotary_emb;
+  Tensor embed_scale;
+  std::function<Tensor(const Tensor&)> norm;
+  LlamaRotaryEmbedding rotary_emb, sliding_rotary_emb;  ///< the second where rotary_by_type
   DecoderParts parts;
   CheckpointingConfig checkpointing;
   MaskedBy masked = MaskedBy::sdpa;
@@ -52,9 +63,11 @@ struct Decoder {
 };
 
 /// What a ForCausalLM's forward returns of hidden states: the loss if there are labels, and the logits
-/// (`logits_to_keep` as slice_logits_to_keep has it: transformers 5.23, modeling_utils.py).
+/// (`logits_to_keep` as slice_logits_to_keep has it: transformers 5.23, modeling_utils.py). `of_logits`: see
+/// DecoderParts::logits.
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
-                               const LossFunction* loss_function);
+                               const LossFunction* loss_function,
+                               const std::function<Tensor(Tensor)>& of_logits = nullptr);
 
 /// A class whose hidden states go from a decoder through a head: XForCausalLM, XForConditionalGeneration. Its
 /// constructor makes the modules in their order, from `root_` on.

@@ -15,16 +15,10 @@
 
 namespace oometer {
 
-namespace {
-
-/// Trainer.get_decay_parameter_names (transformers 5.23, trainer.py): what is not nn.LayerNorm is a norm by its name,
-/// which Qwen2.5-VL's norm1, norm2 and ln_q are not.
 bool is_named_norm(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   return name == "norm" || name.ends_with("_norm") || has("layernorm") || has("rmsnorm");
 }
-
-}  // namespace
 
 LlamaRMSNorm::LlamaRMSNorm(const Builder& builder_in, std::int64_t hidden_size, bool with_liger)
     : liger(with_liger), module(builder_in.module) {
@@ -157,7 +151,7 @@ PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tenso
     const Scoped<bool> without_autocast(context.autocast.enabled, false);
     freqs = transpose(matmul(expand(unsqueeze(unsqueeze(inv_freq, 0), 2), {rows, half, 1}), positions), 1, 2);
   }
-  const Tensor emb = cat({freqs, freqs}, -1);
+  Tensor emb = cat({freqs, freqs}, -1);
   const bool scales_at_once = kind == Rotary::pointwise || kind == Rotary::matmul_scaled;
   Tensor cos = pointwise(Op::cos, {&emb}, DType::float32);
   if (scales_at_once) cos = mul_scalar(cos);
@@ -168,10 +162,9 @@ PositionEmbeddings LlamaRotaryEmbedding::operator()(const Tensor& x, const Tenso
     sin = mul_scalar(sin);
   }
   const Tensor cos_like_x = to(cos, x.dtype()), sin_like_x = to(sin, x.dtype());
+  for (Tensor* name : {&freqs, &emb, &cos}) name->reset();
   return {call.result(cos_like_x), call.result(sin_like_x)};
 }
-
-namespace {
 
 Tensor rotate_half(const Tensor& x) {
   const std::int64_t half = x.size(-1) / 2;
@@ -180,13 +173,13 @@ Tensor rotate_half(const Tensor& x) {
   return cat({negative, x1}, -1);
 }
 
-}  // namespace
-
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin) {
-  const Tensor straight = mul(x, cos);
+  Tensor straight = mul(x, cos);
   Tensor turned = rotate_half(x);
   turned = mul(turned, sin);
-  return add(straight, turned);
+  Tensor sum = add(straight, turned);
+  straight.reset();  // the left operand goes first
+  return sum;
 }
 
 LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels)
@@ -294,6 +287,7 @@ AttentionOutputs LlamaAttention::operator()(const Tensor& hidden_states, const P
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));
   if (!behaviours.attention_interface) attention.weights.reset();
+  for (Tensor* name : {&query_states, &key_states}) name->reset();  // as a frame lets its names go
   return attention;
 }
 

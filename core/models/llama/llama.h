@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "models/kit/decoder_layer.h"
 #include "models/llama/config.h"
@@ -9,6 +10,10 @@
 
 /// transformers 5.23, models/llama/modeling_llama.py. Names and order of steps are that file's.
 namespace oometer {
+
+/// Trainer.get_decay_parameter_names (transformers 5.23, trainer.py): what is not nn.LayerNorm is a norm by its name,
+/// which Qwen2.5-VL's norm1, norm2 and ln_q are not.
+bool is_named_norm(std::string_view name);
 
 struct LlamaRMSNorm {
   LlamaRMSNorm() = default;
@@ -37,7 +42,8 @@ struct LlamaRotaryEmbedding {
 /// Angles of the positions of several axes [..., d/2] (the rotary embeddings of Qwen-VL's language model and tower).
 Tensor rotary_angles(const Tensor& position_ids, const Tensor& inv_freq);
 
-/// x * cos + rotate_half(x) * sin.
+Tensor rotate_half(const Tensor& x);
+/// x * cos + rotate_half(x) * sin. Of neighbours, x[..., 0::2] and x[..., 1::2], it is the same memory.
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin);
 
 struct LlamaMLP {

@@ -25,7 +25,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.class_name = kClasses[0].class_name;
   t.why_not = "nanoVLM's own code does not have it: leave it out";
   t.takes_text = t.takes_images = t.generates = true;
-  t.allow({Feature::transformers, Feature::training, Feature::inference, Feature::no_grad, Feature::flash_attention});
+  t.allow({Feature::transformers, Feature::training, Feature::inference, Feature::no_grad, Feature::sdpa,
+           Feature::flash_attention});
   t.refuse(Feature::generate_options, "inconsistent",
            t.class_name + "'s own generate() has no choice of it: leave it out");
   for (const Feature sharding : {Feature::deepspeed, Feature::fsdp})

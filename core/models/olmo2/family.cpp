@@ -1,42 +1,58 @@
-#include "models/llama/family.h"
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
 
-#include "models/olmo2/config.h"
-#include "models/olmo2/olmo2.h"
-
+/// transformers 5.23, models/olmo2/modeling_olmo2.py.
 namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"olmo2", kOlmo2ClassNames.causal_lm}};
-constexpr const char* kBlocks[] = {kOlmo2ClassNames.decoder_layer};
+constexpr LlamaClassNames kNames{"Olmo2ForCausalLM", "Olmo2Model",   "Olmo2DecoderLayer",   "Olmo2Attention",
+                                 "Olmo2MLP",         "Olmo2RMSNorm", "Olmo2RotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"olmo2", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_olmo2_config(reader); }
-
-std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
-                             const ModelOptions& options) {
-  return build_olmo2(context, config.as<LlamaConfig>(), data, options);
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 50304;
+  d.num_key_value_heads = 0;
+  d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  check_llama_heads(reader, c);
+  return c;
 }
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_of_llama_family(config);
-  t.oldest_transformers = {5, 23, 0};
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
-  // Not compared with the real libraries yet.
-  for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
-                                Feature::headinfer, Feature::quantized_cache})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  return t;
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, post_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm_float32, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.norms_at = HeadNorms::whole;
+  its.norm = rms_norm_float32;
+  its.norm_type = kNames.rms_norm;
+  its.rotate = rotate_float32;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->attention_norm = norm("post_attention_layernorm");
+  layer->output_norm = norm("post_feedforward_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.rotary = embed_positions_float32;
+  parts.norm = final_norm(rms_norm_float32);
+  return parts;
 }
 
 }  // namespace
 
 namespace family {
-extern const Family olmo2{.classes = kClasses,
-                          .blocks = kBlocks,
-                          .read = read,
-                          .build = build,
-                          .traits = traits,
-                          .largest_tensor = largest_tensor_of_llama_family};
+extern const Family olmo2 = text_family<read, parts>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,0 +1,95 @@
+#include "models/kit/norms.h"
+
+#include "models/llama/llama.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+Norm::Norm(const Builder& builder_in, Forward its_forward, const Shape& sizes, bool with_bias)
+    : forward(its_forward), module(builder_in.module) {
+  Builder builder = builder_in;
+  builder.in_norm = its_forward == torch_layer_norm || is_named_norm(builder.context->log.modules[module].name);
+  weight = builder.parameter("weight", sizes);
+  if (with_bias) bias = builder.parameter("bias", sizes);
+}
+
+namespace {
+
+/// x * rsqrt(mean(x²) + eps), in float32.
+Tensor normalized(const Tensor& hidden_in) {
+  const Tensor hidden_states = to(hidden_in, DType::float32);
+  Tensor scale = pow(hidden_states, 2);
+  scale = mean(scale, -1, true);
+  scale = add_scalar(scale);
+  scale = rsqrt(scale);
+  return mul(hidden_states, scale);
+}
+
+}  // namespace
+
+Tensor rms_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor hidden_in = call.argument(argument);
+  Tensor hidden_states = to(hidden_in, DType::float32);
+  Tensor variance = pow(hidden_states, 2);
+  variance = mean(variance, -1, true);
+  Tensor scale = add_scalar(variance);
+  scale = rsqrt(scale);
+  hidden_states = mul(hidden_states, scale);
+  scale.reset();
+  const Tensor cast = to(hidden_states, hidden_in.dtype());
+  return call.result(mul(norm.weight, cast));
+}
+
+Tensor rms_norm_float32(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor hidden_in = call.argument(argument);
+  Tensor hidden_states = to(hidden_in, DType::float32);
+  Tensor variance = pow(hidden_states, 2);
+  variance = mean(variance, -1, true);
+  Tensor scale = add_scalar(variance);
+  scale = rsqrt(scale);
+  hidden_states = mul(hidden_states, scale);
+  scale.reset();
+  const Tensor weighted = mul(norm.weight, hidden_states);
+  return call.result(to(weighted, hidden_in.dtype()));
+}
+
+Tensor rms_norm_one_plus(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor x = call.argument(argument);
+  Tensor output = normalized(x);
+  Tensor factor = to(norm.weight, DType::float32);
+  factor = add_scalar(factor);
+  output = mul(output, factor);
+  factor.reset();
+  return call.result(to(output, x.dtype()));
+}
+
+Tensor cohere_layer_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor hidden_in = call.argument(argument);
+  Tensor hidden_states = to(hidden_in, DType::float32);
+  const Tensor average = mean(hidden_states, -1, true);
+  Tensor variance = sub(hidden_states, average);
+  variance = pow(variance, 2);
+  variance = mean(variance, -1, true);
+  {
+    const Tensor centred = sub(hidden_states, average);
+    Tensor scale = add_scalar(variance);
+    scale = rsqrt(scale);
+    hidden_states = mul(centred, scale);
+  }
+  {
+    const Tensor weight = to(norm.weight, DType::float32);
+    hidden_states = mul(weight, hidden_states);
+  }
+  return call.result(to(hidden_states, hidden_in.dtype()));
+}
+
+Tensor torch_layer_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  return call.result(layer_norm(call.argument(argument), norm.weight, norm.bias));
+}
+
+}  // namespace oometer

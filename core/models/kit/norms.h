@@ -1,0 +1,35 @@
+#pragma once
+
+#include "nn/module.h"
+#include "tensor/shape.h"
+
+/// Norms of language models that are not Llama's.
+namespace oometer {
+
+/// A norm's parameters, and what its class does with them.
+struct Norm {
+  using Forward = Tensor (*)(const Norm& norm, const Tensor& hidden_states);
+
+  Norm() = default;
+  /// `sizes`: of the weight.
+  Norm(const Builder& builder, Forward its_forward, const Shape& sizes, bool with_bias = false);
+  Tensor operator()(const Tensor& hidden_states) const { return forward(*this, hidden_states); }
+  explicit operator bool() const { return forward != nullptr; }
+
+  Tensor weight, bias;
+  Forward forward = nullptr;
+  ModuleId module = 0;
+};
+
+/// LlamaRMSNorm.forward: the weight is multiplied in the model's type.
+Tensor rms_norm(const Norm& norm, const Tensor& hidden_states);
+/// Olmo2RMSNorm.forward, HeliumRMSNorm.forward: it is multiplied in float32, before the cast.
+Tensor rms_norm_float32(const Norm& norm, const Tensor& hidden_states);
+/// GemmaRMSNorm.forward: the weight is stored without the one that it is more.
+Tensor rms_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
+/// CohereLayerNorm.forward: mean and variance operator by operator, in float32.
+Tensor cohere_layer_norm(const Norm& norm, const Tensor& hidden_states);
+/// nn.LayerNorm.
+Tensor torch_layer_norm(const Norm& norm, const Tensor& hidden_states);
+
+}  // namespace oometer

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <utility>
+
+#include "models/kit/decoder_layer.h"
+#include "models/kit/norms.h"
+#include "models/kit/text_config.h"
+#include "models/model.h"
+#include "nn/attention.h"
+#include "nn/module.h"
+
+/// Self-attention of language models: projections, norms of queries and keys, positions, and attention itself.
+namespace oometer {
+
+/// apply_rotary_pos_emb of a class: both results are there before the names are bound again.
+using ApplyRotary = std::pair<Tensor, Tensor> (*)(const Tensor& q, const Tensor& k,
+                                                  const PositionEmbeddings& positions);
+/// Llama's. Gemma's, Granite's and many others'.
+std::pair<Tensor, Tensor> rotate_halves(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Olmo2's: cos and sin are float32, and so is what is made of them.
+std::pair<Tensor, Tensor> rotate_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Phi3's: of each head the first elements, as many as cos has. There may be none behind them: joined they are all the
+/// same.
+std::pair<Tensor, Tensor> rotate_first(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Helium's: pairs of neighbours; cos and sin are spread over them.
+std::pair<Tensor, Tensor> rotate_pairs(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Glm's: pairs, of the first elements. GPTNeoX's: halves of the first (`spreads` false).
+std::pair<Tensor, Tensor> rotate_first_pairs(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+std::pair<Tensor, Tensor> rotate_first_halves(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Cohere's: pairs, in float32.
+std::pair<Tensor, Tensor> rotate_pairs_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+/// Ernie4_5's: the same with cos and sin in float32, spread over pairs.
+std::pair<Tensor, Tensor> rotate_spread_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+
+/// Olmo2RotaryEmbedding.forward: cos and sin stay in float32.
+PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids);
+
+/// Where queries and keys are normalised.
+enum class HeadNorms : std::uint8_t {
+  none,
+  whole,       ///< all heads at once, as they are projected
+  viewed,      ///< each head, before the heads change places with the tokens
+  transposed,  ///< each head, afterwards
+  rotated      ///< each head, with its position
+};
+
+/// What a class's attention has of its own.
+struct AttentionParts {
+  ApplyRotary rotate = rotate_halves;  ///< null: none
+  HeadNorms norms_at = HeadNorms::none;
+  Norm::Forward norm = nullptr;
+  const char *q_norm = "q_norm", *k_norm = "k_norm", *norm_type = "LlamaRMSNorm";
+  const char* o_proj = "o_proj";
+};
+
+class TextAttention {
+ public:
+  TextAttention(const Builder& builder, const TextConfig& config, const ModelOptions& options,
+                const AttentionParts& parts = {});
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const;
+
+ private:
+  AttentionInputs projected(const Tensor& hidden_states) const;
+
+  AttentionParts parts_;
+  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  Norm q_norm_, k_norm_;
+  std::int64_t head_dim_ = 0;
+  double residual_dropout_ = 0;
+  AttentionCall call_;
+  std::size_t layer_idx_ = 0;
+  ModuleId module_ = 0;
+};
+
+/// What the attention of a layer calls its index: that of the layer in its list.
+std::size_t layer_index(const Builder& attention);
+AttentionCall attention_call(const TextConfig& config, const ModelOptions& options);
+
+/// From keys and values with positions to `attn_output.reshape(*input_shape, -1)`, before o_proj.
+AttentionOutputs attend(const AttentionCall& call, std::size_t layer_idx, AttentionInputs& states,
+                        const PositionEmbeddings& positions, const Tensor& attention_mask);
+
+}  // namespace oometer

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/llama/config.h"
+
+/// The config of a language model made from the kit.
+namespace oometer {
+
+/// Llama's, and what decides memory in classes that are not copies of Llama's.
+struct TextConfig : LlamaConfig {
+  std::int64_t rotary_dim = 0;      ///< elements of a head that are rotated (partial_rotary_factor)
+  std::vector<bool> rotates;        ///< by layer; empty: each does
+  bool softcaps_attention = false;  ///< attn_logit_softcapping
+  bool softcaps_logits = false;     ///< final_logit_softcapping
+  bool norms_queries = false;       ///< use_qk_norm, qk_layernorm
+  bool is_parallel = false;         ///< use_parallel_residual
+  double residual_dropout = 0, embedding_dropout = 0;
+
+  /// Some layers slide, others do not.
+  bool has_both_types() const;
+  bool rotates_in(std::size_t layer) const { return rotates.empty() || rotates[layer]; }
+  bool operator==(const TextConfig&) const = default;
+};
+
+/// The fields that nearly all have, as read_llama_sizes reads them. `defaults`: the class's own (num_key_value_heads 0:
+/// as many as num_attention_heads). `usual_head_dim`: of a class that has one whatever hidden_size is; 0: it follows.
+TextConfig read_text_sizes(ConfigReader& reader, const TextConfig& defaults, std::int64_t usual_head_dim = 0);
+
+/// rope_parameters.partial_rotary_factor, or at the top as older files have it; an even number of a head's elements.
+void read_partial_rotary(ConfigReader& reader, TextConfig& config, double usual);
+
+/// `layer_types` of full_attention and sliding_attention, with a window of `sliding_window`: of a class that makes both
+/// masks whatever its layers are. Where they are not given every `pattern`-th layer sees all that came before, and the
+/// others slide; 0: all slide.
+void read_mixed_layers(ConfigReader& reader, TextConfig& config, std::int64_t pattern);
+
+}  // namespace oometer

@@ -1,0 +1,108 @@
+#include "models/kit/text_layer.h"
+
+#include <utility>
+
+#include "nn/activation.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+FusedMLP::FusedMLP(const Builder& builder, const LlamaConfig& config)
+    : gate_up_proj(builder.child("gate_up_proj", "Linear"), config.hidden_size, 2 * config.intermediate_size, false),
+      down_proj(builder.child("down_proj", "Linear"), config.intermediate_size, config.hidden_size, false),
+      act_fn(config.hidden_act),
+      module(builder.module) {}
+
+Tensor FusedMLP::operator()(const Tensor& hidden_states) const {
+  ModuleCall call(hidden_states.context(), module);
+  Tensor up_states = gate_up_proj(call.argument(hidden_states)), gate;
+  const std::int64_t half = up_states.size(-1) / 2;
+  {
+    const TensorList halves = split(up_states, {half, half}, -1);
+    gate = halves[0];
+    up_states = halves[1];
+  }
+  {
+    const Tensor activated = activate(act_fn, gate);
+    up_states = mul(up_states, activated);
+  }
+  return call.result(down_proj(up_states));
+}
+
+PlainMLP::PlainMLP(const Builder& builder, const TextConfig& config, const char* up, const char* down, bool bias)
+    : up_proj(builder.child(up, "Linear"), config.hidden_size, config.intermediate_size, bias),
+      down_proj(builder.child(down, "Linear"), config.intermediate_size, config.hidden_size, bias),
+      act_fn(config.hidden_act),
+      residual_dropout(config.residual_dropout),
+      module(builder.module) {}
+
+Tensor PlainMLP::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor hidden_states = up_proj(call.argument(argument));
+  hidden_states = activate(act_fn, hidden_states);
+  hidden_states = down_proj(hidden_states);
+  return call.result(dropout(hidden_states, residual_dropout));
+}
+
+namespace {
+
+/// `residual + dropout(hidden_states)`, or `residual + hidden_states * residual_multiplier`.
+Tensor onto(const TextLayer& layer, const Tensor& residual, const Tensor& hidden_states) {
+  const Tensor added =
+      layer.scales_residual ? mul_scalar(hidden_states) : dropout(hidden_states, layer.residual_dropout);
+  return add(residual, added);
+}
+
+}  // namespace
+
+Tensor pre_norm(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
+                const Tensor& attention_mask) {
+  Tensor residual = hidden_in;
+  Tensor hidden_states = layer.input_norm(hidden_in);
+  AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
+  hidden_states = std::move(attention.output);  // the weights stay in `_` until the layer returns
+  hidden_states = onto(layer, residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = layer.feedforward_norm(hidden_states);
+  hidden_states = layer.mlp(hidden_states);
+  return onto(layer, residual, hidden_states);
+}
+
+Tensor post_norm(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
+                 const Tensor& attention_mask) {
+  Tensor residual = hidden_in;
+  AttentionOutputs attention = layer.self_attn(hidden_in, positions, attention_mask);
+  Tensor hidden_states = std::move(attention.output);
+  hidden_states = layer.attention_norm(hidden_states);
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = layer.mlp(hidden_states);
+  hidden_states = layer.output_norm(hidden_states);
+  return add(residual, hidden_states);
+}
+
+Tensor sandwich_norm(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
+                     const Tensor& attention_mask) {
+  Tensor residual = hidden_in;
+  Tensor hidden_states = layer.input_norm(hidden_in);
+  AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
+  hidden_states = std::move(attention.output);
+  hidden_states = layer.attention_norm(hidden_states);
+  hidden_states = add(residual, hidden_states);
+  residual = hidden_states;
+  hidden_states = layer.feedforward_norm(hidden_states);
+  hidden_states = layer.mlp(hidden_states);
+  hidden_states = layer.output_norm(hidden_states);
+  return add(residual, hidden_states);
+}
+
+Tensor parallel(const TextLayer& layer, const Tensor& residual, const PositionEmbeddings& positions,
+                const Tensor& attention_mask) {
+  const Tensor hidden_states = layer.input_norm(residual);
+  const AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
+  const Tensor hidden_states_mlp = layer.mlp(hidden_states);
+  const Tensor sum = add(residual, attention.output);
+  return add(sum, hidden_states_mlp);
+}
+
+}  // namespace oometer

@@ -1,0 +1,81 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <string>
+
+#include "jobs.h"
+
+/// Families made from core/models/kit.
+namespace oometer {
+namespace {
+
+TEST_CASE("Every preset of the kit has as many parameters as the published model", "[models]") {
+  struct Row {
+    const char* preset;
+    std::int64_t parameters;
+  };
+  const Row row =
+      GENERATE(Row{"gemma-3-270m", 268'098'176}, Row{"gemma-3-1b", 999'885'952}, Row{"phi-3-mini", 3'821'079'552},
+               Row{"phi-3-medium", 13'960'238'080}, Row{"phi-4", 14'659'507'200}, Row{"olmo2-1b", 1'484'916'736},
+               Row{"olmo2-13b", 13'716'198'400}, Row{"olmo2-32b", 32'234'279'936});
+  CAPTURE(row.preset);
+  CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
+}
+
+std::string tiny(const std::string& model_type, const std::string& more) {
+  return R"({"model": {"config": {"model_type": ")" + model_type + R"(", "hidden_size": 64, "intermediate_size": 176,
+            "vocab_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2)" +
+         more + R"(}}, "data": {"sequence_length": 64}})";
+}
+
+std::string refusal_of(const std::string& job) {
+  const Result<Job> parsed = parse_job(job);
+  return parsed ? "" : parsed.error().pointer + ": " + parsed.error().message;
+}
+
+TEST_CASE("layer_types that the class would not take are refused", "[models]") {
+  CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "layer_types": ["full_attention"])"))
+            .find("found 1 types for 4 layers") != std::string::npos);
+  CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "layer_types": ["full_attention", "full_attention",
+                        "sliding_attention", "linear_attention"])"))
+            .find("\"linear_attention\"") != std::string::npos);
+  CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "sliding_window": 0)")).find("sliding_window") !=
+        std::string::npos);
+  CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16)")).empty());
+}
+
+TEST_CASE("An odd number of rotated elements is refused", "[models]") {
+  CHECK(refusal_of(tiny("phi3", R"(, "partial_rotary_factor": 0.32)")).find("expected an even number") !=
+        std::string::npos);
+  CHECK(refusal_of(tiny("phi3", R"(, "rope_parameters": {"partial_rotary_factor": 0.5})")).empty());
+}
+
+TEST_CASE("Attention weights with a cap go without SDPA", "[models]") {
+  const std::string capped = tiny("gemma3_text", R"(, "head_dim": 16, "attn_logit_softcapping": 50.0)");
+  CHECK(parse_job(capped)->training.attention == AttentionKind::eager);  // as from_pretrained chooses
+  std::string with_sdpa = capped;
+  with_sdpa.insert(1, R"("training": {"attention": "sdpa"}, )");
+  CHECK(refusal_of(with_sdpa).find("/training/attention") == 0);
+}
+
+TEST_CASE("Layers of two kinds are written where they repeat, and are what executing them gives", "[models]") {
+  for (const char* types : {"6", "2", "3"}) {
+    CAPTURE(types);
+    const std::string job = R"({"model": {"config": {"model_type": "gemma3_text", "hidden_size": 64, "vocab_size": 512,
+        "intermediate_size": 176, "num_hidden_layers": 29, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 16, "sliding_window": 24, "sliding_window_pattern": )" +
+                            std::string(types) + R"(}}, "data": {"sequence_length": 64}})";
+    const Result<Job> parsed = parse_job(job);
+    REQUIRE(parsed);
+    const Behaviours behaviours = resolve_behaviours(parsed->runtime);
+    const Simulation written = simulate(*parsed, behaviours), executed = simulate(*parsed, behaviours, false);
+    REQUIRE(written.log.events.size() == executed.log.events.size());
+    std::size_t same = 0;
+    for (std::size_t i = 0; i < written.log.events.size(); ++i)
+      same += written.log.events[i].kind == executed.log.events[i].kind &&
+              written.log.events[i].storage == executed.log.events[i].storage;
+    CHECK(same == executed.log.events.size());
+  }
+}
+
+}  // namespace
+}  // namespace oometer
