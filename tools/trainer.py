@@ -10,7 +10,8 @@ A spec says what a person's script says, in that script's terms:
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
-               "eval_batches"; of "hand": "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
+               "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}} is given to Trainer, or used by a loop by hand; of "hand":
+               "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is
@@ -24,6 +25,7 @@ import argparse
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import os
 import sys
@@ -69,7 +71,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
         training["peft"] = peft_of(train["peft"])
     if loop["kind"] == "hand":
         training["loop"] = "step" if loop.get("load") == "cuda" else {"name": "step", "load": "host"}
-        training["optimizer"] = {"implementation": loop.get("opt_impl", "fused"), "param_groups": loop.get("param_groups", 2)}
+        if not loop.get("optimizer"):
+            training["optimizer"] = {"implementation": loop.get("opt_impl", "fused"), "param_groups": loop.get("param_groups", 2)}
         training["activation_checkpointing"] = CHECKPOINTING[loop.get("ckpt")]
         training["max_grad_norm"] = loop.get("max_grad_norm")
         training |= {key: True for key in ("use_cache", "keep_outputs") if loop.get(key)}
@@ -84,6 +87,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
             training["loop"]["load"] = "device"
         if loop.get("compute_metrics"):
             training["loop"]["compute_metrics"] = True
+    if loop.get("optimizer"):
+        training["optimizer"] = optimizer_of(loop["optimizer"])
     out["training"] = training
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False}
@@ -100,6 +105,26 @@ def peft_of(peft: dict[str, Any]) -> Any:
     if names == ["default"]:
         return one
     return [one | {"name": name, "active": name == peft.get("active", names[0])} for name in names]
+
+
+def optimizer_of(spec: Spec) -> Spec:
+    out = {"name": spec["class"], "args": spec.get("args", {})}
+    return out | ({"rest": optimizer_of(spec["rest"])} if spec.get("rest") else {})
+
+
+def make_optimizer(spec: Spec, params: Any) -> Any:
+    module, _, name = spec["class"].rpartition(".")
+    return getattr(importlib.import_module(module), name)(params, **spec.get("args", {}))
+
+
+def make_optimizers(spec: Spec, model: Any) -> list[Any]:
+    """One, or, with "rest", one of the matrices of the layers and one of the others."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    if not spec.get("rest"):
+        return [make_optimizer(spec, [p for _, p in named])]
+    matrices = [p for n, p in named if p.dim() == 2 and "layers." in n]
+    rest = [p for n, p in named if not (p.dim() == 2 and "layers." in n)]
+    return [make_optimizer(spec, matrices), make_optimizer(spec["rest"], rest)]
 
 
 def data_of(spec: Spec) -> dict[str, Any]:
@@ -366,7 +391,10 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": loop["ckpt"] == "reentrant"})
     trained = [p for p in model.parameters() if p.requires_grad]
     groups: Any = [{"params": [p for p in trained if p.dim() > 1]}, {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups if loop.get("param_groups", 2) == 2 else trained, lr=1e-5, **{loop.get("opt_impl", "fused"): True})
+    if loop.get("optimizer"):
+        optimizers = make_optimizers(loop["optimizer"], model)
+    else:
+        optimizers = [torch.optim.AdamW(groups if loop.get("param_groups", 2) == 2 else trained, lr=1e-5, **{loop.get("opt_impl", "fused"): True})]
     micro_steps = loop.get("args", {}).get("gradient_accumulation_steps", 1)
     region = torch.autocast("cuda", dtype=getattr(torch, DTYPES[loop["autocast"]])) if loop.get("autocast") else contextlib.nullcontext()
     data, i, steps = samples.dataset(), 0, []
@@ -390,8 +418,10 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
         phases.begin(step, "optimizer")
         if loop.get("max_grad_norm"):
             torch.nn.utils.clip_grad_norm_(model.parameters(), loop["max_grad_norm"])
-        optimizer.step()
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         gc.enable()
         steps.append(peaks())
     phases.end()
@@ -409,6 +439,8 @@ def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, fol
     more: dict[str, Any] = {"callbacks": [watch]}
     if loop.get("compute_metrics"):
         more["compute_metrics"] = lambda _: {}
+    if loop.get("optimizer"):
+        more["optimizers"] = (make_optimizers(loop["optimizer"], model)[0], None)
     if loop["kind"] == "trainer":
         base, arguments = transformers.Trainer, transformers.TrainingArguments(**given)
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}

@@ -94,7 +94,7 @@ void FullyShardedDataParallel::initialize() {
     for (const Parameter& parameter : model_.parameters)
       if (const Tensor& shard = *shards[parameter.tensor->index])
         local.push_back({shard, parameter.module, parameter.name, parameter.decays});
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
   context_.blocks = this;

@@ -111,7 +111,7 @@ void FullyShard::initialize() {
     const auto found = std::find_if(group.shards.begin(), group.shards.end(), same);
     local_.push_back({found->local, parameter.module, parameter.name, parameter.decays});
   }
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local_, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
   context_.modules = this;

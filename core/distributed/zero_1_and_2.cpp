@@ -57,7 +57,7 @@ void DeepSpeedZeroOptimizer::initialize() {
   }
   rank_ = wanted_rank_.value_or(worst_rank(layouts));
 
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     Group& group = groups_[i];
     flatten(group);

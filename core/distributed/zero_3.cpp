@@ -35,7 +35,7 @@ DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() {
 void DeepSpeedZeroOptimizerStage3::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
+  optimizer_ = make_optimizer(context_, training_.optimizer);
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
     if (!context_.record(parameter.tensor)) continue;  // it has been cut

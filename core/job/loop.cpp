@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "job/optimizers.h"
 
 namespace oometer {
 
@@ -137,29 +138,22 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "trackio_space_id",
                                           "trackio_static_space_id",
                                           "warmup_ratio",
-                                          "warmup_steps",
-                                          "weight_decay"};
+                                          "warmup_steps"};
 
 /// Fields that decide memory and are not modelled: only what is as good as absent is taken.
-constexpr const char* kNotModelled[] = {
-    "auto_find_batch_size", "batch_eval_metrics",  "bf16_full_eval",      "eval_on_start", "eval_use_gather_object",
-    "fp16_full_eval",       "include_for_metrics", "neftune_noise_alpha", "optim_args",    "optim_target_modules",
-    "parallelism_config",   "torch_compile",       "use_cache",           "use_cpu"};
-
-/// What an optimizer of `optim` is in the job's own words.
-struct Optim {
-  std::string_view name;
-  const char* ours;
-};
-constexpr Optim kOptims[] = {
-    {"adamw_torch", R"({"name": "adamw", "implementation": "foreach"})"},
-    {"adamw_torch_fused", R"({"name": "adamw", "implementation": "fused"})"},
-    {"adamw_8bit", R"({"name": "adamw", "implementation": "bnb-8bit"})"},
-    {"adamw_bnb_8bit", R"({"name": "adamw", "implementation": "bnb-8bit"})"},
-    {"paged_adamw_8bit", R"({"name": "adamw", "implementation": "bnb-8bit", "paged": true})"},
-    {"paged_adamw_32bit", R"({"name": "adamw", "implementation": "bnb-32bit", "paged": true})"},
-    {"paged_adamw", R"({"name": "adamw", "implementation": "bnb-32bit", "paged": true})"},
-    {"sgd", R"({"name": "sgd", "implementation": "foreach"})"}};
+constexpr const char* kNotModelled[] = {"auto_find_batch_size",
+                                        "batch_eval_metrics",
+                                        "bf16_full_eval",
+                                        "eval_on_start",
+                                        "eval_use_gather_object",
+                                        "fp16_full_eval",
+                                        "include_for_metrics",
+                                        "neftune_noise_alpha",
+                                        "optim_target_modules",
+                                        "parallelism_config",
+                                        "torch_compile",
+                                        "use_cache",
+                                        "use_cpu"};
 
 /// The job while it is rewritten.
 class Spelling {
@@ -288,20 +282,24 @@ class Spelling {
   }
 
   void spell_optimizer() {
-    taken_.push_back("optim");
-    if (!args_.has("optim")) return;
-    const std::string name = args_.text("optim", "");
-    const auto found =
-        std::find_if(std::begin(kOptims), std::end(kOptims), [&](const Optim& o) { return o.name == name; });
-    if (found == std::end(kOptims)) {
-      std::string known;
-      for (const Optim& optim : kOptims) known += (known.empty() ? "" : ", ") + std::string(optim.name);
-      return args_.fail_found("optim", "not-modelled", "others are not supported yet; expected " + known);
+    taken_.insert(taken_.end(), {"optim", "optim_args", "weight_decay"});
+    json& training = job_["training"];
+    if (args_.has("optim")) {
+      const Result<json> spelled =
+          optimizer_of_optim(args_.text("optim", ""), args_.has("optim_args") ? args_.text("optim_args", "") : "");
+      if (!spelled)
+        return args_.fail(spelled.error().pointer.c_str(), spelled.error().code.c_str(), spelled.error().message);
+      merge_optimizer(training["optimizer"], *spelled);
     }
-    json& own = job_["training"]["optimizer"];
+    args_.ignore({"optim_args"});
+    const double weight_decay = args_.number("weight_decay", 0, -1e9, 1e9);
+    if (weight_decay == 0 || !args_.has("optim") || !copies_for_weight_decay(training["optimizer"])) return;
+    training["optimizer"]["args"]["weight_decay"] = weight_decay;
+  }
+
+  void merge_optimizer(json& own, const json& spelled) {
     if (own.is_null()) own = json::object();
     if (!own.is_object()) return;
-    const json spelled = json::parse(found->ours);
     for (const auto& [key, value] : spelled.items()) {
       if (own.contains(key) && own[key] != value)
         args_.fail_found(

@@ -19,6 +19,8 @@ inline constexpr auto kPaddings = settings::names<settings::kPaddings>;
 inline constexpr auto kSides = settings::names<settings::kSides>;
 inline constexpr auto kScored = settings::names<settings::kScored>;
 inline constexpr auto kLoops = settings::names<settings::kLoops>;
+inline constexpr auto kOptimizers = settings::names<settings::kOptimizers>;
+inline constexpr auto kImplementations = settings::names<settings::kImplementations>;
 inline constexpr auto kFloats = settings::names<settings::kFloats>;
 
 template <typename T, std::size_t N>

@@ -7,6 +7,7 @@
 #include "job/accelerate.h"
 #include "job/loop.h"
 #include "job/names.h"
+#include "job/optimizers.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
 
@@ -182,10 +183,12 @@ Result<Job> parse_job(std::string_view text) {
   const bool has_accelerate = given->contains("/parallel/accelerate_config"_json_pointer) &&
                               !given->at("/parallel/accelerate_config"_json_pointer).is_null();
   const bool has_loop = given->contains("/training/loop"_json_pointer);
-  if (!has_accelerate && !has_loop) return read_job(*given);
+  const bool has_optimizer = given->contains("/training/optimizer"_json_pointer);
+  if (!has_accelerate && !has_loop && !has_optimizer) return read_job(*given);
   json job = *given;
   if (has_loop)
     if (const std::optional<Error> error = spell_out_loop(job)) return *error;
+  if (const std::optional<Error> error = spell_out_optimizer(job)) return *error;
   if (!has_accelerate) return read_job(job);
   if (const std::optional<Error> error = spell_out_accelerate(job)) return *error;
   Result<Job> result = read_job(job);

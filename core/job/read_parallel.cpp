@@ -328,6 +328,12 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail_found("strategy", "not-modelled",
                       "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
                       "one of torch's implementations");
+  if (const OptimizerConfig& optimizer = job.training.optimizer;
+      config.strategy != Strategy::none &&
+      (optimizer.name > OptimizerName::sgd || optimizer.args != OptimizerArgs() || !optimizer.rest.empty()))
+    reader.fail("strategy", "not-modelled",
+                "found training.optimizer " + quote(name_of(optimizer.name, kOptimizers)) +
+                    " or arguments of it, which is not supported on several GPUs yet; expected adamw, adam or sgd");
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused && !deepspeed)
     reader.fail("strategy", "inconsistent",
                 "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");

@@ -18,6 +18,14 @@ namespace {
 OptimizerConfig read_optimizer(ConfigReader reader) {
   OptimizerConfig optimizer;
   read_fields(reader, settings::optimizer_section, optimizer);
+  ConfigReader args = reader.object("args");
+  read_fields(args, settings::optimizer_arguments_section, optimizer.args);
+  args.finish();
+  if (reader.has("rest")) optimizer.rest.push_back(read_optimizer(reader.object("rest")));
+  for (const OptimizerConfig& rest : optimizer.rest)
+    if (!rest.rest.empty() || rest.is_bitsandbytes())
+      reader.fail("rest", "not-modelled",
+                  "found a third optimizer, or one of bitsandbytes; expected one of torch.optim");
   if (optimizer.is_bitsandbytes() && optimizer.name == OptimizerName::sgd)
     reader.fail_found("implementation", "inconsistent",
                       "HF Trainer has no SGD of bitsandbytes; expected foreach, fused or for-loop");
@@ -25,9 +33,8 @@ OptimizerConfig read_optimizer(ConfigReader reader) {
     reader.fail_found(
         "paged", "inconsistent",
         "only bitsandbytes pages its states: set implementation to bnb-8bit or bnb-32bit, or leave it out");
-  if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd) {
-    reader.fail_found("momentum", "inconsistent", "only sgd has a momentum: leave it out");
-  }
+  if (optimizer.momentum > 0.0 && optimizer.name != OptimizerName::sgd && optimizer.name != OptimizerName::rmsprop)
+    reader.fail_found("momentum", "inconsistent", "only sgd and torch.optim.RMSprop keep one: leave it out");
   reader.finish();
   return optimizer;
 }
@@ -433,6 +440,18 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
   return loop;
 }
 
+/// Two optimizers are a loop's own affair.
+void check_rest(ConfigReader& reader, const TrainingConfig& training) {
+  if (training.optimizer.rest.empty()) return;
+  if (training.loop.is_trainer())
+    reader.object("optimizer").fail("rest", "inconsistent", "found two optimizers, and a trainer takes one");
+  else if (training.precision == Precision::amp_fp16)
+    reader.object("optimizer")
+        .fail("rest", "not-modelled",
+              "found two optimizers with fp16's GradScaler, which is not "
+              "supported yet; expected another precision");
+}
+
 /// What a trainer is not modelled with yet.
 void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   if (!training.loop.is_trainer()) return;
@@ -527,6 +546,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);
   check_loop(reader, training);
+  check_rest(reader, training);
   if (training.use_cache && !traits.text.windows.empty())
     reader.fail_found("use_cache", "not-modelled",
                       "the cache of a model with windows is not supported yet: leave it out");

@@ -110,6 +110,22 @@ void write_loop(json& training, const LoopConfig& loop) {
   training["loop"] = out.size() == 1 ? out["name"] : out;
 }
 
+json write_optimizer(const OptimizerConfig& optimizer) {
+  json out = write_fields(settings::optimizer_section, optimizer);
+  if (name_of(optimizer.name, kOptimizers).find('.') != std::string::npos) {
+    // Of a class by its path absence means other defaults.
+    out["implementation"] = name_of(optimizer.implementation, kImplementations);
+    out["param_groups"] = optimizer.param_groups;
+  }
+  put_object(out, "args", write_fields(settings::optimizer_arguments_section, optimizer.args));
+  if (optimizer.name == OptimizerName::muon) out["args"]["nesterov"] = optimizer.args.nesterov;  // on by default
+  for (const OptimizerConfig& rest : optimizer.rest) {
+    out["rest"] = write_optimizer(rest);
+    if (!out["rest"].contains("name")) out["rest"]["name"] = name_of(rest.name, kOptimizers);
+  }
+  return out;
+}
+
 json write_training(const TrainingConfig& training) {
   json out = write_fields(settings::training_section, training);
   write_loop(out, training.loop);
@@ -124,7 +140,7 @@ json write_training(const TrainingConfig& training) {
     out["precision"] = {{"weights", name_of(weight_dtype(training.precision), kFloats)},
                         {"autocast", autocast ? json(name_of(*autocast, kFloats)) : json()}};
   }
-  put_object(out, "optimizer", write_fields(settings::optimizer_section, training.optimizer));
+  put_object(out, "optimizer", write_optimizer(training.optimizer));
   put(out, "activation_checkpointing", write_checkpointing(training.checkpointing),
       training.loop.is_trl() ? "non-reentrant" : "none");
   if (training.lora) out["lora"] = write_lora(*training.lora);

@@ -111,6 +111,16 @@ constexpr WorkKind kind_of(Op op) {
     case Op::foreach_mul:
     case Op::foreach_lerp:
     case Op::foreach_addcdiv:
+    case Op::fused_sgd:
+    case Op::fused_adagrad:
+    case Op::foreach_sub:
+    case Op::foreach_div:
+    case Op::foreach_addcmul:
+    case Op::foreach_abs:
+    case Op::foreach_maximum:
+    case Op::foreach_clamp_min:
+    case Op::foreach_rsqrt:
+    case Op::foreach_reciprocal:
       return WorkKind::optimizer;
     default:
       return WorkKind::elementwise;
@@ -125,7 +135,7 @@ constexpr bool is_told_by_allocation(WorkKind kind) {
 
 constexpr bool is_factory(Op op) {
   return op == Op::zeros || op == Op::zeros_like || op == Op::ones_like || op == Op::arange || op == Op::fill ||
-         op == Op::eye || op == Op::bernoulli;
+         op == Op::full_like || op == Op::eye || op == Op::bernoulli;
 }
 
 /// What is asked about each allocation and each recorded operator.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
@@ -20,18 +21,51 @@ namespace oometer {
 /// Which parts train. `pretrain`: the projector only; `finetune`: all but the vision tower; `custom`: as listed.
 enum class Stage : std::uint8_t { pretrain, finetune, full, custom };
 
-enum class OptimizerName : std::uint8_t { adamw, adam, sgd };
+/// Classes of optimizers; adam, adamw and sgd are torch's, or bitsandbytes' where the implementation says so.
+enum class OptimizerName : std::uint8_t {
+  adamw,
+  adam,
+  sgd,
+  adadelta,
+  adagrad,
+  adamax,
+  asgd,
+  nadam,
+  radam,
+  rmsprop,
+  adafactor,
+  muon,
+  hf_adafactor,
+  lion,
+  ademamix
+};
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
 /// of their states; and DeepSpeed's FusedAdam.
 enum class OptimizerImplementation : std::uint8_t { foreach_, fused, for_loop, bnb_8bit, bnb_32bit, deepspeed_fused };
 
+/// What the classes' own arguments decide of memory, by their own names.
+struct OptimizerArgs {
+  double weight_decay = 0;  ///< of the first group where there are two; not 0: gradients are copied, if not decoupled
+  bool decoupled_weight_decay = false;
+  bool amsgrad = false;
+  bool nesterov = false;
+  bool centered = false;
+  std::int64_t ns_steps = 5;
+  bool beta1 = false;           ///< of Adafactor: there is one
+  bool scale_parameter = true;  ///< of Adafactor
+
+  bool operator==(const OptimizerArgs&) const = default;
+};
+
 struct OptimizerConfig {
   OptimizerName name = OptimizerName::adamw;
   OptimizerImplementation implementation = OptimizerImplementation::fused;
-  double momentum = 0.0;          ///< SGD only; 0: no momentum buffer
+  double momentum = 0.0;          ///< 0: no momentum buffer
   std::int64_t param_groups = 2;  ///< 1, or 2: with and without weight decay, as HF Trainer makes them
   bool paged = false;             ///< bitsandbytes' is_paged: large states lie in unified memory
+  OptimizerArgs args;
+  std::vector<OptimizerConfig> rest;  ///< at most one: it has all but the matrices of the layers
 
   bool is_bitsandbytes() const {
     return implementation == OptimizerImplementation::bnb_8bit || implementation == OptimizerImplementation::bnb_32bit;

@@ -1,156 +1,43 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "ops/ops.h"
 #include "tensor/tensor_list.h"
 
 namespace oometer {
 
-namespace {
+Optimizer::Optimizer(Context& context, const OptimizerConfig& config) : context_(context), config_(config) {}
 
-Storage state_like(const Tensor& tensor, Op op) {
-  Context& context = tensor.context();
-  Storage state = context.allocate(op, tensor.nbytes(), tensor.dtype(), tensor.sizes(), Role::optimizer_state);
-  if (tensor.nbytes() == tensor->storage->bytes) context.share_like(state, tensor);  // not a part of a flat one
-  return state;
-}
-
-}  // namespace
-
-Optimizer::Optimizer(Context& context, const OptimizerConfig& config) : context_(context), config_(config) {
-  if (config.implementation == OptimizerImplementation::deepspeed_fused)
-    overflow_buffer_ = context.allocate(Op::to_copy, 4, DType::int32, {1}, Role::optimizer_state);
-}
-
-void Optimizer::init_group(Group& group) {
+void Optimizer::add_group(std::vector<Parameter> parameters, bool decays) {
+  Group& group = groups_.emplace_back();
+  group.parameters = std::move(parameters);
   group.states.resize(group.parameters.size());
+  group.weight_decay = decays ? config_.args.weight_decay : 0;
+}
+
+void Optimizer::make_states(Group& group) {
   for (std::size_t i = 0; i < group.parameters.size(); ++i) {
     const Parameter& parameter = group.parameters[i];
-    State& state = group.states[i];
-    if (state.made || !parameter.tensor->grad) continue;
+    if (!group.states[i].empty() || !parameter.tensor->grad) continue;
     const ModuleScope scope(context_, parameter.module);
-    state.made = true;
-    make_state(parameter, state);
-    add_bytes(group, parameter, state);
+    group.states[i] = make_state(parameter);
   }
 }
 
-void Optimizer::make_state(const Parameter& parameter, State& state) {
-  if (config_.is_bitsandbytes()) return init_bitsandbytes(parameter, state);
-  if (config_.name == OptimizerName::sgd) {
-    if (config_.momentum != 0) state.first = state_like(parameter.tensor->grad, Op::clone);
-    return;
-  }
-  // adam.py, _init_group: a step counter on the device only for the fused (or capturable) kernel.
-  if (config_.implementation == OptimizerImplementation::fused)
-    state.step = context_.allocate(Op::zeros, 4, DType::float32, {}, Role::optimizer_state);
-  state.first = state_like(parameter.tensor, Op::zeros_like);
-  state.second = state_like(parameter.tensor, Op::zeros_like);
+Tensor Optimizer::state_like(const Tensor& like, Op op) const {
+  const Storage storage = context_.allocate(op, like.nbytes(), like.dtype(), like.sizes(), Role::optimizer_state);
+  if (like.nbytes() == like->storage->bytes) context_.share_like(storage, like);  // not a part of a flat one
+  return on_storage(storage, like.sizes(), like.strides(), like.dtype());
 }
 
-// Optimizer2State.init_state.
-void Optimizer::init_bitsandbytes(const Parameter& parameter, State& state) {
-  constexpr std::int64_t kMin8bitSize = 4096, kBlock = 256;
-  // HF Trainer keeps embeddings at 32 bits (create_optimizer: GlobalOptimManager.register_module_override).
-  const bool is_embedding = context_.log.modules[parameter.module].type == std::string_view("Embedding");
-  if (config_.implementation == OptimizerImplementation::bnb_32bit || is_embedding ||
-      parameter.tensor.numel() < kMin8bitSize) {
-    state.first = bitsandbytes_buffer(parameter, DType::float32);
-    state.second = bitsandbytes_buffer(parameter, DType::float32);
-    return;
-  }
-  if (!qmap_) {  // name2qmap: 256 numbers each
-    qmap_ = context_.allocate(Op::to_copy, 1024, DType::float32, {256}, Role::optimizer_state);
-    unsigned_qmap_ = context_.allocate(Op::to_copy, 1024, DType::float32, {256}, Role::optimizer_state);
-  }
-  state.first = bitsandbytes_buffer(parameter, DType::uint8);
-  state.second = bitsandbytes_buffer(parameter, DType::uint8);
-  const std::int64_t blocks = (parameter.tensor.numel() + kBlock - 1) / kBlock;
-  for (Storage* absmax : {&state.first_absmax, &state.second_absmax})
-    *absmax = context_.allocate(Op::zeros, checked_product(blocks, 4), DType::float32, {blocks}, Role::optimizer_state);
-}
-
-// Optimizer8bit.get_state_buffer.
-Storage Optimizer::bitsandbytes_buffer(const Parameter& parameter, DType dtype) {
-  constexpr std::int64_t kLeastPaged = 100'000;
-  const Tensor& tensor = parameter.tensor;
-  const std::int64_t bytes = checked_product(tensor.numel(), element_size(dtype));
-  if (config_.paged && tensor.numel() >= kLeastPaged) {
-    paged_bytes_ += bytes;
-    return {};
-  }
-  return context_.allocate(Op::zeros_like, bytes, dtype, tensor.sizes(), Role::optimizer_state);
-}
-
-void Optimizer::add_bytes(Group& group, const Parameter& parameter, const State& state) {
-  const auto bytes = [](const Storage& storage) { return storage ? storage->bytes : 0; };
-  const std::int64_t numel = parameter.tensor.numel();
-  group.parameter_bytes += checked_product(numel, element_size(parameter.tensor.dtype()));
-  group.gradient_bytes += checked_product(numel, element_size(parameter.tensor->grad.dtype()));
-  group.first_bytes += bytes(state.first) + bytes(state.first_absmax);
-  group.second_bytes += bytes(state.second) + bytes(state.second_absmax);
-}
-
-/// What a group's update reads and writes, pass by pass of torch's loops (torch/optim): parameters p, gradients g, the
-/// states m and v, and the roots s of foreach and for-loop Adam.
-void Optimizer::tell(const Group& group) const {
-  const std::int64_t p = group.parameter_bytes, g = group.gradient_bytes, m = group.first_bytes, v = group.second_bytes;
-  const bool is_foreach = config_.implementation == OptimizerImplementation::foreach_,
-             is_for_loop = config_.implementation == OptimizerImplementation::for_loop;
-  std::int64_t read = p + g + m + v, written = p + m + v;  // one kernel
-  if ((is_foreach || is_for_loop) && config_.name == OptimizerName::sgd) {
-    read += m;  // mul_(momentum), add_(gradient), then the parameters' add_
-    written += m;
-  } else if (is_foreach || is_for_loop) {
-    // mul_ (AdamW's decay), lerp_, mul_, addcmul_, sqrt, div_, add_, addcdiv_; for-loop's sqrt and div tell themselves.
-    const std::int64_t decay = config_.name == OptimizerName::adamw ? p : 0, s = p;
-    read = decay + p + 2 * g + 2 * m + (is_for_loop ? 2 * v + 2 * s : 3 * v + 3 * s);
-    written = decay + p + m + 2 * v + (is_for_loop ? s : 3 * s);
-  }
-  if (p == 0) return;
-  context_.work({.op = static_cast<OpId>(Op::fused_adam),
-                 .kind = WorkKind::optimizer,
-                 .dtype = group.parameters.front().tensor.dtype(),
-                 .read = read,
-                 .written = written});
-}
-
-void Optimizer::update(Group& group) {
-  tell(group);
-  if (config_.name == OptimizerName::sgd || config_.is_bitsandbytes()) return;  // in place
-  if (config_.implementation == OptimizerImplementation::fused ||
-      config_.implementation == OptimizerImplementation::deepspeed_fused)
-    return;
-  if (config_.implementation == OptimizerImplementation::foreach_) {
-    // _multi_tensor_adam: exp_avg_sq_sqrt = torch._foreach_sqrt(...) is as large as the group.
-    TensorList roots;  // a dtype's are bound until the next one's are there
-    for (const std::vector<Parameter>& same_dtype : foreach_groups(group.parameters)) {
-      TensorList next;
-      next.reserve(same_dtype.size());
-      for (const Parameter& parameter : same_dtype) {
-        const ModuleScope scope(context_, parameter.module);
-        next.push_back(empty_like(Op::foreach_sqrt, parameter.tensor));
-      }
-      roots = std::move(next);
-    }
-    return;
-  }
-  // _single_tensor_adam: denom = (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps); the last one stays bound.
-  Tensor denominator;
-  for (std::size_t i = 0; i < group.states.size(); ++i) {
-    if (!group.parameters[i].tensor->grad) continue;
-    const ModuleScope scope(context_, group.parameters[i].module);
-    const Tensor root = empty_like(Op::sqrt, group.parameters[i].tensor);
-    Tensor quotient = div_scalar(root);
-    const Tensor last = std::exchange(denominator, std::move(quotient));
-  }
+Tensor Optimizer::scalar_state(Op op, DType dtype) const {
+  return empty(context_, op, {}, dtype, Role::optimizer_state);
 }
 
 void Optimizer::step_group(std::size_t index) {
   const NoGrad no_grad(context_);
-  init_group(groups_[index]);
+  make_states(groups_[index]);
   update(groups_[index]);
 }
 

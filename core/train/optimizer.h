@@ -1,61 +1,67 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "nn/module.h"
 #include "tensor/context.h"
 #include "train/config.h"
 
-/// torch.optim, by what it allocates (PyTorch 2.15: torch/optim/adam.py, adamw.py, sgd.py), and bitsandbytes' Adam and
-/// AdamW (0.50.2: optim/optimizer.py, Optimizer2State), and DeepSpeed's FusedAdam (0.19.8: ops/adam/fused_adam.py).
+/// Optimizers by what they allocate; each class has a file of its own in train/optimizers. Here is what they share, and
+/// what a training loop calls.
 namespace oometer {
 
-/// What one optimizer steps: a parameter (or a flat partition of many), with its gradient.
+/// torch.optim.Optimizer (PyTorch 2.15): groups of parameters (or of flat partitions of many), and a state of each.
 class Optimizer {
  public:
   Optimizer(Context& context, const OptimizerConfig& config);
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
-  void add_group(std::vector<Parameter> parameters) { groups_.push_back({std::move(parameters), {}}); }
+  /// `decays`: the config's weight decay is this group's.
+  virtual void add_group(std::vector<Parameter> parameters, bool decays = true);
   std::size_t group_count() const { return groups_.size(); }
 
   /// Optimizer.step(): the first creates the states.
-  void step();
+  virtual void step();
   /// The same for one group (DeepSpeed steps them one by one).
   void step_group(std::size_t group);
   /// zero_grad(set_to_none=True)
-  void zero_grad();
+  virtual void zero_grad();
+  /// AcceleratedOptimizer.__init__ (accelerate/optimizer.py) moves the states that there are to the device.
+  virtual void prepare() {}
 
   /// What paged states take in unified memory, which is not the caching allocator's.
-  std::int64_t paged_bytes() const { return paged_bytes_; }
+  virtual std::int64_t paged_bytes() const { return 0; }
 
- private:
-  struct State {
-    Storage step, first, second;  ///< exp_avg, exp_avg_sq; or momentum_buffer. Nothing asks for more than their memory
-    Storage first_absmax, second_absmax;  ///< bitsandbytes, 8 bits: the largest of each block
-    bool made = false;
-  };
+ protected:
+  /// A parameter's tensors in the class's own order; empty: not made yet.
+  using State = std::vector<Tensor>;
   struct Group {
     std::vector<Parameter> parameters;
     std::vector<State> states;
-    /// Of the parameters that have states, which are those that are updated, their gradients and states.
-    std::int64_t parameter_bytes = 0, gradient_bytes = 0, first_bytes = 0, second_bytes = 0;
+    double weight_decay = 0;
   };
 
-  void init_group(Group& group);
-  void update(Group& group);
-  void make_state(const Parameter& parameter, State& state);
-  static void add_bytes(Group& group, const Parameter& parameter, const State& state);
-  void tell(const Group& group) const;
-  void init_bitsandbytes(const Parameter& parameter, State& state);
-  Storage bitsandbytes_buffer(const Parameter& parameter, DType dtype);
+  /// The state of a parameter that has a gradient for the first time (_init_group).
+  virtual State make_state(const Parameter& parameter) = 0;
+  /// The group's parameters change.
+  virtual void update(Group& group) = 0;
+
+  void make_states(Group& group);
+  /// A state, shared out among modules as what it is like.
+  Tensor state_like(const Tensor& like, Op op = Op::zeros_like) const;
+  Tensor scalar_state(Op op = Op::zeros, DType dtype = DType::float32) const;
 
   Context& context_;
-  OptimizerConfig config_;
+  const OptimizerConfig config_;
   std::vector<Group> groups_;
-  Storage overflow_buffer_;       ///< DeepSpeed: _dummy_overflow_buf
-  Storage qmap_, unsigned_qmap_;  ///< bitsandbytes: what 8-bit states mean, shared by all
-  std::int64_t paged_bytes_ = 0;
 };
+
+/// The optimizer of that class.
+std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfig& config);
 
 /// Tensors as large as the parameter that an optimizer keeps of it.
 std::int64_t states_per_parameter(const OptimizerConfig& config);

@@ -51,9 +51,12 @@ Error nothing_to_train() {
 }
 
 void TrainingStrategy::initialize() {
-  optimizer_ = std::make_unique<Optimizer>(context_, training_.optimizer);
-  for (std::vector<Parameter>& group : parameter_groups(model_.parameters, training_.optimizer.param_groups))
-    optimizer_->add_group(std::move(group));
+  optimizer_ = make_optimizer(context_, training_.optimizer);
+  const std::int64_t groups = training_.optimizer.param_groups;
+  for (std::vector<Parameter>& group : parameter_groups(model_.parameters, groups)) {
+    const bool decays = groups == 1 || group.front().decays;
+    optimizer_->add_group(std::move(group), decays);
+  }
 }
 
 void TrainingStrategy::backward(const Tensor& loss, bool) {

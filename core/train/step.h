@@ -24,6 +24,8 @@ class TrainingStrategy {
 
   /// The model stands on the device; its wrapper and the optimizer are made.
   virtual void initialize();
+  /// Accelerator.prepare(optimizer)
+  void prepare_optimizer() { optimizer_->prepare(); }
   /// The wrapper's forward begins, and ends.
   virtual void before_forward([[maybe_unused]] ModelInputs& inputs, [[maybe_unused]] bool last_micro_step) {}
   virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}

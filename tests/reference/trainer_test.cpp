@@ -66,8 +66,13 @@ TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the 
   check_cases("adapters.jsonl", 28);
 }
 
+TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer and in a loop by hand",
+          "[reference][trainer][optimizers]") {
+  check_cases("optimizers.jsonl", 51);
+}
+
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "adapters.jsonl"})
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

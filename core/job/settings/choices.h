@@ -81,7 +81,22 @@ inline constexpr Choice<Every> kEvery[] = {{"no", Every::no}, {"steps", Every::s
 inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"adamw", OptimizerName::adamw, "AdamW", "Two moments per weight; the usual choice"},
     {"adam", OptimizerName::adam, "Adam", "Two moments per weight"},
-    {"sgd", OptimizerName::sgd, "SGD", "No state, or one moment per weight with momentum"}};
+    {"sgd", OptimizerName::sgd, "SGD", "No state, or one moment per weight with momentum"},
+    {"torch.optim.Adadelta", OptimizerName::adadelta, "Adadelta", "Two states per weight, and two temporaries"},
+    {"torch.optim.Adafactor", OptimizerName::adafactor, "Adafactor of torch",
+     "A number per row and per column of a weight; a temporary as large as the weights"},
+    {"torch.optim.Adagrad", OptimizerName::adagrad, "Adagrad", "One state per weight, and two temporaries"},
+    {"torch.optim.Adamax", OptimizerName::adamax, "Adamax", "Two states per weight"},
+    {"torch.optim.ASGD", OptimizerName::asgd, "ASGD", "One state per weight: its average"},
+    {"torch.optim.Muon", OptimizerName::muon, "Muon",
+     "One moment per weight, of the matrices of the layers; `rest` has the others"},
+    {"torch.optim.NAdam", OptimizerName::nadam, "NAdam", "Two moments per weight"},
+    {"torch.optim.RAdam", OptimizerName::radam, "RAdam", "Two moments per weight"},
+    {"torch.optim.RMSprop", OptimizerName::rmsprop, "RMSprop", "One to three states per weight"},
+    {"transformers.optimization.Adafactor", OptimizerName::hf_adafactor, "Adafactor of transformers",
+     "A number per row and per column of a weight; float32 copies of one weight and its gradient at a time"},
+    {"bitsandbytes.optim.Lion", OptimizerName::lion, "Lion", "One moment per weight, in 8 or 32 bits"},
+    {"bitsandbytes.optim.AdEMAMix", OptimizerName::ademamix, "AdEMAMix", "Three moments per weight, in 8 or 32 bits"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

@@ -16,13 +16,14 @@ namespace {
 using settings::job_words;
 
 constexpr const SectionWords* kSections[] = {
-    &settings::job_words,          &settings::model_words,     &settings::data_words,
-    &settings::training_words,     &settings::loop_words,      &settings::trainer_arguments_words,
-    &settings::precision_words,    &settings::optimizer_words, &settings::checkpointing_words,
-    &settings::liger_words,        &settings::lora_words,      &settings::ia3_words,
-    &settings::quantization_words, &settings::inference_words, &settings::cache_words,
-    &settings::parallel_words,     &settings::ddp_words,       &settings::fsdp_words,
-    &settings::gpu_words,          &settings::runtime_words,   &settings::calibration_words};
+    &settings::job_words,           &settings::model_words,        &settings::data_words,
+    &settings::training_words,      &settings::loop_words,         &settings::trainer_arguments_words,
+    &settings::precision_words,     &settings::optimizer_words,    &settings::optimizer_arguments_words,
+    &settings::checkpointing_words, &settings::liger_words,        &settings::lora_words,
+    &settings::ia3_words,           &settings::quantization_words, &settings::inference_words,
+    &settings::cache_words,         &settings::parallel_words,     &settings::ddp_words,
+    &settings::fsdp_words,          &settings::gpu_words,          &settings::runtime_words,
+    &settings::calibration_words};
 
 const SectionWords* words_of(const Section* section) {
   for (const SectionWords* words : kSections)

@@ -13,6 +13,7 @@ extern const SectionOf<TrainingConfig> training_section;
 extern const SectionOf<LoopConfig> loop_section, trainer_arguments_section;
 extern const SectionOf<Precision> precision_section;
 extern const SectionOf<OptimizerConfig> optimizer_section;
+extern const SectionOf<OptimizerArgs> optimizer_arguments_section;
 extern const SectionOf<CheckpointingConfig> checkpointing_section;
 extern const SectionOf<LigerConfig> liger_section;
 extern const SectionOf<LoraConfig> lora_section;
@@ -28,7 +29,8 @@ extern const SectionOf<Runtime> runtime_section;
 extern const SectionOf<Calibration> calibration_section;
 
 extern const SectionWords job_words, model_words, data_words, training_words, loop_words, trainer_arguments_words,
-    precision_words, optimizer_words, checkpointing_words, liger_words, lora_words, ia3_words, quantization_words,
-    inference_words, cache_words, parallel_words, ddp_words, fsdp_words, gpu_words, runtime_words, calibration_words;
+    precision_words, optimizer_words, optimizer_arguments_words, checkpointing_words, liger_words, lora_words,
+    ia3_words, quantization_words, inference_words, cache_words, parallel_words, ddp_words, fsdp_words, gpu_words,
+    runtime_words, calibration_words;
 
 }  // namespace oometer::settings

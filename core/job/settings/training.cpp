@@ -104,8 +104,9 @@ constexpr Setting kTrainingRows[] = {
      .link = "precision",
      .remedies = kLowerPrecision},
     {.key = "optimizer",
-     .takes = any(0) | optimizer_section,
-     .words = "The optimizer of torch.optim or bitsandbytes",
+     .takes = any(kText) | optimizer_section,
+     .words = "The optimizer: an object, or only its name; also a name of transformers' `optim`, which stands for an "
+              "object",
      .applies = {kTrains},
      .remedies = kOtherOptimizers},
     {.key = "attention",
@@ -254,13 +255,40 @@ constexpr Setting kOptimizerRows[] = {
      .words = "Above 0: one moment per weight",
      .option = "--momentum",
      .link = "optimizer",
-     .applies = {{.setting = "/training/optimizer/name", .is = "sgd"}}},
+     .applies = {{.setting = "/training/optimizer/name", .is = "sgd torch.optim.RMSprop"}}},
+    {.key = "args",
+     .takes = any(0) | optimizer_arguments_section,
+     .words = "Arguments of the class, by their own names; of those that change no memory (lr, betas, eps ...) nothing "
+              "is kept. With the path of a class the others have its defaults, so that foreach runs, in one group"},
+    {.key = "rest",
+     .takes = any(kText | kObject),
+     .words = "A second optimizer, spelled as the first: it has all that is not a matrix of a layer, as Muon needs it",
+     .schema = R"({"type": ["string", "object"]})"},
     {.key = "param_groups",
      .takes = in<&OptimizerConfig::param_groups>(Range{1, 2}),
      .words = "Parameter groups: 2, with and without weight decay, as HF Trainer makes them, or 1",
      .label = "Parameter groups",
      .link = "groups",
      .offers = "2 1"},
+};
+
+constexpr Setting kOptimizerArgumentsRows[] = {
+    {.key = "weight_decay",
+     .takes = in<&OptimizerArgs::weight_decay>(-1e9, 1e9),
+     .words = "Not 0: gradients are copied, unless weight decay is decoupled"},
+    {.key = "decoupled_weight_decay",
+     .takes = in<&OptimizerArgs::decoupled_weight_decay>(),
+     .words = "Weight decay changes the weights, not the gradients"},
+    {.key = "amsgrad", .takes = in<&OptimizerArgs::amsgrad>(), .words = "One more state: the largest second moment"},
+    {.key = "nesterov", .takes = in<&OptimizerArgs::nesterov>(), .words = "Nesterov momentum"},
+    {.key = "centered", .takes = in<&OptimizerArgs::centered>(), .words = "One more state: the mean of gradients"},
+    {.key = "ns_steps",
+     .takes = in<&OptimizerArgs::ns_steps>(Range{0, 99}),
+     .words = "Steps of the Newton-Schulz iteration"},
+    {.key = "beta1", .takes = in<&OptimizerArgs::beta1>(), .words = "Adafactor keeps a first moment, too"},
+    {.key = "scale_parameter",
+     .takes = in<&OptimizerArgs::scale_parameter>(),
+     .words = "Adafactor scales its step by the size of the weights"},
 };
 
 constexpr Setting kLoopRows[] = {
@@ -540,6 +568,8 @@ constexpr SectionOf<LoopConfig> trainer_arguments_section{
 constexpr SectionOf<Precision> precision_section{{"/training/precision", fields<Precision, kPrecisionRows>}};
 constexpr SectionOf<OptimizerConfig> optimizer_section{
     {"/training/optimizer", fields<OptimizerConfig, kOptimizerRows>, remedies<kOptimizerRows>}};
+constexpr SectionOf<OptimizerArgs> optimizer_arguments_section{
+    {"/training/optimizer/args", fields<OptimizerArgs, kOptimizerArgumentsRows>}};
 constexpr SectionOf<CheckpointingConfig> checkpointing_section{
     {"/training/activation_checkpointing", fields<CheckpointingConfig, kCheckpointingRows>}};
 constexpr SectionOf<LigerConfig> liger_section{{"/training/liger", fields<LigerConfig, kLigerRows>}};
@@ -558,6 +588,9 @@ constexpr SectionWords trainer_arguments_words{
 constexpr SectionWords precision_words{precision_section, "The weights' type and autocast's apart", kPrecisionRows};
 constexpr SectionWords optimizer_words{optimizer_section, "The optimizer", kOptimizerRows,
                                        defaults_of<OptimizerConfig>};
+constexpr SectionWords optimizer_arguments_words{optimizer_arguments_section,
+                                                 "What the optimizer's own arguments decide of memory",
+                                                 kOptimizerArgumentsRows, defaults_of<OptimizerArgs>};
 constexpr SectionWords checkpointing_words{checkpointing_section, "Activation checkpointing with options",
                                            kCheckpointingRows, checkpointing_defaults};
 constexpr SectionWords liger_words{liger_section, "Which kernels: the arguments of apply_liger_kernel_to_llama",

@@ -49,6 +49,7 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
 void HfTrainer::train() {
   context_.empty_cache();  // Accelerator.free_memory: what a tied head left on the device goes
   strategy_.initialize();
+  strategy_.prepare_optimizer();
   strategy_.grad_norm.is_held = true;
   context_.autocast.dtype = autocast_dtype(training_.precision).value_or(DType::bfloat16);
   tr_loss_ = empty(context_, Op::to_copy, {}, DType::float32, Role::buffer);

@@ -12,15 +12,15 @@ namespace {
 struct Training {
   Process p;
   std::vector<Parameter> parameters;
-  Optimizer optimizer;
+  std::unique_ptr<Optimizer> optimizer;
 
-  explicit Training(const OptimizerConfig& config) : optimizer(p.context, config) {
+  explicit Training(const OptimizerConfig& config) : optimizer(make_optimizer(p.context, config)) {
     for (std::int64_t size : {1000, 3000}) {
       const Builder b = p.builder(DType::float32);
       b.parameter("weight", {size});
     }
     parameters = p.parameters;
-    optimizer.add_group(parameters);
+    optimizer->add_group(parameters);
     give_gradients();
   }
 
@@ -31,7 +31,7 @@ struct Training {
 
   Bytes step() {
     p.mark();
-    optimizer.step();
+    optimizer->step();
     return p.events();
   }
 };
@@ -39,7 +39,7 @@ struct Training {
 constexpr std::int64_t kA = 4000, kB = 12000;
 
 TEST_CASE("AdamW's moments are born in the first step", "[train]") {
-  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
+  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1, false, {}, {}});
   // moments by parameter; then the roots of all second moments at once, in a list, which Python empties from its end
   CHECK(t.step() == Bytes{kA, kA, kB, kB, kA, kB, -kB, -kA});
   CHECK(t.step() == Bytes{kA, kB, -kB, -kA});
@@ -47,27 +47,49 @@ TEST_CASE("AdamW's moments are born in the first step", "[train]") {
 }
 
 TEST_CASE("The fused kernel keeps its step counters on the device and needs nothing else", "[train]") {
-  Training t({OptimizerName::adamw, OptimizerImplementation::fused, 0, 1});
+  Training t({OptimizerName::adamw, OptimizerImplementation::fused, 0, 1, false, {}, {}});
   CHECK(t.step() == Bytes{4, kA, kA, 4, kB, kB});
   CHECK(t.step().empty());
 }
 
 TEST_CASE("The for-loop needs two tensors of one parameter at a time, the last one's stay until the next", "[train]") {
-  Training t({OptimizerName::adam, OptimizerImplementation::for_loop, 0, 1});
+  Training t({OptimizerName::adam, OptimizerImplementation::for_loop, 0, 1, false, {}, {}});
   t.step();
-  CHECK(t.step() == Bytes{kA, kA, -kA, kB, kB, -kA, -kB, -kB});
+  CHECK(t.step() == Bytes{kA, kA, -kA, kB, kB, -kB, -kA, -kB});
 }
 
 TEST_CASE("SGD has a state only with momentum", "[train]") {
-  Training plain({OptimizerName::sgd, OptimizerImplementation::foreach_, 0, 1});
+  Training plain({OptimizerName::sgd, OptimizerImplementation::foreach_, 0, 1, false, {}, {}});
   CHECK(plain.step().empty());
-  Training momentum({OptimizerName::sgd, OptimizerImplementation::foreach_, 0.9, 1});
+  Training momentum({OptimizerName::sgd, OptimizerImplementation::foreach_, 0.9, 1, false, {}, {}});
   CHECK(momentum.step() == Bytes{kA, kB});
   CHECK(momentum.step().empty());
 }
 
+TEST_CASE("Adagrad's states are there before the first step, its counters on the device once it is prepared",
+          "[train]") {
+  OptimizerConfig config;
+  config.name = OptimizerName::adagrad;
+  config.implementation = OptimizerImplementation::foreach_;
+  config.args.weight_decay = 0.1;
+  Training t(config);
+  CHECK(t.p.alive(Role::optimizer_state) == kA + kB);
+  // decayed gradients, which then hold the numerators, and the roots
+  CHECK(t.step() == Bytes{kA, kB, kA, kB, -kB, -kA, -kB, -kA});
+  t.optimizer->prepare();
+  CHECK(t.p.alive(Role::optimizer_state) == kA + kB + 2 * 4);
+}
+
+TEST_CASE("SGD's weight decay copies the gradients, and the first copies stay no longer than the momentum", "[train]") {
+  OptimizerConfig config{OptimizerName::sgd, OptimizerImplementation::foreach_, 0.9, 1, false, {}, {}};
+  config.args.weight_decay = 0.1;
+  Training t(config);
+  CHECK(t.step() == Bytes{kA, kB, kA, kB, -kB, -kA});
+  CHECK(t.step() == Bytes{kA, kB, -kB, -kA});
+}
+
 TEST_CASE("A parameter without a gradient gets no state and no temporary", "[train]") {
-  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1});
+  Training t({OptimizerName::adamw, OptimizerImplementation::foreach_, 0, 1, false, {}, {}});
   t.parameters[1].tensor->grad.reset();
   CHECK(t.step() == Bytes{kA, kA, kA, -kA});
 }
@@ -75,16 +97,16 @@ TEST_CASE("A parameter without a gradient gets no state and no temporary", "[tra
 TEST_CASE("Groups are stepped one after another: the temporaries are one group's", "[train]") {
   Process p;
   const Tensor a = p.parameter({1000}, DType::float32), b = p.parameter({3000}, DType::float32);
-  Optimizer optimizer(p.context, {});
-  optimizer.add_group({p.parameters[0]});
-  optimizer.add_group({p.parameters[1]});
-  CHECK(optimizer.group_count() == 2);
+  const auto optimizer = make_optimizer(p.context, {});
+  optimizer->add_group({p.parameters[0]});
+  optimizer->add_group({p.parameters[1]});
+  CHECK(optimizer->group_count() == 2);
 }
 
 TEST_CASE("zero_grad lets the gradients go", "[train]") {
   Training t({});
   CHECK(t.p.alive(Role::gradient) == kA + kB);
-  t.optimizer.zero_grad();
+  t.optimizer->zero_grad();
   CHECK(t.p.alive(Role::gradient) == 0);
 }
 
@@ -125,19 +147,19 @@ TEST_CASE("bitsandbytes' 8-bit moments are bytes with a number a block, from 4,0
   builder.child("embed_tokens", "Embedding").parameter("weight", {100, 64});
   OptimizerConfig config;
   config.implementation = OptimizerImplementation::bnb_8bit;
-  Optimizer optimizer(p.context, config);
-  optimizer.add_group(p.parameters);
+  const auto optimizer = make_optimizer(p.context, config);
+  optimizer->add_group(p.parameters);
   const auto step = [&] {
     for (Parameter& parameter : p.parameters)
       parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::bfloat16, Role::gradient);
     p.mark();
-    optimizer.step();
+    optimizer->step();
     return p.events();
   };
   // Two maps of 256 numbers; two bytes an element, 118 blocks of 256; a small weight's and an embedding's fp32 moments.
   CHECK(step() == Bytes{1024, 1024, 30000, 30000, 472, 472, 256, 256, 25600, 25600});
   CHECK(step().empty());
-  CHECK(optimizer.paged_bytes() == 0);
+  CHECK(optimizer->paged_bytes() == 0);
 }
 
 TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their blocks' numbers", "[train]") {
@@ -147,14 +169,14 @@ TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their
   OptimizerConfig config;
   config.implementation = GENERATE(OptimizerImplementation::bnb_8bit, OptimizerImplementation::bnb_32bit);
   config.paged = true;
-  Optimizer optimizer(p.context, config);
+  const auto optimizer = make_optimizer(p.context, config);
   for (Parameter& parameter : p.parameters)
     parameter.tensor->grad = empty(p.context, Op::mm, parameter.tensor.sizes(), DType::bfloat16, Role::gradient);
-  optimizer.add_group(p.parameters);
+  optimizer->add_group(p.parameters);
   p.mark();
-  optimizer.step();
+  optimizer->step();
   const bool bytes = config.implementation == OptimizerImplementation::bnb_8bit;
-  CHECK(optimizer.paged_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
+  CHECK(optimizer->paged_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
   CHECK(p.allocations() == (bytes ? Bytes{1024, 1024, 1564, 1564, 99900, 99900, 1564, 1564} : Bytes{399600, 399600}));
 }
 

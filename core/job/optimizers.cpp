@@ -1,0 +1,342 @@
+#include "job/optimizers.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "config/reader.h"
+#include "job/names.h"
+#include "train/config.h"
+
+namespace oometer {
+
+using nlohmann::json;
+
+namespace {
+
+using Implementation = OptimizerImplementation;
+
+/// Which implementations a class has: torch's, or bitsandbytes' of 8 and of 32 bits.
+enum Has : std::uint8_t { kHasForLoop = 1, kHasForeach = 2, kHasFused = 4, kHasBits = 8 };
+
+/// A class: what its constructor takes. Lists are names with blanks between.
+struct OptimizerClass {
+  OptimizerName name;
+  const char* path;
+  std::uint8_t has;        ///< Has; foreach is the default of those that have it
+  const char* decides;     ///< arguments that decide memory
+  const char* harmless;    ///< those that do not
+  const char* not_yet;     ///< those that would, and are not modelled: as good as absent they are taken
+  const char* usual = "";  ///< arguments that decide memory and are not false or 0 by default, as JSON
+};
+
+constexpr const char* kSwitches = "maximize capturable differentiable";
+
+constexpr const char* kOfBits = "lr betas eps weight_decay alpha t_alpha t_beta3";
+constexpr const char* kNotOfBits = "min_8bit_size max_unorm skip_zeros args";
+
+constexpr OptimizerClass kClasses[] = {
+    {OptimizerName::adamw, "torch.optim.AdamW", kHasForLoop | kHasForeach | kHasFused, "amsgrad",
+     "lr betas eps weight_decay decoupled_weight_decay", kSwitches},
+    {OptimizerName::adam, "torch.optim.Adam", kHasForLoop | kHasForeach | kHasFused,
+     "amsgrad weight_decay decoupled_weight_decay", "lr betas eps", kSwitches},
+    {OptimizerName::sgd, "torch.optim.SGD", kHasForLoop | kHasForeach | kHasFused, "weight_decay nesterov",
+     "lr dampening", kSwitches},
+    {OptimizerName::adadelta, "torch.optim.Adadelta", kHasForLoop | kHasForeach, "weight_decay", "lr rho eps",
+     kSwitches},
+    {OptimizerName::adafactor, "torch.optim.Adafactor", kHasForLoop | kHasForeach, "",
+     "lr beta2_decay eps d weight_decay", kSwitches},
+    {OptimizerName::adagrad, "torch.optim.Adagrad", kHasForLoop | kHasForeach | kHasFused, "weight_decay",
+     "lr lr_decay initial_accumulator_value eps", kSwitches},
+    {OptimizerName::adamax, "torch.optim.Adamax", kHasForLoop | kHasForeach, "weight_decay", "lr betas eps", kSwitches},
+    {OptimizerName::asgd, "torch.optim.ASGD", kHasForLoop | kHasForeach, "weight_decay", "lr lambd alpha t0",
+     kSwitches},
+    {OptimizerName::muon, "torch.optim.Muon", kHasForLoop, "nesterov ns_steps",
+     "lr weight_decay momentum ns_coefficients eps adjust_lr_fn", "", R"({"nesterov": true})"},
+    {OptimizerName::nadam, "torch.optim.NAdam", kHasForLoop | kHasForeach, "weight_decay decoupled_weight_decay",
+     "lr betas eps momentum_decay", kSwitches},
+    {OptimizerName::radam, "torch.optim.RAdam", kHasForeach, "weight_decay decoupled_weight_decay", "lr betas eps",
+     kSwitches},
+    {OptimizerName::hf_adafactor, "transformers.optimization.Adafactor", kHasForLoop,
+     "beta1 scale_parameter weight_decay", "lr eps clip_threshold decay_rate relative_step warmup_init", ""},
+    {OptimizerName::lion, "bitsandbytes.optim.Lion", kHasBits, "", kOfBits, kNotOfBits},
+    {OptimizerName::ademamix, "bitsandbytes.optim.AdEMAMix", kHasBits, "", kOfBits, kNotOfBits},
+    {OptimizerName::rmsprop, "torch.optim.RMSprop", kHasForLoop | kHasForeach | kHasBits, "weight_decay centered",
+     "lr alpha eps", kSwitches},
+};
+
+/// transformers' names (training_args.py, OptimizerNames).
+struct Optim {
+  std::string_view name;
+  const char* ours;           ///< in the words of `training.optimizer`
+  const char* numbers = "";   ///< what it reads of `optim_args` and decides memory
+  const char* switches = "";  ///< the same, of those that are true or false
+};
+constexpr Optim kOptims[] = {
+    {"adamw_torch", R"({"name": "adamw", "implementation": "foreach"})"},
+    {"adamw_torch_fused", R"({"name": "adamw", "implementation": "fused"})"},
+    {"adamw_8bit", R"({"name": "adamw", "implementation": "bnb-8bit"})"},
+    {"adamw_bnb_8bit", R"({"name": "adamw", "implementation": "bnb-8bit"})"},
+    {"paged_adamw_8bit", R"({"name": "adamw", "implementation": "bnb-8bit", "paged": true})"},
+    {"paged_adamw_32bit", R"({"name": "adamw", "implementation": "bnb-32bit", "paged": true})"},
+    {"paged_adamw", R"({"name": "adamw", "implementation": "bnb-32bit", "paged": true})"},
+    {"ademamix", R"({"name": "bitsandbytes.optim.AdEMAMix", "implementation": "bnb-32bit", "param_groups": 2})"},
+    {"ademamix_8bit", R"({"name": "bitsandbytes.optim.AdEMAMix", "implementation": "bnb-8bit", "param_groups": 2})"},
+    {"paged_ademamix_32bit",
+     R"({"name": "bitsandbytes.optim.AdEMAMix", "implementation": "bnb-32bit", "paged": true, "param_groups": 2})"},
+    {"paged_ademamix_8bit",
+     R"({"name": "bitsandbytes.optim.AdEMAMix", "implementation": "bnb-8bit", "paged": true, "param_groups": 2})"},
+    {"lion_32bit", R"({"name": "bitsandbytes.optim.Lion", "implementation": "bnb-32bit", "param_groups": 2})"},
+    {"lion_8bit", R"({"name": "bitsandbytes.optim.Lion", "implementation": "bnb-8bit", "param_groups": 2})"},
+    {"paged_lion_32bit",
+     R"({"name": "bitsandbytes.optim.Lion", "implementation": "bnb-32bit", "paged": true, "param_groups": 2})"},
+    {"paged_lion_8bit",
+     R"({"name": "bitsandbytes.optim.Lion", "implementation": "bnb-8bit", "paged": true, "param_groups": 2})"},
+    {"rmsprop_bnb", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-32bit", "param_groups": 2})"},
+    {"rmsprop_bnb_8bit", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-8bit", "param_groups": 2})"},
+    {"rmsprop_bnb_32bit", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-32bit", "param_groups": 2})"},
+    {"adafactor", R"({"name": "transformers.optimization.Adafactor", "param_groups": 2,
+                      "args": {"scale_parameter": false, "relative_step": false}})"},
+    {"sgd", R"({"name": "sgd", "implementation": "foreach"})", "momentum", "nesterov"},
+    {"adagrad", R"({"name": "torch.optim.Adagrad", "param_groups": 2})"},
+    {"rmsprop", R"({"name": "torch.optim.RMSprop", "param_groups": 2})", "momentum", "centered"},
+};
+
+/// What has a name and is not modelled, and why.
+struct Refused {
+  std::string_view name;
+  const char *code, *why;
+};
+constexpr Refused kRefused[] = {
+    {"torch.optim.SparseAdam", "inconsistent",
+     "\"SparseAdam does not support dense gradients, please consider Adam instead\": expected \"torch.optim.Adam\""},
+    {"torch.optim.LBFGS", "not-modelled", "it calls the model several times a step, which is not supported yet"},
+};
+
+std::vector<std::string_view> words_of(std::string_view list) {
+  std::vector<std::string_view> words;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(' '), list.size());
+    if (end > 0) words.push_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return words;
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+  const std::vector<std::string_view> words = words_of(list);
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool is_absent(const json& value) { return value.is_null() || value == false; }
+
+const OptimizerClass* class_of(std::string_view name) {
+  const auto is_it = [&](const OptimizerClass& row) {
+    return name == row.path || name == name_of(row.name, kOptimizers);
+  };
+  const auto found = std::find_if(std::begin(kClasses), std::end(kClasses), is_it);
+  return found == std::end(kClasses) ? nullptr : found;
+}
+
+/// {"name": ..., "args": ...} where it stands.
+class OptimizerSpelling {
+ public:
+  OptimizerSpelling(json& own, std::string pointer) : own_(own), pointer_(std::move(pointer)) {}
+
+  std::optional<Error> spell_out() {
+    if (own_.is_string()) own_ = {{"name", own_}};
+    if (!own_.is_object() || (own_.contains("name") && !own_["name"].is_string())) return std::nullopt;
+    const std::string name = own_.value("name", "adamw");
+    const OptimizerClass* row = class_of(name);
+    if (!row) {
+      if (std::optional<Error> error = spell_out_optim(name)) return error;
+      row = class_of(own_.value("name", ""));
+    }
+    const bool is_path = name == row->path || own_["name"] == row->path;
+    own_["name"] = name_of(row->name, kOptimizers);
+    if (std::optional<Error> error = spell_out_args(*row, is_path)) return error;
+    if (is_path && !own_.contains("param_groups")) own_["param_groups"] = 1;
+    if (own_.contains("rest")) return OptimizerSpelling(own_["rest"], pointer_ + "/rest").spell_out();
+    return std::nullopt;
+  }
+
+ private:
+  Error error(const std::string& key, const char* code, const std::string& message) const {
+    return {code, pointer_ + "/" + key, message};
+  }
+
+  std::optional<Error> spell_out_optim(const std::string& name) {
+    for (const Refused& refused : kRefused)
+      if (refused.name == name) return error("name", refused.code, "found " + quote(name) + ": " + refused.why);
+    Result<json> spelled = optimizer_of_optim(name, "");
+    if (!spelled) {
+      Error found = spelled.error();
+      found.pointer = pointer_ + "/name";
+      return found;
+    }
+    own_.erase("name");
+    for (const auto& [key, value] : own_.items()) (*spelled)[key] = value;
+    own_ = std::move(*spelled);
+    return std::nullopt;
+  }
+
+  std::optional<Error> spell_out_args(const OptimizerClass& row, bool is_path) {
+    json args = own_.value("args", json::object());
+    if (!args.is_object())
+      return error("args", "wrong-type",
+                   "found " + describe(args) + "; expected an object {...} of the class's arguments");
+    if (std::optional<Error> wrong = spell_out_implementation(row, args, is_path)) return wrong;
+    Findings findings;
+    ConfigReader reader(&args, pointer_ + "/args", Mode::strict, findings);
+    for (const char* list : {row.decides, row.harmless})
+      for (const std::string_view key : words_of(list)) reader.ignore({key});
+    if (has_momentum(row)) reader.ignore({"momentum"});
+    for (const std::string_view key : words_of(row.not_yet)) {
+      reader.ignore({key});
+      if (args.contains(key) && !is_absent(args[std::string(key)]))
+        reader.fail_found(std::string(key).c_str(), "not-modelled", "it is not supported yet: leave it out");
+    }
+    reader.finish();
+    if (findings.error) return findings.error;
+    if (has_momentum(row) && args.contains("momentum")) own_["momentum"] = args["momentum"];
+    json kept = *row.usual == '\0' ? json::object() : json::parse(row.usual);
+    for (const std::string_view word : words_of(row.decides))
+      if (const std::string key(word); args.contains(key)) kept[key] = args[key];
+    // Adafactor's beta1 is a number or None: what decides is whether there is one.
+    if (kept.contains("beta1") && !kept["beta1"].is_boolean()) kept["beta1"] = !kept["beta1"].is_null();
+    own_.erase("args");
+    if (!kept.empty()) own_["args"] = std::move(kept);
+    return std::nullopt;
+  }
+
+  static bool has_momentum(const OptimizerClass& row) {
+    return row.name == OptimizerName::sgd || row.name == OptimizerName::rmsprop;
+  }
+
+  /// foreach=None and fused=None: foreach. One of them given: the other is off.
+  std::optional<Error> spell_out_implementation(const OptimizerClass& row, json& args, bool is_path) {
+    const auto take = [&args](const char* key) {
+      json value = args.value(key, json());
+      args.erase(key);
+      return value;
+    };
+    const bool has_foreach = row.has & kHasForLoop, has_fused = row.has & kHasFused;
+    const json foreach = row.has & kHasForeach ? take("foreach") : json(), fused = has_fused ? take("fused") : json();
+    for (const auto& [key, value] : {std::pair("args/foreach", &foreach), std::pair("args/fused", &fused)})
+      if (!value->is_null() && !value->is_boolean())
+        return error(key, "wrong-type", "found " + describe(*value) + "; expected true, false or null");
+    if (foreach == true && fused == true)
+      return error("args/fused", "inconsistent",
+                   "found true, and foreach is true too: \"`fused` and `foreach` cannot be `True` together.\"");
+    json bits = row.has == kHasBits ? take("optim_bits") : json(),
+         pages = row.has == kHasBits ? take("is_paged") : json();
+    if (row.has == kHasBits && !own_.contains("implementation")) {
+      if (bits == 8)
+        return error(
+            "args/optim_bits", "not-modelled",
+            "found 8: a trainer keeps embeddings in 32 bits then, and without one 8 bits are not supported yet; "
+            "expected a name of transformers' optim, such as \"lion_8bit\"");
+      own_["implementation"] = "bnb-32bit";
+      if (pages == true) own_["paged"] = true;
+    }
+    const bool is_said = !foreach.is_null() || !fused.is_null();
+    const char* said = fused == true ? "fused" : foreach == true ? "foreach" : "for-loop";
+    if (!is_said) said = row.has & kHasForeach ? "foreach" : "for-loop";
+    if (foreach == false && fused != true && !has_foreach)
+      return error("args/foreach", "not-modelled",
+                   std::string("found false: the for-loop of ") + row.path + " is not supported yet: leave it out");
+    if (const auto own = own_.find("implementation"); own != own_.end()) {
+      const auto has = [&](const char* text, Has which) { return *own == text && (row.has & which) != 0; };
+      if (row.name > OptimizerName::sgd && !has("foreach", kHasForeach) && !has("fused", kHasFused) &&
+          !has("for-loop", kHasForLoop) && !has("bnb-8bit", kHasBits) && !has("bnb-32bit", kHasBits))
+        return error("implementation", "inconsistent",
+                     "found " + describe(*own) + "; " + row.path + " here has" +
+                         (row.has & kHasForeach ? " foreach" : "") + (row.has & kHasFused ? " fused" : "") +
+                         (row.has & kHasForLoop ? " for-loop" : "") +
+                         (row.has & kHasBits ? " bnb-8bit bnb-32bit" : ""));
+      if (is_said && *own != said)
+        return error("implementation", "inconsistent",
+                     "found " + describe(*own) + ", and the arguments say " + said + ": leave one of them out");
+      return std::nullopt;
+    }
+    if (is_path || is_said) own_["implementation"] = said;
+    return std::nullopt;
+  }
+
+  json& own_;
+  std::string pointer_;
+};
+
+/// A value of optim_args by its key; none: it is not there.
+Result<std::vector<std::pair<std::string, std::string>>> parse_optim_args(std::string text) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  std::erase(text, ' ');
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string mapping = text.substr(begin, end - begin);
+    if (std::count(mapping.begin(), mapping.end(), '=') != 1)
+      return Error{"invalid", "optim_args",
+                   "found " + quote(mapping) + "; expected pairs with commas between: \"momentum=0.9,centered=true\""};
+    const std::size_t equals = mapping.find('=');
+    pairs.emplace_back(mapping.substr(0, equals), mapping.substr(equals + 1));
+    begin = end + 1;
+  }
+  return pairs;
+}
+
+bool is_true(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return text == "true" || text == "1" || text == "yes";
+}
+
+}  // namespace
+
+Result<json> optimizer_of_optim(const std::string& optim, const std::string& optim_args) {
+  const auto found =
+      std::find_if(std::begin(kOptims), std::end(kOptims), [&](const Optim& row) { return row.name == optim; });
+  if (found == std::end(kOptims)) {
+    std::vector<std::string_view> known;
+    for (const Optim& row : kOptims) known.push_back(row.name);
+    for (const OptimizerClass& row : kClasses) known.push_back(row.path);
+    const std::string_view near = closest(optim, known);
+    std::string all;
+    for (const std::string_view name : known) all += (all.empty() ? "" : ", ") + std::string(name);
+    return Error{"not-modelled", "optim",
+                 "found " + quote(optim) + "; " +
+                     (near.empty() ? "others are not supported yet; expected " + all
+                                   : "did you mean \"" + std::string(near) + "\"?")};
+  }
+  json spelled = json::parse(found->ours);
+  const auto pairs = parse_optim_args(optim_args);
+  if (!pairs) return pairs.error();
+  for (const auto& [key, value] : *pairs) {
+    if (has_word(found->switches, key)) {
+      spelled["args"][key] = is_true(value);
+    } else if (has_word(found->numbers, key)) {
+      const Result<json> number = parse_json(value);
+      if (!number || !number->is_number())
+        return Error{"invalid", "optim_args", "found " + quote(value) + " for " + quote(key) + "; expected a number"};
+      spelled["args"][key] = *number;
+    }
+  }
+  return spelled;
+}
+
+bool copies_for_weight_decay(const json& optimizer) {
+  const json name = optimizer.is_string()   ? optimizer
+                    : optimizer.is_object() ? optimizer.value("name", json())
+                                            : json();
+  if (!name.is_string()) return false;
+  const OptimizerClass* row = class_of(name.get_ref<const std::string&>());
+  return row && has_word(row->decides, "weight_decay");
+}
+
+std::optional<Error> spell_out_optimizer(json& job) {
+  const auto training = job.find("training");
+  if (training == job.end() || !training->is_object() || !training->contains("optimizer")) return std::nullopt;
+  return OptimizerSpelling((*training)["optimizer"], "/training/optimizer").spell_out();
+}
+
+}  // namespace oometer

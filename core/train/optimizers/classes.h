@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+
+#include "train/optimizer.h"
+
+/// What `make_optimizer` makes: a function for each file.
+namespace oometer {
+
+std::unique_ptr<Optimizer> make_adadelta(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adafactor(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adagrad(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_adam(Context& context, const OptimizerConfig& config);  ///< and AdamW
+std::unique_ptr<Optimizer> make_adamax(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_asgd(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_bitsandbytes(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_hf_adafactor(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_muon(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_nadam(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_radam(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_rmsprop(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_sgd(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_with_rest(Context& context, const OptimizerConfig& config);
+
+}  // namespace oometer

@@ -1,0 +1,41 @@
+#include "train/optimizers/classes.h"
+
+namespace oometer {
+
+std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfig& config) {
+  if (!config.rest.empty()) return make_with_rest(context, config);
+  if (config.is_bitsandbytes()) return make_bitsandbytes(context, config);
+  switch (config.name) {
+    case OptimizerName::adamw:
+    case OptimizerName::adam:
+      break;
+    case OptimizerName::sgd:
+      return make_sgd(context, config);
+    case OptimizerName::adadelta:
+      return make_adadelta(context, config);
+    case OptimizerName::adafactor:
+      return make_adafactor(context, config);
+    case OptimizerName::adagrad:
+      return make_adagrad(context, config);
+    case OptimizerName::adamax:
+      return make_adamax(context, config);
+    case OptimizerName::asgd:
+      return make_asgd(context, config);
+    case OptimizerName::ademamix:
+    case OptimizerName::lion:
+      return make_bitsandbytes(context, config);
+    case OptimizerName::hf_adafactor:
+      return make_hf_adafactor(context, config);
+    case OptimizerName::muon:
+      return make_muon(context, config);
+    case OptimizerName::nadam:
+      return make_nadam(context, config);
+    case OptimizerName::radam:
+      return make_radam(context, config);
+    case OptimizerName::rmsprop:
+      return make_rmsprop(context, config);
+  }
+  return make_adam(context, config);
+}
+
+}  // namespace oometer
