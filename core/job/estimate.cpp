@@ -46,6 +46,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.gpu = job.gpu;
   input.evidence = evidence_of(job);
   input.calibration = job.calibration;
+  input.module_parameters = simulation.module_parameters;
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
   input.host_bytes = simulation.host_bytes;

@@ -150,7 +150,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       context.stopped = false;
       move_to_device(context, model->parameters, model->buffers);
     }
-    if (quantizer) simulation.parameters = quantizer->packed_elements();
+    simulation.module_parameters.resize(context.log.modules.size());
     for (const Parameter& parameter : model->parameters) {
       if (quantizer && parameter.tensor->leaf_requires_grad && quantizer->is_quantized(parameter)) {
         simulation.refusal = Error{"inconsistent", "/training/quantization",
@@ -159,7 +159,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                                        "its path, or the beginning of it, in llm_int8_skip_modules"};
         return simulation;
       }
-      simulation.parameters += parameter.tensor.numel();
+      const std::int64_t elements = quantizer ? quantizer->elements_of(parameter) : parameter.tensor.numel();
+      simulation.module_parameters[parameter.module] += elements;
+      simulation.parameters += elements;
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
     }
     if (job.task == Task::inference) {

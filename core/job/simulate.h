@@ -15,6 +15,7 @@ namespace oometer {
 /// What running a job leaves.
 struct Simulation {
   Log log;
+  std::vector<std::int64_t> module_parameters;  ///< by ModuleId: elements of its own, however they are kept
   std::int64_t parameters = 0;                  ///< elements, as `sum(p.numel() for p in model.parameters())`
   std::int64_t trainable = 0;                   ///< of those, the ones that require gradients
   std::int64_t host_bytes = 0;                  ///< of the rank, offloaded

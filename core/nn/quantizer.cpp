@@ -103,8 +103,12 @@ Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
   } else {
     state.absmax = std::move(absmax);
   }
-  packed_elements_ += elements - packed.numel();
   return packed;
+}
+
+std::int64_t Quantizer::elements_of(const Parameter& parameter) const {
+  const QuantState* const state = state_of(parameter);
+  return state ? numel(state->shape) : parameter.tensor.numel();
 }
 
 void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers) {

@@ -48,8 +48,8 @@ class Quantizer {
   void load(std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers);
 
   bool is_quantized(const Parameter& parameter) const { return state_of(parameter) != nullptr; }
-  /// Elements of the model that its packed parameters do not show.
-  std::int64_t packed_elements() const { return packed_elements_; }
+  /// Elements of a parameter as the model has them, whatever now holds it.
+  std::int64_t elements_of(const Parameter& parameter) const;
 
  private:
   QuantState* state_of(const Parameter& parameter) const;
@@ -61,7 +61,6 @@ class Quantizer {
   std::vector<std::shared_ptr<QuantState>> states_;
   std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below
   Tensor dynamic_map_;                                     ///< name2qmap["dynamic"], shared by all
-  std::int64_t packed_elements_ = 0;
 };
 
 }  // namespace oometer

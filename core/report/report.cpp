@@ -231,11 +231,9 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
   Timeline timeline(unlimited.highs, options.timeline_points);
   Largest largest(log, options.largest);
   report.modules.resize(std::max<std::size_t>(log.modules.size(), 1));
+  report.parameter_count = input.module_parameters;
   report.parameter_count.resize(report.modules.size());
   report.factors.resize(log.storages.size());
-  const auto weight =
-      std::find_if(log.ops.begin(), log.ops.end(), [](const char* op) { return std::string_view(op) == "parameter"; });
-  const auto weight_op = static_cast<std::size_t>(weight - log.ops.begin());
 
   std::size_t phase = 0;  // the phase of a storage's birth: storages are born in the order of their ids
   std::uint64_t forward_end = kNoForward;
@@ -250,9 +248,6 @@ Report build_report(const Log& log, const Replay& unlimited, const Outcome& limi
     }
     const Factor factor = classify(record, forward_end);
     report.factors[id] = factor;
-    if (factor == Factor::parameters && log.events[record.alloc_event].op == weight_op) {
-      report.parameter_count[record.module] += record.bytes / element_size(record.dtype);
-    }
     if (unlimited.block_bytes[id] == 0) continue;  // it never was: no bytes, or memory ran out before
     const std::int64_t slack = unlimited.block_bytes[id] - record.bytes;
     timeline.add(record, factor, slack);

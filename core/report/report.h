@@ -113,6 +113,7 @@ struct ReportInput {
   AllocatorOptions allocator;  ///< of the device: no limit
   Evidence evidence = Evidence::none;
   Calibration calibration;
+  std::vector<std::int64_t> module_parameters;  ///< by ModuleId: elements of its own
   std::int64_t parameters = 0;
   std::int64_t trainable = 0;
   std::int64_t host_bytes = 0;  ///< what this rank keeps in host memory instead: not in any other figure

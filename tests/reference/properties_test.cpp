@@ -102,8 +102,7 @@ TEST_CASE("Breakdown and modules sum to the peak to the byte", "[property]") {
     const Report& report = estimate->report;
     CHECK(report.breakdown.sum() == report.peak.allocated);
     CHECK(report.modules[0] == report.breakdown);
-    // Of weights that were replaced by quantized ones, the counts by module know nothing.
-    if (!job.training.quantization) CHECK(report.parameter_count[0] == estimate->simulation.parameters);
+    CHECK(report.parameter_count[0] == estimate->simulation.parameters);
     CHECK(report.peak.reserved >= report.peak.allocated);
     CHECK(report.total == report.peak.reserved + report.outside_allocator);
   }

@@ -41,7 +41,7 @@ TEST_CASE("A weight is loaded, packed with its constants, and let go", "[nn]") {
         Bytes{128000, 512000, 16000, 128000, 64, 64, 4, 4, 16000, 1024, 64, 4000, 1024});
   Quantised q(nf4(false));
   CHECK(q.p.alive(Role::parameter) == 128000 + 16000 + 64);
-  CHECK(q.quantizer.packed_elements() == 128000);
+  CHECK(q.quantizer.elements_of(q.p.parameters.front()) == 256000);
   CHECK(q.layer.weight.dtype() == DType::uint8);
 }
 
