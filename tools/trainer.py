@@ -14,7 +14,7 @@ A spec says what a person's script says, in that script's terms:
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
-    "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is
+    "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
 
 A case's truth is {"steps": [peaks from on_step_begin to on_step_end], "evals": [...], "saves": [...]}.
 """
@@ -166,7 +166,13 @@ class Answers(DeviceValues):
         super().__init__(spec.get("item_int", 0))
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
+        self.item_bool = spec.get("item_bool", True)
         self.patch()
+
+    def scalar(self, tensor: Any) -> Any:
+        if tensor.dtype is self.torch.bool and not self.item_bool:
+            return False
+        return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:
         if self.valid and tensor.dtype is self.torch.bool and tensor.numel() == self.valid[0]:

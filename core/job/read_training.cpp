@@ -277,8 +277,10 @@ std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig&
   if (model.family().convert_targets)
     training.fail_found(kKey, "not-modelled", "adapters of this model are supported as training.lora only");
   const ModelTraits& traits = model.traits();
-  const PeftDefaults defaults{traits.lora_targets,      traits.ia3_targets,     traits.ia3_feedforward,
-                              traits.ln_tuning_targets, traits.ties_embeddings, so_far.loop.loads_on_host};
+  const PeftDefaults defaults{traits.lora_targets,      traits.ia3_targets,
+                              traits.ia3_feedforward,   traits.ln_tuning_targets,
+                              traits.ties_embeddings,   so_far.checkpointing.mode != CheckpointMode::none,
+                              so_far.loop.loads_on_host};
   const bool is_list = given->is_array();
   if (is_list && given->empty()) training.fail_found(kKey, "inconsistent", "expected at least one adapter");
   for (std::size_t i = 0; i < (is_list ? given->size() : 1) && training.ok(); ++i) {
@@ -458,6 +460,10 @@ void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "quantization", "loss"})
     if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
       reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
+  if (training.loop.is_trl() && !training.peft.empty() && training.peft.front().method->is_prompt_learning())
+    reader.fail("peft", "not-modelled",
+                "found virtual tokens, which are not supported yet under a trainer of TRL; expected "
+                "transformers.Trainer, or another method");
   if (training.loop.is_trl() && training.lora) {
     const std::vector<std::string>& names = training.lora->target_modules.names;
     if (std::find(names.begin(), names.end(), "lm_head") != names.end())

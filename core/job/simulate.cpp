@@ -7,6 +7,7 @@
 #include "distributed/strategy.h"
 #include "generation/generate.h"
 #include "models/model.h"
+#include "models/peft_model.h"
 #include "nn/components.h"
 #include "nn/placement.h"
 #include "nn/quantizer.h"
@@ -135,9 +136,13 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (simulation.refusal) return simulation;
     if (tuner) {
       if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
+      tuner->set_shape(model->prompt_shape);
       simulation.refusal = tuner->inject(model->parameters, model->tied);
       if (simulation.refusal) return simulation;
       simulation.notes = tuner->notes();
+      model->around = [peft = std::make_shared<PeftModel>(*model, *tuner)](const ModelInputs& inputs) {
+        return (*peft)(inputs);
+      };
       if (job.training.lora)
         simulation.refusal =
             train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train");

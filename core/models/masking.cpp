@@ -263,8 +263,9 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
 }  // namespace
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
-                   std::int64_t sliding_window) {
+                   std::int64_t sliding_window, const Tensor& attention_mask) {
   const std::int64_t keys = cache.mask_length(queries, sliding_window);
+  const Tensor padding = attention_mask ? to(attention_mask, DType::boolean) : Tensor();
   // _ignore_causal_mask_sdpa, which a cache of one size is not asked when it decodes
   if (dtype == DType::boolean && !(cache.is_compileable() && queries == 1) &&
       !(sliding_window != 0 && keys >= sliding_window)) {
@@ -273,7 +274,9 @@ Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, s
     // Such a cache's length is a tensor.
     if (cache.is_compileable()) const Tensor is_empty = empty(context, Op::eq, {}, DType::boolean);
   }
-  return make_mask(context, {batch, 1, queries, keys}, dtype, causal_mask_factory(sliding_window != 0));
+  MaskFunction mask_function = causal_mask_factory(sliding_window != 0);
+  if (padding) mask_function = and_masks({std::move(mask_function), padding_mask_function(padding)});
+  return make_mask(context, {batch, 1, queries, keys}, dtype, mask_function);
 }
 
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
@@ -295,7 +298,8 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
   if (const KvCache* cache = context.past_key_values) {
     if (cache->is_by_head()) return {};
     if (cache->masks) return cache->masks.of(sliding_window != 0);
-    return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window);
+    return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window,
+                       cache->takes_padding() ? given.attention_mask : Tensor());
   }
   const bool with_padding_mask = static_cast<bool>(given.attention_mask);
   switch (context.behaviours.causal_mask) {

@@ -34,8 +34,9 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
 
 /// The same of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.
+/// `attention_mask`: [b, keys], null or, where the cache takes padding, made part of it.
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
-                   std::int64_t sliding_window);
+                   std::int64_t sliding_window, const Tensor& attention_mask = {});
 
 /// _create_4d_causal_attention_mask (transformers 4.x, modeling_attn_mask_utils.py): [b, 1, s, s] whatever the
 /// attention.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "nn/module.h"
 #include "nn/quantizer.h"
 #include "ops/liger.h"
+#include "peft/prompt.h"
 #include "result.h"
 #include "tensor/tensor_list.h"
 
@@ -48,6 +50,7 @@ struct ModelOptions {
 /// What forward is called with, by its arguments' names; null: not passed. A batch, or what generate() makes of one
 /// beside the cache (Context::past_key_values).
 struct ModelInputs {
+  Tensor inputs_embeds{};             ///< [b, s, hidden], in place of input_ids
   Tensor input_ids, position_ids;     ///< [b, s]; generate(): new tokens, as Model::prepare_position_ids has them
   Tensor mm_token_type_ids{};         ///< [b, s], where the class has them
   CausalMasks causal_masks{};         ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
@@ -107,6 +110,12 @@ class Model {
   virtual bool generate([[maybe_unused]] std::int64_t new_tokens, [[maybe_unused]] std::int64_t executed) {
     return false;
   }
+  /// `model(...)`: forward, with what a library around the model does.
+  ModelOutputs operator()(const ModelInputs& inputs) { return around ? around(inputs) : forward(inputs); }
+  std::function<ModelOutputs(const ModelInputs& inputs)> around;  ///< null: nothing is around it
+  /// get_input_embeddings()(input_ids), of a model that has prompt_shape.
+  virtual Tensor embed([[maybe_unused]] const Tensor& input_ids) const { return {}; }
+  PromptShape prompt_shape;                     ///< of one that takes inputs_embeds
   LossType loss_type = LossType::causal_lm;     ///< its own; what `loss_function` is by default
   const LossFunction* loss_function = nullptr;  ///< transformers' property; null: forward gives no loss
   bool is_causal_lm = false;                    ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels

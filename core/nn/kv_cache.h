@@ -32,6 +32,8 @@ class KvCache {
   virtual std::int64_t length([[maybe_unused]] std::size_t layer) const { return length(); }
   /// get_mask_sizes: keys that `queries` new tokens will meet in layers with that window (0: those without).
   virtual std::int64_t mask_length(std::int64_t queries, std::int64_t sliding_window) const = 0;
+  /// Some of what it holds may be padding, which the model's mask says.
+  virtual bool takes_padding() const { return false; }
   /// is_compileable: of one size for good, so that generate() makes the masks itself.
   virtual bool is_compileable() const { return false; }
 

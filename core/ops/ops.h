@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tensor/context.h"
@@ -50,6 +51,8 @@ Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor pow(const Tensor& x, double exponent);
 Tensor rsqrt(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor sin(const Tensor& x);
 Tensor silu(const Tensor& x);
 Tensor gelu(const Tensor& x);  ///< erf or tanh: the same memory
 Tensor relu(const Tensor& x);
@@ -78,6 +81,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);  ///< 
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor mm(const Tensor& a, const Tensor& b);
 Tensor bmm(const Tensor& a, const Tensor& b);
+/// torch.einsum("a,b->out"), each letter once in each: one batched product (Linear.cpp, einsum and sumproduct_pair),
+/// with the second operand first where the result has all of its own letters before the first one's.
+Tensor einsum(std::string a, std::string b, const std::string& out, const Tensor& first, const Tensor& second);
 
 // normalization.cpp
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);

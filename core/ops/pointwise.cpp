@@ -249,6 +249,29 @@ Tensor rsqrt(const Tensor& x_in) {
   return record.output(std::move(result));
 }
 
+Tensor cos(const Tensor& x) {
+  Record record(Op::cos,
+                [](Backward& b) {  // grad * -self.sin()
+                  Tensor slope = empty_like(Op::sin, b.saved(0));
+                  slope = neg(slope);
+                  b.give(0, mul(b.grad(), slope));
+                },
+                {&x});
+  record.save(x);
+  return record.output(empty_like(Op::cos, x));
+}
+
+Tensor sin(const Tensor& x) {
+  Record record(Op::sin,
+                [](Backward& b) {  // grad * self.cos()
+                  const Tensor slope = empty_like(Op::cos, b.saved(0));
+                  b.give(0, mul(b.grad(), slope));
+                },
+                {&x});
+  record.save(x);
+  return record.output(empty_like(Op::sin, x));
+}
+
 Tensor silu(const Tensor& x) { return activation_of_input<Op::silu, Op::silu_backward>(x); }
 Tensor gelu(const Tensor& x) { return activation_of_input<Op::gelu, Op::gelu_backward>(x); }
 Tensor relu(const Tensor& x) { return activation_of_result<Op::relu, Op::threshold_backward>(x); }

@@ -140,6 +140,15 @@ Tensor add_in_place(const Tensor& x, const Tensor& other) {
   return in_place(record, Op::add, x, other);
 }
 
+Tensor add_multiple_in_place(const Tensor& x, const Tensor& other) {
+  const BackwardFunction pass = [](Backward& b) {
+    if (b.wants(1)) b.give(1, mul_scalar(b.grad()));  // maybe_multiply(grad, alpha)
+    if (b.wants(0)) b.give(0, b.grad());
+  };
+  Record record(Op::add, pass, {&x, &other});
+  return in_place(record, Op::add, x, other);
+}
+
 Tensor mul_in_place(const Tensor& x, const Tensor& other) {
   if (!other) {
     Record record(Op::mul, scale_gradient, {&x});
@@ -355,6 +364,13 @@ Tensor repeat(const Tensor& x, const Shape& times) {
   Shape sizes = times;
   for (int i = 1; i <= x.ndim(); ++i) sizes[-i] = checked_product(sizes[-i], x.size(-i));
   return record.output(empty(x.context(), Op::repeat, sizes, x.dtype()));
+}
+
+Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dim) {
+  Shape sizes = x.sizes(), wide = x.sizes();
+  sizes[dim] = checked_product(sizes[dim], times);
+  wide.insert(dim + 1, times);
+  return reshape(contiguous(expand(unsqueeze(x, dim + 1), wide)), sizes);
 }
 
 Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {

@@ -70,6 +70,7 @@ class Record;
 Tensor in_place(Record& record, Op op, const Tensor& x, const Tensor& other = {});
 /// x with arithmetic in place: `x.add_(other)` and kin. Null `other`: a number.
 Tensor add_in_place(const Tensor& x, const Tensor& other);
+Tensor add_multiple_in_place(const Tensor& x, const Tensor& other);  ///< x.add_(other, alpha=2)
 Tensor mul_in_place(const Tensor& x, const Tensor& other);
 /// input.mul_(empty_like(input).bernoulli_(1 - p).div_(1 - p)): what dropout_ is.
 Tensor dropout_in_place(const Tensor& x, double p);
@@ -95,6 +96,8 @@ Tensor clamp(const Tensor& x, bool both);
 Tensor sqrt(const Tensor& x);
 /// x.repeat: as many dimensions as `times`, each so often.
 Tensor repeat(const Tensor& x, const Shape& times);
+/// x.repeat_interleave(times, dim): a copy of x, expanded.
+Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dim);
 /// x.unfold(dim, size, step): windows that may overlap, a view with their elements as its last dimension.
 Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step);
 Tensor masked_fill(const Tensor& x, const Tensor& mask);

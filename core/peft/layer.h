@@ -55,6 +55,7 @@ class TunerLayer : public LinearWrapper {
   /// A dropout in a ModuleDict: Identity where its probability is none.
   void add_dropout(const char* name, double probability);
   Tensor dropout(const Tensor& x) const;
+  std::string path() const { return module_path(inside_.context->log, module_); }
   /// The base layer's weight, among what the model has.
   Tensor base_weight(std::span<const Parameter> parameters, std::span<const Parameter> tied) const;
 

@@ -185,10 +185,7 @@ LoraModel::LoraModel(Context& context, std::string kind, std::vector<Adapter> ad
   std::vector<std::string> names;
   for (const Adapter& adapter : adapters_) {
     for (const char* name : kKindNames) names.push_back(std::string(name) + "." + adapter.name);
-    rank_patterns_.emplace_back();
-    for (const auto& [key, rank] : adapter.config->rank_pattern)  // get_pattern_key (utils/other.py)
-      if (Result<Pattern> pattern = Pattern::parse("(.*\\.)?(" + key + ")"))
-        rank_patterns_.back().emplace_back(*std::move(pattern), rank);
+    rank_patterns_.emplace_back(adapter.config->rank_pattern);
   }
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
   if (context.log.names == nullptr) context.log.names = names_;
@@ -199,10 +196,7 @@ const char* LoraModel::name_of(std::size_t adapter, int kind) const {
 }
 
 std::int64_t LoraModel::rank_of(std::size_t adapter, ModuleId module) const {
-  const std::string path = module_path(context_.log, module);
-  for (const auto& [pattern, rank] : rank_patterns_[adapter])
-    if (pattern.matches(path)) return rank;
-  return adapters_[adapter].config->rank;
+  return rank_patterns_[adapter].of(module_path(context_.log, module), adapters_[adapter].config->rank);
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/pattern.h"
+#include "peft/method.h"
 #include "peft/trainable_tokens.h"
 #include "peft/tuner.h"
 
@@ -136,7 +136,7 @@ class LoraModel : public Tuner {
 
   const std::vector<Adapter> adapters_;
   std::shared_ptr<const std::vector<std::string>> names_;
-  std::vector<std::vector<std::pair<Pattern, std::int64_t>>> rank_patterns_;  ///< of each adapter
+  std::vector<ModulePattern> rank_patterns_;  ///< of each adapter
   std::vector<std::shared_ptr<LoraLayer>> layers_;
   std::shared_ptr<TrainableTokens> tokens_;  ///< of the embeddings; null: none train
 };

@@ -18,48 +18,48 @@ struct MethodName {
 
 // PeftType (utils/peft_types.py), in alphabetical order.
 constexpr MethodName kMethods[] = {
-    {"ADALORA", nullptr},
+    {"ADALORA", read_adalora},
     {"ADAMSS", nullptr},
     {"ADAPTION_PROMPT", nullptr},
-    {"BEFT", nullptr},
+    {"BEFT", read_beft},
     {"BOFT", nullptr},
     {"C3A", nullptr},
     {"CARTRIDGE", nullptr},
     {"CPT", nullptr},
     {"DEFT", nullptr},
-    {"DELORA", nullptr},
+    {"DELORA", read_delora},
     {"FOURIERFT", nullptr},
     {"FROD", nullptr},
     {"GLORA", nullptr},
-    {"GRALORA", nullptr},
-    {"HIRA", nullptr},
+    {"GRALORA", read_gralora},
+    {"HIRA", read_hira},
     {"HRA", nullptr},
     {"IA3", read_ia3_method},
     {"LILY", nullptr},
     {"LN_TUNING", read_ln_tuning},
-    {"LOHA", nullptr},
-    {"LOKR", nullptr},
+    {"LOHA", read_loha},
+    {"LOKR", read_lokr},
     {"LORA", read_lora_method},
     {"MISS", read_miss},
     {"MULTITASK_PROMPT_TUNING", nullptr},
-    {"OFT", nullptr},
+    {"OFT", read_oft},
     {"OSF", nullptr},
     {"PEANUT", nullptr},
     {"POLY", nullptr},
-    {"PREFIX_TUNING", nullptr},
-    {"PROMPT_TUNING", nullptr},
+    {"PREFIX_TUNING", read_prefix_tuning},
+    {"PROMPT_TUNING", read_prompt_tuning},
     {"PSOFT", nullptr},
-    {"PVERA", nullptr},
-    {"P_TUNING", nullptr},
+    {"PVERA", read_pvera},
+    {"P_TUNING", read_p_tuning},
     {"RANDLORA", nullptr},
-    {"ROAD", nullptr},
+    {"ROAD", read_road},
     {"SHADOW", nullptr},
     {"SHIRA", nullptr},
     {"SUPERTUNING", nullptr},
     {"TINYLORA", nullptr},
     {"TRAINABLE_TOKENS", read_trainable_tokens},
     {"UNILORA", nullptr},
-    {"VBLORA", nullptr},
+    {"VBLORA", read_vblora},
     {"VERA", read_vera},
     {"WAVEFT", nullptr},
     {"XLORA", nullptr},
@@ -172,6 +172,29 @@ NumberByModule read_pattern(ConfigReader& reader, const char* key) {
     numbers.emplace_back(name, object.integer(name.c_str(), 1));
   }
   return numbers;
+}
+
+NumberByModule read_lycoris_pattern(ConfigReader& reader) {
+  NumberByModule ranks = read_pattern(reader, "rank_pattern");
+  if (!ranks.empty() && !read_pattern(reader, "alpha_pattern").empty())
+    reader.fail_found("alpha_pattern", "not-modelled", "beside rank_pattern it is not supported yet: leave it out");
+  for (const char* key : {"rank_dropout", "module_dropout"})
+    if (reader.number(key, 0, 0, 1) != 0)
+      reader.fail_found(key, "not-modelled", "it is not supported yet: leave it out");
+  reader.ignore({"alpha_pattern"});
+  return ranks;
+}
+
+ModulePattern::ModulePattern(const NumberByModule& numbers) {
+  for (const auto& [key, number] : numbers)
+    if (Result<Pattern> pattern = Pattern::parse("(.*\\.)?(" + key + ")"))
+      patterns_.emplace_back(*std::move(pattern), number);
+}
+
+std::int64_t ModulePattern::of(const std::string& path, std::int64_t otherwise) const {
+  for (const auto& [pattern, number] : patterns_)
+    if (pattern.matches(path)) return number;
+  return otherwise;
 }
 
 std::vector<std::string_view> peft_types() {

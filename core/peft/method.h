@@ -3,8 +3,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "config/pattern.h"
 #include "config/reader.h"
 #include "peft/config.h"
 #include "tensor/context.h"
@@ -23,6 +26,8 @@ class PeftMethod {
   virtual std::unique_ptr<Tuner> tuner(Context& context, const std::string& kind,
                                        std::span<const PeftAdapter> adapters) const = 0;
   virtual const TargetModules* target_modules() const { return nullptr; }
+  /// Virtual tokens train, and no layer of the model is wrapped.
+  virtual bool is_prompt_learning() const { return false; }
 };
 
 /// What most config classes have.
@@ -35,6 +40,7 @@ struct TunerConfig : PeftMethod {
 struct PeftDefaults {
   std::vector<std::string> lora, ia3, ia3_feedforward, ln_tuning;
   bool ties_embeddings = false;
+  bool checkpoints = false;
   bool loads_on_host = false;  ///< adapters are made there, and what their initial values take is not the device's
 };
 
@@ -50,6 +56,18 @@ void check_feedforward(ConfigReader& reader, const Ia3Config& config);
 void refuse_bias(ConfigReader& reader);
 /// A key such as rank_pattern: {"q_proj": 64}.
 NumberByModule read_pattern(ConfigReader& reader, const char* key);
+
+/// The rank_pattern of LoHa and LoKr, and what they have besides that is not modelled (LycorisConfig).
+NumberByModule read_lycoris_pattern(ConfigReader& reader);
+/// What such a key says of a module (get_pattern_key: utils/other.py).
+class ModulePattern {
+ public:
+  explicit ModulePattern(const NumberByModule& numbers);
+  std::int64_t of(const std::string& path, std::int64_t otherwise) const;
+
+ private:
+  std::vector<std::pair<Pattern, std::int64_t>> patterns_;
+};
 
 /// Reads the object of one adapter by its peft_type; null where it is an error. What is not peft's own (`name`,
 /// `active`, `autocast_adapter_dtype`) was read before.

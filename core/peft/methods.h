@@ -10,6 +10,8 @@ inline constexpr double kDropout = 0.999999;
 
 using ReadPeftMethod = std::shared_ptr<const PeftMethod>(ConfigReader& reader, const PeftDefaults& defaults);
 
-ReadPeftMethod read_lora_method, read_ia3_method, read_ln_tuning, read_miss, read_trainable_tokens, read_vera;
+ReadPeftMethod read_adalora, read_beft, read_delora, read_gralora, read_hira, read_ia3_method, read_ln_tuning,
+    read_loha, read_lokr, read_lora_method, read_miss, read_oft, read_p_tuning, read_prefix_tuning, read_prompt_tuning,
+    read_pvera, read_road, read_trainable_tokens, read_vblora, read_vera;
 
 }  // namespace oometer

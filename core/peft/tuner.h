@@ -10,6 +10,7 @@
 #include "config/pattern.h"
 #include "nn/module.h"
 #include "peft/config.h"
+#include "peft/method.h"
 #include "peft/modules_to_save.h"
 #include "result.h"
 #include "tensor/context.h"
@@ -24,6 +25,9 @@ using GatherParameters = std::function<void(const TensorList& parameters, bool w
 
 /// A half-precision adapter's parameter becomes float32.
 void cast_half(const Tensor& parameter);
+
+class PromptLearning;
+struct PromptShape;
 
 /// peft's BaseTuner (0.21, tuners/tuners_utils.py): which modules of a model get an adapter, and what becomes of its
 /// parameters. While the model is built `wrap_linear` finds the targets (_create_and_replace), and `inject` does the
@@ -49,6 +53,13 @@ class Tuner : public Wrapping {
 
   /// Embeddings may have adapters, too. Without it they are refused: on several GPUs and over quantized weights.
   void adapt_embeddings() { adapts_embeddings_ = true; }
+
+  /// Of prompt learning: itself; null: another method.
+  virtual const PromptLearning* prompt() const { return nullptr; }
+  /// What the model is like, before `inject`.
+  virtual void set_shape([[maybe_unused]] const PromptShape& shape) {}
+  /// What the tuner's own forward does when the model has given its loss.
+  virtual void after_forward([[maybe_unused]] Tensor& loss) {}
 
   /// What peft passes over without a word, for the report.
   const std::vector<std::string>& notes() const { return notes_; }

@@ -4,7 +4,7 @@
 #include "peft/methods.h"
 
 /// VeRA, after peft 0.21 (tuners/vera/model.py, layer.py): all layers share two frozen random matrices; each trains two
-/// vectors.
+/// vectors. PVeRA (tuners/pvera) draws what lies between them, with a mean and a variance.
 namespace oometer {
 
 namespace {
@@ -12,23 +12,28 @@ namespace {
 struct VeraConfig final : TunerConfig {
   std::int64_t r = 256;
   double vera_dropout = 0;
+  bool draws = false;  ///< PVeRA
+
+  std::int64_t rows() const { return draws ? 2 * r : r; }  ///< of A
   std::unique_ptr<Tuner> tuner(Context& context, const std::string& kind,
                                std::span<const PeftAdapter> adapters) const override;
 };
 
 class VeraLinear : public TunerLayer {
  public:
-  VeraLinear(const VeraConfig& config, const LayerPlace& place) : TunerLayer(place, "vera.Linear"), config_(config) {
-    add_dropout("vera_dropout.default", config.vera_dropout);
-    declare(lambda_b_, "vera_lambda_b");
-    declare(lambda_d_, "vera_lambda_d");
-    vera_A_dict = inside_.child("vera_A", "BufferDict");
-    vera_B_dict = inside_.child("vera_B", "BufferDict");
+  VeraLinear(const VeraConfig& config, const LayerPlace& place)
+      : TunerLayer(place, config.draws ? "pvera.Linear" : "vera.Linear"), config_(config) {
+    const auto named = [&](const char* vera, const char* pvera) { return config.draws ? pvera : vera; };
+    add_dropout(named("vera_dropout.default", "pvera_dropout.default"), config.vera_dropout);
+    declare(lambda_b_, named("vera_lambda_b", "pvera_lambda_b"));
+    declare(lambda_d_, named("vera_lambda_d", "pvera_lambda_d"));
+    vera_A_dict = inside_.child(named("vera_A", "pvera_A"), "BufferDict");
+    vera_B_dict = inside_.child(named("vera_B", "pvera_B"), "BufferDict");
   }
 
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter>) override {
     make(parameters, lambda_b_, {out_features_});
-    make(parameters, lambda_d_, {config_.r});
+    make(parameters, lambda_d_, {config_.rows()});
   }
 
   std::int64_t in_features() const { return in_features_; }
@@ -38,6 +43,15 @@ class VeraLinear : public TunerLayer {
   const Tensor *vera_A = nullptr, *vera_B = nullptr;  ///< the model's
 
  private:
+  // _reparametrize
+  static Tensor reparametrize(const Tensor& mu, const Tensor& logvar) {
+    Tensor std = mul_scalar(logvar);
+    std = exp(std);
+    const Tensor eps = empty_like(Op::empty, std);
+    const Tensor noise = mul(eps, std);
+    return add(mu, noise);
+  }
+
   Tensor forward(const Linear& base_layer, const Tensor& argument) const override {
     Tensor x = argument;
     Tensor result = base_layer.forward(x);
@@ -45,10 +59,17 @@ class VeraLinear : public TunerLayer {
     const Tensor sliced_A = slice(*vera_A, 1, 0, in_features_);
     const Tensor sliced_B = slice(*vera_B, 0, 0, out_features_);
     x = to(x, lambda_d_.tensor.dtype());
+    Tensor mu, logvar;
     {
       Tensor added = dropout(x);
       added = linear(added, sliced_A, {});
       added = mul(lambda_d_, added);
+      if (config_.draws) {  // bound until forward returns
+        const TensorList halves = split(added, {config_.r, config_.r}, added.ndim() - 1);
+        mu = halves[0];
+        logvar = halves[1];
+        added = reparametrize(mu, logvar);
+      }
       added = linear(added, sliced_B, {});
       added = mul(lambda_b_, added);
       result = add(result, added);
@@ -76,7 +97,7 @@ class VeraModel : public TunerModel<VeraLinear, VeraConfig> {
     for (const std::shared_ptr<VeraLinear>& layer : layers_) {
       layer->make_parameters(parameters, tied);
       if (!vera_A_) {
-        vera_A_ = layer->vera_A_dict.buffer({config_.r, in_features}, layer->vera_A_dict.dtype);
+        vera_A_ = layer->vera_A_dict.buffer({config_.rows(), in_features}, layer->vera_A_dict.dtype);
         vera_B_ = layer->vera_B_dict.buffer({out_features, config_.r}, layer->vera_B_dict.dtype);
       }
       layer->vera_A = &vera_A_;
@@ -110,6 +131,18 @@ std::shared_ptr<const PeftMethod> read_vera(ConfigReader& reader, const PeftDefa
   config->r = reader.integer("r", config->r);
   config->vera_dropout = reader.number("vera_dropout", 0, 0, kDropout);
   reader.ignore({"projection_prng_key", "save_projection", "d_initial", "init_weights"});
+  return config;
+}
+
+std::shared_ptr<const PeftMethod> read_pvera(ConfigReader& reader, const PeftDefaults& defaults) {
+  const auto config = std::make_shared<VeraConfig>();
+  read_targets(reader, config->target_modules, config->modules_to_save, defaults.lora);
+  refuse_bias(reader);
+  config->draws = true;
+  config->r = reader.integer("r", config->r);
+  config->vera_dropout = reader.number("pvera_dropout", 0, 0, kDropout);
+  reader.refuse("generator_seed", "noise that is drawn on the host is not supported yet: leave it out");
+  reader.ignore({"projection_prng_key", "save_projection", "d_initial", "init_weights", "sample_at_inference"});
   return config;
 }
 

@@ -156,7 +156,7 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
         [&](ModelInputs& inputs) -> const ModelOutputs& {
           strategy.before_forward(inputs, micro_step == micro_steps);
           if (strategy.refusal()) return outputs;
-          outputs = model.forward(inputs);
+          outputs = model(inputs);
           if (model.refusal) return outputs;
           strategy.after_forward(outputs);
           if (training.keep_outputs) kept.outputs = outputs;

@@ -55,9 +55,8 @@ void k_solve_triangular(GraphCall& c) {
   c.give(solve_triangular(a, b));
 }
 
-/// Two operands, each letter once in each: one batched product of them (Linear.cpp, einsum and sumproduct_pair), the
-/// second one first where the result has all of its own letters before the first one's. One operand, all
-/// of whose letters stay: a view of it.
+/// Two operands, each letter once in each: one batched product of them. One operand, all of whose letters stay: a view
+/// of it.
 void k_einsum(GraphCall& c) {
   const std::vector<Tensor> operands = c.tensors(1);
   std::string equation;
@@ -81,9 +80,9 @@ void k_einsum(GraphCall& c) {
   }
   if (operands.size() != 2 || comma == std::string::npos || arrow == std::string::npos || comma > arrow)
     return c.fail("an equation that is no product of two: " + equation.substr(0, 40));
-  std::string a = equation.substr(0, comma), b = equation.substr(comma + 1, arrow - comma - 1);
+  const std::string a = equation.substr(0, comma), b = equation.substr(comma + 1, arrow - comma - 1);
   const std::string out = equation.substr(arrow + 2);
-  Tensor x = operands[0], y = operands[1];
+  const Tensor x = operands[0], y = operands[1];
   const auto once_each = [](const std::string& letters) {
     for (std::size_t i = 0; i < letters.size(); ++i)
       if (letters.find(letters[i]) != i || letters[i] < 'A') return false;
@@ -108,31 +107,7 @@ void k_einsum(GraphCall& c) {
   if (!fits || summed.empty())
     return c.fail("an equation that is no batched product of " + text_of(x.sizes()) + " and " + text_of(y.sizes()) +
                   ": " + equation.substr(0, 40));
-  std::sort(summed.begin(), summed.end());
-  if (!left.empty() && !right.empty() && out.find(right.back()) < out.find(left.front())) {
-    std::swap(a, b);
-    std::swap(x, y);
-    std::swap(left, right);
-  }
-  const auto order_of = [](const std::string& letters, const std::string& wanted) {
-    Shape order;
-    for (const char letter : wanted) order.push_back(static_cast<std::int64_t>(letters.find(letter)));
-    return order;
-  };
-  const auto product_of = [](const Tensor& tensor, const std::string& letters, const std::string& wanted) {
-    std::int64_t product = 1;
-    for (const char letter : wanted)
-      product = checked_product(product, tensor.size(static_cast<int>(letters.find(letter))));
-    return product;
-  };
-  const std::int64_t batch = product_of(x, a, both), inner = product_of(x, a, summed);
-  const Tensor first = reshape(permute(x, order_of(a, both + left + summed)), {batch, product_of(x, a, left), inner});
-  const Tensor second =
-      reshape(permute(y, order_of(b, both + summed + right)), {batch, inner, product_of(y, b, right)});
-  Shape sizes;
-  for (const char letter : both + left) sizes.push_back(x.size(static_cast<int>(a.find(letter))));
-  for (const char letter : right) sizes.push_back(y.size(static_cast<int>(b.find(letter))));
-  c.give(permute(reshape(bmm(first, second), sizes), order_of(both + left + right, out)));
+  c.give(einsum(a, b, out, x, y));
 }
 
 // In alphabetical order.

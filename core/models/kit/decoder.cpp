@@ -186,6 +186,8 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
   make_decoder(root_.child(name, config.names->model), config, options, std::move(parts));
   make_head(root_, config, config.tie_word_embeddings);
   is_causal_lm = true;
+  prompt_shape = {config.hidden_size, config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads,
+                  config.head_dim};
 }
 
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
@@ -195,9 +197,10 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
     Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
     if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
       position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
+    const MaskArguments masked{position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
     hidden_states =
-        call.result(language_model_(language_model_.embed(inputs.input_ids),
-                                    {position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q}));
+        call.result(inputs.inputs_embeds ? language_model_(inputs.inputs_embeds, masked)
+                                         : language_model_(language_model_.embed(inputs.input_ids), masked));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
 }

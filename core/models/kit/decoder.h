@@ -111,6 +111,7 @@ class CausalLM : public LanguageModel {
   CausalLM(Context& context, const LlamaConfig& config, const DataConfig& data, const ModelOptions& options,
            DecoderParts parts = {});
   ModelOutputs forward(const ModelInputs& inputs) override;
+  Tensor embed(const Tensor& input_ids) const override { return language_model_.embed(input_ids); }
 };
 
 }  // namespace oometer

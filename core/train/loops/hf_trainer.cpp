@@ -148,7 +148,7 @@ ModelOutputs HfTrainer::call_model(const ModelInputs& inputs) {
   ModelOutputs raw;
   {
     const AutocastRegion region(context_, autocast_dtype(training_.precision).has_value());
-    raw = model_.forward(inputs);
+    raw = model_(inputs);
   }
   if (!autocast_dtype(training_.precision)) return raw;
   // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.

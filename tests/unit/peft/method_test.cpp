@@ -74,6 +74,39 @@ TEST_CASE("VeRA trains two vectors a layer; its matrices are shared, and do not"
   CHECK(buffers == 4 * 8 * (176 + 64));
 }
 
+TEST_CASE("Each method trains as many elements as peft's, and its job can be written and read again", "[peft]") {
+  // Of q_proj (64 to 64) and down_proj (176 to 64), in two layers.
+  const auto check = [](const std::string& config, std::int64_t trainable) {
+    const std::string text = with_peft(R"({"target_modules": ["q_proj", "down_proj"], )" + config + "}");
+    INFO(text);
+    CHECK(simulation_of(text).trainable == trainable);
+    const Job job = job_of(text);
+    const Job again = job_of(to_json(job));
+    CHECK(to_json(again) == to_json(job));
+    CHECK(again.training == job.training);
+  };
+  const std::int64_t widths = 2 * (64 + 64 + 176 + 64), outputs = 2 * (64 + 64);
+  check(R"("peft_type": "LOHA", "r": 4)", 2 * 4 * widths);
+  check(R"("peft_type": "LOKR", "r": 40)", 2 * (8 * 8 + 8 * 8 + 8 * 11 + 8 * 16));
+  check(R"("peft_type": "HIRA", "r": 4)", 4 * widths);
+  check(R"("peft_type": "ROAD", "group_size": 16)", outputs);
+  check(R"("peft_type": "DELORA", "r": 4)", 4 * widths + 2 * 2);
+  check(R"("peft_type": "GRALORA", "r": 4)", 4 * widths);
+  check(R"("peft_type": "OFT", "oft_block_size": 16)", 2 * (4 + 11) * 120);
+  check(R"("peft_type": "ADALORA", "init_r": 4, "total_step": 9)", 4 * widths + 2 * 2 * (4 + 1));
+  check(R"("peft_type": "VBLORA", "r": 2, "num_vectors": 10, "vector_length": 16)", widths / 16 * 2 * 10 + 160);
+  check(R"("peft_type": "PVERA", "r": 8)", outputs + 2 * 2 * 16);
+  check(R"("peft_type": "BEFT")", outputs);
+}
+
+TEST_CASE("Virtual tokens train alone, in float32", "[peft]") {
+  CHECK(simulation_of(with_peft(R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 5})")).trainable == 5 * 64);
+  CHECK(simulation_of(with_peft(R"({"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 5})")).trainable ==
+        5 * 2 * 2 * 32);
+  CHECK(simulation_of(with_peft(R"({"peft_type": "P_TUNING", "num_virtual_tokens": 5, "encoder_hidden_size": 8})"))
+            .trainable == 5 * 64 + (64 * 8 + 8) + (8 * 8 + 8) + (8 * 64 + 64));
+}
+
 TEST_CASE("What peft refuses, and what is not supported yet, is named", "[peft]") {
   const auto refused = [](const std::string& peft) { return error_of(with_peft(peft)); };
   CHECK(says(refused(R"({"r": 4})"), "/training/peft/peft_type"));
@@ -94,6 +127,22 @@ TEST_CASE("What peft refuses, and what is not supported yet, is named", "[peft]"
   CHECK(says(refused(R"([{"peft_type": "LORA"}, {"peft_type": "LORA"}])"), "a name of its own"));
   CHECK(says(refused(R"([{"peft_type": "LORA", "active": false}])"), "none is active"));
   CHECK(says(refused("[]"), "at least one adapter"));
+  CHECK(says(refused(R"({"peft_type": "ROAD", "group_size": 48})"), "divisible by group_size (48)"));
+  CHECK(says(refused(R"({"peft_type": "GRALORA", "gralora_k": 3, "r": 3})"), "divisible by gralora_k"));
+  CHECK(says(refused(R"({"peft_type": "OFT", "r": 4})"), "not both simultaneously"));
+  CHECK(says(refused(R"({"peft_type": "OFT", "use_cayley_neumann": false})"), "not supported yet"));
+  CHECK(says(refused(R"({"peft_type": "ADALORA", "target_modules": ["q_proj"]})"), "total_step"));
+  CHECK(says(refused(R"({"peft_type": "VBLORA", "target_modules": ["q_proj"], "vector_length": 48})"),
+             "divisible by `vector_length`"));
+  CHECK(says(refused(R"({"peft_type": "LOHA", "module_dropout": 0.1})"), "not supported yet"));
+  CHECK(says(refused(R"({"peft_type": "PROMPT_TUNING"})"), "number of virtual tokens"));
+  CHECK(says(
+      error_of(tiny_llama(
+          R"("activation_checkpointing": "non-reentrant", "peft": {"peft_type": "PREFIX_TUNING", "num_virtual_tokens": 4})")),
+      "does not work with gradient checkpointing"));
+  CHECK(says(
+      error_of(tiny_llava(R"("stage": "finetune", "peft": {"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 4})")),
+      "a decoder with a head"));
   CHECK(says(error_of(tiny_llama(R"("lora": {}, "peft": {"peft_type": "VERA"})")), "leave one of them out"));
   CHECK(says(error_of(with_peft(R"({"peft_type": "VERA"})", R"(, "parallel": {"strategy": "ddp", "data": 2})")),
              "not supported yet"));
