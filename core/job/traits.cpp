@@ -107,6 +107,7 @@ class TraitsWriter {
     if (traits_.fixed_batch != 0) choose_batch();
     if (!can(Feature::eager_attention))
       choose("/training/attention", {"sdpa", "sdpa-flash", "sdpa-efficient", "sdpa-math", "sdpa-cudnn"});
+    if (!can(Feature::sdpa)) choose("/training/attention", {"eager", "flash_attention_2", "flash_attention_3"});
     if (!traits_.precisions.empty()) {
       std::vector<std::string> names;
       for (const Precision precision : traits_.precisions) names.push_back(name_of(precision, kPrecisions));

@@ -16,7 +16,9 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
   const Row row =
       GENERATE(Row{"gemma-3-270m", 268'098'176}, Row{"gemma-3-1b", 999'885'952}, Row{"phi-3-mini", 3'821'079'552},
                Row{"phi-3-medium", 13'960'238'080}, Row{"phi-4", 14'659'507'200}, Row{"olmo2-1b", 1'484'916'736},
-               Row{"olmo2-13b", 13'716'198'400}, Row{"olmo2-32b", 32'234'279'936});
+               Row{"olmo2-13b", 13'716'198'400}, Row{"olmo2-32b", 32'234'279'936}, Row{"gemma-2-2b", 2'614'341'888},
+               Row{"gemma-2-9b", 9'241'705'984}, Row{"gemma-2-27b", 27'227'128'320},
+               Row{"granite-3.3-2b", 2'533'539'840}, Row{"granite-3.3-8b", 8'170'864'640});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -52,6 +54,7 @@ TEST_CASE("An odd number of rotated elements is refused", "[models]") {
 TEST_CASE("Attention weights with a cap go without SDPA", "[models]") {
   const std::string capped = tiny("gemma3_text", R"(, "head_dim": 16, "attn_logit_softcapping": 50.0)");
   CHECK(parse_job(capped)->training.attention == AttentionKind::eager);  // as from_pretrained chooses
+  CHECK(job_of(R"({"model": {"preset": "gemma-2-2b"}})").training.attention == AttentionKind::eager);
   std::string with_sdpa = capped;
   with_sdpa.insert(1, R"("training": {"attention": "sdpa"}, )");
   CHECK(refusal_of(with_sdpa).find("/training/attention") == 0);

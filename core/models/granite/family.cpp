@@ -1,0 +1,54 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/granite/modeling_granite.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"GraniteForCausalLM", "GraniteModel",   "GraniteDecoderLayer",   "GraniteAttention",
+                                 "GraniteMLP",         "GraniteRMSNorm", "GraniteRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"granite", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.num_key_value_heads = 0;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  c.mlp_bias = reader.boolean("mlp_bias", false);
+  reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
+  check_llama_heads(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  layer->scales_residual = true;
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.scale = mul_scalar;
+  parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  return parts;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family granite = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer
