@@ -1,0 +1,67 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/gemma/modeling_gemma.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"GemmaForCausalLM", "GemmaModel",   "GemmaDecoderLayer",   "GemmaAttention",
+                                 "GemmaMLP",         "GemmaRMSNorm", "GemmaRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"gemma", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 256000;
+  d.hidden_size = 3072;
+  d.intermediate_size = 24576;
+  d.num_hidden_layers = 28;
+  d.num_attention_heads = 16;
+  d.num_key_value_heads = 16;
+  d.max_position_embeddings = 8192;
+  d.hidden_act = Activation::gelu_tanh;
+  d.tie_word_embeddings = d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d, 256);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  reader.refuse("use_bidirectional_attention", "attention to both sides is not supported yet");
+  check_llama_heads(reader, c);
+  reader.ignore({"hidden_activation", "query_pre_attn_scalar"});  // of older files; the class reads hidden_act
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm_one_plus, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.scales_embeddings = true;
+  parts.norm = final_norm(rms_norm_one_plus);
+  return parts;
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = text_traits(config.as<TextConfig>());
+  t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
+  return t;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family gemma = text_family<read, parts>(kClasses, kBlocks, traits);
+}  // namespace family
+
+}  // namespace oometer
