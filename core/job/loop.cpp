@@ -141,19 +141,10 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "warmup_steps"};
 
 /// Fields that decide memory and are not modelled: only what is as good as absent is taken.
-constexpr const char* kNotModelled[] = {"auto_find_batch_size",
-                                        "batch_eval_metrics",
-                                        "bf16_full_eval",
-                                        "eval_on_start",
-                                        "eval_use_gather_object",
-                                        "fp16_full_eval",
-                                        "include_for_metrics",
-                                        "neftune_noise_alpha",
-                                        "optim_target_modules",
-                                        "parallelism_config",
-                                        "torch_compile",
-                                        "use_cache",
-                                        "use_cpu"};
+constexpr const char* kNotModelled[] = {
+    "auto_find_batch_size",   "batch_eval_metrics", "bf16_full_eval",      "eval_on_start",
+    "eval_use_gather_object", "fp16_full_eval",     "include_for_metrics", "neftune_noise_alpha",
+    "parallelism_config",     "torch_compile",      "use_cache",           "use_cpu"};
 
 /// The job while it is rewritten.
 class Spelling {
@@ -282,7 +273,7 @@ class Spelling {
   }
 
   void spell_optimizer() {
-    taken_.insert(taken_.end(), {"optim", "optim_args", "weight_decay"});
+    taken_.insert(taken_.end(), {"optim", "optim_args", "optim_target_modules", "weight_decay"});
     json& training = job_["training"];
     if (args_.has("optim")) {
       const Result<json> spelled =
@@ -292,9 +283,22 @@ class Spelling {
       merge_optimizer(training["optimizer"], *spelled);
     }
     args_.ignore({"optim_args"});
+    spell_target_modules(training["optimizer"]);
     const double weight_decay = args_.number("weight_decay", 0, -1e9, 1e9);
     if (weight_decay == 0 || !args_.has("optim") || !copies_for_weight_decay(training["optimizer"])) return;
     training["optimizer"]["args"]["weight_decay"] = weight_decay;
+  }
+
+  /// Of optimizers that take none the trainer reads none.
+  void spell_target_modules(json& optimizer) {
+    const json* targets = args_.find("optim_target_modules");
+    if (!targets || targets->is_null() || !optimizer.is_object()) return;
+    const json name = optimizer.value("name", json());
+    if (name != "apollo_torch.APOLLOAdamW") return;
+    if (!targets->is_array())
+      return args_.fail_found("optim_target_modules", "not-modelled",
+                              "expected a list of parts of names: expressions are not supported yet");
+    optimizer["args"]["target_modules"] = *targets;
   }
 
   void merge_optimizer(json& own, const json& spelled) {

@@ -34,6 +34,8 @@ struct OptimizerClass {
 constexpr const char* kSwitches = "maximize capturable differentiable";
 
 constexpr const char* kOfBits = "lr betas eps weight_decay alpha t_alpha t_beta3";
+constexpr const char* kOfScheduleFree =
+    "lr betas eps momentum weight_decay warmup_steps r weight_lr_power silent_sgd_phase";
 constexpr const char* kNotOfBits = "min_8bit_size max_unorm skip_zeros args";
 
 constexpr OptimizerClass kClasses[] = {
@@ -62,6 +64,14 @@ constexpr OptimizerClass kClasses[] = {
      "beta1 scale_parameter weight_decay", "lr eps clip_threshold decay_rate relative_step warmup_init", ""},
     {OptimizerName::lion, "bitsandbytes.optim.Lion", kHasBits, "", kOfBits, kNotOfBits},
     {OptimizerName::ademamix, "bitsandbytes.optim.AdEMAMix", kHasBits, "", kOfBits, kNotOfBits},
+    {OptimizerName::schedule_free_adamw, "schedulefree.AdamWScheduleFree", kHasForeach, "", kOfScheduleFree, ""},
+    {OptimizerName::schedule_free_radam, "schedulefree.RAdamScheduleFree", kHasForeach, "", kOfScheduleFree, ""},
+    {OptimizerName::schedule_free_sgd, "schedulefree.SGDScheduleFree", kHasForeach, "", kOfScheduleFree, ""},
+    {OptimizerName::stable_adamw, "optimi.StableAdamW", kHasForLoop, "kahan_sum",
+     "lr betas weight_decay eps decouple_lr max_lr", "foreach triton gradient_release"},
+    {OptimizerName::apollo_adamw, "apollo_torch.APOLLOAdamW", kHasForLoop, "rank target_modules",
+     "lr betas eps weight_decay correct_bias no_deprecation_warning", "scale_front disable_nl"},
+    {OptimizerName::rprop, "torch.optim.Rprop", kHasForeach, "", "lr etas step_sizes", kSwitches},
     {OptimizerName::rmsprop, "torch.optim.RMSprop", kHasForLoop | kHasForeach | kHasBits, "weight_decay centered",
      "lr alpha eps", kSwitches},
 };
@@ -72,6 +82,7 @@ struct Optim {
   const char* ours;           ///< in the words of `training.optimizer`
   const char* numbers = "";   ///< what it reads of `optim_args` and decides memory
   const char* switches = "";  ///< the same, of those that are true or false
+  const char* fixed = "";     ///< what else is in `optim_args` and decides memory: the only values that are modelled
 };
 constexpr Optim kOptims[] = {
     {"adamw_torch", R"({"name": "adamw", "implementation": "foreach"})"},
@@ -96,6 +107,12 @@ constexpr Optim kOptims[] = {
     {"rmsprop_bnb", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-32bit", "param_groups": 2})"},
     {"rmsprop_bnb_8bit", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-8bit", "param_groups": 2})"},
     {"rmsprop_bnb_32bit", R"({"name": "torch.optim.RMSprop", "implementation": "bnb-32bit", "param_groups": 2})"},
+    {"schedule_free_adamw", R"({"name": "schedulefree.AdamWScheduleFree", "param_groups": 2})"},
+    {"schedule_free_radam", R"({"name": "schedulefree.RAdamScheduleFree", "param_groups": 2})"},
+    {"schedule_free_sgd", R"({"name": "schedulefree.SGDScheduleFree", "param_groups": 2})"},
+    {"stable_adamw", R"({"name": "optimi.StableAdamW", "param_groups": 2})"},
+    {"apollo_adamw", R"({"name": "apollo_torch.APOLLOAdamW"})", "rank", "",
+     "proj=random scale_type=channel proj_type=std"},
     {"adafactor", R"({"name": "transformers.optimization.Adafactor", "param_groups": 2,
                       "args": {"scale_parameter": false, "relative_step": false}})"},
     {"sgd", R"({"name": "sgd", "implementation": "foreach"})", "momentum", "nesterov"},
@@ -204,6 +221,7 @@ class OptimizerSpelling {
     for (const std::string_view word : words_of(row.decides))
       if (const std::string key(word); args.contains(key)) kept[key] = args[key];
     // Adafactor's beta1 is a number or None: what decides is whether there is one.
+    if (kept.contains("kahan_sum") && kept["kahan_sum"].is_null()) kept.erase("kahan_sum");
     if (kept.contains("beta1") && !kept["beta1"].is_boolean()) kept["beta1"] = !kept["beta1"].is_null();
     own_.erase("args");
     if (!kept.empty()) own_["args"] = std::move(kept);
@@ -312,6 +330,11 @@ Result<json> optimizer_of_optim(const std::string& optim, const std::string& opt
   const auto pairs = parse_optim_args(optim_args);
   if (!pairs) return pairs.error();
   for (const auto& [key, value] : *pairs) {
+    for (const std::string_view pair : words_of(found->fixed))
+      if (pair.substr(0, pair.find('=')) == key && pair.substr(pair.find('=') + 1) != value)
+        return Error{
+            "not-modelled", "optim_args",
+            "found " + quote(key + "=" + value) + ", which is not supported yet; expected " + std::string(pair)};
     if (has_word(found->switches, key)) {
       spelled["args"][key] = is_true(value);
     } else if (has_word(found->numbers, key)) {

@@ -150,6 +150,9 @@ Result<Job> read_job(const json& document) {
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused)
     job.assumptions.emplace_back(
         "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
+  if (job.training.optimizer.name == OptimizerName::apollo_adamw)
+    job.assumptions.emplace_back(
+        "APOLLO makes its projections anew every update_proj_gap steps; of these steps only the first is run");
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");

@@ -442,8 +442,21 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
   return loop;
 }
 
-/// Two optimizers are a loop's own affair.
-void check_rest(ConfigReader& reader, const TrainingConfig& training) {
+/// Two optimizers are a loop's own affair; of some only a trainer is known.
+void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
+  const OptimizerName name = training.optimizer.name;
+  if (name == OptimizerName::schedule_free_radam && !training.loop.is_trainer())
+    reader.object("optimizer")
+        .fail_found(
+            "name", "not-modelled",
+            "its fifth step is the first that needs all it ever needs, and a plain loop here runs fewer; expected a "
+            "trainer in training.loop");
+  if (name == OptimizerName::apollo_adamw && (training.lora || training.optimizer.args.target_modules.empty()))
+    reader.object("optimizer")
+        .fail_found("name", "not-modelled",
+                    "with adapters, and without args.target_modules (\"You need to define `optim_target_modules` to "
+                    "use apollo_adamw "
+                    "optimizers\"), it is not supported yet; expected the names of layers, and no adapters");
   if (training.optimizer.rest.empty()) return;
   if (training.loop.is_trainer())
     reader.object("optimizer").fail("rest", "inconsistent", "found two optimizers, and a trainer takes one");
@@ -552,7 +565,7 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);
   check_loop(reader, training);
-  check_rest(reader, training);
+  check_optimizer(reader, training);
   if (training.use_cache && !traits.text.windows.empty())
     reader.fail_found("use_cache", "not-modelled",
                       "the cache of a model with windows is not supported yet: leave it out");

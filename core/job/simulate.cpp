@@ -46,7 +46,8 @@ std::vector<DataConfig> micro_batches_of(const Job& job) {
   if (!job.samples.are_given()) return {};
   const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
   std::int64_t steps = job.samples.steps_of(job.data.micro_batch_size, micro_steps);
-  if (!job.samples.steps && job.training.loop.is_trainer()) steps = job.training.loop.steps(steps);
+  if (!job.samples.steps && job.training.loop.is_trainer())
+    steps = job.training.loop.steps(std::max(steps, job.training.optimizer.steps()));
   return micro_batches(job.samples, job.data, micro_steps * steps);
 }
 

@@ -121,6 +121,8 @@ constexpr WorkKind kind_of(Op op) {
     case Op::foreach_clamp_min:
     case Op::foreach_rsqrt:
     case Op::foreach_reciprocal:
+    case Op::foreach_copy:
+    case Op::foreach_sign:
       return WorkKind::optimizer;
     default:
       return WorkKind::elementwise;
@@ -135,7 +137,7 @@ constexpr bool is_told_by_allocation(WorkKind kind) {
 
 constexpr bool is_factory(Op op) {
   return op == Op::zeros || op == Op::zeros_like || op == Op::ones_like || op == Op::arange || op == Op::fill ||
-         op == Op::full_like || op == Op::eye || op == Op::bernoulli;
+         op == Op::full_like || op == Op::randn || op == Op::eye || op == Op::bernoulli;
 }
 
 /// What is asked about each allocation and each recorded operator.

@@ -33,11 +33,17 @@ enum class OptimizerName : std::uint8_t {
   nadam,
   radam,
   rmsprop,
+  rprop,
   adafactor,
   muon,
   hf_adafactor,
   lion,
-  ademamix
+  ademamix,
+  schedule_free_adamw,
+  schedule_free_radam,
+  schedule_free_sgd,
+  stable_adamw,
+  apollo_adamw
 };
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
@@ -52,8 +58,11 @@ struct OptimizerArgs {
   bool nesterov = false;
   bool centered = false;
   std::int64_t ns_steps = 5;
-  bool beta1 = false;           ///< of Adafactor: there is one
-  bool scale_parameter = true;  ///< of Adafactor
+  bool beta1 = false;                       ///< of Adafactor: there is one
+  bool scale_parameter = true;              ///< of Adafactor
+  bool kahan_sum = true;                    ///< of StableAdamW; null there: where weights are in half precision
+  std::int64_t rank = 128;                  ///< of APOLLO's projection
+  std::vector<std::string> target_modules;  ///< whose weights APOLLO projects; Trainer's optim_target_modules
 
   bool operator==(const OptimizerArgs&) const = default;
 };
@@ -67,6 +76,8 @@ struct OptimizerConfig {
   OptimizerArgs args;
   std::vector<OptimizerConfig> rest;  ///< at most one: it has all but the matrices of the layers
 
+  /// After how many steps all later ones are alike.
+  std::int64_t steps() const { return name == OptimizerName::schedule_free_radam ? 7 : 3; }
   bool is_bitsandbytes() const {
     return implementation == OptimizerImplementation::bnb_8bit || implementation == OptimizerImplementation::bnb_32bit;
   }
@@ -110,10 +121,7 @@ struct LoopConfig {
   bool is_trl() const { return name == LoopName::sft; }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
-  std::int64_t steps(std::int64_t of_data = 0) const {
-    const std::int64_t enough = std::max<std::int64_t>(3, of_data);
-    return max_steps < 0 ? enough : std::min(max_steps, enough);
-  }
+  std::int64_t steps(std::int64_t enough) const { return max_steps < 0 ? enough : std::min(max_steps, enough); }
 
   bool operator==(const LoopConfig&) const = default;
 };

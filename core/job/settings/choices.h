@@ -93,10 +93,21 @@ inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"torch.optim.NAdam", OptimizerName::nadam, "NAdam", "Two moments per weight"},
     {"torch.optim.RAdam", OptimizerName::radam, "RAdam", "Two moments per weight"},
     {"torch.optim.RMSprop", OptimizerName::rmsprop, "RMSprop", "One to three states per weight"},
+    {"torch.optim.Rprop", OptimizerName::rprop, "Rprop",
+     "Two states per weight, and a temporary as large as the weights"},
     {"transformers.optimization.Adafactor", OptimizerName::hf_adafactor, "Adafactor of transformers",
      "A number per row and per column of a weight; float32 copies of one weight and its gradient at a time"},
     {"bitsandbytes.optim.Lion", OptimizerName::lion, "Lion", "One moment per weight, in 8 or 32 bits"},
-    {"bitsandbytes.optim.AdEMAMix", OptimizerName::ademamix, "AdEMAMix", "Three moments per weight, in 8 or 32 bits"}};
+    {"bitsandbytes.optim.AdEMAMix", OptimizerName::ademamix, "AdEMAMix", "Three moments per weight, in 8 or 32 bits"},
+    {"schedulefree.AdamWScheduleFree", OptimizerName::schedule_free_adamw, "Schedule-free AdamW",
+     "Two states per weight, and a temporary as large as the weights"},
+    {"schedulefree.RAdamScheduleFree", OptimizerName::schedule_free_radam, "Schedule-free RAdam",
+     "Two states per weight; from the fifth step on a temporary as large as the weights"},
+    {"schedulefree.SGDScheduleFree", OptimizerName::schedule_free_sgd, "Schedule-free SGD", "One state per weight"},
+    {"optimi.StableAdamW", OptimizerName::stable_adamw, "StableAdamW",
+     "Two moments per weight, and a third state in half precision"},
+    {"apollo_torch.APOLLOAdamW", OptimizerName::apollo_adamw, "APOLLO",
+     "Moments of projected gradients of the layers that are named"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

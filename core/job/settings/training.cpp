@@ -289,6 +289,16 @@ constexpr Setting kOptimizerArgumentsRows[] = {
     {.key = "scale_parameter",
      .takes = in<&OptimizerArgs::scale_parameter>(),
      .words = "Adafactor scales its step by the size of the weights"},
+    {.key = "kahan_sum",
+     .takes = in<&OptimizerArgs::kahan_sum>(),
+     .words = "StableAdamW compensates for rounding where weights are in half precision"},
+    {.key = "rank",
+     .takes = in<&OptimizerArgs::rank>(Range{1, 1 << 16}),
+     .words = "Rows or columns of the gradients that APOLLO projects"},
+    {.key = "target_modules",
+     .takes = in<&OptimizerArgs::target_modules>(),
+     .words = "Parts of the paths of the linear layers whose gradients APOLLO projects; transformers' "
+              "optim_target_modules"},
 };
 
 constexpr Setting kLoopRows[] = {

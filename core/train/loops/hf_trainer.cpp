@@ -55,7 +55,8 @@ void HfTrainer::train() {
   tr_loss_ = empty(context_, Op::to_copy, {}, DType::float32, Role::buffer);
   // What happens after many steps happens here after the second.
   const auto micro_steps = training_.gradient_accumulation_steps;
-  const int steps = static_cast<int>(micro_batches_.empty() ? args_.steps() : std::ssize(micro_batches_) / micro_steps);
+  const int steps = static_cast<int>(micro_batches_.empty() ? args_.steps(training_.optimizer.steps())
+                                                            : std::ssize(micro_batches_) / micro_steps);
   const auto is_time = [steps](int step, Every every, std::int64_t by_steps) {
     return (every == Every::steps && by_steps == 1) || step == std::min(2, steps);
   };

@@ -12,6 +12,7 @@ std::unique_ptr<Optimizer> make_adafactor(Context& context, const OptimizerConfi
 std::unique_ptr<Optimizer> make_adagrad(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_adam(Context& context, const OptimizerConfig& config);  ///< and AdamW
 std::unique_ptr<Optimizer> make_adamax(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_apollo(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_asgd(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_bitsandbytes(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_hf_adafactor(Context& context, const OptimizerConfig& config);
@@ -19,7 +20,10 @@ std::unique_ptr<Optimizer> make_muon(Context& context, const OptimizerConfig& co
 std::unique_ptr<Optimizer> make_nadam(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_radam(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_rmsprop(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_rprop(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_schedule_free(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_sgd(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_stable_adamw(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_with_rest(Context& context, const OptimizerConfig& config);
 
 }  // namespace oometer

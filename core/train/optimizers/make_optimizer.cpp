@@ -26,6 +26,14 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_bitsandbytes(context, config);
     case OptimizerName::hf_adafactor:
       return make_hf_adafactor(context, config);
+    case OptimizerName::apollo_adamw:
+      return make_apollo(context, config);
+    case OptimizerName::schedule_free_adamw:
+    case OptimizerName::schedule_free_radam:
+    case OptimizerName::schedule_free_sgd:
+      return make_schedule_free(context, config);
+    case OptimizerName::stable_adamw:
+      return make_stable_adamw(context, config);
     case OptimizerName::muon:
       return make_muon(context, config);
     case OptimizerName::nadam:
@@ -34,6 +42,8 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_radam(context, config);
     case OptimizerName::rmsprop:
       return make_rmsprop(context, config);
+    case OptimizerName::rprop:
+      return make_rprop(context, config);
   }
   return make_adam(context, config);
 }

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <vector>
 
 #include "job/parse.h"
 
@@ -70,6 +71,16 @@ TEST_CASE("Muon has the matrices, another the rest; written and read again they 
   CHECK(config_of(parse_job(to_json(*job))) == muon);
 }
 
+TEST_CASE("APOLLO is told which layers it projects", "[job][optimizers]") {
+  const Result<Job> job =
+      trained(R"("optim": "apollo_adamw", "optim_args": "rank=256", "optim_target_modules": ["self_attn", "mlp"])");
+  const OptimizerConfig apollo = config_of(job);
+  CHECK(apollo.args.rank == 256);
+  CHECK(apollo.args.target_modules == std::vector<std::string>{"self_attn", "mlp"});
+  CHECK(apollo.param_groups == 1);
+  CHECK(config_of(parse_job(to_json(*job))) == apollo);
+}
+
 TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
   const auto check = [](const Result<Job>& job, const char* code, const char* pointer, const char* words) {
     const Error error = error_of(job);
@@ -96,6 +107,10 @@ TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
         "/training/optimizer/implementation", "foreach for-loop");
   check(parsed(R"({"name": "torch.optim.NAdam"})", R"(}, "parallel": {"strategy": "fsdp2", "data": 2)"), "not-modelled",
         "/parallel/strategy", "torch.optim.NAdam");
+  check(trained(R"("optim": "apollo_adamw")"), "not-modelled", "/training/optimizer/name", "optim_target_modules");
+  check(trained(R"("optim": "apollo_adamw", "optim_args": "proj=svd")"), "not-modelled",
+        "/training/loop/args/optim_args", "proj=random");
+  check(parsed(R"("schedulefree.RAdamScheduleFree")"), "not-modelled", "/training/optimizer/name", "fifth step");
   check(trained(R"("optim": "adagard")"), "not-modelled", "/training/loop/args/optim", "did you mean \"adagrad\"");
   check(trained(R"("optim": "rmsprop", "optim_args": "momentum")"), "invalid", "/training/loop/args/optim_args",
         "expected pairs");
