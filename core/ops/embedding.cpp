@@ -41,10 +41,7 @@ void embedding_backward(Backward& b) {
   { const Workspace scan(context, op, cub_scan_bytes(max_segments)); }
   const Tensor partial_count = indices_like(1);
   const Tensor partial_segment_offset = indices_like(max_partials);
-  {
-    const Tensor sums =
-        empty(context, op, {max_partials, round_up(columns, 32)}, is_half(dtype) ? DType::float32 : dtype);
-  }
+  { const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype); }
   b.give(0, std::move(grad_weight));
 }
 

@@ -34,8 +34,8 @@ class DeloraLinear : public TunerLayer {
     make(parameters, delora_lambda_, {1});
   }
 
-  void cast_parameters() const override {
-    TunerLayer::cast_parameters();
+  void cast_parameters(LastCast& param) const override {
+    TunerLayer::cast_parameters(param);
     cast_buffer(delora_w_norm_, delora_w_norm_dict_.module);
   }
 

@@ -40,9 +40,11 @@ void DoraAdapter::make_parameters(std::vector<Parameter>& parameters, std::span<
   lora_weight.reset();
 }
 
-void DoraAdapter::cast_parameters() const {
-  LoraAdapter::cast_parameters();
-  if (is_half(magnitude_.dtype())) cast_parameter(magnitude_, DType::float32);
+void DoraAdapter::cast_parameters(LastCast& param) const {
+  LoraAdapter::cast_parameters(param);
+  if (!is_half(magnitude_.dtype())) return;
+  param = Storage(magnitude_->storage);
+  cast_parameter(magnitude_, DType::float32);
 }
 
 // get_lora_weight: B and A's product by way of their forward, on an identity matrix of the layer's width.

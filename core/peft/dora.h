@@ -13,7 +13,7 @@ class DoraAdapter : public LoraAdapter {
   void add_modules(const Builder& layer, int kind) override;
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                        const GatherParameters& gather, ModuleId base_layer) override;
-  void cast_parameters() const override;
+  void cast_parameters(LastCast& param) const override;
   Tensor update(const Linear& base_layer, const Tensor& x, const Tensor& result) const override;
 
  private:

@@ -1,5 +1,7 @@
 #include "peft/layer.h"
 
+#include <string_view>
+
 namespace oometer {
 
 void cast_buffer(const Tensor& buffer, ModuleId module) {
@@ -33,8 +35,14 @@ void TunerLayer::make(std::vector<Parameter>& parameters, AdapterParameter& para
   parameter.tensor->leaf_requires_grad = trains;
 }
 
-void TunerLayer::cast_parameters() const {
-  for (const AdapterParameter* entry : entries_) cast_half(entry->tensor);
+void TunerLayer::cast_parameters(LastCast& param) const {
+  for (const AdapterParameter* entry : entries_) {
+    if (!entry->tensor) continue;
+    const ModuleRecord& dict = inside_.context->log.modules[entry->dict.module];
+    if (dict.type != std::string_view("ParameterDict") && is_half(entry->tensor.dtype()))
+      param = Storage(entry->tensor->storage);
+    cast_half(entry->tensor);
+  }
 }
 
 void TunerLayer::add_dropout(const char* name, double probability) {

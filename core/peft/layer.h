@@ -37,7 +37,7 @@ class TunerLayer : public LinearWrapper {
   /// `tied`. An error, without its pointer, where peft raises one.
   virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied) = 0;
   /// cast_adapter_dtype: by entries of dictionaries, in the order of modules().
-  virtual void cast_parameters() const;
+  virtual void cast_parameters(LastCast& param) const;
   Tensor operator()(const Linear& base_layer, const Tensor& x) const final;
 
   /// Why peft refuses the layer; empty: it does not.
@@ -94,7 +94,8 @@ class TunerModel : public Tuner {
   }
   void cast_parameters(std::size_t) override {
     if (!casts_ || !context_.behaviours.peft_casts_adapters) return;
-    for (const std::shared_ptr<Layer>& layer : layers_) layer->cast_parameters();
+    LastCast param;
+    for (const std::shared_ptr<Layer>& layer : layers_) layer->cast_parameters(param);
   }
 
   const Config& config_;

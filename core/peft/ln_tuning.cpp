@@ -33,7 +33,10 @@ class LnTuningModel : public Tuner {
       within = module;
       targets_.push_back(module);
     }
-    return targets_.empty() ? nothing_targeted({}) : std::nullopt;
+    if (!targets_.empty()) return std::nullopt;
+    return error("inconsistent",
+                 "found no module of such a name (or only within modules_to_save); expected names of norms, such as "
+                 "input_layernorm");
   }
 
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied, std::size_t) override {

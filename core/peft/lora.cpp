@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "config/reader.h"
 #include "ops/ops.h"
 #include "peft/dora.h"
 
@@ -40,14 +41,17 @@ void LoraAdapter::make_parameters(std::vector<Parameter>& parameters, std::span<
   lora_B_ = Linear(lora_b_, rank_, out_features_, config_.lora_bias);
 }
 
-void LoraAdapter::cast_parameters() const {
+void LoraAdapter::cast_parameters(LastCast& param) const {
   if (!is_half(lora_A_.weight.dtype())) return;
+  param = Storage(lora_A_.weight->storage);
   cast_parameter(lora_A_.weight, DType::float32);
   // The list of a module's parameters keeps the old ones until all of them are cast.
-  const Storage bias = lora_B_.bias ? Storage(lora_B_.bias->storage) : Storage();
-  const Storage weight(lora_B_.weight->storage);
+  param = Storage(lora_B_.weight->storage);
+  const Storage weight = param;
   cast_parameter(lora_B_.weight, DType::float32);
-  if (lora_B_.bias) cast_parameter(lora_B_.bias, DType::float32);
+  if (!lora_B_.bias) return;
+  param = Storage(lora_B_.bias->storage);
+  cast_parameter(lora_B_.bias, DType::float32);
 }
 
 Tensor LoraAdapter::dropout(const Tensor& x) const {
@@ -102,7 +106,9 @@ void LoraLinear::make_parameters(std::vector<Parameter>& parameters, std::span<c
   adapters_[adapter]->make_parameters(parameters, tied, gather, base_layer_);
 }
 
-void LoraLinear::cast_parameters(std::size_t adapter) const { adapters_[adapter]->cast_parameters(); }
+void LoraLinear::cast_parameters(std::size_t adapter, LastCast& param) const {
+  adapters_[adapter]->cast_parameters(param);
+}
 
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
@@ -152,7 +158,7 @@ void LoraEmbedding::make_parameters(std::vector<Parameter>& parameters, std::spa
   own.lora_embedding_B = lora_embedding_b_.parameter("default", {size_, own.rank});
 }
 
-void LoraEmbedding::cast_parameters(std::size_t adapter) const {
+void LoraEmbedding::cast_parameters(std::size_t adapter, LastCast&) const {
   cast_half(adapters_[adapter].lora_embedding_A);
   cast_half(adapters_[adapter].lora_embedding_B);
 }
@@ -169,11 +175,14 @@ Tensor LoraEmbedding::operator()(const Embedding& base_layer, const Tensor& indi
     const Tensor embedding_A = transpose(adapters_[i].lora_embedding_A, 0, 1);
     const Tensor embedding_B = transpose(adapters_[i].lora_embedding_B, 0, 1);
     after_A = embedding(embedding_A, indices);
-    const Tensor product = matmul(after_A, embedding_B);
-    adapter_output = mul_scalar(product);
+    adapter_output = matmul(after_A, embedding_B);
+    adapter_output = mul_scalar(adapter_output);
     result = add(result, adapter_output);
   }
-  return to(result, result_dtype);
+  result = to(result, result_dtype);
+  after_A.reset();  // the frame's names go in the order in which they were bound
+  adapter_output.reset();
+  return result;
 }
 
 // --- LoraModel -------------------------------------------------------------------------------------------------------
@@ -201,6 +210,8 @@ std::int64_t LoraModel::rank_of(std::size_t adapter, ModuleId module) const {
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,
                                                        std::int64_t out_features) {
+  if (tokens_ && ties_embeddings_ && context_.log.modules[builder.module].name == std::string_view("lm_head"))
+    refuse_beside_tokens(builder.module);
   const auto layer = std::make_shared<LoraLinear>(*this, builder, in_features, out_features);
   layers_.push_back(layer);
   return layer;
@@ -210,6 +221,7 @@ std::shared_ptr<const EmbeddingWrapper> LoraModel::create_embedding(Builder& bui
                                                                     std::int64_t size) {
   for (const auto& [name, rows] : adapters_.front().config->trainable_token_indices)
     if (path_ends_with(context_.log, builder.module, name)) {
+      if (is_target(builder.module)) refuse_beside_tokens(builder.module);
       tokens_ = std::make_shared<TrainableTokens>(builder, "token_adapter", rows, size);
       return tokens_;
     }
@@ -217,6 +229,12 @@ std::shared_ptr<const EmbeddingWrapper> LoraModel::create_embedding(Builder& bui
   const auto layer = std::make_shared<LoraEmbedding>(*this, builder, count, size);
   layers_.push_back(layer);
   return layer;
+}
+
+void LoraModel::refuse_beside_tokens(ModuleId module) {
+  refuse(error("not-modelled", "found " + module_path(context_.log, module) +
+                                   ", of which trainable_token_indices trains rows: adapters beside them are not "
+                                   "supported yet"));
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create_tied(Builder& builder) {
@@ -239,12 +257,17 @@ void LoraModel::make_parameters(std::vector<Parameter>& parameters, std::span<co
   for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->make_parameters(parameters, tied, gather_, adapter);
   for (std::size_t i = before; i < parameters.size(); ++i)
     parameters[i].tensor->leaf_requires_grad = adapters_[adapter].active;
-  if (tokens_ && adapter == 0) tokens_->make_parameters(parameters, tied);
+  if (adapter > 0) return;
+  if (tokens_) return tokens_->make_parameters(parameters, tied);
+  for (const auto& named : adapters_[adapter].config->trainable_token_indices)
+    refuse(error("inconsistent", "found " + quote(named.first) + ", which is no embedding of the model",
+                 "trainable_token_indices"));
 }
 
 void LoraModel::cast_parameters(std::size_t adapter) {
   if (!adapters_[adapter].config->autocast_adapter_dtype || !context_.behaviours.peft_casts_adapters) return;
-  for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->cast_parameters(adapter);
+  LastCast param;
+  for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->cast_parameters(adapter, param);
   if (tokens_ && adapter == 0) tokens_->cast_parameters();
 }
 

@@ -26,7 +26,7 @@ class LoraAdapter {
   /// update_layer: A and B, in the base layer's dtype. The base layer's own are among `parameters` or `tied`.
   virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                                const GatherParameters& gather, ModuleId base_layer);
-  virtual void cast_parameters() const;
+  virtual void cast_parameters(LastCast& param) const;
 
   /// The base layer's result with the adapter's part in it.
   virtual Tensor update(const Linear& base_layer, const Tensor& x, const Tensor& result) const;
@@ -56,7 +56,7 @@ class LoraLayer {
   virtual ~LoraLayer() = default;
   virtual void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                                const GatherParameters& gather, std::size_t adapter) = 0;
-  virtual void cast_parameters(std::size_t adapter) const = 0;
+  virtual void cast_parameters(std::size_t adapter, LastCast& param) const = 0;
   virtual ModuleId base_layer() const = 0;
 };
 
@@ -66,7 +66,7 @@ class LoraLinear : public LinearWrapper, public LoraLayer {
   LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in_features, std::int64_t out_features);
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                        const GatherParameters& gather, std::size_t adapter) override;
-  void cast_parameters(std::size_t adapter) const override;
+  void cast_parameters(std::size_t adapter, LastCast& param) const override;
   ModuleId base_layer() const override { return base_layer_; }
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;
@@ -83,7 +83,7 @@ class LoraEmbedding : public EmbeddingWrapper, public LoraLayer {
   LoraEmbedding(const LoraModel& model, Builder& builder, std::int64_t count, std::int64_t size);
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                        const GatherParameters& gather, std::size_t adapter) override;
-  void cast_parameters(std::size_t adapter) const override;
+  void cast_parameters(std::size_t adapter, LastCast& param) const override;
   ModuleId base_layer() const override { return base_layer_; }
 
   Tensor operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const override;
@@ -132,6 +132,7 @@ class LoraModel : public Tuner {
  private:
   friend class LoraLinear;
   friend class LoraEmbedding;
+  void refuse_beside_tokens(ModuleId module);
   std::int64_t rank_of(std::size_t adapter, ModuleId module) const;
 
   const std::vector<Adapter> adapters_;

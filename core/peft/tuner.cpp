@@ -165,8 +165,8 @@ std::optional<Error> Tuner::nothing_targeted(const std::vector<std::string_view>
   return error("inconsistent", message);
 }
 
-Error Tuner::error(const char* code, const std::string& message) const {
-  return {code, "/training/" + kind_ + "/target_modules", message};
+Error Tuner::error(const char* code, const std::string& message, const char* key) const {
+  return {code, "/training/" + kind_ + "/" + key, message};
 }
 
 void Tuner::save_modules(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
@@ -219,6 +219,7 @@ void Tuner::train_copies(std::vector<Parameter>& parameters, const std::vector<M
 }
 
 std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
+  if (refusal_) return refusal_;
   if (std::optional<Error> error = check_targets()) return error;
   if (std::optional<Error> error =
           check_names(context_.log, modules_to_save_, "/training/" + kind_ + "/modules_to_save",

@@ -26,6 +26,10 @@ using GatherParameters = std::function<void(const TensorList& parameters, bool w
 /// A half-precision adapter's parameter becomes float32.
 void cast_half(const Tensor& parameter);
 
+/// The name `param` of cast_adapter_dtype's loop over the parameters of a module in a ModuleDict: the one that was cast
+/// last stays until the next module's turn, whatever entries of ParameterDicts come between.
+using LastCast = Storage;
+
 class PromptLearning;
 struct PromptShape;
 
@@ -90,8 +94,7 @@ class Tuner : public Wrapping {
   bool is_target(ModuleId module) const;
   /// A deep copy of each of these modules trains in its place, the original stays; the model's handles go to the copy.
   void train_copies(std::vector<Parameter>& parameters, const std::vector<ModuleId>& modules);
-  Error error(const char* code, const std::string& message) const;
-  std::optional<Error> nothing_targeted(const std::vector<std::string_view>& known) const;
+  Error error(const char* code, const std::string& message, const char* key = "target_modules") const;
   /// What a layer's own sizes do not allow: peft raises it while the adapters are made. The first one stays.
   void refuse(Error error) {
     if (!refusal_) refusal_ = std::move(error);
@@ -111,6 +114,7 @@ class Tuner : public Wrapping {
   bool is_saved(ModuleId module) const;
   bool is_saved_as(ModuleId module, const std::string& name) const;
   bool is_in_layers(ModuleId module) const;
+  std::optional<Error> nothing_targeted(const std::vector<std::string_view>& linears) const;
   void save_modules(std::vector<Parameter>& parameters, std::span<const Parameter> tied);
 
   const std::string kind_;

@@ -105,7 +105,8 @@ class VbloraModel : public TunerModel<VbloraLinear, VbloraConfig> {
 
   void cast_parameters(std::size_t adapter) override {
     if (layers_.empty() || !casts_ || !context_.behaviours.peft_casts_adapters) return;
-    layers_.front()->cast_parameters();
+    LastCast param;
+    layers_.front()->cast_parameters(param);
     cast_half(vector_bank_);
     TunerModel::cast_parameters(adapter);
   }

@@ -107,7 +107,8 @@ class VeraModel : public TunerModel<VeraLinear, VeraConfig> {
 
   void cast_parameters(std::size_t adapter) override {
     if (layers_.empty() || !casts_ || !context_.behaviours.peft_casts_adapters) return;
-    layers_.front()->cast_parameters();
+    LastCast param;
+    layers_.front()->cast_parameters(param);
     cast_buffer(vera_A_, layers_.front()->vera_A_dict.module);
     cast_buffer(vera_B_, layers_.front()->vera_B_dict.module);
     TunerModel::cast_parameters(adapter);

@@ -126,6 +126,13 @@ TEST_CASE("What peft refuses, and what is not supported yet, is named", "[peft]"
   CHECK(says(refused(R"([{"peft_type": "LORA"}, {"peft_type": "VERA", "name": "b"}])"), "of one method"));
   CHECK(says(refused(R"([{"peft_type": "LORA"}, {"peft_type": "LORA"}])"), "a name of its own"));
   CHECK(says(refused(R"([{"peft_type": "LORA", "active": false}])"), "none is active"));
+  CHECK(says(refused(R"({"peft_type": "LORA", "trainable_token_indices": {"embeddings": [1]}})"),
+             "/training/peft/trainable_token_indices: found \"embeddings\""));
+  CHECK(says(refused(R"({"peft_type": "LORA", "target_modules": ["embed_tokens"], "trainable_token_indices": [1]})"),
+             "adapters beside them"));
+  CHECK(says(refused(R"({"peft_type": "TRAINABLE_TOKENS", "token_indices": [1], "target_modules": ["q_proj"]})"),
+             "other layers than embeddings"));
+  CHECK(says(refused(R"({"peft_type": "LN_TUNING", "target_modules": ["nor"]})"), "names of norms"));
   CHECK(says(refused("[]"), "at least one adapter"));
   CHECK(says(refused(R"({"peft_type": "ROAD", "group_size": 48})"), "divisible by group_size (48)"));
   CHECK(says(refused(R"({"peft_type": "GRALORA", "gralora_k": 3, "r": 3})"), "divisible by gralora_k"));
