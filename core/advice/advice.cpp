@@ -112,11 +112,6 @@ std::string to_json(const Advice& advice) {
   json.begin_array();
   for (const Combination& combination : advice.combinations) write_combination(json, combination);
   json.end_array();
-  json.key("combination");
-  if (advice.combinations.empty())
-    json.null();
-  else
-    write_combination(json, advice.combinations[0]);
   json.key("beside");
   json.begin_array();
   for (const Spare& spare : advice.beside) {

@@ -75,7 +75,6 @@ Result<Advice> advise(std::string_view job);
 ///     {"largest_micro_batch", "longest_sequence", "fewest_gpus": numbers or null,
 ///      "changes": [{"label", "price", "costs", "change", "peak", "verdict", "saves"}],
 ///      "combinations": [{"price", "parts": [{"label", "price", "costs"}], "labels", "change", "peak", "verdict"}],
-///      "combination": the first of these or null,
 ///      "beside": [{"label", "gains", "change", "peak", "verdict"}],
 ///      "frontier": [{"context", "users"}]}
 ///

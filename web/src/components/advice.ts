@@ -1,7 +1,7 @@
 import { css, html, LitElement, type TemplateResult } from 'lit';
 import { exact, gib, gibNumber } from '../format/bytes';
-import { VERDICTS, within } from '../format/words';
-import { best, costsOf, mosts, type Most } from '../state/advised';
+import { VERDICTS } from '../format/words';
+import { costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { figures, shared, verdicts } from '../styles/shared';
@@ -115,6 +115,9 @@ export class OometerAdvice extends LitElement {
           text-align: left;
         }
       }
+      .elsewhere {
+        white-space: nowrap;
+      }
       @media print {
         td button,
         dd button,
@@ -145,8 +148,8 @@ export class OometerAdvice extends LitElement {
     if (!result) return html``;
     return html`
       <dl>${mosts(advice, result).map((most) => this.most(most))}</dl>
-      ${(advice.beside ?? []).map((spare) => this.spare(spare))}
-      ${best(advice).map((combination, i) => this.together(combination, i))}
+      ${advice.beside.map((spare) => this.spare(spare))}
+      ${advice.combinations.map((combination, i) => this.together(combination, i))}
       ${
         changes.length === 0
           ? html`<p class="soft small">No single change known here saves memory.</p>`
@@ -183,7 +186,7 @@ export class OometerAdvice extends LitElement {
         ${
           setup === null
             ? html`<span class="soft small">${most === null ? '' : 'as set'}</span>`
-            : this.button(setup, 'Use', within(label))
+            : this.button(setup, 'Use', label)
         }
       </dd>
     </div>`;
@@ -226,7 +229,7 @@ export class OometerAdvice extends LitElement {
     const setup = result && applied(result.setup, result.model, change);
     return setup
       ? this.button(setup, words, what)
-      : html`<span class="soft small" title=${JSON.stringify(change)}>not a setting here</span>`;
+      : html`<span class="soft small elsewhere" title=${JSON.stringify(change)}>in a job only</span>`;
   }
 
   private button(setup: Setup, words: string, what: string): TemplateResult {

@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { gib } from '../format/bytes';
-import { best, costsOf, mosts } from '../state/advised';
+import { costsOf, mosts } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
 import { told } from '../state/told';
@@ -92,7 +92,7 @@ export class OometerRemedy extends LitElement {
   }
 
   private remedy(result: Result, advice: Advice): TemplateResult {
-    const [first] = best(advice);
+    const [first] = advice.combinations;
     const more = html`<a href="#help" @click=${this.follow}>All changes</a>`;
     if (!first) return html`<span>No change known here makes it fit.</span> ${more}`;
     const { labels, change, peak, verdict } = first;
@@ -106,7 +106,7 @@ export class OometerRemedy extends LitElement {
 
   /** What costs less and fits, too; else how far each count goes. */
   private beside(result: Result, advice: Advice): TemplateResult {
-    for (const { label, gains, change, peak } of advice.beside ?? []) {
+    for (const { label, gains, change, peak } of advice.beside) {
       const setup = applied(result.setup, result.model, change);
       if (setup)
         return html`<span>Also fits: <strong>${label}</strong> (${gib(peak)}), ${gains}.</span>

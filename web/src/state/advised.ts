@@ -2,11 +2,7 @@
 import type { Advice, Combination } from '../wasm/advice';
 import type { Result } from '../wasm/ask';
 import { change } from './adopt';
-import { infers, type FieldKey, type Setup } from './fields';
-
-/** What makes a job fit that does not, the best first. */
-export const best = ({ combinations, combination }: Advice): Combination[] =>
-  combinations ?? (combination ? [combination] : []);
+import { infers, START, type FieldKey, type Setup } from './fields';
 
 /** What one pays for it, in words; "" where that is not known. */
 export const costsOf = ({ parts = [] }: Combination): string => parts.map(({ costs }) => costs).join('; ');
@@ -29,7 +25,10 @@ export function mosts(advice: Advice, { setup, model, report }: Result): Most[] 
   const serves = infers(setup);
   return [
     row('mbs', serves ? 'Most users at once' : 'Largest micro-batch', advice.largest_micro_batch),
-    ...(model.text ? [row('seq', serves ? 'Longest prompt' : 'Longest sequence', advice.longest_sequence)] : []),
+    // Samples with lengths of their own stay as long as they are.
+    ...(model.text && setup.lengths === START.lengths
+      ? [row('seq', serves ? 'Longest prompt' : 'Longest sequence', advice.longest_sequence)]
+      : []),
     ...(serves ? [] : fewestGpus(advice, setup, model, report.fits, row)),
   ];
 }

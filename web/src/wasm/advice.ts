@@ -40,11 +40,10 @@ export interface Advice {
   /** Of inference: how many sequences fit at once, by their length with the answers; else empty. */
   frontier: { context: number; users: number }[];
   changes: Change[];
-  combination: Combination | null;
-  /** Several, the best first. */
-  combinations?: Combination[];
+  /** What makes a job fit that does not, the best first. */
+  combinations: Combination[];
   /** Of a job that fits: what fits there too and costs less. */
-  beside?: Spare[];
+  beside: Spare[];
 }
 
 export function readAdvice(json: string): Advice | JobError {
