@@ -11,15 +11,22 @@ import { readGpus, type GpuRow } from '../wasm/gpus';
 import { Helper } from '../wasm/helper';
 import { copyTable } from './copy-table';
 
-const COLUMNS: readonly { order: Order | null; label: string }[] = [
+/** A phone has room for the name, the verdict, how many are needed, and one half of the rest. */
+type Half = 'memory' | 'money';
+interface Column {
+  order: Order | null;
+  label: string;
+  half?: Half | 'usable';
+}
+const COLUMNS: readonly Column[] = [
   { order: 'name', label: 'GPU' },
-  { order: 'memory', label: 'Usable, GiB' },
+  { order: 'memory', label: 'Usable, GiB', half: 'usable' },
   { order: null, label: 'With these settings' },
-  { order: 'headroom', label: 'To spare, GiB' },
+  { order: 'headroom', label: 'To spare, GiB', half: 'memory' },
   { order: 'needed', label: 'Needed' },
-  { order: 'batch', label: 'Largest micro-batch' },
-  { order: null, label: 'Price an hour' },
-  { order: 'cost', label: 'Cost an hour' },
+  { order: 'batch', label: 'Largest micro-batch', half: 'memory' },
+  { order: null, label: 'Price an hour', half: 'money' },
+  { order: 'cost', label: 'Cost an hour', half: 'money' },
 ];
 const VENDORS: Readonly<Record<string, string>> = { nvidia: 'NVIDIA', amd: 'AMD' };
 const MEMORIES = [16, 24, 40, 80, 140];
@@ -36,6 +43,7 @@ export class OometerGpus extends LitElement {
     filter: { state: true },
     order: { state: true },
     prices: { state: true },
+    half: { state: true },
   };
   declare result: Result | null;
   declare private rows: readonly GpuRow[];
@@ -45,6 +53,8 @@ export class OometerGpus extends LitElement {
   declare private filter: Filter;
   declare private order: Order;
   declare private prices: ReadonlyMap<string, number>;
+  /** What a phone shows. */
+  declare private half: Half;
   private readonly helper = new Helper();
   private readonly observer = new IntersectionObserver(
     ([entry]) => {
@@ -66,6 +76,7 @@ export class OometerGpus extends LitElement {
     this.filter = { vendor: '', memory: 0, place: '' };
     this.order = 'needed';
     this.prices = new Map();
+    this.half = 'memory';
   }
 
   override connectedCallback(): void {
@@ -165,6 +176,40 @@ export class OometerGpus extends LitElement {
       .tools {
         margin-top: 0.6rem;
       }
+      .filters .halves {
+        display: none;
+      }
+      @media (max-width: 40rem) {
+        .filters .halves {
+          display: flex;
+        }
+        .usable,
+        .memory .money,
+        .money .memory {
+          display: none;
+        }
+        table {
+          font-size: 0.8125rem;
+        }
+        th,
+        td {
+          padding: 0.35rem 0.3rem;
+        }
+        thead th,
+        thead th.number,
+        tbody th,
+        td.verdict,
+        td.number {
+          white-space: normal;
+        }
+        thead button {
+          text-align: inherit;
+        }
+        td.price input {
+          width: 100%;
+          min-width: 3.5rem;
+        }
+      }
     `,
   ];
 
@@ -212,7 +257,7 @@ export class OometerGpus extends LitElement {
         problem
           ? html`<p class="small">${problem}</p>`
           : html`<div class="scroll" tabindex="0" role="group" aria-labelledby="on-which">
-                <table aria-labelledby="on-which">
+                <table aria-labelledby="on-which" class=${this.half}>
                   <thead>
                     <tr>
                       ${COLUMNS.map((column) => this.head(column))}
@@ -253,11 +298,22 @@ export class OometerGpus extends LitElement {
         ['cloud', 'in the cloud'],
         ['desk', 'on desks'],
       ])}
+      <label class="halves"
+        >Show
+        <select
+          @change=${({ target }: Event) => {
+            this.half = (target as HTMLSelectElement).value as Half;
+          }}
+        >
+          <option value="memory">memory</option>
+          <option value="money">prices</option>
+        </select>
+      </label>
     </div>`;
   }
 
-  private head({ order, label }: (typeof COLUMNS)[number]): TemplateResult {
-    const kind = order === 'name' || label.startsWith('With') ? '' : 'number';
+  private head({ order, label, half }: Column): TemplateResult {
+    const kind = `${half ?? ''} ${order === 'name' || label.startsWith('With') ? '' : 'number'}`;
     if (order === null) return html`<th scope="col" class=${kind}>${label}</th>`;
     const isNow = this.order === order;
     const way = order === 'name' || order === 'needed' || order === 'cost' ? 'ascending' : 'descending';
@@ -283,16 +339,16 @@ export class OometerGpus extends LitElement {
       <th scope="row" data-copy=${name}>
         <button><span class="hidden">Take ${this.fits(row) || !needed ? '' : needed.gpus}</span> ${name}</button>
       </th>
-      <td class="number" title=${exact(usable_bytes)}>${gibNumber(usable_bytes)}</td>
+      <td class="number usable" title=${exact(usable_bytes)}>${gibNumber(usable_bytes)}</td>
       <td class="verdict ${verdict ?? ''}" title=${refused || nothing}>${verdict ? VERDICTS[verdict] : 'refused'}</td>
       ${
         headroom === null
-          ? html`<td class="number"></td>`
-          : html`<td class="number" title=${exact(headroom)}>${gibNumber(headroom)}</td>`
+          ? html`<td class="number memory"></td>`
+          : html`<td class="number memory" title=${exact(headroom)}>${gibNumber(headroom)}</td>`
       }
       <td class="number">${needed ? `${needed.gpus}${needed.label ? `, ${needed.label}` : ''}` : 'more'}</td>
-      <td class="number">${largest_micro_batch?.toLocaleString('en-US') ?? 'none'}</td>
-      <td class="number price" data-copy=${this.prices.get(id) ?? ''}>
+      <td class="number memory">${largest_micro_batch?.toLocaleString('en-US') ?? 'none'}</td>
+      <td class="number money price" data-copy=${this.prices.get(id) ?? ''}>
         <input
           type="number"
           min="0"
@@ -307,7 +363,7 @@ export class OometerGpus extends LitElement {
           }}
         />
       </td>
-      <td class="number">${cost === null ? '' : cost.toFixed(2)}</td>
+      <td class="number money">${cost === null ? '' : cost.toFixed(2)}</td>
     </tr>`;
   }
 

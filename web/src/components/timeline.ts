@@ -4,7 +4,7 @@ import { centred, moved, WHOLE, zoomed, type Window } from '../charts/window';
 import { HEIGHT, momentAt, timeline, WIDTH, type Moment, type Timeline } from '../charts/timeline';
 import { GIB, gib, gibNumber, percent } from '../format/bytes';
 import { FACTORS } from '../format/factors';
-import { operation, phaseName } from '../format/words';
+import { operation, phaseIn, phaseName } from '../format/words';
 import { styles } from '../styles/inline';
 import { fill, shared } from '../styles/shared';
 import { breakable } from './breakable';
@@ -170,7 +170,8 @@ export class OometerTimeline extends LitElement {
       const name = phaseName(phase.name, phase.iteration);
       const [left, right] = [this.seen(Math.max(from, window.from)), this.seen(Math.min(to, window.to))];
       const place = styles({ left: `${left.toFixed(2)}%`, width: `${(right - left).toFixed(2)}%` });
-      if (((right - left) / 100) * (this.width - AXIS) < SMALLEST_TARGET) {
+      const pixels = ((right - left) / 100) * (this.width - AXIS);
+      if (pixels < SMALLEST_TARGET) {
         return html`<span title=${name} .style=${place}></span>`; // zoomed by Enter at a moment of it, or by a drag
       }
       return html`<button
@@ -180,7 +181,8 @@ export class OometerTimeline extends LitElement {
           this.window = { from, to };
         }}
       >
-        ${name}
+        <span aria-hidden="true">${phaseIn(pixels, phase.name, phase.iteration)}</span>
+        <span class="hidden">${name}</span>
       </button>`;
     });
   }

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import type { Report } from '../wasm/report';
 import { report } from '../wasm/report.fixture';
 import { GIB } from './bytes';
-import { change, deathPlace, peakPlace, phaseName, shape, verdict, within, withInterval } from './words';
+import { change, deathPlace, peakPlace, phaseIn, phaseName, shape, verdict, withInterval } from './words';
 
 const say = (r: Report, count = 8): string => {
   const { headline, detail } = verdict(r, 'H100 80GB', count);
@@ -84,18 +84,16 @@ it('names phases and shapes', () => {
   expect(shape([])).toBe('scalar');
 });
 
+it('shortens a phase’s name rather than cut it', () => {
+  expect(phaseIn(200, 'backward', 2)).toBe('Step 2, backward');
+  expect(phaseIn(80, 'backward', 2)).toBe('backward');
+  expect(phaseIn(40, 'backward', 2)).toBe('bwd');
+  expect(phaseIn(24, 'backward', 2)).toBe('');
+  expect(phaseIn(80, 'init', 0)).toBe('Set-up');
+});
+
 it('says what a change does, and when it does nothing', () => {
   expect(change(-3.14 * GIB)).toBe('−3.1\u00a0GiB');
   expect(change(12 * GIB)).toBe('+12.0\u00a0GiB');
   expect(change(0.04 * GIB)).toBe('same');
-});
-
-it.each([
-  ['Activation checkpointing', 'activation checkpointing'],
-  ['On the GPU', 'on the GPU'],
-  ['KV cache', 'KV cache'],
-  ['DeepSpeed ZeRO-3', 'DeepSpeed ZeRO-3'],
-  ['vLLM’s blocks', 'vLLM’s blocks'],
-])('writes %s within a sentence as %s', (words, said) => {
-  expect(within(words)).toBe(said);
 });

@@ -70,6 +70,9 @@ const PHASES: Record<string, string> = {
   backward: 'in the backward pass',
   optimizer: 'in the optimizer step',
   prefill: 'in the prefill',
+  batch: 'while the next batch is copied to the GPU',
+  evaluation: 'in the evaluation',
+  saving: 'while a checkpoint is saved',
   decode: 'while tokens are decoded',
 };
 
@@ -85,7 +88,26 @@ const OPERATIONS: Record<string, string> = {
 export function phaseName(name: string, iteration: number): string {
   if (name === 'init') return 'Set-up';
   if (name === 'prefill' || name === 'decode') return `Turn ${iteration}, ${name}`;
+  if (name === 'evaluation' || name === 'saving') return `After step ${iteration}, ${name}`;
   return `Step ${iteration}, ${name.replaceAll('_', ' ')}`;
+}
+
+const SHORT: Record<string, string> = {
+  init: 'init',
+  forward: 'fwd',
+  backward: 'bwd',
+  optimizer: 'opt',
+  evaluation: 'eval',
+  saving: 'save',
+};
+/** Of small text, about, with what stands around it. */
+const [LETTER, AROUND] = [6.2, 12];
+
+/** The name of a phase as far as there is room, in pixels; "" where there is none. */
+export function phaseIn(pixels: number, name: string, iteration: number): string {
+  const long = phaseName(name, iteration);
+  const [, bare = long] = long.split(', ');
+  return [long, bare, SHORT[name] ?? ''].find((words) => words.length * LETTER + AROUND <= pixels) ?? '';
 }
 
 function place({ iteration, phase, module, op }: Moment): string {
@@ -101,11 +123,6 @@ function place({ iteration, phase, module, op }: Moment): string {
 /** "mm in layers.3.mlp.up_proj": an operator and whose it is. */
 export function operation(op: string, module: string): string {
   return [op, module === '' ? '' : `in ${module}`].filter((word) => word !== '').join(' ');
-}
-
-/** "Most users" → "most users", within a sentence; "KV cache" stays. */
-export function within(words: string): string {
-  return words.replace(/^[A-Z][a-z]*(?![A-Za-z])/, (first) => first.toLowerCase());
 }
 
 /** Where the peak is, as a sentence. */
