@@ -3,6 +3,7 @@ import { reason } from './format/reason';
 import { bindAnswer } from './snapshot/setup';
 import { parting, type History, type Point } from './snapshot/history';
 import type { Message } from './snapshot/worker';
+import { ticks } from './charts/ticks';
 import { exact, gib, GIB } from './format/bytes';
 
 const at = (id: string): HTMLElement => document.getElementById(id) ?? document.body;
@@ -34,35 +35,50 @@ const percent = (share: number): string => `${share > 0 ? '+' : ''}${(100 * shar
 /** What two runs of one job allocate differs by far less. */
 const SAME = 0.01;
 
+/** The picture's size, and what it leaves for the words at its axes. */
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [640, 220, 56, 40];
+
+function shape(name: string, attributes: Record<string, string | number>, text = ''): Element {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  element.textContent = text;
+  return element;
+}
+
 /** Two curves of allocated bytes, each over its own events. */
 function chart(measured: readonly Point[], simulated: readonly Point[]): Element {
   const most = Math.max(...[...measured, ...simulated].map(({ allocated }) => allocated), 1);
+  const [x, y] = [
+    (share: number): number => LEFT + share * (WIDTH - LEFT - 12),
+    (bytes: number): number => HEIGHT - BOTTOM - (bytes / most) * (HEIGHT - BOTTOM - 10),
+  ];
   const line = (points: readonly Point[]): string => {
     const last = Math.max(points[points.length - 1]?.event ?? 1, 1);
-    return points
-      .map(
-        ({ event, allocated }, i) =>
-          `${i === 0 ? 'M' : 'L'}${((event / last) * 600).toFixed(1)} ${(170 - (allocated / most) * 160).toFixed(1)}`,
-      )
-      .join('');
+    const place = ({ event, allocated }: Point): string => `${x(event / last).toFixed(1)} ${y(allocated).toFixed(1)}`;
+    return points.length === 0 ? '' : `M${points.map(place).join('L')}`;
   };
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  const attributes = {
+  const svg = shape('svg', {
     class: 'scatter',
-    viewBox: '0 0 600 172',
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     role: 'img',
-    'aria-label': `Allocated bytes over each run’s events: measured and simulated, up to ${gib(most)}`,
-  };
-  for (const [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
-  for (const [kind, points] of [
-    ['measured', measured],
-    ['simulated', simulated],
-  ] as const) {
-    const path = document.createElementNS(svg.namespaceURI, 'path');
-    path.setAttribute('class', kind);
-    path.setAttribute('d', line(points));
-    svg.append(path);
+    'aria-label': `Allocated GiB over the share of each run’s events: measured and simulated, up to ${gib(most)}`,
+  });
+  for (const tick of ticks(most / GIB)) {
+    const at = y(tick * GIB);
+    svg.append(shape('path', { d: `M${x(0)} ${at}H${x(1)}` }));
+    svg.append(shape('text', { x: LEFT - 6, y: at + 4, 'text-anchor': 'end' }, String(Number(tick.toFixed(3)))));
   }
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+    svg.append(shape('path', { d: `M${x(share)} ${y(0)}v4` }));
+    const anchor = share === 1 ? 'end' : 'middle';
+    svg.append(shape('text', { x: x(share), y: y(0) + 16, 'text-anchor': anchor }, `${100 * share} %`));
+  }
+  svg.append(
+    shape('text', { x: x(0.5), y: HEIGHT - 5, 'text-anchor': 'middle' }, 'of each run’s allocator events'),
+    shape('text', { transform: `translate(12 ${y(most / 2)}) rotate(-90)`, 'text-anchor': 'middle' }, 'Allocated, GiB'),
+    shape('path', { class: 'measured', d: line(measured) }),
+    shape('path', { class: 'simulated', d: line(simulated) }),
+  );
   return svg;
 }
 

@@ -81,6 +81,23 @@ export const appStyles = css`
   oometer-verdict {
     max-width: 74rem;
   }
+  .compare {
+    display: flex;
+    align-items: center;
+    gap: 0.4rem;
+  }
+  .compare svg {
+    width: 1rem;
+    height: 1rem;
+    fill: none;
+    stroke: currentColor;
+    stroke-width: 1.5;
+  }
+  .beside {
+    max-width: 74rem;
+    margin: 0.35rem 0 0.5rem;
+    font-size: 0.875rem;
+  }
   .notice {
     max-width: 74rem;
     margin-bottom: 0.9rem;
@@ -127,7 +144,7 @@ export const appStyles = css`
     padding: 0.75rem 2rem 0.25rem;
   }
   .details > * {
-    scroll-margin-top: 11rem; /* the answer stays above */
+    scroll-margin-top: 13rem; /* the answer stays above */
   }
   oometer-advice:not(:defined) {
     display: block;
@@ -172,6 +189,14 @@ export const appStyles = css`
     }
     .answer {
       padding: 0.75rem 1rem 0.25rem;
+    }
+    .compare {
+      min-height: 1.5rem;
+      padding: 0.2rem 0.35rem;
+    }
+    .compare span {
+      position: absolute;
+      clip-path: inset(50%);
     }
     oometer-remedy {
       padding: 0.6rem 1rem 0.25rem;

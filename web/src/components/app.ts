@@ -1,7 +1,8 @@
 import { html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
-import { verdict } from '../format/words';
-import { adopt, change } from '../state/adopt';
+import { gib } from '../format/bytes';
+import { change, verdict } from '../format/words';
+import { adopt, change as changed } from '../state/adopt';
 import { field, START, type Setup } from '../state/fields';
 import type { Fix } from '../state/fixes';
 import { ownOf } from '../state/hub';
@@ -25,7 +26,7 @@ import { Drops } from './drops';
 import { Explorer } from './explorer';
 import type { Listed, OometerForm, Setting } from './form';
 import { notices } from './notices';
-import type { OometerOwnModel } from './own-model';
+import type { Lengths, OometerOwnModel } from './own-model';
 import './copy';
 import './form';
 import './verdict';
@@ -197,7 +198,7 @@ export class OometerApp extends LitElement {
     const value = named?.preset ?? text;
     // A new model is a step that the browser's back button should undo; a typed digit is not.
     this.show(
-      change(this.setup, key, value, this.library.presets, this.library.find(this.setup), this.strategy),
+      changed(this.setup, key, value, this.library.presets, this.library.find(this.setup), this.strategy),
       this.pins,
       key === 'model',
     );
@@ -358,11 +359,12 @@ export class OometerApp extends LitElement {
           ${
             result
               ? html`<oometer-verdict
-                  .report=${result.report}
-                  .gpu=${result.gpu.name}
-                  .count=${result.count}
-                  .stale=${trouble !== null}
-                ></oometer-verdict>`
+                    .report=${result.report}
+                    .gpu=${result.gpu.name}
+                    .count=${result.count}
+                    .stale=${trouble !== null}
+                    >${trouble ? nothing : this.comparing()}</oometer-verdict
+                  >${this.beside(result)}`
               : trouble || this.broken
                 ? nothing
                 : html`<p class="waiting">Computing the example …</p>`
@@ -411,12 +413,42 @@ export class OometerApp extends LitElement {
         @models=${(event: CustomEvent<OwnModel[]>) => {
           void this.useOwn(event.detail);
         }}
+        @lengths=${({ detail }: CustomEvent<Lengths>) => {
+          this.show({ ...this.setup, ...detail, lengths: 'list' }, this.pins, true);
+        }}
         @runfile=${(event: CustomEvent<RunFile>) => {
           this.show(withRun(this.setup, event.detail), this.pins, true);
         }}
       ></oometer-own-model>
       <div role="status" class="hidden" id="said">${this.said}</div>
     `;
+  }
+
+  /** Settings to compare others with are kept, until there are some: then they are shown side by side. */
+  private comparing(): TemplateResult {
+    const isPinned = this.pins.length > 0;
+    return html`<button
+      class="compare"
+      title=${isPinned ? 'What differs, and what each difference does' : 'Keep these settings to compare others with them'}
+      @click=${() => {
+        if (!isPinned) this.show(this.setup, [this.setup], true);
+        else this.renderRoot.querySelector('oometer-compare')?.scrollIntoView();
+      }}
+    >
+      <svg viewBox="0 0 16 16" aria-hidden="true"><path d="M2 2.5h4.500v11h-4.500zM9.500 2.5h4.500v11h-4.500z" /></svg>
+      <span>${isPinned ? 'Side by side' : 'Compare'}</span>
+    </button>`;
+  }
+
+  /** The answer against that of the settings that were kept first. */
+  private beside(result: Result): TemplateResult | typeof nothing {
+    const [, kept] = this.trouble ? [] : this.columns(result);
+    if (!kept) return nothing;
+    const more = this.pins.length > 1 ? ` and ${this.pins.length - 1} more` : '';
+    return html`<p class="beside" role="status">
+      Compared with pinned ${kept.model}${more}:
+      ${isTrouble(kept.answer) ? 'no answer' : html`<strong>${difference(result, kept.answer)}</strong>`}
+    </p>`;
   }
 
   private remedy(result: Result): TemplateResult {
@@ -544,6 +576,13 @@ export class OometerApp extends LitElement {
 
   /** A link to these settings, whatever is set by now. */
   readonly linkTo = (setup: Setup) => (): string => new URL(this.address(setup), location.href).href;
+}
+
+/** "−3.1 GiB of 62.3" */
+function difference({ report }: Result, kept: Result): string {
+  const { total } = kept.report.peak;
+  const words = change(report.peak.total - total);
+  return words === 'same' ? `the same ${gib(total)}. Change something` : `${words}, from ${gib(total)}`;
 }
 
 customElements.define('oometer-app', OometerApp);

@@ -44,11 +44,12 @@ export class OometerVerdict extends LitElement {
     css`
       .verdict {
         display: grid;
-        grid-template-columns: auto 1fr;
+        grid-template-columns: auto 1fr auto;
         gap: 0 0.75rem;
         align-items: start;
       }
       .icon {
+        grid-row: 1 / 3;
         width: 2rem;
         height: 2rem;
         margin-top: 0.1rem;
@@ -79,6 +80,7 @@ export class OometerVerdict extends LitElement {
         color: var(--status);
       }
       .detail {
+        grid-column: 2 / -1;
         margin: 0.15rem 0 0;
         color: var(--text);
       }
@@ -185,17 +187,16 @@ export class OometerVerdict extends LitElement {
     return html`
       <div class="verdict ${report.verdict}" id="verdict">
         <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[report.verdict]}</svg>
-        <div>
-          <h2>
-            ${this.stale ? html`<span class="last">Last answer:</span> ` : nothing}${words.headline}<span class="hidden"
-              >:</span
-            >
-          </h2>
-          <p class="detail">
-            ${words.before}${term('total', words.amount, `${exact(report.peak.total)}: how this is calculated`)} of
-            ${term('limit', words.limit, `${exact(report.gpu.usable_bytes)}: where this comes from`)} ${words.place}
-          </p>
-        </div>
+        <h2>
+          ${this.stale ? html`<span class="last">Last answer:</span> ` : nothing}${words.headline}<span class="hidden"
+            >:</span
+          >
+        </h2>
+        <slot></slot>
+        <p class="detail">
+          ${words.before}${term('total', words.amount, `${exact(report.peak.total)}: how this is calculated`)} of
+          ${term('limit', words.limit, `${exact(report.gpu.usable_bytes)}: where this comes from`)} ${words.place}
+        </p>
       </div>
       ${this.plain ? nothing : this.bar(report)}
     `;
