@@ -31,6 +31,9 @@ constexpr const char* kFp32 = R"({"training": {"precision": "fp32"}})";
 constexpr const char* kCheckpoint = R"({"training": {"activation_checkpointing": "non-reentrant"}})";
 constexpr const char* kFused = R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})";
 
+constexpr const char* kSdpa = R"({"training": {"attention": "sdpa"}})";
+constexpr const char* kToday = R"({"runtime": null})";
+
 constexpr Row kRows[] = {
     {"/training/lora", "Adapters in the weights' type", R"({"training": {"lora": {"autocast_adapter_dtype": false}}})"},
     {"/training/ia3", "Adapters in the weights' type", R"({"training": {"ia3": {"autocast_adapter_dtype": false}}})"},
@@ -38,7 +41,7 @@ constexpr Row kRows[] = {
     {"/training/quantization", "Add LoRA", R"({"training": {"lora": {}}})"},
     {"/training/precision", "Weights in bf16", kBf16},
     {"/training/precision", "Weights in fp32", kFp32},
-    {"/training/attention", "Use SDPA", R"({"training": {"attention": "sdpa"}})"},
+    {"/training/attention", "Use SDPA", kSdpa},
     {"/training/stage", "Fine-tune", R"({"training": {"stage": "finetune"}})"},
     {"/training/stage", "Train everything", R"({"training": {"stage": "full"}})"},
     {"/training/optimizer", "Use the fused optimizer", kFused},
@@ -56,7 +59,12 @@ constexpr Row kRows[] = {
     {"/parallel", "Switch to ZeRO-3",
      R"({"parallel": {"strategy": "deepspeed", "zero_stage": 3, "ds_config": null, "ddp": null, "fsdp": null}})"},
     {"/parallel", "Reset gradient accumulation", R"({"training": {"gradient_accumulation_steps": null}})"},
-    {"/runtime", "Use today's versions", R"({"runtime": null})"},
+    {"/parallel", "Use one GPU",
+     R"({"parallel": {"strategy": "none", "data": 1, "zero_stage": null, "ds_config": null, "fsdp": null, "ddp": null}})"},
+    {"/training/loop", "Use today's versions", kToday},
+    {"/data", "Use SDPA", kSdpa},
+    {"/data", "Use today's versions", kToday},
+    {"/runtime", "Use today's versions", kToday},
 };
 
 bool is_below(std::string_view pointer, std::string_view place) {

@@ -88,6 +88,9 @@ class TraitsWriter {
     leave_out(!chooses, {"/inference/turns", "/inference/turn_tokens", "/inference/prefill_chunk_size",
                          "/inference/logits", "/inference/cache"});
     leave_out(!chooses || !traits_.takes_images || !can(Feature::turn_images), {"/inference/turn_images"});
+    // As training.loop asks for.
+    leave_out(!can(Feature::lengths), {"/data/lengths", "/data/packed", "/data/evaluation", "/training/loop"});
+    leave_out(!can(Feature::packing) && can(Feature::lengths), {"/data/packed"});
     leave_out(!can(Feature::no_grad), {"/training/no_grad"});
     leave_out(is_plain(),
               {"/training/activation_checkpointing", "/training/lora", "/training/ia3", "/parallel/ds_config",

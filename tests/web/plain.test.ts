@@ -13,7 +13,8 @@ describe('inference', () => {
     await settled();
     expect(await number('Count').inputValue()).toBe('8');
     const form = page.locator('oometer-form');
-    await form.getByText('Each GPU holds the whole model and serves its own users, 64 in all.').waitFor();
+    await form.getByText('Each GPU holds the whole model and serves users of its own.').waitFor();
+    await page.locator('oometer-trust').getByText('8 at once on each, 64 in all').waitFor();
     expect(await page.getByText('Which blocks to checkpoint').count()).toBe(0);
   });
 

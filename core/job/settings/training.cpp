@@ -6,6 +6,9 @@ namespace oometer::settings {
 namespace {
 
 constexpr Condition kIsTrl{.setting = "/training/loop/name", .is = "trl.SFTTrainer"};
+constexpr Condition kIsPlainLoop{.setting = "/training/loop", .is = "step"};
+constexpr Condition kIsTrainer{.setting = "/training/loop", .is_not = "step"};
+constexpr Condition kEvaluates{.setting = "/training/loop/args/eval_strategy", .is_not = "no"};
 constexpr Condition kIsCustom{.setting = "/training/stage", .is = "custom"};
 
 constexpr Remedy kLowerPrecision[] = {
@@ -93,6 +96,8 @@ constexpr Setting kTrainingRows[] = {
      .takes = one_of<kLoops, &TrainingConfig::loop, &LoopConfig::name>() | loop_section,
      .words = "Whose code runs the steps: a plain loop, or a trainer with its arguments",
      .option = "--loop",
+     .label = "Training loop",
+     .link = "loop",
      .applies = {kTrains}},
     {.key = "precision",
      .takes = one_of<kPrecisions, &TrainingConfig::precision>() | precision_section,
@@ -155,7 +160,9 @@ constexpr Setting kTrainingRows[] = {
      .takes = in<&TrainingConfig::use_cache>(),
      .words = "The model is called with use_cache, transformers' default: its outputs hold keys and values, copied, as "
               "long as they live themselves; without effect where activations are checkpointed",
-     .applies = {kTrains}},
+     .label = "Cache in training",
+     .link = "usecache",
+     .applies = {kTrains, kIsPlainLoop}},
     {.key = "save_on_cpu",
      .takes = one_of<kSavesOn, &TrainingConfig::save_on_cpu>(),
      .words =
@@ -302,14 +309,17 @@ constexpr Setting kOptimizerArgumentsRows[] = {
 };
 
 constexpr Setting kLoopRows[] = {
-    {.key = "name", .takes = one_of<kLoops, &LoopConfig::name>(), .words = "The trainer's class"},
+    {.key = "name", .takes = one_of<kLoops, &LoopConfig::name>(), .words = "The trainer's class", .link = "loop"},
     {.key = "args",
      .takes = any(0) | trainer_arguments_section,
      .words = "The fields of the trainer's own arguments class, by their own names; those that a plain setting of the "
               "job says too (per_device_train_batch_size, bf16, gradient_checkpointing ...) may stand here or there"},
     {.key = "compute_metrics",
      .takes = in<&LoopConfig::compute_metrics>(),
-     .words = "The trainer is given a function compute_metrics: evaluation gathers logits and labels on the device"},
+     .words = "The trainer is given a function compute_metrics: evaluation gathers logits and labels on the device",
+     .label = "compute_metrics",
+     .link = "metrics",
+     .applies = {kIsTrainer, kEvaluates}},
     {.key = "load",
      .takes = any(kText),
      .words = "Where the weights are made: host (the trainer moves them) or device; a plain step: device",
@@ -320,7 +330,11 @@ constexpr Setting kLoopRows[] = {
 constexpr Setting kTrainerArgumentsRows[] = {
     {.key = "label_smoothing_factor",
      .takes = in<&LoopConfig::label_smoothing_factor>(0, 1),
-     .words = "LabelSmoother computes the loss, from float32 log-probabilities of all classes"},
+     .words = "LabelSmoother computes the loss, from float32 log-probabilities of all classes",
+     .label = "Label smoothing",
+     .link = "smoothing",
+     .offers = "0 0.1",
+     .applies = {kIsTrainer}},
     {.key = "average_tokens_across_devices",
      .takes = in<&LoopConfig::average_tokens_across_devices>(),
      .words = "The loss is scaled by the number of processes"},
@@ -329,23 +343,39 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .words = "Which input tokens are counted"},
     {.key = "torch_empty_cache_steps",
      .takes = in_or_zero<&LoopConfig::torch_empty_cache_steps>(positive),
-     .words = "torch.cuda.empty_cache() after the forward pass of every so many steps"},
+     .words = "torch.cuda.empty_cache() after the forward pass of every so many steps",
+     .label = "Empty the cache",
+     .link = "emptycache",
+     .offers = "null 1",
+     .applies = {kIsTrainer}},
     {.key = "max_steps",
      .takes = in<&LoopConfig::max_steps>(Range{-1, 1 << 30}),
      .words = "Optimizer steps; -1: whole epochs. Three are run here at most: later ones repeat the third"},
     {.key = "eval_strategy",
      .takes = one_of<kEvery, &LoopConfig::eval_strategy>(),
-     .words = "When the trainer evaluates; with eval_steps 1 after each step, otherwise here after the second"},
+     .words = "When the trainer evaluates; with eval_steps 1 after each step, otherwise here after the second",
+     .label = "Evaluation",
+     .link = "eval",
+     .applies = {kIsTrainer}},
     {.key = "eval_steps", .takes = in<&LoopConfig::eval_steps>(positive), .words = "Steps between evaluations"},
     {.key = "per_device_eval_batch_size",
      .takes = in<&LoopConfig::per_device_eval_batch_size>(Range{1, 1 << 20}),
-     .words = "Samples per forward of an evaluation"},
+     .words = "Samples per forward of an evaluation",
+     .unit = "samples",
+     .label = "Evaluation batch",
+     .link = "evalbatch",
+     .applies = {kIsTrainer, kEvaluates}},
     {.key = "prediction_loss_only",
      .takes = in<&LoopConfig::prediction_loss_only>(),
      .words = "An evaluation keeps the loss only; so it does without compute_metrics"},
     {.key = "eval_accumulation_steps",
      .takes = in_or_zero<&LoopConfig::eval_accumulation_steps>(positive),
-     .words = "After so many batches what was predicted is taken to the host; null: when the evaluation is over"},
+     .words = "After so many batches what was predicted is taken to the host; null: when the evaluation is over",
+     .unit = "batches",
+     .label = "Predictions to the host",
+     .link = "evalaccumulate",
+     .offers = "null 1 8",
+     .applies = {{.setting = "/training/loop/compute_metrics", .is = "true"}, kEvaluates}},
     {.key = "save_strategy", .takes = one_of<kEvery, &LoopConfig::save_strategy>(), .words = "When the trainer saves"},
     {.key = "save_steps", .takes = in<&LoopConfig::save_steps>(positive), .words = "Steps between checkpoints"},
     {.key = "max_length",

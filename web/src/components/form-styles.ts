@@ -167,8 +167,15 @@ export const formStyles = css`
   .typed {
     padding: 0.35rem 0;
   }
+  .more > .typed,
   .rare > .typed {
     border-top: 1px solid var(--line);
+  }
+  .typed textarea {
+    height: auto;
+    padding: 0.35rem 0.5rem;
+    font-size: 0.8125rem;
+    resize: vertical;
   }
   .typed .number {
     width: 7rem;

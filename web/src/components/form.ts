@@ -3,7 +3,8 @@ import { live } from 'lit/directives/live.js';
 import { ifDefined } from 'lit/directives/if-defined.js';
 import { gib, grouped } from '../format/bytes';
 import { explain } from '../format/links';
-import { change, within } from '../format/words';
+import { reason } from '../format/reason';
+import { change } from '../format/words';
 import { effectKey, isByCache, neighbours, type Effects, type Peak } from '../state/effects';
 import { choiceLabel } from '../state/labels';
 import { aboutOf, hintOf, placeholderOf, unitOf } from '../state/explanations';
@@ -22,6 +23,7 @@ import {
   type Setup,
 } from '../state/fields';
 import { addressOf, type HubModel } from '../state/hub';
+import { describeLengths, packLengths, readLengths } from '../state/lengths';
 import type { Model } from '../state/model';
 import { describeRun, unpackRun } from '../state/runfile';
 import { setupOf, STARTS } from '../state/starts';
@@ -53,6 +55,9 @@ const MORE = keysOf('more');
 const OF_STAGE = keysOf('stage');
 const RARELY = keysOf('rare');
 
+/** Of the settings in a closed group, those that say nothing in a word. */
+const UNTOLD: readonly FieldKey[] = ['framework', 'impl', 'runfile', 'ckptplan', 'histogram'];
+
 /** More choices than this are a list to pick from. */
 const MOST_ROWS = 7;
 
@@ -67,6 +72,7 @@ export class OometerForm extends LitElement {
     effects: { attribute: false },
     peak: { attribute: false },
     image: { attribute: false },
+    unread: { state: true },
   };
   declare setup: Setup;
   declare model: Model | null;
@@ -79,6 +85,8 @@ export class OometerForm extends LitElement {
   declare peak: Peak | null;
   /** One image of the last answer; null where there is none. */
   declare image: Report['image'] | null;
+  /** What is wrong with a list of lengths; "" where nothing is. */
+  declare private unread: string;
   /** On a phone the first view is the verdict and the few settings that matter most. */
   private readonly roomy = matchMedia('(min-width: 60rem)').matches;
 
@@ -92,6 +100,7 @@ export class OometerForm extends LitElement {
     this.effects = new Map();
     this.peak = null;
     this.image = null;
+    this.unread = '';
   }
 
   static override styles = [shared, fields, segmentedStyles, formStyles];
@@ -154,16 +163,7 @@ export class OometerForm extends LitElement {
         ${this.count('newtokens')} ${this.count('turns')} ${this.count('turntokens')} ${this.count('turnimages')}
         <details class="more" ?open=${this.roomy || this.isWrong([...MORE, ...RARELY])}>
           <summary>More <span class="gist">${this.gist([...MORE, ...RARELY])}</span></summary>
-          ${MORE.filter((key) => this.applies(key)).map((key) =>
-            key === 'runfile'
-              ? this.runFile()
-              : key === 'ckptplan'
-                ? this.given(key, 'as found below')
-                : field(key).kind === 'count'
-                  ? this.count(key)
-                  : this.choice(key),
-          )}
-          ${this.rarely()}
+          ${MORE.filter((key) => this.applies(key)).map((key) => this.one(key))} ${this.rarely()}
         </details>
         <p class="hint">
           Beside each choice: its effect on the peak.
@@ -207,6 +207,50 @@ export class OometerForm extends LitElement {
     return keys.some((key) => this.errors[key] !== undefined);
   }
 
+  /** A setting in the list, by what it takes. */
+  private one(key: FieldKey): TemplateResult | typeof nothing {
+    if (key === 'runfile') return this.runFile();
+    if (key === 'ckptplan') return this.given(key, 'as found below');
+    if (key === 'histogram') return this.lengths();
+    if (field(key).kind !== 'count') return this.choice(key);
+    return START[key] === '' ? this.typed(key) : this.count(key);
+  }
+
+  /** Lengths of one's own samples, pasted; a file with them may be dropped anywhere. */
+  private lengths(): TemplateResult {
+    const key = 'histogram';
+    const packed = this.setup[key];
+    return html`<div class="field typed">
+      ${this.label(field(key))}
+      <textarea
+        id=${key}
+        data-key=${key}
+        rows="3"
+        spellcheck="false"
+        placeholder="512 × 300, 1024 × 120 …"
+        .value=${packed.replaceAll('-', ', ').replaceAll('x', ' × ')}
+        aria-invalid=${this.unread === '' && this.errors[key] === undefined ? 'false' : 'true'}
+        aria-describedby="${key}-hint ${key}-error"
+        @change=${(event: Event) => {
+          this.readLengths((event.target as HTMLTextAreaElement).value);
+        }}
+      ></textarea>
+      <p class="hint" id="${key}-hint">
+        ${packed === '' ? `${hintOf(key) ?? ''} Or drop a file.` : describeLengths(packed)}
+      </p>
+      ${this.unread === '' ? this.error(key) : html`<p class="error" id="${key}-error">${this.unread}</p>`}
+    </div>`;
+  }
+
+  private readLengths(text: string): void {
+    try {
+      this.unread = '';
+      this.set('histogram', packLengths(readLengths(text)));
+    } catch (error) {
+      this.unread = reason(error);
+    }
+  }
+
   /** What few people set, of what means something here. */
   private rarely(): TemplateResult | typeof nothing {
     const keys = this.model ? RARELY.filter((key) => this.applies(key)) : [];
@@ -217,7 +261,7 @@ export class OometerForm extends LitElement {
     </details>`;
   }
 
-  /** A number or a list as it is typed; a list counts when it is complete. */
+  /** A number or a list as it is typed; a list counts when it is complete, and until then nothing takes its text away. */
   private typed(key: FieldKey): TemplateResult | typeof nothing {
     if (!this.model || !this.applies(key)) return nothing;
     const isNumber = field(key).kind === 'count';
@@ -235,7 +279,7 @@ export class OometerForm extends LitElement {
         step="any"
         spellcheck="false"
         placeholder=${placeholderOf(key)}
-        .value=${live(this.setup[key])}
+        .value=${isNumber ? live(this.setup[key]) : this.setup[key]}
         aria-invalid=${this.errors[key] === undefined ? 'false' : 'true'}
         aria-describedby=${this.described(key)}
         @input=${isNumber ? set : nothing}
@@ -249,14 +293,10 @@ export class OometerForm extends LitElement {
   /** What is set in the closed group, in a line. */
   private gist(keys: readonly FieldKey[]): string {
     return keys
-      .filter((key) => !['framework', 'impl', 'runfile', 'ckptplan'].includes(key) && this.applies(key))
-      .map((key) => (key === 'checkpointing' || this.setup[key] !== START[key] ? this.short(key) : ''))
-      .filter(Boolean)
-      .join(', ');
-  }
-
-  private short(key: FieldKey): string {
-    return `${within(field(key).label)} ${within(this.chosen(key))}`;
+      .filter((key) => !UNTOLD.includes(key) && this.applies(key))
+      .filter((key) => key === 'checkpointing' || this.setup[key] !== START[key])
+      .map((key) => `${field(key).label}: ${this.chosen(key)}`)
+      .join('; ');
   }
 
   private chosen(key: FieldKey): string {
@@ -406,11 +446,9 @@ export class OometerForm extends LitElement {
 
   /** What several GPUs mean for inference: each is alone with its users. */
   private copies(): string {
-    const { gpus, mbs } = this.setup;
-    const [copies, users] = [number(gpus), number(mbs)];
-    if (!(copies > 1)) return 'The model and its cache are on this GPU.';
-    const all = users > 0 ? `, ${grouped.format(copies * users)} in all` : '';
-    return `Each GPU holds the whole model and serves its own users${all}.`;
+    return number(this.setup.gpus) > 1
+      ? 'Each GPU holds the whole model and serves users of its own.'
+      : 'The model and its cache are on this GPU.';
   }
 
   /** A length beyond what the model was made for. */

@@ -1,8 +1,9 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { reason } from '../format/reason';
-import { infers, START, type Setup } from '../state/fields';
+import { infers, number, START, type Setup } from '../state/fields';
 import type { Job } from '../state/job.generated';
 import { readConfig, type OwnModel } from '../state/model';
+import { isLengths, packLengths, readLengths } from '../state/lengths';
 import { readRun, type RunFile } from '../state/runfile';
 import { unsupported, type Unsupported } from '../state/unsupported';
 import { placed } from '../wasm/ask';
@@ -10,8 +11,13 @@ import type { JobError } from '../wasm/report';
 import './copy';
 import { fields, shared } from '../styles/shared';
 
+/** How long one's samples are, packed. */
+export type Lengths = Pick<Setup, 'histogram'>;
+
 /** What a graph file is of, where nobody knows the model yet. */
-const COMMAND = 'python export_graph.py torchvision.models:resnet50 --input 3x224x224 -o model.json';
+const MODULE = 'python export_graph.py torchvision.models:resnet50 --input 3x224x224 -o model.json';
+const config = ({ seq }: Setup): string =>
+  `python export_graph.py --hf config.json --task causal-lm --sequence-length ${number(seq) || 2048} -o model.json`;
 
 /**
  * Asks for a config.json, a graph of operators, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped. Several models stand side
@@ -122,17 +128,20 @@ export class OometerOwnModel extends LitElement {
         <p class="small soft">
           A Hugging Face <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file
           (below), a DeepSpeed <code>ds_config.json</code>, what <code>accelerate config</code> wrote, a job of the
-          command, or a memory snapshot. It stays in this tab. Several models are compared side by side. Files may also
-          be dropped anywhere on the page, and a text be pasted.
+          command, the lengths of your samples, or a memory snapshot. It stays in this tab. Several models are compared
+          side by side. Files may also be dropped anywhere on the page, and a text be pasted.
         </p>
         <details class="graph">
           <summary>Any other PyTorch model: how to write its graph file</summary>
           <ol class="small">
             <li>
               <a href="./export_graph.py" download>Download export_graph.py</a>, one file that needs PyTorch 2.2 or
-              later and no GPU.
+              later, for <code>--hf</code> transformers, and no GPU.
             </li>
-            <li>Run it with what makes your model, and the shape of one sample: ${copied(COMMAND)}</li>
+            <li>
+              For a class of transformers, run it beside its <code>config.json</code>: ${copied(config(this.setup))} For
+              any other module, name what makes it and the shape of one sample: ${copied(MODULE)}
+            </li>
             <li>Drop <code>model.json</code> here. It holds names and shapes, no weights.</li>
           </ol>
         </details>
@@ -213,7 +222,7 @@ export class OometerOwnModel extends LitElement {
   async take(files: readonly File[]): Promise<void> {
     try {
       const { identify } = await import('./later');
-      const models: (OwnModel | RunFile)[] = [];
+      const models: (OwnModel | RunFile | Lengths)[] = [];
       for (const dropped of await Promise.all(files.map(identify))) {
         if (dropped.kind === 'text') models.push(await this.read(dropped.text, dropped.name));
         else if (dropped.kind === 'job') await this.useJob(dropped.job);
@@ -242,9 +251,10 @@ export class OometerOwnModel extends LitElement {
   };
 
   /** Throws what is wrong with it, for the person who gave it. */
-  private async read(text: string, file?: string): Promise<OwnModel | RunFile> {
+  private async read(text: string, file?: string): Promise<OwnModel | RunFile | Lengths> {
     const run = readRun(text);
     if (run) return run;
+    if (isLengths(text)) return { histogram: packLengths(readLengths(text)) };
     const model = readConfig(text, file);
     const wrong = await this.judge(model);
     if (!wrong) return model;
@@ -253,12 +263,14 @@ export class OometerOwnModel extends LitElement {
     throw unknown ? new NotSupported(unknown) : new Error(placed(wrong));
   }
 
-  private give(all: (OwnModel | RunFile)[]): void {
+  private give(all: (OwnModel | RunFile | Lengths)[]): void {
     const models = all.filter((one) => 'name' in one);
     const runs = all.filter((one) => 'kind' in one);
     if (models.length > 0) this.dispatchEvent(new CustomEvent<OwnModel[]>('models', { detail: models }));
     const [run] = runs;
     if (run) this.dispatchEvent(new CustomEvent<RunFile>('runfile', { detail: run }));
+    const [lengths] = all.filter((one) => 'histogram' in one);
+    if (lengths) this.dispatchEvent(new CustomEvent<Lengths>('lengths', { detail: lengths }));
     this.close();
   }
 

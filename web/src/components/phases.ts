@@ -1,14 +1,14 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { timelineTable } from '../charts/timeline';
-import { exact, gibNumber, percent } from '../format/bytes';
+import { exact, gib, gibNumber, percent } from '../format/bytes';
 import { tabbed } from '../format/table';
-import { phaseName } from '../format/words';
+import { isByStep, rowsOf, stepsOf, type Row } from '../format/steps';
 import { copyTable } from './copy-table';
 import { styles } from '../styles/inline';
 import { shared } from '../styles/shared';
 import { term } from './term';
 import './timeline';
-import type { Phase, Report } from '../wasm/report';
+import type { Report } from '../wasm/report';
 
 /** When: the run over its allocator events, and the highest point of each phase. */
 export class OometerPhases extends LitElement {
@@ -83,27 +83,25 @@ export class OometerPhases extends LitElement {
   override render(): TemplateResult | typeof nothing {
     const { report } = this;
     if (!report || report.phases.length === 0) return nothing;
-    const trains = report.model.trainable > 0;
-    const whole = Math.max(...report.phases.map(({ reserved }) => reserved));
+    const rows = rowsOf(report);
+    const whole = Math.max(...rows.map(({ reserved }) => reserved));
     return html`
       <section aria-labelledby="when">
         <h2 id="when">When</h2>
-        <p class="small soft">
-          ${trains ? 'Two steps: optimizer states are created in step 1, so it differs from later ones.' : ''} The line
-          above the areas is what PyTorch has reserved.
-        </p>
+        <p class="small soft">${stepsOf(report)} The line above the areas is what PyTorch has reserved.</p>
+        ${spread(report)}
         <oometer-timeline .report=${report}></oometer-timeline>
         <table>
           <thead>
             <tr>
-              <th scope="col">Phase</th>
+              <th scope="col">${isByStep(report) ? 'Step' : 'Phase'}</th>
               <th scope="col"><span class="hidden">Bar</span></th>
               <th scope="col" class="number">${term('allocated', 'Allocated')}, GiB</th>
               <th scope="col" class="number">${term('reserved', 'Reserved')}, GiB</th>
             </tr>
           </thead>
           <tbody>
-            ${report.phases.map((phase) => this.row(phase, report, whole))}
+            ${rows.map((row) => this.row(row, whole))}
           </tbody>
         </table>
         <div class="tools">
@@ -114,25 +112,30 @@ export class OometerPhases extends LitElement {
     `;
   }
 
-  private row(phase: Phase, report: Report, whole: number): TemplateResult {
-    const { peak_at } = report;
-    const isPeak = phase.name === peak_at.phase && (phase.name === 'init' || phase.iteration === peak_at.iteration);
+  private row({ name, isPeak, allocated, reserved }: Row, whole: number): TemplateResult {
     return html`
       <tr class=${isPeak ? 'peak' : ''}>
-        <th scope="row">
-          ${phaseName(phase.name, phase.iteration)} ${isPeak ? html`<span class="mark">peak</span>` : nothing}
-        </th>
+        <th scope="row">${name} ${isPeak ? html`<span class="mark">peak</span>` : nothing}</th>
         <td class="chart">
           <div class="track" aria-hidden="true">
-            <div class="reserved" .style=${styles({ width: `${percent(phase.reserved, whole).toFixed(2)}%` })}></div>
-            <div class="allocated" .style=${styles({ width: `${percent(phase.allocated, whole).toFixed(2)}%` })}></div>
+            <div class="reserved" .style=${styles({ width: `${percent(reserved, whole).toFixed(2)}%` })}></div>
+            <div class="allocated" .style=${styles({ width: `${percent(allocated, whole).toFixed(2)}%` })}></div>
           </div>
         </td>
-        <td class="number" title=${exact(phase.allocated)}>${gibNumber(phase.allocated, 2)}</td>
-        <td class="number" title=${exact(phase.reserved)}>${gibNumber(phase.reserved, 2)}</td>
+        <td class="number" title=${exact(allocated)}>${gibNumber(allocated, 2)}</td>
+        <td class="number" title=${exact(reserved)}>${gibNumber(reserved, 2)}</td>
       </tr>
     `;
   }
+}
+
+/** Samples in random orders make reserved memory a matter of luck. */
+function spread({ spread }: Report): TemplateResult | typeof nothing {
+  if (!spread) return nothing;
+  return html`<p class="small">
+    With the samples in ${spread.orders} other orders, reserved memory peaks between ${gib(spread.low)} and
+    ${gib(spread.high)}. A batch of the longest samples alone needs ${gib(spread.worst_batch_allocated)} in tensors.
+  </p>`;
 }
 
 customElements.define('oometer-phases', OometerPhases);

@@ -68,7 +68,7 @@ export class OometerServing extends LitElement {
   override render(): TemplateResult | typeof nothing {
     const { result } = this;
     if (!result) return nothing;
-    const { report, setup } = result;
+    const { report } = result;
     const cache = report.breakdown.kv_cache;
     const left = report.gpu.usable_bytes - report.peak.total + cache;
     const figure = (words: unknown, bytes: number): TemplateResult =>
@@ -83,14 +83,6 @@ export class OometerServing extends LitElement {
         ${figure('Left for the KV cache', Math.max(0, left))}
       </dl>
       ${this.precision(result)} ${this.users(result)}
-      ${
-        number(setup.gpus) > 1
-          ? html`<p class="small soft">
-              On one GPU. With ${setup.gpus} GPUs, each with its own copy of the model, ${setup.gpus} times as many
-              users.
-            </p>`
-          : nothing
-      }
     </section>`;
   }
 
@@ -117,7 +109,8 @@ export class OometerServing extends LitElement {
     const rows = this.advice?.frontier ?? [];
     if (rows.length === 0) return nothing;
     const answer = applies(field('newtokens'), model, setup) ? number(setup.newtokens) : 0;
-    return html`<h3 id="users">Most users at once, by the length of prompt and answer together</h3>
+    const where = number(setup.gpus) > 1 ? ' on each GPU' : '';
+    return html`<h3 id="users">Most users at once${where}, by the length of prompt and answer together</h3>
       <table aria-labelledby="users" aria-busy=${this.stale ? 'true' : 'false'}>
         <thead>
           <tr>

@@ -1,6 +1,6 @@
 // What another choice brings with it: a model its usual length and settings that mean something for it, a count of GPUs its
 // parallelism.
-import { choicesOf, field, number, START, type FieldKey, type Setup } from './fields';
+import { choicesOf, field, isByTrainer, number, START, type FieldKey, type Setup } from './fields';
 import type { Model } from './model';
 import { isOfTransformers, mixesImages, ownChoice } from './traits';
 
@@ -21,9 +21,16 @@ export function change(
     const known = choicesOf(field('parallel'), own ?? null).includes(strategy) ? strategy : 'ddp';
     return { ...next, parallel: parallelOver(number(value), setup.parallel, known) };
   }
+  if (key === 'loop') return { ...next, clip: clippingOf(value, setup) };
   if (key !== 'model') return next;
   const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
   return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : own, preset(value));
+}
+
+/** Trainers clip gradients to a norm of 1 unless they are told otherwise, a plain loop does not. */
+function clippingOf(loop: string, setup: Setup): string {
+  if (isByTrainer({ loop }) === isByTrainer(setup)) return setup.clip;
+  return isByTrainer({ loop }) ? '1' : START.clip;
 }
 
 /** One GPU shares nothing, unless somebody asks for it afterwards; several share as they last did. */

@@ -28,10 +28,12 @@ export function command(job: Job): string {
     words.push(file);
     take(unsaid, keys(pointer));
   }
+  // What a plain loop leaves out, a trainer has defaults of its own for.
+  const byTrainer = at(job, '/training/loop') !== undefined;
   for (const [pointer, option, usual] of OPTIONS) {
     const value = at(job, pointer);
     take(unsaid, keys(pointer));
-    if (value === undefined || value === null || value === usual) continue;
+    if (value === undefined || value === null || (value === usual && !byTrainer)) continue;
     const empty = typeof value === 'object' && Object.keys(value).length === 0;
     if (!empty) words.push(value === true ? option : `${option} ${word(value)}`);
   }

@@ -6,7 +6,7 @@ import { textOf } from './model';
 export type Dropped =
   | { kind: 'snapshot'; file: File }
   | { kind: 'job'; job: Job }
-  /** A config.json, a graph, or the file of DeepSpeed or accelerate. */
+  /** A config.json, a graph, the file of DeepSpeed or accelerate, or lengths. */
   | { kind: 'text'; text: string; name: string };
 
 const starts = (bytes: Uint8Array, text: string): boolean =>
@@ -18,7 +18,7 @@ const isSafetensors = (bytes: Uint8Array): boolean => bytes[8] === 0x7b && bytes
 
 const WEIGHTS = 'holds weights. What is needed is the small config.json beside them.';
 const READ =
-  'Drop a config.json, a DeepSpeed or accelerate configuration, a job, a graph file, or a memory snapshot of PyTorch.';
+  'Drop a config.json, a DeepSpeed or accelerate configuration, a job, a graph file, lengths of samples, or a memory snapshot of PyTorch.';
 
 /** Throws a sentence about what is none of these. */
 export async function identify(file: File): Promise<Dropped> {

@@ -1,6 +1,6 @@
 // What the page says of a setting that is its own: parts of a setting, several at once, or no value of one. Of the others
 // the core's table does. Beside the settings themselves (fields.ts), so that what only reads a permalink does without.
-import type { FieldKey } from './fields';
+import { BF16_IN_AUTOCAST, type FieldKey } from './fields';
 import { ABOUTS, HINTS, UNITS } from './words.generated';
 
 interface Explanation {
@@ -23,6 +23,64 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       '17': 'Seventeen images for the vision encoder.',
     },
   },
+  lengths: {
+    hint: 'Tokens of a sample, image tokens included. Where they differ, batches are padded, and memory fragments.',
+    choices: {
+      full: 'Every sample has the sequence length; no padding, no mask.',
+      uniform: 'Any length between two is as likely; they come in a random order.',
+      list: 'Lengths of your own data, pasted or dropped; they come in a random order.',
+    },
+  },
+  shortest: { hint: 'Tokens of the shortest sample.' },
+  longest: { placeholder: 'full', hint: 'Tokens of the longest sample; empty: the sequence length.' },
+  histogram: { hint: 'One length a sample, or lengths with how many samples have each: 512 × 300.' },
+  padding: {
+    hint: 'To what the samples of a micro-batch are padded.',
+    choices: {
+      '8': 'pad_to_multiple_of=8, over the longest of the micro-batch.',
+      '64': 'A little more padding, fewer different lengths.',
+      '512': 'More padding, few different lengths.',
+    },
+  },
+  packed: {
+    hint: 'Several samples share a row of the sequence length, as TRL packs them.',
+    choices: { none: 'A sample a row.' },
+  },
+  steps: { placeholder: '8', hint: 'Optimizer steps that are run, with samples drawn anew for each.' },
+  scored: {
+    hint: 'Labels that are not -100: what the loss is computed of where a trainer leaves the others out.',
+    choices: {
+      '0.25': 'Short answers to long prompts.',
+      '0.1': 'Very short answers.',
+    },
+  },
+  loop: { hint: 'Whose code runs the steps. A trainer has defaults of its own, and evaluates and saves.' },
+  smoothing: {
+    hint: 'label_smoothing_factor: the loss outside of the model, from all logits in fp32.',
+    choices: { '0': 'The model’s own loss.', '0.1': 'Two more tensors of all classes in fp32.' },
+  },
+  eval: {
+    hint: 'eval_strategy: the peak of an evaluation counts, too.',
+    choices: {
+      no: 'Trainer’s default.',
+      steps: 'Forward passes alone, between steps.',
+      epoch: 'The same after each pass over the data.',
+    },
+  },
+  evalbatch: { hint: 'per_device_eval_batch_size; Trainer’s default is 8, whatever the micro-batch.' },
+  metrics: {
+    hint: 'A function compute_metrics is given to the trainer: logits of all batches stay on the GPU.',
+    choices: { off: 'Only the loss is kept.', on: 'Logits and labels are gathered until they go to the host.' },
+  },
+  evalaccumulate: {
+    hint: 'eval_accumulation_steps: when gathered predictions go to the host.',
+    choices: { off: 'Trainer’s default: all of them are on the GPU first.' },
+  },
+  evalbatches: { hint: 'Batches of an evaluation, each of full length.' },
+  usecache: {
+    hint: 'use_cache, transformers’ default: outputs hold a copy of keys and values.',
+  },
+  emptycache: { hint: 'torch_empty_cache_steps: torch.cuda.empty_cache() after the forward pass.' },
   ckptevery: {
     choices: {
       '1': 'The least memory that checkpointing whole blocks gives.',
@@ -100,7 +158,10 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
     },
   },
   precision: {
-    hint: 'Data type of the weights and of computation.',
+    hint: 'Data type of the weights, and of what autocast computes in.',
+    choices: {
+      [BF16_IN_AUTOCAST]: 'HF Trainer’s bf16=True over bf16 weights: norms and softmax compute in fp32.',
+    },
   },
   parallel: {
     choices: {

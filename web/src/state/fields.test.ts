@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { change } from './adopt';
+import { placeholderOf } from './explanations';
 import { fieldAt, FIELDS, RARE, START, unreadable } from './fields';
 import { toJob } from './job';
 import { llava, preset, tower } from './model.fixture';
@@ -156,6 +157,91 @@ describe('toJob', () => {
   });
 });
 
+describe('a trainer', () => {
+  const one: Partial<typeof START> = { gpus: '1', parallel: 'none' };
+  const byTrainer = change({ ...START, ...one }, 'loop', 'transformers.Trainer', []);
+  it('clips unless it is told otherwise, and a plain loop does not', () => {
+    expect(byTrainer.clip).toBe('1');
+    expect(toJob(byTrainer, llava).training).toMatchObject({ loop: 'transformers.Trainer', max_grad_norm: 1 });
+    expect(toJob({ ...byTrainer, clip: 'off' }, llava).training).toMatchObject({ max_grad_norm: 0 });
+    expect(change(byTrainer, 'loop', 'step', []).clip).toBe('off');
+    expect(toJob(START, llava).training).not.toHaveProperty('max_grad_norm');
+    expect(toJob(START, llava).training).not.toHaveProperty('loop');
+  });
+  it('is given its arguments by their own names, where they are not its defaults', () => {
+    const training = (setup: Partial<typeof START>): unknown => toJob({ ...byTrainer, ...setup }, llava).training;
+    expect(training({ smoothing: '0.1', eval: 'steps', evalbatch: '4' })).toMatchObject({
+      loop: {
+        name: 'transformers.Trainer',
+        args: { label_smoothing_factor: 0.1, eval_strategy: 'steps', per_device_eval_batch_size: 4 },
+      },
+    });
+    expect(training({ evalbatch: '4', metrics: 'on' })).toMatchObject({ loop: 'transformers.Trainer' });
+    expect(toJob({ ...START, ...one, smoothing: '0.1' }, llava).training).not.toHaveProperty('loop');
+    expect(toJob(byTrainer, tower).training).not.toHaveProperty('loop');
+  });
+  it('is told how many batches are gathered where they are', () => {
+    const metrics = { eval: 'steps', metrics: 'on', evalbatch: '2', evalbatches: '3', seq: '128' };
+    const full = [128, 128];
+    expect(toJob({ ...byTrainer, ...metrics }, llava)).toMatchObject({
+      data: { evaluation: { lengths: { batches: [full, full, full] } } },
+      training: { loop: { compute_metrics: true } },
+    });
+    const [early, out] = [
+      { ...metrics, evalaccumulate: '1' },
+      { ...metrics, eval: 'no' },
+    ];
+    expect(toJob({ ...byTrainer, ...early }, llava).data).not.toHaveProperty('evaluation');
+    expect(toJob({ ...byTrainer, ...out }, llava).data).not.toHaveProperty('evaluation');
+    expect(unreadable({ ...byTrainer, ...metrics, evalbatches: '20000' }, llava)?.field.key).toBe('evalbatches');
+  });
+});
+
+describe('samples', () => {
+  const data = (setup: Partial<typeof START>, model = llama): object | undefined =>
+    toJob({ ...START, stage: 'full', ...setup }, model).data;
+  it('are full unless they have lengths', () => {
+    expect(data({ padding: 'max', packed: 'bfd', steps: '4', padside: 'left' })).toEqual({
+      micro_batch_size: 8,
+      sequence_length: 2048,
+    });
+  });
+  it('may have any length between two', () => {
+    expect(data({ lengths: 'uniform' })).toMatchObject({ lengths: { uniform: [256, 2048] } });
+    const own = { lengths: 'uniform', shortest: '1,000', longest: '1500', padding: '64', steps: '4' };
+    expect(data(own)).toMatchObject({ lengths: { uniform: [1000, 1500] }, padding: 64, steps: 4 });
+  });
+  it('may be packed, or be those of a list', () => {
+    const list = { lengths: 'list', histogram: '512x300-1024x5', packed: 'bfd', padding: 'max', scored: '0.25' };
+    expect(data(list)).toMatchObject({
+      lengths: {
+        histogram: [
+          [512, 300],
+          [1024, 5],
+        ],
+      },
+      packed: 'bfd',
+      padding: 'max',
+      scored: { fraction: 0.25 },
+    });
+    expect(fieldAt('/data/lengths/histogram')?.key).toBe('lengths');
+  });
+  it('are asked for where a list has none', () => {
+    expect(unreadable({ ...START, lengths: 'list' }, llava)?.field.key).toBe('histogram');
+    expect(unreadable({ ...START, lengths: 'list', histogram: '5x1' }, llava)).toBeNull();
+  });
+  it('mean nothing where there is no text', () => {
+    expect(data({ lengths: 'uniform', padding: 'max', packed: 'bfd' }, tower)).toEqual({ micro_batch_size: 8 });
+  });
+});
+
+it('says the types of weights and autocast apart where no word does', () => {
+  expect(toJob({ ...START, precision: 'bf16-autocast' }, llava).training).toMatchObject({
+    precision: { weights: 'bf16', autocast: 'bf16' },
+  });
+  expect(toJob({ ...START, task: 'inference' }, llava).training).toMatchObject({ precision: 'bf16' });
+});
+
 describe('FSDP1', () => {
   it('says what is sharded by its own names, and offloads only that', () => {
     const fsdp = (setup: Partial<typeof START>): unknown =>
@@ -281,6 +367,7 @@ describe('change', () => {
 it('every field starts with a value that it offers', () => {
   for (const field of FIELDS) {
     if (field.choices) expect(field.choices).toContain(START[field.key]);
-    else if (field.kind !== 'config' && !RARE.includes(field)) expect(START[field.key]).not.toBe('');
+    else if (field.kind !== 'config' && !RARE.includes(field))
+      expect(START[field.key] || placeholderOf(field.key)).not.toBe('');
   }
 });

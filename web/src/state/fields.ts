@@ -24,6 +24,8 @@ interface Own {
   offers?: (model: Traits, value: string) => boolean;
   /** Whether it means anything with the other settings, beside what the core's table says. */
   applies?: (model: Traits, setup: Setup) => boolean;
+  /** More than a page can send. */
+  most?: number;
   /** `job.ts` makes what it is in a job: another value, a part of several settings. */
   made?: true;
   /** A job says it even where it is as at the start. */
@@ -38,6 +40,12 @@ interface Row extends Own {
 const row = (group: Group, start: string, own: Own = {}): Row => ({ group, start, ...own });
 const told = (group: Group, start: string): Row => row(group, start, { told: true });
 
+/** Weights in bf16 under autocast to bf16, which the core's table has as an object. */
+export const BF16_IN_AUTOCAST = 'bf16-autocast';
+
+/** Of an evaluation: a job lists the samples of each. */
+export const MOST_BATCHES = 10_000;
+
 /** What the list of GPUs calls one that it does not have. */
 export const OWN_GPU = 'own';
 
@@ -48,6 +56,11 @@ const byPixels = (_: Traits, { grid }: Setup): boolean => grid === '';
 const hasSize = (model: Traits, { grid }: Setup): boolean => grid === '' && !has(model, '/data/tiles');
 const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
 const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
+/** A library's loop, which has defaults of its own. */
+export const isByTrainer = ({ loop }: Pick<Setup, 'loop'>): boolean => loop !== START.loop;
+const hasLengths = (model: Traits): boolean => has(model, '/data/lengths');
+const isUniform = (_: Traits, { lengths }: Setup): boolean => lengths === 'uniform';
+const isListed = (_: Traits, { lengths }: Setup): boolean => lengths === 'list';
 const hasAdapters = (_: Traits, { adapters }: Setup): boolean => adapters !== 'none';
 const hasStrategy = (_: Traits, { runfile }: Setup): boolean => runfile === '';
 export const isFsdpWhole = ({ parallel, fsdpshard }: Setup): boolean => parallel === 'fsdp1' && fsdpshard === 'none';
@@ -89,6 +102,30 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   height: row('first', '672', { label: 'Image height', kind: 'count', applies: hasSize, made: true }),
   width: row('first', '448', { label: 'Image width', kind: 'count', applies: hasSize, made: true }),
   frames: row('first', '1', { applies: byPixels }),
+  lengths: row('more', 'full', { kind: 'choice', choices: ['full', 'uniform', 'list'], made: true }),
+  shortest: row('more', '256', { label: 'Shortest sample', kind: 'count', applies: isUniform, made: true }),
+  longest: row('more', '', { label: 'Longest sample', kind: 'count', applies: isUniform, made: true }),
+  // Lengths with how many samples have each, "512x3-1024x5" (state/lengths.ts).
+  histogram: row('more', '', { label: 'List of lengths', applies: isListed, made: true }),
+  padding: row('more', 'longest', {
+    choices: ['longest', 'max', '8', '64', '512'],
+    applies: hasLengths,
+    made: true,
+  }),
+  packed: row('more', 'none', { applies: hasLengths }),
+  steps: row('more', '', { applies: hasLengths }),
+  loop: row('more', 'step', { made: true }),
+  smoothing: row('more', '0'),
+  eval: row('more', 'no'),
+  evalbatch: row('more', '8'),
+  metrics: row('more', 'off'),
+  evalaccumulate: row('more', 'off'),
+  evalbatches: row('more', '16', {
+    kind: 'count',
+    applies: (_, { metrics, evalaccumulate }) => metrics === 'on' && evalaccumulate === 'off',
+    most: MOST_BATCHES,
+    made: true,
+  }),
   checkpointing: row('more', 'non-reentrant', { made: true }),
   ckptevery: row('more', '1', {
     applies: (model, setup) => checkpoints(model, setup) && setup.ckptplan === '',
@@ -174,7 +211,10 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
     applies: (model, setup) => hasStrategy(model, setup) && zeroStage(setup.parallel) !== undefined,
     made: true,
   }),
-  precision: told('more', 'bf16'),
+  precision: row('more', 'bf16', {
+    choices: ['fp32', 'bf16', 'fp16', 'amp-bf16', 'amp-fp16', BF16_IN_AUTOCAST],
+    made: true,
+  }),
   optimizer: row('more', 'adamw', {
     choices: ['adamw', 'adam', 'sgd', 'sgd-momentum'],
     pointers: ['/training/optimizer'],
@@ -187,7 +227,7 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   attention: told('more', 'sdpa'),
   accumulate: told('more', '1'),
   outputs: row('more', 'dropped'),
-  clip: row('more', 'off'),
+  clip: row('more', 'off', { made: true }),
   framework: told('more', 'transformers'),
   segments: told('more', 'off'),
   torch: told('more', '2.15'),
@@ -200,6 +240,10 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   freeze: row('stage', ''),
   trainonly: row('stage', ''),
   nograd: row('stage', ''),
+  padside: row('rare', 'right', { applies: hasLengths }),
+  scored: row('rare', 'all', { choices: ['all', 'completion', '0.25', '0.1'], made: true }),
+  usecache: row('rare', 'off'),
+  emptycache: row('rare', 'off'),
   grid: row('rare', ''),
   minpixels: row('rare', '', { applies: byPixels }),
   maxpixels: row('rare', '', { applies: byPixels }),
@@ -262,6 +306,7 @@ const VALUES: Readonly<Record<string, (setup: Setup) => string | null>> = {
   '/training/lora': ({ adapters }) => (['lora', 'dora'].includes(adapters) ? adapters : null),
   '/training/lora/use_dora': ({ adapters }) => (adapters === 'dora' ? 'on' : 'off'),
   '/training/liger/fused_linear_cross_entropy': ({ ligerloss }) => (ligerloss === 'fused' ? 'on' : 'off'),
+  '/data/lengths': ({ lengths }) => (lengths === START.lengths ? null : lengths),
   '/gpu/usable_bytes': ({ gpu, gpugib }) => (gpu === OWN_GPU ? gpugib : null),
 };
 const HELD = new Map(FIELDS.flatMap(({ key, pointers }) => pointers.map((pointer) => [pointer, key])));
@@ -326,14 +371,19 @@ export function number(text: string): number {
   return value === '' ? Number.NaN : Number(value);
 }
 
-/** A count that cannot be sent to the core: empty, or not a number at all. */
+/** What cannot be sent to the core: a count that is empty or no number at all, or a list of nothing. */
 export function unreadable(setup: Setup, model: Traits): { field: Field; message: string } | null {
+  const list = field('histogram');
+  if (setup.histogram === '' && applies(list, model, setup))
+    return { field: list, message: 'Paste the lengths of your samples, or drop a file with them.' };
   for (const candidate of FIELDS) {
     const { key, kind } = candidate;
     const value = setup[key];
     if (kind !== 'count' || (value === '' && START[key] === '') || !applies(candidate, model, setup)) continue;
     if (!Number.isFinite(number(value)))
       return { field: candidate, message: `Type a whole number, such as ${START[key] || 4096}.` };
+    if (number(value) > (candidate.most ?? Infinity))
+      return { field: candidate, message: `Enter ${MOST_BATCHES.toLocaleString('en-US')} or less.` };
   }
   return null;
 }

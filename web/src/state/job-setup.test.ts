@@ -13,13 +13,55 @@ const jobs = new URL('../../../presets/jobs/', import.meta.url);
 const peak = (job: object): number =>
   (JSON.parse(core.estimate(JSON.stringify(job))) as { peak: { total: number } }).peak.total;
 
+/** Of settings that say the same. */
+function hasPeak(part: object): void {
+  const job = { version: 1, model: { preset: 'llama-3-8b' }, ...part } as Job;
+  const named = 'preset' in job.model ? job.model.preset : undefined;
+  const model = named === undefined ? own(job.model as OwnModel) : preset(named);
+  const setup = setupOfJob(job, { model: named ?? START.model, config: named === undefined ? 'own' : '' }, model);
+  expect(setup).not.toBeNull();
+  expect(peak(toJob(setup ?? START, model))).toBe(peak(job));
+}
+
 describe('a job as settings', () => {
   it.each(readdirSync(jobs).filter((file) => !file.includes('original-code')))('has the peak of %s', (file) => {
-    const job = JSON.parse(readFileSync(new URL(file, jobs), 'utf8')) as Job;
-    const named = 'preset' in job.model ? job.model.preset : undefined;
-    const model = named === undefined ? own(job.model as OwnModel) : preset(named);
-    const setup = setupOfJob(job, { model: named ?? START.model, config: named === undefined ? 'own' : '' }, model);
-    expect(peak(toJob(setup ?? START, model))).toBe(peak(job));
+    hasPeak(JSON.parse(readFileSync(new URL(file, jobs), 'utf8')) as Job);
+  });
+
+  it.each([
+    { loop: 'transformers.Trainer' },
+    { loop: { name: 'transformers.Trainer' }, max_grad_norm: 0 },
+    { loop: { name: 'transformers.Trainer', args: { label_smoothing_factor: 0.1 } } },
+    { precision: { weights: 'bf16', autocast: 'bf16' }, activation_checkpointing: 'none' },
+  ])('has the peak of one whose training is %j', (training) => {
+    hasPeak({ data: { sequence_length: 512 }, training });
+  });
+
+  it.each([
+    { lengths: { uniform: [100, 400] }, padding: 64, steps: 3 },
+    {
+      lengths: {
+        histogram: [
+          [100, 3],
+          [512, 1],
+        ],
+      },
+      packed: 'bfd',
+      padding: 'max',
+      padding_side: 'left',
+      steps: 3,
+    },
+    { scored: { fraction: 0.25 } },
+  ])('has the peak of one whose data are %j', (data) => {
+    hasPeak({ data: { sequence_length: 512, micro_batch_size: 2, ...data } });
+  });
+
+  it('has the peak of an evaluation that gathers what it predicts', () => {
+    const batch = Array.from({ length: 8 }, () => 512);
+    hasPeak({
+      data: { sequence_length: 512, evaluation: { lengths: { batches: [batch, batch] } } },
+      training: { loop: { name: 'transformers.Trainer', compute_metrics: true, args: { eval_strategy: 'steps' } } },
+    });
   });
 
   it('is none where no field holds what the job says', () => {

@@ -1,7 +1,22 @@
 // The job that a setup stands for.
-import { applies, field, FIELDS, infers, isFsdpWhole, number, OWN_GPU, START, zeroStage } from './fields';
+import {
+  applies,
+  BF16_IN_AUTOCAST,
+  field,
+  FIELDS,
+  infers,
+  isByTrainer,
+  isFsdpWhole,
+  number,
+  MOST_BATCHES,
+  OWN_GPU,
+  START,
+  zeroStage,
+} from './fields';
 import type { Field, FieldKey, Setup } from './fields';
 import type { Job } from './job.generated';
+import { isObject } from './json';
+import { histogramOf } from './lengths';
 import type { Model } from './model';
 import { unpackPlan } from './plan';
 import { unpackRun, type RunFile } from './runfile';
@@ -27,6 +42,38 @@ function ddpOptions({ ddpviews, ddpgraph }: Setup): object {
     ...(ddpviews.startsWith('lazy') ? { lazy_bucket_allocation: true } : {}),
     ...(ddpgraph === 'unused' ? { find_unused_parameters: true } : {}),
     ...(ddpgraph === 'static' ? { static_graph: true } : {}),
+  };
+}
+
+/** How long samples are, and what a batch is made of. */
+function samples(setup: Setup, means: (key: FieldKey) => boolean): object {
+  const { shortest, longest, histogram, padding, scored } = setup;
+  const multiple = /^\d+$/.test(padding);
+  const most = longest === START.longest ? setup.seq : longest;
+  return {
+    ...(means('shortest') ? { lengths: { uniform: [number(shortest), number(most)] } } : {}),
+    ...(means('histogram') ? { lengths: { histogram: histogramOf(histogram) } } : {}),
+    ...(means('padding') && padding !== START.padding ? { padding: multiple ? number(padding) : padding } : {}),
+    ...(means('scored') && scored !== START.scored
+      ? { scored: /^\d/.test(scored) ? { fraction: number(scored) } : scored }
+      : {}),
+    ...(means('evalbatches') ? evaluation(setup) : {}),
+  };
+}
+
+/** Full batches: what they predict stays on the device until all are done. */
+function evaluation({ evalbatches, evalbatch, seq }: Setup): object {
+  const times = (count: string, what: unknown): unknown[] =>
+    Array.from({ length: Math.min(number(count) || 0, MOST_BATCHES) }, () => what);
+  return { evaluation: { lengths: { batches: times(evalbatches, times(evalbatch, number(seq))) } } };
+}
+
+/** Whose code runs the steps. A trainer would clip by itself: where it does not here, the job says so. */
+function loop(setup: Setup, byTrainer: boolean): object {
+  const clips = setup.clip !== START.clip;
+  return {
+    ...(byTrainer ? { loop: { name: setup.loop } } : {}),
+    ...(byTrainer || clips ? { max_grad_norm: clips ? number(setup.clip) : 0 } : {}),
   };
 }
 
@@ -173,11 +220,21 @@ export function toJob(setup: Setup, model: Model): Job {
     if (field.made || (!field.told && value === field.start) || !applies(field, model, setup)) continue;
     put(job, field.pointers[0] ?? '', literal(field, value));
   }
+  shortenLoop(job);
   const loss = ownChoice(model, '/training/loss');
   if (loss !== undefined && means('loss') && setup.loss === START.loss) put(job, '/training/loss', loss);
   // The values of selects come from the schema's own lists, which the compiler cannot see.
   return job as unknown as Job;
 }
+
+/** A loop by its name alone where that says all. */
+export function shortenLoop({ training }: Record<string, unknown>): void {
+  if (!isObject(training) || !isObject(training.loop)) return;
+  if (Object.keys(training.loop).length === 1) training.loop = training.loop.name;
+}
+
+const precisionOf = ({ precision }: Setup): unknown =>
+  precision === BF16_IN_AUTOCAST ? { weights: 'bf16', autocast: 'bf16' } : precision;
 
 const gpuOf = ({ gpu, gpugib, capability }: Setup): object =>
   gpu === OWN_GPU
@@ -190,13 +247,18 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
     version: 1,
     model: model.job,
     task: setup.task,
-    data: means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {},
+    data: {
+      ...(means('height') ? { image_size: [number(setup.height), number(setup.width)] } : {}),
+      ...samples(setup, means),
+    },
     gpu: gpuOf(setup),
   };
+  const precision = means('precision') ? { precision: precisionOf(setup) } : {};
   const share = means('pool') && setup.pool !== START.pool;
   if (infers(setup))
     return {
       ...shared,
+      training: precision,
       ...(share ? { inference: { cache: { gpu_memory_utilization: number(setup.pool) / 100 } } } : {}),
     };
   const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
@@ -204,6 +266,8 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
   return {
     ...shared,
     training: {
+      ...precision,
+      ...loop(setup, means('loop') && isByTrainer(setup)),
       optimizer: {
         name: setup.optimizer === 'sgd-momentum' ? 'sgd' : setup.optimizer,
         implementation: setup.impl.replace('-paged', ''),

@@ -1,6 +1,6 @@
 // What each choice is called, where that is not its value. Beside the settings (fields.ts), so that what only reads a
 // permalink does without.
-import type { Field, FieldKey } from './fields';
+import { BF16_IN_AUTOCAST, type Field, type FieldKey } from './fields';
 import { LABELS } from './labels.generated';
 
 /** Of choices that are the page's own: parts of a setting, several at once, or none of its values. */
@@ -20,6 +20,18 @@ const OWN: Readonly<Partial<Record<FieldKey, Readonly<Record<string, string>>>>>
     '16384': '16,384 tokens at once',
     '4096': '4,096 tokens at once',
     '1024': '1,024 tokens at once',
+  },
+  lengths: { full: 'All full', uniform: 'Uniform', list: 'A list' },
+  padding: { '8': 'To a multiple of 8', '64': 'To a multiple of 64', '512': 'To a multiple of 512' },
+  packed: { none: 'Off' },
+  scored: { '0.25': 'A quarter of each sample', '0.1': 'A tenth of each sample' },
+  smoothing: { '0': 'Off', '0.1': '0.1' },
+  evalaccumulate: { off: 'At the end', '1': 'After each batch', '8': 'After 8 batches' },
+  emptycache: { off: 'Never', '1': 'Each step' },
+  precision: {
+    'amp-bf16': 'fp32 weights, bf16 autocast',
+    'amp-fp16': 'fp32 weights, fp16 autocast',
+    [BF16_IN_AUTOCAST]: 'bf16 weights, bf16 autocast',
   },
   losschunks: { off: 'Off' },
   ckptevery: { '1': 'All', '2': 'Every 2nd', '3': 'Every 3rd', '4': 'Every 4th' },

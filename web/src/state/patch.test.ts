@@ -53,6 +53,12 @@ it('leaves one strategy for another, with all that is the first one’s own', ()
   });
 });
 
+it('takes away what a patch removes, where its absence has a value here', () => {
+  const patch = { training: { activation_checkpointing: null } };
+  expect(applied(START, model, patch)).toEqual({ ...START, checkpointing: 'none' });
+  expect(applied({ ...START, outputs: 'kept' }, model, { training: { keep_outputs: null } })).toEqual(START);
+});
+
 it('does not pretend to express what the form does not offer', () => {
   expect(applied(START, model, { parallel: { zero_stage: 9 } })).toBeNull();
   expect(applied(START, model, { training: { lora: { rank: 8 } } })).toBeNull();

@@ -2,8 +2,9 @@
 import type { Patch } from '../wasm/advice';
 import { FIELDS, type Field, type Setup } from './fields';
 import { toJob } from './job';
-import { at, isObject } from './json';
+import { at, isObject, keys } from './json';
 import type { Model } from './model';
+import { OPTIONS } from './options.generated';
 
 /** RFC 7386: members replace members, null removes one. */
 export function merge(target: unknown, patch: unknown): unknown {
@@ -37,11 +38,21 @@ function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] 
     .map(String);
 }
 
+const nothingAt = (pointer: string): unknown =>
+  keys(pointer).reduceRight<unknown>((value, key) => ({ [key]: value }), null);
+
 /** The settings after the change; null where they cannot express it. */
 export function applied(setup: Setup, model: Model, patch: Patch): Setup | null {
-  const wanted = merge(toJob(setup, model), patch);
+  const removed = OPTIONS.filter(([pointer, , usual]) => usual !== null && at(patch, pointer) === null);
+  /** Without what the patch removes, where it is as its absence means. */
+  const jobOf = (candidate: Setup): unknown =>
+    removed.reduce<unknown>(
+      (job, [pointer, , usual]) => (at(job, pointer) === usual ? merge(job, nothingAt(pointer)) : job),
+      toJob(candidate, model),
+    );
+  const wanted = merge(jobOf(setup), patch);
   const distance = (candidate: Setup): [lacks: number, differs: number] => {
-    const job = toJob(candidate, model);
+    const job = jobOf(candidate);
     return [differences(job, merge(job, patch)), differences(job, wanted)];
   };
   let best = setup;

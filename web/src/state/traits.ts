@@ -17,6 +17,10 @@ export const UNKNOWN: Traits = {
   ia3_feedforward: [],
   without: [
     '/data/sequence_length',
+    '/data/lengths',
+    '/data/packed',
+    '/data/scored',
+    '/data/evaluation',
     '/data/images_per_sample',
     '/data/tiles',
     '/data/image_size',

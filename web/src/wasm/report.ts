@@ -70,6 +70,10 @@ export interface Report {
   breakdown: Factors;
   modules: Module[];
   phases: Phase[];
+  /** Each optimizer step's peaks, of a trainer or of samples with lengths. */
+  steps?: { allocated: number; reserved: number }[];
+  /** Peak reserved over random orders of the samples, and what two steps of the longest samples allocate. */
+  spread?: { low: number; high: number; orders: number; worst_batch_allocated: number };
   /** Each row a moment, the highest of its stretch; its `op` and `module` are places in the lists of names. */
   timeline: { columns: string[]; ops: string[]; modules: string[]; rows: number[][] };
   largest: LargeTensor[];
