@@ -117,7 +117,7 @@ describe('a sweep', () => {
 });
 
 /** CLIP's tower alone, which nearly any GPU holds. */
-const SMALL = '#v1?parallel=none&gpus=1&model=clip-vit-l-14&stage=full&seq=77';
+const SMALL = '#v1?parallel=none&gpus=1&model=clip-vit-l-14&stage=full&seq=77&checkpointing=none';
 
 describe('the best remedy', () => {
   it('stands under the verdict, is applied with one press, and undone with another', async () => {
