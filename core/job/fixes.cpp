@@ -32,6 +32,7 @@ constexpr const char* kCheckpoint = R"({"training": {"activation_checkpointing":
 constexpr const char* kFused = R"({"training": {"optimizer": {"implementation": "fused", "paged": null}}})";
 
 constexpr const char* kSdpa = R"({"training": {"attention": "sdpa"}})";
+constexpr const char* kPlainLoop = R"({"training": {"loop": null}})";
 constexpr const char* kToday = R"({"runtime": null})";
 
 constexpr Row kRows[] = {
@@ -44,9 +45,13 @@ constexpr Row kRows[] = {
     {"/training/attention", "Use SDPA", kSdpa},
     {"/training/stage", "Fine-tune", R"({"training": {"stage": "finetune"}})"},
     {"/training/stage", "Train everything", R"({"training": {"stage": "full"}})"},
+    {"/training/stage", "Leave out adapters", R"({"training": {"lora": null, "ia3": null}})"},
     {"/training/optimizer", "Use the fused optimizer", kFused},
     {"/training/activation_checkpointing", "Checkpoint every block", kCheckpoint},
     {"/training/chunked_cross_entropy", "Without Liger's loss", R"({"training": {"liger": null}})"},
+    {"/parallel/strategy", "Use one GPU", R"({"parallel": {"data": 1}})"},
+    {"/parallel/ds_config/zero_optimization", "Switch to ZeRO-3",
+     R"({"parallel": {"ds_config": {"zero_optimization": {"stage": 3}}}})"},
     {"/parallel", "Switch to DDP",
      R"({"parallel": {"strategy": "ddp", "zero_stage": null, "ds_config": null, "fsdp": null}})"},
     {"/parallel", "Turn parallelism off",
@@ -61,7 +66,9 @@ constexpr Row kRows[] = {
     {"/parallel", "Reset gradient accumulation", R"({"training": {"gradient_accumulation_steps": null}})"},
     {"/parallel", "Use one GPU",
      R"({"parallel": {"strategy": "none", "data": 1, "zero_stage": null, "ds_config": null, "fsdp": null, "ddp": null}})"},
-    {"/training/loop", "Use today's versions", kToday},
+    {"/parallel", "Run a plain loop", kPlainLoop},
+    {"/training", "Run a plain loop", kPlainLoop},
+    {"/training", "Use today's versions", kToday},
     {"/data", "Use SDPA", kSdpa},
     {"/data", "Use today's versions", kToday},
     {"/runtime", "Use today's versions", kToday},

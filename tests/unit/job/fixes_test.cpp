@@ -60,9 +60,21 @@ TEST_CASE("A refusal with a known way out offers it", "[job]") {
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "optimizer": {"implementation": "bnb-8bit"})", kZero2OnTwo)),
             "Use the fused optimizer"));
   CHECK(has(ways_out(tiny(kInBf16, {{"data", 2}})), "Switch to DDP"));
+  CHECK(has(ways_out(tiny(kInBf16, {{"strategy", "none"}, {"data", 2}})), "Use one GPU"));
+  const json on_host = {{"stage", 2}, {"offload_param", {{"device", "cpu"}}}};
+  CHECK(has(ways_out(tiny(kInBf16, {{"strategy", "deepspeed"}, {"ds_config", {{"zero_optimization", on_host}}}})),
+            "Switch to ZeRO-3"));
   CHECK(has(ways_out(tiny(R"("precision": "fp32", "attention": "sdpa-flash")")), "Use SDPA"));
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "stage": "pretrain")")), "Train everything"));
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "optimizer": {"momentum": 0.9})")), "Leave out momentum"));
+}
+
+TEST_CASE("A trainer's refusal leads to one GPU or to a plain loop", "[job]") {
+  const std::string by_trainer = R"("precision": "bf16", "loop": "transformers.Trainer")";
+  const std::vector<std::string> several = ways_out(tiny(by_trainer, {{"strategy", "ddp"}, {"data", 2}}));
+  CHECK(has(several, "Use one GPU"));
+  CHECK(has(several, "Run a plain loop"));
+  CHECK(has(ways_out(tiny(by_trainer + R"(, "save_on_cpu": "pinned")")), "Run a plain loop"));
 }
 
 TEST_CASE("The error of adapters that ZeRO-3 cannot take points at their type", "[job]") {

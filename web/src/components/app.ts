@@ -70,8 +70,8 @@ export class OometerApp extends LitElement {
   declare private former: Setup | null;
   /** How several GPUs last shared the work. */
   private strategy = START.parallel;
-  /** What was worked out last, with or without knowing every other choice. */
-  private fixed: { of: Trouble; explored: boolean; fixes: Fix[] } | null = null;
+  /** What was worked out last. */
+  private fixed: { of: Trouble; fixes: Fix[] } | null = null;
   /** What is loaded after the first answer. */
   private later: typeof import('./later') | null = null;
   private library = new Library([], () => Promise.resolve(UNKNOWN));
@@ -296,15 +296,10 @@ export class OometerApp extends LitElement {
 
   /** What would give the settings an answer, worked out once for each trouble. */
   private fixes(): Fix[] {
-    const { trouble, setup, result, explorer, later } = this;
+    const { trouble, setup, result, later } = this;
     const model = this.library.find(setup);
     if (!trouble || !model || !later) return [];
-    const explored = explorer.done && explorer.base?.setup === setup;
-    if (this.fixed?.of !== trouble || this.fixed.explored !== explored) {
-      const effects = explored ? explorer.effects : new Map<string, null>();
-      const fixes = later.fixesOf(trouble, setup, model, result, effects, this.strategy);
-      this.fixed = { of: trouble, explored, fixes };
-    }
+    if (this.fixed?.of !== trouble) this.fixed = { of: trouble, fixes: later.fixesOf(trouble, setup, model, result) };
     return this.fixed.fixes;
   }
 

@@ -20,8 +20,6 @@ export class Explorer implements ReactiveController {
   effects: Effects = new Map();
   /** What the effects belong to; they stay until those of something newer are found. */
   base: Base | null = null;
-  /** Whether every choice has been tried. */
-  done = false;
   private readonly idle = new IdleQueue();
   private readonly opened = new Set<FieldKey>();
 
@@ -61,9 +59,8 @@ export class Explorer implements ReactiveController {
       }
       found.set(effectKey(key, value), isTrouble(answer) ? null : effectOf(answer.report));
     });
-    const tell = (done: boolean): void => {
+    const tell = (): void => {
       this.base = base;
-      this.done = done;
       this.effects = new Map(found);
       this.host.requestUpdate();
     };

@@ -1,12 +1,10 @@
-// What would give refused settings an answer: what the core says, and what trying every other choice has found.
+// What would give refused settings an answer, as the core says it, in settings.
 import type { Result, Trouble } from '../wasm/ask';
-import { change } from './adopt';
-import { effectKey, type Alternative, type Effects } from './effects';
+import type { Alternative } from './effects';
 import { applies, field, FIELDS, START, type FieldKey, type Setup } from './fields';
 import { choiceLabel } from './labels';
-import { toJob } from './job';
 import type { Model } from './model';
-import { applied, differences } from './patch';
+import { applied } from './patch';
 
 export interface Fix {
   words: string;
@@ -29,18 +27,8 @@ const wordsOf = ({ key, value }: Pick<Alternative, 'key' | 'value'>): string => 
   return `${key === 'parallel' ? `Switch to ${choice}` : `Set ${key === 'gpus' ? 'GPUs' : field(key).label} to ${choice}`} and continue`;
 };
 
-/**
- * `last`: the last answer; `effects`: of the refused settings' alternatives, those known so far; `strategy`: as `change` takes
- * it.
- */
-export function fixesOf(
-  trouble: Trouble,
-  setup: Setup,
-  model: Model,
-  last: Result | null,
-  effects: Effects,
-  strategy: string,
-): Fix[] {
+/** `last`: the last answer. */
+export function fixesOf(trouble: Trouble, setup: Setup, model: Model, last: Result | null): Fix[] {
   const wanted = wantedOf(setup, last);
   /** What was just changed stays as it is; a link's settings stay in force, or take another value. */
   const keeps = (fixed: Setup): boolean =>
@@ -56,20 +44,5 @@ export function fixesOf(
       key,
     }));
   });
-  if (said.length > 0) return said.slice(0, MOST);
-  const job = toJob(setup, model);
-  const found = FIELDS.flatMap(({ key }): (Fix & { far: number })[] => {
-    for (const [name, effect] of effects) {
-      if (effect === null || !name.startsWith(`${key}=`)) continue;
-      const value = name.slice(effectKey(key, '').length);
-      const fixed = change(setup, key, value, [], model, strategy);
-      if (!keeps(fixed)) continue;
-      const far = key === trouble.key ? 0 : differences(toJob(fixed, model), job);
-      return [{ words: wordsOf({ key, value }), setup: fixed, key, far }];
-    }
-    return [];
-  });
-  // First what changes least of the job.
-  found.sort((a, b) => a.far - b.far);
-  return found.slice(0, MOST);
+  return said.slice(0, MOST);
 }

@@ -12,11 +12,8 @@ const OFTEN = 250;
 export class IdleQueue {
   private turn = 0;
 
-  /**
-   * Does each step in order, and now and then `found`, at last with `true` when all are done. Another call drops what this one has
-   * left: the newest input wins.
-   */
-  run(steps: readonly (() => void | Promise<void>)[], found: (done: boolean) => void): void {
+  /** Does each step in order, and `found` now and then and when all are done. Another call drops what this one has left: the newest input wins. */
+  run(steps: readonly (() => void | Promise<void>)[], found: () => void): void {
     const turn = ++this.turn;
     let next = 0;
     let told = performance.now();
@@ -24,13 +21,13 @@ export class IdleQueue {
       if (turn !== this.turn) return;
       const step = steps[next++];
       if (step === undefined) {
-        found(true);
+        found();
         return;
       }
       await step();
       if (turn !== this.turn) return;
       if (performance.now() - told > OFTEN) {
-        found(false);
+        found();
         told = performance.now();
       }
       later(() => void go());
