@@ -19,7 +19,7 @@ describe('a trainer', () => {
     await visit(LLAMA);
     expect(await page.locator('[data-key=smoothing]').count()).toBe(0);
     await choose('loop', 'Hugging Face Trainer');
-    expect((await job()).training).toMatchObject({ loop: 'transformers.Trainer', max_grad_norm: 1 });
+    expect((await job()).training).toMatchObject({ loop: { name: 'transformers.Trainer' }, max_grad_norm: 1 });
     await choose('smoothing', '0.1');
     await choose('eval', 'Every so many steps');
     await number('Evaluation batch').fill('2');

@@ -1,6 +1,6 @@
 // What another choice brings with it: a model its usual length and settings that mean something for it, a count of GPUs its
 // parallelism.
-import { choicesOf, field, isByTrainer, number, START, type FieldKey, type Setup } from './fields';
+import { byTrl, choicesOf, field, isByTrainer, number, START, type FieldKey, type Setup } from './fields';
 import type { Model } from './model';
 import { isOfTransformers, mixesImages, ownChoice } from './traits';
 
@@ -21,17 +21,29 @@ export function change(
     const known = choicesOf(field('parallel'), own ?? null).includes(strategy) ? strategy : 'ddp';
     return { ...next, parallel: parallelOver(number(value), setup.parallel, known) };
   }
-  if (key === 'loop') return { ...next, clip: clippingOf(value, setup) };
+  if (key === 'loop') return { ...next, ...defaultsOf(value, setup) };
   if (key !== 'model') return next;
   const preset = (id: string): Model | undefined => presets.find((candidate) => candidate.id === id);
   return adopt({ ...next, config: '' }, setup.config === '' ? preset(setup.model) : own, preset(value));
 }
 
-/** Trainers clip gradients to a norm of 1 unless they are told otherwise, a plain loop does not. */
-function clippingOf(loop: string, setup: Setup): string {
-  if (isByTrainer({ loop }) === isByTrainer(setup)) return setup.clip;
-  return isByTrainer({ loop }) ? '1' : START.clip;
+/** What was as the former loop has it by itself becomes as the new one has it. */
+function defaultsOf(loop: string, setup: Setup): Partial<Setup> {
+  const [former, next] = [ofLoop(setup.loop), ofLoop(loop)];
+  return {
+    ...(setup.clip === former.clip ? { clip: next.clip } : {}),
+    ...(setup.precision === former.precision ? { precision: next.precision } : {}),
+  };
 }
+
+/**
+ * Trainers clip gradients to a norm of 1; TRL's turn autocast to bf16 on, over weights that are loaded in fp32 (TrainingArguments and
+ * trl's _BaseConfig).
+ */
+export const ofLoop = (loop: string): Pick<Setup, 'clip' | 'precision'> => ({
+  clip: isByTrainer({ loop }) ? '1' : START.clip,
+  precision: byTrl(loop) ? 'amp-bf16' : START.precision,
+});
 
 /** One GPU shares nothing, unless somebody asks for it afterwards; several share as they last did. */
 function parallelOver(gpus: number, now: string, strategy: string): string {

@@ -31,7 +31,7 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       list: 'Lengths of your own data, pasted or dropped; they come in a random order.',
     },
   },
-  shortest: { hint: 'Tokens of the shortest sample.' },
+  shortest: { placeholder: 'half', hint: 'Tokens of the shortest sample; empty: half of the longest.' },
   longest: { placeholder: 'full', hint: 'Tokens of the longest sample; empty: the sequence length.' },
   histogram: { hint: 'One length a sample, or lengths with how many samples have each: 512 × 300.' },
   padding: {

@@ -159,14 +159,24 @@ describe('toJob', () => {
 
 describe('a trainer', () => {
   const one: Partial<typeof START> = { gpus: '1', parallel: 'none' };
+  const trainer = { name: 'transformers.Trainer' };
   const byTrainer = change({ ...START, ...one }, 'loop', 'transformers.Trainer', []);
   it('clips unless it is told otherwise, and a plain loop does not', () => {
     expect(byTrainer.clip).toBe('1');
-    expect(toJob(byTrainer, llava).training).toMatchObject({ loop: 'transformers.Trainer', max_grad_norm: 1 });
+    expect(toJob(byTrainer, llava).training).toMatchObject({ loop: trainer, max_grad_norm: 1 });
     expect(toJob({ ...byTrainer, clip: 'off' }, llava).training).toMatchObject({ max_grad_norm: 0 });
     expect(change(byTrainer, 'loop', 'step', []).clip).toBe('off');
     expect(toJob(START, llava).training).not.toHaveProperty('max_grad_norm');
     expect(toJob(START, llava).training).not.toHaveProperty('loop');
+  });
+  it('leaves autocast to nobody, and TRL’s begin with their own', () => {
+    const byTrl = change(byTrainer, 'loop', 'trl.SFTTrainer', []);
+    expect(byTrl).toMatchObject({ precision: 'amp-bf16', clip: '1' });
+    expect(toJob(byTrl, llava).training).toMatchObject({ precision: 'amp-bf16', loop: { name: 'trl.SFTTrainer' } });
+    const loop = { name: 'trl.SFTTrainer', args: { bf16: false } };
+    expect(toJob({ ...byTrl, precision: 'bf16' }, llava).training).toMatchObject({ precision: 'bf16', loop });
+    expect(change(byTrl, 'loop', 'step', [])).toEqual({ ...START, ...one });
+    expect(change({ ...byTrl, precision: 'fp32' }, 'loop', 'step', []).precision).toBe('fp32');
   });
   it('is given its arguments by their own names, where they are not its defaults', () => {
     const training = (setup: Partial<typeof START>): unknown => toJob({ ...byTrainer, ...setup }, llava).training;
@@ -176,7 +186,7 @@ describe('a trainer', () => {
         args: { label_smoothing_factor: 0.1, eval_strategy: 'steps', per_device_eval_batch_size: 4 },
       },
     });
-    expect(training({ evalbatch: '4', metrics: 'on' })).toMatchObject({ loop: 'transformers.Trainer' });
+    expect(training({ evalbatch: '4', metrics: 'on' })).toMatchObject({ loop: trainer });
     expect(toJob({ ...START, ...one, smoothing: '0.1' }, llava).training).not.toHaveProperty('loop');
     expect(toJob(byTrainer, tower).training).not.toHaveProperty('loop');
   });
@@ -207,7 +217,7 @@ describe('samples', () => {
     });
   });
   it('may have any length between two', () => {
-    expect(data({ lengths: 'uniform' })).toMatchObject({ lengths: { uniform: [256, 2048] } });
+    expect(data({ lengths: 'uniform' })).toMatchObject({ lengths: { uniform: [1024, 2048] } });
     const own = { lengths: 'uniform', shortest: '1,000', longest: '1500', padding: '64', steps: '4' };
     expect(data(own)).toMatchObject({ lengths: { uniform: [1000, 1500] }, padding: 64, steps: 4 });
   });

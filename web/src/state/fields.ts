@@ -58,6 +58,8 @@ const hasTurns = (_: Traits, { cache }: Setup): boolean => cache !== 'mtla';
 const checkpoints = (_: Traits, { checkpointing }: Setup): boolean => checkpointing !== 'none';
 /** A library's loop, which has defaults of its own. */
 export const isByTrainer = ({ loop }: Pick<Setup, 'loop'>): boolean => loop !== START.loop;
+/** TRL's trainers turn autocast to bf16 and activation checkpointing on. */
+export const byTrl = (loop: string): boolean => loop.startsWith('trl.');
 const hasLengths = (model: Traits): boolean => has(model, '/data/lengths');
 const isUniform = (_: Traits, { lengths }: Setup): boolean => lengths === 'uniform';
 const isListed = (_: Traits, { lengths }: Setup): boolean => lengths === 'list';
@@ -103,7 +105,7 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   width: row('first', '448', { label: 'Image width', kind: 'count', applies: hasSize, made: true }),
   frames: row('first', '1', { applies: byPixels }),
   lengths: row('more', 'full', { kind: 'choice', choices: ['full', 'uniform', 'list'], made: true }),
-  shortest: row('more', '256', { label: 'Shortest sample', kind: 'count', applies: isUniform, made: true }),
+  shortest: row('more', '', { label: 'Shortest sample', kind: 'count', applies: isUniform, made: true }),
   longest: row('more', '', { label: 'Longest sample', kind: 'count', applies: isUniform, made: true }),
   // Lengths with how many samples have each, "512x3-1024x5" (state/lengths.ts).
   histogram: row('more', '', { label: 'List of lengths', applies: isListed, made: true }),

@@ -32,6 +32,12 @@ describe('a job as settings', () => {
     { loop: 'transformers.Trainer' },
     { loop: { name: 'transformers.Trainer' }, max_grad_norm: 0 },
     { loop: { name: 'transformers.Trainer', args: { label_smoothing_factor: 0.1 } } },
+    { loop: 'trl.SFTTrainer' },
+    { loop: 'trl.SFTTrainer', precision: 'bf16' },
+    { loop: { name: 'trl.SFTTrainer', args: { bf16: false } }, precision: 'bf16' },
+    { loop: { name: 'transformers.Trainer', args: { bf16: true } }, precision: 'fp32' },
+    { loop: 'transformers.Trainer', precision: 'amp-bf16' },
+    { loop: 'transformers.Trainer', precision: { weights: 'bf16', autocast: 'bf16' } },
     { precision: { weights: 'bf16', autocast: 'bf16' }, activation_checkpointing: 'none' },
   ])('has the peak of one whose training is %j', (training) => {
     hasPeak({ data: { sequence_length: 512 }, training });

@@ -1,7 +1,7 @@
 // A job as settings of the page, where these can express it.
-import { isByTrainer, START, type Setup } from './fields';
+import { ofLoop } from './adopt';
+import { BF16_IN_AUTOCAST, byTrl, isByTrainer, START, type Setup } from './fields';
 import type { Job } from './job.generated';
-import { shortenLoop } from './job';
 import { at } from './json';
 import { packLengths, type Bar } from './lengths';
 import type { Model } from './model';
@@ -17,8 +17,23 @@ const DEFAULTS: Partial<Setup> = {
   parallel: 'none',
 };
 
-/** A trainer's own defaults. */
-const TRAINER: Partial<Setup> = { mbs: '8', clip: '1' };
+/**
+ * The types of weights and of a trainer's autocast, which a job may say in one word, in two or among the arguments; undefined where no
+ * choice is of these.
+ */
+function precisionIn(said: NonNullable<Job['training']>['precision'], loop: string, args: unknown): string | undefined {
+  if (typeof said === 'string' && said.startsWith('amp-')) return said;
+  const usual = byTrl(loop) ? 'bf16' : null;
+  const asked = at(args, '/bf16') === true ? 'bf16' : at(args, '/fp16') === true ? 'fp16' : null;
+  const own = asked ?? (at(args, '/bf16') === false ? null : usual);
+  const { weights = 'bf16', autocast = own } =
+    typeof said === 'object' ? said : { weights: said ?? (byTrl(loop) ? 'fp32' : 'bf16') };
+  if (autocast === null) return weights;
+  if (weights === 'fp32') return `amp-${autocast}`;
+  return weights === 'bf16' && autocast === 'bf16' ? BF16_IN_AUTOCAST : undefined;
+}
+
+type Loop = NonNullable<NonNullable<Job['training']>['loop']>;
 
 /** What a job says of samples in a form of its own. */
 function samplesOf({ lengths, evaluation }: NonNullable<Job['data']>): Partial<Setup> {
@@ -41,20 +56,22 @@ export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, mod
   delete rest.version;
   const loop = job.training?.loop ?? START.loop;
   const name = typeof loop === 'string' ? loop : (loop.name ?? START.loop);
+  let byTrainer: Partial<Setup> = {};
   if (isByTrainer({ loop: name })) {
-    rest.training = { ...job.training };
-    shortenLoop(rest);
+    const { precision: said, ...training } = job.training ?? {};
+    const args = { ...(at(loop, '/args') as Record<string, unknown> | undefined) };
+    const precision = precisionIn(said, name, args);
+    if (precision === undefined) return null;
+    byTrainer = { mbs: '8', ...ofLoop(name), precision, loop: name };
+    for (const key of ['bf16', 'fp16']) Reflect.deleteProperty(args, key);
+    const own = typeof loop === 'string' ? { name } : { ...loop, args };
+    rest.training = { ...training, loop: own as Loop };
   }
   const length = model.sequence_length === null ? {} : { seq: String(model.sequence_length) };
   const mode = job.training?.activation_checkpointing;
-  const checkpointing = mode === undefined || mode === 'none' ? 'none' : START.checkpointing;
+  const usual = byTrl(name) ? START.checkpointing : 'none';
+  const checkpointing = mode === undefined ? usual : mode === 'none' ? 'none' : START.checkpointing;
   const images = model.images && !('images_per_sample' in (job.data ?? {})) ? { images: '1' } : {};
-  const own = {
-    ...length,
-    ...images,
-    ...(isByTrainer({ loop: name }) ? { ...TRAINER, loop: name } : {}),
-    ...samplesOf(job.data ?? {}),
-    checkpointing,
-  };
+  const own = { ...length, ...images, ...byTrainer, ...samplesOf(job.data ?? {}), checkpointing };
   return applied({ ...START, ...DEFAULTS, ...own, ...setup }, model, rest);
 }

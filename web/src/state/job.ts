@@ -2,6 +2,7 @@
 import {
   applies,
   BF16_IN_AUTOCAST,
+  byTrl,
   field,
   FIELDS,
   infers,
@@ -15,7 +16,6 @@ import {
 } from './fields';
 import type { Field, FieldKey, Setup } from './fields';
 import type { Job } from './job.generated';
-import { isObject } from './json';
 import { histogramOf } from './lengths';
 import type { Model } from './model';
 import { unpackPlan } from './plan';
@@ -49,9 +49,10 @@ function ddpOptions({ ddpviews, ddpgraph }: Setup): object {
 function samples(setup: Setup, means: (key: FieldKey) => boolean): object {
   const { shortest, longest, histogram, padding, scored } = setup;
   const multiple = /^\d+$/.test(padding);
-  const most = longest === START.longest ? setup.seq : longest;
+  const most = number(longest === START.longest ? setup.seq : longest);
+  const least = shortest === START.shortest ? Math.ceil(most / 2) : number(shortest);
   return {
-    ...(means('shortest') ? { lengths: { uniform: [number(shortest), number(most)] } } : {}),
+    ...(means('shortest') ? { lengths: { uniform: [least, most] } } : {}),
     ...(means('histogram') ? { lengths: { histogram: histogramOf(histogram) } } : {}),
     ...(means('padding') && padding !== START.padding ? { padding: multiple ? number(padding) : padding } : {}),
     ...(means('scored') && scored !== START.scored
@@ -68,11 +69,13 @@ function evaluation({ evalbatches, evalbatch, seq }: Setup): object {
   return { evaluation: { lengths: { batches: times(evalbatches, times(evalbatch, number(seq))) } } };
 }
 
-/** Whose code runs the steps. A trainer would clip by itself: where it does not here, the job says so. */
+/** Whose code runs the steps. What a trainer would do by itself and does not here, the job says: clipping, and TRL's autocast. */
 function loop(setup: Setup, byTrainer: boolean): object {
   const clips = setup.clip !== START.clip;
+  const casts = setup.precision.startsWith('amp-') || setup.precision === BF16_IN_AUTOCAST;
+  const args = byTrl(setup.loop) && !casts ? { args: { bf16: false } } : {};
   return {
-    ...(byTrainer ? { loop: { name: setup.loop } } : {}),
+    ...(byTrainer ? { loop: { name: setup.loop, ...args } } : {}),
     ...(byTrainer || clips ? { max_grad_norm: clips ? number(setup.clip) : 0 } : {}),
   };
 }
@@ -220,17 +223,10 @@ export function toJob(setup: Setup, model: Model): Job {
     if (field.made || (!field.told && value === field.start) || !applies(field, model, setup)) continue;
     put(job, field.pointers[0] ?? '', literal(field, value));
   }
-  shortenLoop(job);
   const loss = ownChoice(model, '/training/loss');
   if (loss !== undefined && means('loss') && setup.loss === START.loss) put(job, '/training/loss', loss);
   // The values of selects come from the schema's own lists, which the compiler cannot see.
   return job as unknown as Job;
-}
-
-/** A loop by its name alone where that says all. */
-export function shortenLoop({ training }: Record<string, unknown>): void {
-  if (!isObject(training) || !isObject(training.loop)) return;
-  if (Object.keys(training.loop).length === 1) training.loop = training.loop.name;
 }
 
 const precisionOf = ({ precision }: Setup): unknown =>
@@ -253,6 +249,7 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
     },
     gpu: gpuOf(setup),
   };
+  const byTrainer = means('loop') && isByTrainer(setup);
   const precision = means('precision') ? { precision: precisionOf(setup) } : {};
   const share = means('pool') && setup.pool !== START.pool;
   if (infers(setup))
@@ -267,7 +264,7 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
     ...shared,
     training: {
       ...precision,
-      ...loop(setup, means('loop') && isByTrainer(setup)),
+      ...loop(setup, byTrainer),
       optimizer: {
         name: setup.optimizer === 'sgd-momentum' ? 'sgd' : setup.optimizer,
         implementation: setup.impl.replace('-paged', ''),
