@@ -60,7 +60,10 @@ it('says of a job that needs its cache freed that it runs, what it needs and wha
 });
 
 it('says why a job is tight', () => {
-  expect(say(report({ verdict: 'tight', headroom: 0.6 * GIB }))).toMatch(/^Tight, with 0.6 GiB to spare: .*upper end/);
+  const tight = report({ verdict: 'tight', headroom: 0.6 * GIB });
+  expect(say(tight)).toMatch(/^Tight, with 0.6 GiB to spare: .*what is not modelled may need more$/);
+  const interval = { ...tight.interval, high: 80 * GIB };
+  expect(say({ ...tight, interval })).toMatch(/^Tight, with 0.6 GiB to spare: .*the upper end does not fit$/);
 });
 
 it('shows both ends of an uneven interval, and none of an exact one', () => {
