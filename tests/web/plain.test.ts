@@ -1,7 +1,7 @@
 // What the page says is said in words that a person can use, and agrees with itself.
 import { describe, expect, it } from 'vitest';
 import { copiedFrom, drop, headline, number, page, pick, settled, shown, useBrowser, visit } from './browser';
-import { PHI3 } from '../../web/src/state/phi3.fixture';
+import { INTERNLM2 } from '../../web/src/state/internlm2.fixture';
 
 useBrowser();
 
@@ -75,15 +75,15 @@ it('says in one sentence what is not supported, and then what to do', async () =
   expect(await page.locator('oometer-picker[data-key=model] .none').innerText()).toBe(
     'No match: paste its config.json.',
   );
-  await drop(['config.json', JSON.stringify(PHI3)]);
+  await drop(['config.json', JSON.stringify(INTERNLM2)]);
   const dialog = page.locator('oometer-own-model dialog');
-  await expect.poll(() => dialog.getByRole('alert').innerText()).toBe('Phi 3 isn’t supported yet.');
+  await expect.poll(() => dialog.getByRole('alert').innerText()).toBe('InternLM 2 isn’t supported yet.');
   expect(await copiedFrom(dialog.locator('.graph').last(), 'Copy the command')).toBe(
-    'python export_graph.py --hf config.json --task causal-lm --sequence-length 2048 -o phi3.json',
+    'python export_graph.py --hf config.json --task causal-lm --sequence-length 2048 -o internlm2.json',
   );
   expect(await dialog.getByText('LlamaForCausalLM').isVisible()).toBe(false);
   await dialog.getByRole('button', { name: 'Use Llama with its sizes' }).click();
-  await expect.poll(() => page.getByRole('combobox', { name: 'Model' }).inputValue()).toBe('Phi 3 as Llama');
+  await expect.poll(() => page.getByRole('combobox', { name: 'Model' }).inputValue()).toBe('InternLM 2 as Llama');
   expect(await headline()).toMatch(/^(Fits|Tight|Does not fit)/);
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { PHI3 } from './phi3.fixture';
+import { INTERNLM2 } from './internlm2.fixture';
 import { unsupported } from './unsupported';
 
 const error = {
@@ -30,12 +30,12 @@ describe('a model that is not supported', () => {
   });
 
   it('is Llama’s kin where all its layers are of that kind, and not otherwise', () => {
-    expect(of(PHI3)?.alike).toMatchObject({
-      name: 'Phi 3 as Llama',
-      config: { model_type: 'llama', hidden_size: 3072 },
+    expect(of(INTERNLM2)?.alike).toMatchObject({
+      name: 'InternLM 2 as Llama',
+      config: { model_type: 'llama', hidden_size: 2048 },
     });
-    expect(of({ ...PHI3, num_local_experts: 8 })?.alike).toBeNull();
-    expect(of({ ...PHI3, hidden_act: 'gelu' })?.alike).toBeNull();
+    expect(of({ ...INTERNLM2, num_local_experts: 8 })?.alike).toBeNull();
+    expect(of({ ...INTERNLM2, hidden_act: 'gelu' })?.alike).toBeNull();
   });
 
   it('tells which classes are', () => {
