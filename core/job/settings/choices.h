@@ -76,8 +76,8 @@ inline constexpr Choice<LoopName> kLoops[] = {
 inline constexpr Choice<TokensSeen> kTokensSeen[] = {
     {"no", TokensSeen::none}, {"all", TokensSeen::all}, {"non_padding", TokensSeen::non_padding}};
 
-inline constexpr Choice<Every> kEvery[] = {{"no", Every::no, "Never"}, {"steps", Every::steps, "Every so many steps"},
-                                         {"epoch", Every::epoch, "Each epoch"}};
+inline constexpr Choice<Every> kEvery[] = {
+    {"no", Every::no, "Never"}, {"steps", Every::steps, "Every so many steps"}, {"epoch", Every::epoch, "Each epoch"}};
 
 inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"adamw", OptimizerName::adamw, "AdamW", "Two moments per weight; the usual choice"},
