@@ -77,16 +77,19 @@ Tensor converter_mask(const Tensor& like, bool with_padding_mask) {
 }
 
 // LlamaModel._prepare_4d_causal_attention_mask_with_cache_position (4.44.2 to 4.51.3): one column too many, cut off by
-// each layer. A 2-D attention mask makes it a copy a sample, filled in place.
-Tensor cache_position_mask(const Tensor& like, bool with_padding_mask) {
+// each layer. A 2-D attention mask makes it a copy a sample, filled in place. MistralModel's (4.48.3, 4.51.3),
+// Qwen2Model's and Qwen3Model's (4.51.3) makes no triangle, and holds what it multiplies by until it returns.
+Tensor cache_position_mask(const Tensor& like, bool with_padding_mask, bool is_triangular) {
   Context& context = like.context();
   const std::int64_t batch = like.size(0), length = like.size(1), columns = length + (with_padding_mask ? 0 : 1);
   Tensor mask = empty(context, Op::fill, {length, columns}, like.dtype());
-  mask = empty(context, Op::triu, {length, columns}, like.dtype());
+  if (is_triangular) mask = empty(context, Op::triu, {length, columns}, like.dtype());
+  Tensor diagonal_attend_mask;
   {
     const Tensor range = empty(context, Op::arange, {columns}, DType::int64);
-    const Tensor above = empty(context, Op::gt, {length, columns}, DType::boolean);
+    diagonal_attend_mask = empty(context, Op::gt, {length, columns}, DType::boolean);
   }
+  if (is_triangular) diagonal_attend_mask.reset();
   mask = expand(unsqueeze(unsqueeze(mask, 0), 0), {batch, 1, length, columns});
   if (!with_padding_mask) return slice(mask, -1, 0, length);
   mask = empty(context, Op::clone, {batch, 1, length, length}, like.dtype());
@@ -306,7 +309,7 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
     case CausalMask::converter:
       return eager ? converter_mask(inputs_embeds, with_padding_mask) : Tensor();
     case CausalMask::cache_position:
-      return eager ? cache_position_mask(inputs_embeds, with_padding_mask) : Tensor();
+      return eager ? cache_position_mask(inputs_embeds, with_padding_mask, given.is_triangular) : Tensor();
     case CausalMask::always_packed: {
       if (!given.position_ids) break;
       Tensor mask = packed_mask(inputs_embeds, find_packed_sequences(context, batch, length, false));

@@ -16,6 +16,7 @@ struct MaskArguments {
   Tensor attention_mask;       ///< [b, s]
   const Rows* rows = nullptr;  ///< what stands in both; null: each row is one document that fills it
   Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
+  bool is_triangular = true;   ///< of CausalMask::cache_position: what is masked is cut out as a triangle first (Llama)
 };
 
 /// Whose mask it is (ALL_MASK_ATTENTION_FUNCTIONS).

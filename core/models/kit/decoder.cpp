@@ -15,6 +15,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
       masked(masked_by(options.attention)),
       sliding_window(config.sliding_window),
       makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
+      is_llama(config.names == &kLlamaClassNames),
       module(builder.module) {
   const Builder embedding = builder.child(parts.embed_tokens, "Embedding");
   embed_tokens = Embedding(embedding, config.vocab_size, config.hidden_size);
@@ -80,8 +81,10 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const MaskArguments mask_arguments{position_ids.ndim() == 3 ? Tensor() : position_ids, given.attention_mask,
-                                     given.rows};
+  const MaskArguments mask_arguments{.position_ids = position_ids.ndim() == 3 ? Tensor() : position_ids,
+                                     .attention_mask = given.attention_mask,
+                                     .rows = given.rows,
+                                     .is_triangular = is_llama};
   const auto mask = [&](std::int64_t window) {
     return create_causal_mask(inputs_embeds, mask_arguments, masked, window);
   };

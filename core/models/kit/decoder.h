@@ -59,6 +59,7 @@ struct Decoder {
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> windows;  ///< by layer
   bool makes_full_mask = true;        ///< whether or not a layer needs it
+  bool is_llama = true;               ///< LlamaModel itself
   ModuleId module = 0;
 };
 

@@ -543,7 +543,7 @@ std::vector<Bad> bad_jobs() {
              "/gpu/compute_capability"),
       member(R"("gpu": {"usable_bytes": 0})", "out-of-range", "/gpu/usable_bytes"),
       member(R"("runtime": {"torch": "2.16"})", "out-of-range", "/runtime/torch"),
-      {preset_job("qwen2.5-7b", R"("runtime": {"transformers": "4.57"})"), "not-modelled", "/runtime/transformers"},
+      {preset_job("qwen2.5-7b", R"("runtime": {"transformers": "4.45"})"), "not-modelled", "/runtime/transformers"},
       member(R"("runtime": {"torch": 2.15})", "wrong-type", "/runtime/torch"),
       member(R"("runtime": {"transformers": "four"})", "out-of-range", "/runtime/transformers"),
       member(R"("runtime": {"framework": "llava"})", "inconsistent", "/runtime/framework"),
