@@ -11,6 +11,7 @@
 #include "advice/gpus.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
+#include "job/order_spread.h"
 #include "job/resolve.h"
 #include "job/traits.h"
 #include "report/json.h"
@@ -78,6 +79,8 @@ emscripten::val snapshot(const std::string& job) {
   if (!pickle) return emscripten::val(error_json(pickle.error()));
   return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
 }
+
+std::string order_spread(const std::string& job) { return order_spread_json(job); }
 
 std::string traits(const std::string& job) { return traits_json(job); }
 
@@ -151,6 +154,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("gpus", &gpus);
   function("resolve", &resolve);
   function("presets", &presets);
+  function("orderSpread", &order_spread);
   function("traits", &traits);
   function("version", &version_text);
   function("heapBytes", &heap_bytes);

@@ -11,6 +11,8 @@ export interface Oometer {
   gpus(): string;
   /** What the form needs to know of a job's model: `Traits` as JSON, or the error. Nothing is simulated. */
   traits(job: string): string;
+  /** `{"spread": ...}` of a job whose samples are drawn of a distribution, which takes tens of runs; `{}` of another; or the error. */
+  orderSpread(job: string): string;
   /** "0.1.0+abc1234": the project's version and the commit it was built from. */
   version(): string;
   /** The head of a job's report alone, for sweeps: `{verdict, fits, headroom, peak, interval: {of, low, high}, gpu}`, without `peak.least`, or the error. */

@@ -52,7 +52,10 @@ int with_answer(const std::string& text, const Use& use) {
 }
 
 int run_estimate(const JobOptions& options, bool json) {
-  return with_answer(estimate_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& report) {
+  EstimateOptions with_orders;
+  with_orders.orders = true;
+  const std::string answer = estimate_json(options.job(), with_orders);
+  return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
     return kFits;
   });

@@ -6,6 +6,7 @@
 #include "cuda/replay.h"
 #include "job/fixes.h"
 #include "job/notes.h"
+#include "job/order_spread.h"
 #include "job/parse.h"
 #include "report/json.h"
 #include "report/json_writer.h"
@@ -172,31 +173,6 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
   return peaks;
 }
 
-/// Orders of the samples that are tried, and how many steps they may have together.
-constexpr std::int64_t kOrders = 200, kStepsOfOrders = 3200;
-
-/// The same run with its samples in other orders.
-OrderSpread spread_of(Job job, const Behaviours& behaviours, const AllocatorOptions& allocator) {
-  const std::int64_t steps = job.samples.steps_of(job.data.micro_batch_size, job.training.gradient_accumulation_steps) *
-                             job.training.gradient_accumulation_steps;
-  OrderSpread spread;
-  spread.low = std::numeric_limits<std::int64_t>::max();
-  spread.orders = std::clamp<std::int64_t>(kStepsOfOrders / steps, 8, kOrders);
-  for (std::int64_t i = 0; i < spread.orders; ++i) {
-    ++job.samples.seed;
-    const std::int64_t reserved = replay(simulate(job, behaviours).log, allocator).peak.reserved;
-    spread.low = std::min(spread.low, reserved);
-    spread.high = std::max(spread.high, reserved);
-  }
-  const std::int64_t longest = std::min(job.samples.longest(), job.data.sequence_length);
-  job.samples.batches = {SamplesConfig::Lengths(static_cast<std::size_t>(job.data.micro_batch_size), longest)};
-  job.samples.uniform.reset();
-  job.samples.histogram.clear();
-  job.samples.steps.reset();
-  spread.worst_batch = replay(simulate(job, behaviours).log, allocator).peak.allocated;
-  return spread;
-}
-
 }  // namespace
 
 AllocatorOptions allocator_options(const Behaviours& behaviours, const Runtime& runtime) {
@@ -230,8 +206,6 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.input.outside = outside;
   result.input.allocator = allocator;
   result.input.ranks = std::move(ranks);
-  if (options.attribution && job.samples.has_distribution())
-    result.input.spread = spread_of(job, behaviours, allocator);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
   if (options.attribution && played.fits() && played.unlimited.peak_reserved > limit)
@@ -308,8 +282,11 @@ Result<Estimate> estimate(std::string_view text, const ReportOptions& options) {
 }
 
 std::string estimate_json(std::string_view text, const EstimateOptions& options) {
-  const Result<Estimate> result = estimate(text, options.report);
+  const Result<Job> job = parse_job(text);
+  if (!job) return error_json(job.error(), text);
+  Result<Estimate> result = estimate(*job, options.report);
   if (!result) return error_json(result.error(), text);
+  if (options.orders) result->input.spread = order_spread(*job);
   return to_json(result->report, result->simulation.log, result->input, {options.full_tree});
 }
 

@@ -31,6 +31,7 @@ Result<Estimate> estimate(std::string_view job, const ReportOptions& options = {
 struct EstimateOptions {
   ReportOptions report;
   bool full_tree = false;  ///< every module, not only those down to the layers
+  bool orders = false;     ///< with `spread`, which takes tens of times as long (job/order_spread.h)
 };
 
 /// The report of a job given as JSON (version 1), as JSON; or {"error": {..., "fixes"}} (error_json). Takes any

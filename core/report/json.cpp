@@ -321,6 +321,18 @@ void write_unmodelled(JsonWriter& json, const std::vector<Unmodelled>& unmodelle
 
 }  // namespace
 
+void write_spread(JsonWriter& json, const OrderSpread& spread) {
+  if (spread.orders == 0) return;
+  json.key("spread");
+  json.begin_object();
+  json.member("of", "reserved");
+  json.member("low", spread.low);
+  json.member("high", spread.high);
+  json.member("orders", spread.orders);
+  json.member("worst_batch_allocated", spread.worst_batch);
+  json.end_object();
+}
+
 std::string to_json(const Report& report, const Log& log, const ReportInput& input, const JsonOptions& options) {
   JsonWriter json;
   json.begin_object();
@@ -336,16 +348,7 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   json.end_array();
   write_phases(json, report, log);
   if (input.lists_steps) write_steps(json, report, log);
-  if (input.spread.orders > 0) {
-    json.key("spread");
-    json.begin_object();
-    json.member("of", "reserved");
-    json.member("low", input.spread.low);
-    json.member("high", input.spread.high);
-    json.member("orders", input.spread.orders);
-    json.member("worst_batch_allocated", input.spread.worst_batch);
-    json.end_object();
-  }
+  write_spread(json, input.spread);
   write_timeline(json, report, log);
   write_largest(json, report, log);
   json.key("model");

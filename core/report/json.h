@@ -7,6 +7,8 @@
 
 namespace oometer {
 
+class JsonWriter;
+
 struct JsonOptions {
   bool full_tree = false;  ///< else modules down to the layers: what a ModuleList holds is not opened
 };
@@ -19,6 +21,9 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
 /// The report's head alone, for questions about thousands of jobs: verdict, fits, headroom, peak (without
 /// `least`), interval, gpu.
 std::string summary_to_json(const Report& report, const ReportInput& input);
+
+/// The member `spread` of a report; none where no order but the job's own was tried.
+void write_spread(JsonWriter& json, const OrderSpread& spread);
 
 /// What a module holds at the peak: an array like the report's `largest`, where a part of a flat buffer has `"flat":
 /// true` and its elements for a shape.

@@ -2,6 +2,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <nlohmann/json.hpp>
 
+#include "job/order_spread.h"
 #include "jobs.h"
 
 namespace oometer {
@@ -76,6 +77,23 @@ TEST_CASE("Samples whose images do not fit into them are refused", "[job]") {
   REQUIRE_FALSE(job);
   CHECK(job.error().pointer == "/data/lengths");
   CHECK(job.error().message.find("16 tokens of its images") != std::string::npos);
+}
+
+TEST_CASE("Reserved memory depends on the order of samples", "[job]") {
+  using nlohmann::json;
+  const std::string text = tiny_llama(kInBf16, "", R"("lengths": {"uniform": [300, 2000], "seed": 3}, "steps": 6)");
+  const json answer = json::parse(order_spread_json(text));
+  const json spread = answer.at("spread");
+  CHECK(spread["orders"].get<int>() > 100);
+  CHECK(spread["low"] < spread["high"]);
+  EstimateOptions with_orders;
+  with_orders.orders = true;
+  const json report = json::parse(estimate_json(text, with_orders));
+  CHECK(report["spread"] == spread);
+  CHECK(report["peak"]["reserved"] <= spread["high"]);
+  CHECK_FALSE(json::parse(estimate_json(text)).contains("spread"));
+  CHECK(order_spread_json(tiny_llama()) == "{}");
+  CHECK(json::parse(order_spread_json("{")).contains("error"));
 }
 
 TEST_CASE("A report of samples has the peaks of each step", "[job]") {

@@ -2,6 +2,7 @@
 // of the elements come later still (`later`).
 import { html, nothing, type TemplateResult } from 'lit';
 import { infers, type Setup } from '../state/fields';
+import type { Job } from '../state/job.generated';
 import type { Result } from '../wasm/ask';
 import type { PageCore } from '../wasm/core';
 import type { Advisor } from './advisor';
@@ -25,6 +26,12 @@ export interface Page {
   readonly totalOf: (setup: Setup) => number | null;
   show(setup: Setup, pins: readonly Setup[], step: boolean): void;
 }
+
+/** The samples are of a distribution, in an order of many. */
+const isDrawn = ({ data }: Job): boolean => {
+  const lengths = data?.lengths ?? {};
+  return 'uniform' in lengths || 'histogram' in lengths;
+};
 
 export function details(result: Result, page: Page): TemplateResult {
   const { report } = result;
@@ -69,7 +76,13 @@ export function details(result: Result, page: Page): TemplateResult {
         ? nothing
         : html`<oometer-configuration .result=${result} .core=${core}></oometer-configuration>`
     }
-    <oometer-phases .report=${report}></oometer-phases>
+    <oometer-phases .report=${report}>
+      ${
+        isDrawn(result.job)
+          ? html`<oometer-orders .result=${result} .helper=${advisor.helper}></oometer-orders>`
+          : nothing
+      }
+    </oometer-phases>
     <oometer-gpus .result=${result} @apply=${apply}></oometer-gpus>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${

@@ -1,6 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { timelineTable } from '../charts/timeline';
-import { exact, gib, gibNumber, percent } from '../format/bytes';
+import { exact, gibNumber, percent } from '../format/bytes';
 import { tabbed } from '../format/table';
 import { isByStep, rowsOf, stepsOf, type Row } from '../format/steps';
 import { copyTable } from './copy-table';
@@ -89,7 +89,7 @@ export class OometerPhases extends LitElement {
       <section aria-labelledby="when">
         <h2 id="when">When</h2>
         <p class="small soft">${stepsOf(report)} The line above the areas is what PyTorch has reserved.</p>
-        ${spread(report)}
+        <slot></slot>
         <oometer-timeline .report=${report}></oometer-timeline>
         <table>
           <thead>
@@ -127,15 +127,6 @@ export class OometerPhases extends LitElement {
       </tr>
     `;
   }
-}
-
-/** Samples in random orders make reserved memory a matter of luck. */
-function spread({ spread }: Report): TemplateResult | typeof nothing {
-  if (!spread) return nothing;
-  return html`<p class="small">
-    With the samples in ${spread.orders} other orders, reserved memory peaks between ${gib(spread.low)} and
-    ${gib(spread.high)}. A batch of the longest samples alone needs ${gib(spread.worst_batch_allocated)} in tensors.
-  </p>`;
 }
 
 customElements.define('oometer-phases', OometerPhases);

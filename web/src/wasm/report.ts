@@ -72,8 +72,6 @@ export interface Report {
   phases: Phase[];
   /** Each optimizer step's peaks, of a trainer or of samples with lengths. */
   steps?: { allocated: number; reserved: number }[];
-  /** Peak reserved over random orders of the samples, and what two steps of the longest samples allocate. */
-  spread?: { low: number; high: number; orders: number; worst_batch_allocated: number };
   /** Each row a moment, the highest of its stretch; its `op` and `module` are places in the lists of names. */
   timeline: { columns: string[]; ops: string[]; modules: string[]; rows: number[][] };
   largest: LargeTensor[];
@@ -97,6 +95,14 @@ export interface Resolved {
   origin: 'file' | 'auto' | 'default';
   from?: string;
   matters: boolean | string;
+}
+
+/** Peak reserved over random orders of the samples, and what two steps of the longest samples allocate. */
+export interface OrderSpread {
+  low: number;
+  high: number;
+  orders: number;
+  worst_batch_allocated: number;
 }
 
 export interface JobError {
