@@ -84,8 +84,12 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
     return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
   if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && same_dim && !mask) return AttentionKernel::flash;
-  // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions.
-  if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8))
+  // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions; heads that fill
+  // 16 bytes (check_head_dim_size_mem_efficient; minimum_gemm_alignment, sdp_utils.cpp).
+  const bool uses_tensor_cores = device.major >= 8 || (device.major == 7 && is_half(dtype));
+  const std::int64_t alignment = uses_tensor_cores ? 16 / element_size(dtype) : 1;
+  if ((!gqa || context.behaviours.efficient_attention_takes_gqa) && (dtype != DType::bfloat16 || device.major >= 8) &&
+      head_dim % alignment == 0 && value.size(3) % alignment == 0)
     return AttentionKernel::efficient;
   return AttentionKernel::math;
 }
