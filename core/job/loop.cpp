@@ -258,14 +258,14 @@ class Spelling {
     taken_.insert(taken_.end(), {"activation_checkpointing", "activation_checkpointing_kwargs",
                                  "gradient_checkpointing", "gradient_checkpointing_kwargs"});
     json value;
-    if (args_.has(key)) {
+    if (args_.has(key) || (trainer_.is_trl() && args_.has(options_key))) {  // which is on by default there
       ConfigReader options = args_.object(options_key);
       const bool reentrant = options.boolean("use_reentrant", false);
       options.ignore({"preserve_rng_state", "determinism_check", "debug"});
       if (trainer_.is_trl() && options.boolean("selective", false))
         options.fail_found("selective", "not-modelled", "selective checkpointing is not supported yet: leave it out");
       options.finish();
-      value = !args_.boolean(key, false) ? "none" : reentrant ? "reentrant" : "non-reentrant";
+      value = !args_.boolean(key, trainer_.is_trl()) ? "none" : reentrant ? "reentrant" : "non-reentrant";
     }
     args_.ignore({options_key});
     say(key, "/training/activation_checkpointing", std::move(value),

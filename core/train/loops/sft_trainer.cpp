@@ -69,7 +69,7 @@ void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInpu
                num_correct = gathered(outputs.is_top1);
   for (const Tensor* total : {&entropy_sum, &num_correct}) {
     { const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean); }
-    const Tensor mean = div(*total, num_valid);
+    const Tensor mean = pointwise(Op::div, {total, &num_valid}, DType::float32);
   }
   if (!context_.training) return;
   const Tensor tokens =
