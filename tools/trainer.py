@@ -40,8 +40,8 @@ from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
 from step.spec import DTYPES, Spec
 
-LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer"}
-TRL = {"sft"}
+LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer"}
+TRL = {"sft", "dpo"}
 # PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
 PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
 PEFT_TYPES |= {"PrefixTuning": "PREFIX_TUNING", "PromptEncoder": "P_TUNING", "PromptTuning": "PROMPT_TUNING", "TrainableTokens": "TRAINABLE_TOKENS"}
@@ -81,6 +81,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
         if steps := loop.get("args", {}).get("gradient_accumulation_steps"):
             training["gradient_accumulation_steps"] = steps
     else:
+        if loop.get("reference"):
+            out["model"]["reference"] = loop["reference"]
         training["loop"] = {"name": LOOPS[loop["kind"]], "args": loop.get("args", {}) | {"max_steps": spec.get("steps", 3)}}
         training["loop"]["args"].setdefault("save_strategy", "no")
         if loop.get("load") == "cuda":
@@ -132,7 +134,7 @@ def data_of(spec: Spec) -> dict[str, Any]:
     out: dict[str, Any] = {"micro_batch_size": batch["mbs"]}
     lengths = data.get("lengths")
     full = lengths and len({n for row in lengths for n in row}) == 1
-    with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] != "sft"
+    with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] not in TRL
     if data.get("packed"):
         out |= {"packed": data["packed"], "sequence_length": max(map(sum, data["packed"]))}
     elif full and not with_mask:
@@ -167,6 +169,7 @@ class Answers(DeviceValues):
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
         self.item_bool = spec.get("item_bool", True)
+        self.completion_mask: Any = None  # of a batch of preferences, whose labels are made on the device
         self.patch()
 
     def scalar(self, tensor: Any) -> Any:
@@ -232,7 +235,8 @@ class Answers(DeviceValues):
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
         if labels is not None:
             shifted = host_values(labels)[:, 1:]
-            self.valid = (shifted.numel(), int((shifted != -100).sum()))
+            scored = shifted != -100 if self.completion_mask is None else host_values(self.completion_mask)[:, 1:]
+            self.valid = (shifted.numel(), int(scored.sum()))
 
 
 def host_values(tensor: Any) -> Any:
@@ -311,10 +315,15 @@ class Samples:
 
         return Rows()
 
-    def table(self, count: int | None = None) -> Any:
-        """The same for TRL, which has its own collator."""
+    def table(self, count: int | None = None, pairs: bool = False) -> Any:
+        """The same for TRL, which has its own collator. `pairs`: a prompt with a chosen and a rejected answer, equally long."""
         import datasets
 
+        if pairs:
+            prompts = [n // 2 if self.data.get("labels") == "completion" else 0 for n, in self.rows[:count]]
+            answers = [[5] * (n - prompt) for (n,), prompt in zip(self.rows, prompts)]
+            columns = {"prompt_ids": [[5] * n for n in prompts], "chosen_ids": answers, "rejected_ids": answers}
+            return datasets.Dataset.from_dict(columns)
         samples = [self.sample(row) for row in self.rows[:count]]
         columns = {key: [sample[key].tolist() for sample in samples] for key in ("input_ids", "labels")}
         if self.data.get("packed"):
@@ -373,7 +382,7 @@ def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
     def config() -> Any:
         return getattr(peft, given["type"])(**{"task_type": "CAUSAL_LM", **given.get("args", {})})
 
-    if loop["kind"] == "sft":
+    if loop["kind"] in TRL:
         return model, config()
     if loop.get("args", {}).get("gradient_checkpointing") or loop.get("ckpt"):
         model.enable_input_require_grads()
@@ -434,7 +443,7 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
     return steps
 
 
-def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, folder: str, watch: Any) -> Any:
+def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, folder: str, watch: Any, answers: Answers) -> Any:
     import transformers
 
     loop = spec["loop"]
@@ -452,6 +461,15 @@ def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, fol
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
         if evaluates:
             more["eval_dataset"] = samples.dataset(evaluated)
+    elif loop["kind"] == "dpo":
+        import trl
+
+        base, arguments = trl.DPOTrainer, trl.DPOConfig(**given)
+        more |= {"train_dataset": samples.table(pairs=True), "processing_class": tokenizer(), "peft_config": peft_config}
+        if evaluates:
+            more["eval_dataset"] = samples.table(evaluated, pairs=True)
+        if not peft_config and not given.get("precompute_ref_log_probs") or loop.get("reference") == "copy":
+            more["ref_model"] = build_model({**spec, "train": {**spec["train"], "ckpt": None, "lora": None}}, "cpu")
     else:
         import trl
 
@@ -466,6 +484,18 @@ def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, fol
             more["eval_dataset"] = samples.table(evaluated)
 
     class InOrder(base):  # type: ignore[misc, valid-type]
+        if loop["kind"] == "dpo":
+
+            def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+                return dataset  # of tokens already
+
+            def compute_loss(self, model: Any, inputs: Any, *given: Any, **keywords: Any) -> Any:
+                answers.completion_mask = inputs["completion_mask"]
+                try:
+                    return super().compute_loss(model, inputs, *given, **keywords)
+                finally:
+                    answers.completion_mask = None
+
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             import torch
 
@@ -543,7 +573,7 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
             truth: dict[str, Any] = {"steps": run_by_hand(spec, model, samples, phases)}
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            trainer = make_trainer(spec, model, peft_config, samples, folder, watch)
+            trainer = make_trainer(spec, model, peft_config, samples, folder, watch, answers)
             named = {p.data_ptr(): n for n, p in [*trainer.model.named_parameters(), *trainer.model.named_buffers()]}
             if trace:
                 modules.watch(trainer.model)

@@ -19,12 +19,17 @@ namespace oometer {
 
 enum class Task : std::uint8_t { train, inference };
 
+/// What a policy is compared with: as the trainer decides, a second model, the policy without its adapters, or numbers
+/// that were computed before.
+enum class Reference : std::uint8_t { of_trainer, copy, shared, precomputed };
+
 struct ModelChoice {
   std::string preset;       ///< id of presets/models, or ""
   std::string name;         ///< for people: the job's `model.name`, else the preset's title, else the class
   std::string given_name;   ///< `model.name` as the job gave it
   std::string config_json;  ///< the job's own `model.config` (overrides where there is a preset), canonical; "" if none
   ModelConfig config;
+  Reference reference = Reference::of_trainer;  ///< of a preference loop
 
   bool operator==(const ModelChoice&) const = default;
 };

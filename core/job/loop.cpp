@@ -24,7 +24,8 @@ struct Trainer {
   std::string_view name, arguments;
   bool is_trl() const { return name.starts_with("trl."); }
 };
-constexpr Trainer kTrainers[] = {{"transformers.Trainer", "TrainingArguments"}, {"trl.SFTTrainer", "SFTConfig"}};
+constexpr Trainer kTrainers[] = {
+    {"transformers.Trainer", "TrainingArguments"}, {"trl.SFTTrainer", "SFTConfig"}, {"trl.DPOTrainer", "DPOConfig"}};
 
 /// What an argument of TRL's that TrainingArguments does not have is to the job.
 enum class Use : std::uint8_t {
@@ -38,27 +39,41 @@ struct TrlArgument {
   Use use;
   std::string_view of;  ///< the arguments' classes that have it (trl 1.16), with blanks between
 };
-constexpr TrlArgument kTrlArguments[] = {{"activation_offloading", Use::refused, "SFTConfig"},
+constexpr TrlArgument kTrlArguments[] = {{"activation_offloading", Use::refused, "SFTConfig DPOConfig"},
                                          {"assistant_only_loss", Use::spelled, "SFTConfig"},
+                                         {"beta", Use::harmless, "DPOConfig"},
                                          {"chat_template_path", Use::spelled, "SFTConfig"},
                                          {"completion_only_loss", Use::spelled, "SFTConfig"},
                                          {"dataset_kwargs", Use::harmless, "SFTConfig"},
-                                         {"dataset_num_proc", Use::harmless, "SFTConfig"},
+                                         {"dataset_num_proc", Use::harmless, "SFTConfig DPOConfig"},
                                          {"dataset_text_field", Use::harmless, "SFTConfig"},
+                                         {"disable_dropout", Use::read, "DPOConfig"},
+                                         {"discopop_tau", Use::harmless, "DPOConfig"},
                                          {"eos_token", Use::harmless, "SFTConfig"},
                                          {"eval_packing", Use::spelled, "SFTConfig"},
-                                         {"loss_type", Use::read, "SFTConfig"},
-                                         {"max_length", Use::read, "SFTConfig"},
-                                         {"model_init_kwargs", Use::spelled, "SFTConfig"},
+                                         {"f_alpha_divergence_coef", Use::harmless, "DPOConfig"},
+                                         {"f_divergence_type", Use::spelled, "DPOConfig"},
+                                         {"label_smoothing", Use::harmless, "DPOConfig"},
+                                         {"ld_alpha", Use::refused, "DPOConfig"},
+                                         {"loss_type", Use::read, "SFTConfig DPOConfig"},
+                                         {"loss_weights", Use::harmless, "DPOConfig"},
+                                         {"max_length", Use::read, "SFTConfig DPOConfig"},
+                                         {"model_init_kwargs", Use::spelled, "SFTConfig DPOConfig"},
                                          {"packing", Use::spelled, "SFTConfig"},
                                          {"packing_strategy", Use::spelled, "SFTConfig"},
-                                         {"pad_to_multiple_of", Use::spelled, "SFTConfig"},
-                                         {"pad_token", Use::harmless, "SFTConfig"},
-                                         {"padding_free", Use::read, "SFTConfig"},
-                                         {"router_aux_loss_coef", Use::spelled, "SFTConfig"},
+                                         {"pad_to_multiple_of", Use::spelled, "SFTConfig DPOConfig"},
+                                         {"pad_token", Use::harmless, "SFTConfig DPOConfig"},
+                                         {"padding_free", Use::read, "SFTConfig DPOConfig"},
+                                         {"precompute_ref_batch_size", Use::harmless, "DPOConfig"},
+                                         {"precompute_ref_log_probs", Use::read, "DPOConfig"},
+                                         {"ref_model_mixup_alpha", Use::harmless, "DPOConfig"},
+                                         {"ref_model_sync_steps", Use::harmless, "DPOConfig"},
+                                         {"router_aux_loss_coef", Use::spelled, "SFTConfig DPOConfig"},
                                          {"shuffle_dataset", Use::harmless, "SFTConfig"},
-                                         {"truncation_mode", Use::harmless, "SFTConfig"},
-                                         {"trust_remote_code", Use::harmless, "SFTConfig"}};
+                                         {"sync_ref_model", Use::refused, "DPOConfig"},
+                                         {"truncation_mode", Use::harmless, "SFTConfig DPOConfig"},
+                                         {"trust_remote_code", Use::harmless, "SFTConfig DPOConfig"},
+                                         {"use_weighting", Use::refused, "DPOConfig"}};
 
 /// Whether a word stands among words with blanks between.
 bool is_among(std::string_view word, std::string_view words) {
@@ -338,9 +353,11 @@ class Spelling {
       const json* value = args_.find(name.c_str());
       if (value == nullptr) continue;
       if (!is_among(trainer_.arguments, argument.of)) {
+        std::string classes(argument.of);
+        if (const std::size_t blank = classes.find(' '); blank != std::string::npos) classes.replace(blank, 1, " and ");
         args_.fail_found(name.c_str(), "inconsistent",
-                         "it is an argument of trl's " + std::string(argument.of) + ", and " +
-                             std::string(trainer_.arguments) + " has none of that name: leave it out");
+                         "it is an argument of trl's " + classes + ", and " + std::string(trainer_.arguments) +
+                             " has none of that name: leave it out");
         continue;
       }
       if (argument.use == Use::refused && !is_absent(*value))
@@ -352,14 +369,13 @@ class Spelling {
   void spell_trl() {
     spell_model_init();
     spell_lengths();
-    spell_packing();
-    spell_scored();
-    if (const json* loss = args_.find("loss_type"); loss && *loss == "chunked_nll")
-      given_["loss_type"] = "nll";  // SFTConfig.__post_init__: a deprecated alias
-    if (args_.has("loss_type") && given_["loss_type"] != "nll" && given_["loss_type"] != "dft")
-      args_.fail_found("loss_type", "unknown-choice", "expected nll, dft or chunked_nll");
-    else if (args_.has("loss_type") && given_["loss_type"] == "nll")
-      given_.erase("loss_type");
+    if (trainer_.name == "trl.SFTTrainer") {
+      spell_packing();
+      spell_scored();
+    } else {
+      spell_preferences();
+    }
+    spell_loss_type();
     if (const json* coefficient = args_.find("router_aux_loss_coef");
         coefficient && !coefficient->is_null() && *coefficient != 0)
       args_.fail_found("router_aux_loss_coef", "inconsistent",
@@ -371,6 +387,29 @@ class Spelling {
                          "a tokenizer's template may add tokens and make the embeddings larger, which is not "
                          "supported yet; expected a .jinja file");
     }
+  }
+
+  void spell_loss_type() {
+    const bool is_sft = trainer_.name == "trl.SFTTrainer";
+    const std::string_view known = is_sft ? "nll dft" : "sigmoid sigmoid_norm hinge ipo";
+    const std::string_view usual = known.substr(0, known.find(' '));
+    if (!args_.has("loss_type")) return;
+    json& loss = given_["loss_type"];
+    if (!is_sft && loss.is_array() && loss.size() == 1) loss = json(loss[0]);
+    if (is_sft && loss == "chunked_nll") loss = "nll";  // SFTConfig.__post_init__: a deprecated alias
+    if (!loss.is_string() || !is_among(loss.get<std::string>(), known))
+      args_.fail_found("loss_type", is_sft ? "unknown-choice" : "not-modelled",
+                       "expected one of " + std::string(known));
+    else if (loss == usual)
+      given_.erase("loss_type");
+  }
+
+  /// What DPOConfig has beside the others.
+  void spell_preferences() {
+    if (const json* divergence = args_.find("f_divergence_type"); divergence && *divergence != "reverse_kl")
+      args_.fail_found("f_divergence_type", "not-modelled", "others are not supported yet; expected reverse_kl");
+    if (has("/data/packed")) args_.fail("", "inconsistent", "found data.packed; a preference trainer packs nothing");
+    given_.erase("padding_free");  // "temporarily unavailable", the trainer warns
   }
 
   /// What from_pretrained is given.

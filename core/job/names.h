@@ -18,6 +18,7 @@ inline constexpr auto kPackings = settings::names<settings::kPackings>;
 inline constexpr auto kPaddings = settings::names<settings::kPaddings>;
 inline constexpr auto kSides = settings::names<settings::kSides>;
 inline constexpr auto kScored = settings::names<settings::kScored>;
+inline constexpr auto kReferences = settings::names<settings::kReferences>;
 inline constexpr auto kLoops = settings::names<settings::kLoops>;
 inline constexpr auto kOptimizers = settings::names<settings::kOptimizers>;
 inline constexpr auto kImplementations = settings::names<settings::kImplementations>;

@@ -71,6 +71,35 @@ void check_evaluation(ConfigReader& job_reader, const Job& job) {
             "lengths, or eval_accumulation_steps among the arguments");
 }
 
+/// What a preference loop compares with.
+void check_reference(ConfigReader& job_reader, Job& job) {
+  ConfigReader model = job_reader.object("model");
+  LoopConfig& loop = job.training.loop;
+  const bool has_adapters = job.training.has_adapters();
+  Reference& reference = job.model.reference;
+  const auto fail = [&](const std::string& why) { model.fail_found("reference", "inconsistent", why); };
+  if (loop.name != LoopName::dpo) {
+    if (reference != Reference::of_trainer) fail("expected a preference loop with it, as trl.DPOTrainer");
+    return;
+  }
+  if (!job.training.peft.empty())
+    return job_reader.object("training")
+        .fail("peft", "not-modelled",
+              "found it under a preference trainer, which is supported with lora and "
+              "ia3 only yet");
+  if (loop.precompute_ref_log_probs && (reference == Reference::copy || reference == Reference::shared))
+    return fail("precompute_ref_log_probs is true: leave one of them out");
+  if (reference == Reference::shared && !has_adapters)
+    return fail("without adapters the policy cannot be its own reference; expected copy or precomputed");
+  if (reference == Reference::precomputed) loop.precompute_ref_log_probs = true;
+  if (reference != Reference::copy || !has_adapters) reference = Reference::of_trainer;  // which means the same
+  const bool shares = has_adapters && !loop.precompute_ref_log_probs && reference != Reference::copy;
+  if (shares && job.training.lora && !job.training.lora->modules_to_save.empty())
+    model.fail("reference", "not-modelled",
+               "found a reference that shares a policy with modules_to_save, which is not supported yet; expected "
+               "\"copy\"");
+}
+
 /// To what a loop cuts samples: its max_length, which job/loop.h has written where the loop has one.
 std::optional<std::int64_t> max_length_of(const json& document) {
   const json::json_pointer at("/training/loop/args/max_length");
@@ -126,6 +155,9 @@ Result<Job> read_job(const json& document) {
   }
   if (findings.error) return *findings.error;
   job.samples.padding_free = job.training.loop.padding_free;
+  job.samples.are_pairs = job.training.loop.name == LoopName::dpo;
+  if (!infers) check_reference(reader, job);
+  if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
   if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
       job.samples.are_given())

@@ -52,6 +52,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
     return {read_graph_model(reader, *given), 0};
   model.preset = reader.text("preset", "");
   model.given_name = reader.text("name", "");
+  model.reference = reader.choice("reference", Reference::of_trainer, kReferences);
   if (!model.preset.empty()) {
     const std::string_view text = preset_text("models", model.preset);
     if (text.empty()) {

@@ -432,6 +432,8 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
+    if (loop.name == LoopName::dpo && traits.takes_images)
+      training.fail_found(kKey, "not-modelled", "preferences of a model with images are not supported yet");
     if (loop.is_trl() && traits.refusal(Feature::chunked_cross_entropy))
       training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
     // What a trainer makes of a batch was compared with the real one where lengths were.

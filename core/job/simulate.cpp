@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "distributed/strategy.h"
@@ -56,6 +57,24 @@ DataConfig full_batch_of(const Job& job) {
   return job.training.loop.is_trl() && !job.samples.are_given() ? collated(job.samples, job.data) : job.data;
 }
 
+/// The second model of a preference loop: from_pretrained, then accelerate's prepare_model.
+std::unique_ptr<Model> reference_of(const Job& job, Context& context, const DataConfig& data, ModelOptions options) {
+  const LoopConfig& loop = job.training.loop;
+  const bool has_adapters = job.training.has_adapters();
+  if (loop.name != LoopName::dpo || loop.precompute_ref_log_probs ||
+      (has_adapters && job.model.reference != Reference::copy))
+    return nullptr;
+  options.wrapping = nullptr;
+  options.checkpointing = {};
+  const std::size_t root = context.log.modules.size();
+  context.stopped = true;
+  std::unique_ptr<Model> reference = build_model(context, job.model.config, data, options);
+  context.stopped = false;
+  context.log.modules[root].name = "reference";
+  move_to_device(context, reference->parameters, reference->buffers);
+  return reference;
+}
+
 /// The batches of a trainer's evaluation: as the job gives them, or training's samples in batches of their own size.
 std::vector<DataConfig> evaluation_batches(const Job& job) {
   const LoopConfig& loop = job.training.loop;
@@ -98,7 +117,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.repeats = repeats;
   context.begin_phase(PhaseName::init, 0);
   std::unique_ptr<Tuner> tuner;
-  if (job.training.lora) tuner = std::make_unique<LoraModel>(context, *job.training.lora);
+  std::optional<LoraConfig> lora = job.training.lora;
+  if (lora && job.training.loop.name == LoopName::dpo && job.training.loop.disable_dropout) lora->dropout = 0;
+  if (lora) tuner = std::make_unique<LoraModel>(context, *lora);
   if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
   if (!job.training.peft.empty()) tuner = job.training.peft.front().method->tuner(context, "peft", job.training.peft);
   if (tuner && job.model.config.traits().ties_embeddings) tuner->tie_embeddings();
@@ -189,8 +210,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     }
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
+    const std::unique_ptr<Model> reference = reference_of(job, context, data, options);
     run_training(context, *model, *strategy, *objective, job.training, data, micro_batches_of(job),
-                 evaluation_batches(job));
+                 evaluation_batches(job), reference.get());
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;

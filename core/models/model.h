@@ -55,6 +55,9 @@ struct ModelInputs {
   Tensor mm_token_type_ids{};         ///< [b, s], where the class has them
   CausalMasks causal_masks{};         ///< 4-D, of a cache that has one size; as a model meets them: KvCache::masks
   Tensor attention_mask{}, labels{};  ///< [b, s]
+  // Of a batch of preferences; no forward takes them.
+  Tensor completion_mask{};                            ///< [b, s]
+  Tensor ref_chosen_logps{}, ref_rejected_logps{};     ///< [b / 2]
   Tensor cu_seq_lens_q{}, cu_seq_lens_k{}, seq_idx{};  ///< [documents + 1], [1, s]: where the documents of a row begin
   const Rows* rows = nullptr;                          ///< what stands in input_ids, attention_mask and position_ids
   Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
@@ -74,7 +77,10 @@ struct ModelInputs {
             &second_per_grid_ts,
             &cu_seq_lens_q,
             &cu_seq_lens_k,
-            &seq_idx};
+            &seq_idx,
+            &completion_mask,
+            &ref_chosen_logps,
+            &ref_rejected_logps};
   }
 
   /// What a wrapper that casts its inputs replaces while forward runs.

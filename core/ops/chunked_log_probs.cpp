@@ -62,7 +62,7 @@ void chunked_log_probs_backward(Backward& b) {
 }  // namespace
 
 ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, std::int64_t chunk,
-                                  bool with_metrics) {
+                                  const LogProbOutputs& outputs) {
   Record record(Op::chunked_log_probs, chunked_log_probs_backward, {&hidden, &weight});
   Context& context = hidden.context();
   const NoGrad no_grad(context);
@@ -94,11 +94,12 @@ ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, co
       log_z = add(running_max, logarithm);
     }
     results.log_probs = sub(target_logit, log_z);
-    if (with_metrics) {
-      {
-        const Tensor mean = div(x_sum_exp, sum_exp);
-        results.entropy = sub(log_z, mean);
-      }
+    if (outputs.entropy) {
+      const Tensor mean = div(x_sum_exp, sum_exp);
+      results.entropy = sub(log_z, mean);
+    }
+    if (outputs.mean_logits) results.mean_logits = div_scalar(z_sum);
+    if (outputs.is_top1) {
       const Tensor is_largest = pointwise(Op::ge, {&target_logit, &running_max}, DType::boolean);
       const Tensor is_first = pointwise(Op::gt, {&target_logit, &max_before_target}, DType::boolean);
       results.is_top1 = pointwise(Op::bitwise_and, {&is_largest, &is_first}, DType::boolean);
@@ -107,14 +108,14 @@ ChunkedLogProbs chunked_log_probs(const Tensor& hidden, const Tensor& weight, co
     record.save(weight);
     record.save(targets);
     record.save(log_z);
-    if (with_metrics) record.save_output(results.entropy);
+    if (outputs.entropy) record.save_output(results.entropy);
     if (record) {
       record->dtype = compute;
       record->integers[0] = chunk;
     }
   }
   results.log_probs = record.output(std::move(results.log_probs));
-  if (with_metrics) results.entropy = record.output(std::move(results.entropy));
+  if (outputs.entropy) results.entropy = record.output(std::move(results.entropy));
   return results;
 }
 

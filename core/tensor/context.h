@@ -132,6 +132,7 @@ class Context {
       false;  ///< the autograd engine runs (on a GPU: in the device's own thread, with its own cuBLAS handle)
   bool recomputing = false;            ///< inside a checkpointed block's second forward
   bool stopped = false;                ///< a recomputation has all it needs: nothing more is allocated until it is left
+  bool adapters_disabled = false;      ///< peft's disable_adapter(): wrapped layers run as their base layers
   bool training = true;                ///< model.train(), or model.eval(): dropout does nothing
   KvCache* past_key_values = nullptr;  ///< what attention layers are called with; none: no cache is used
   SavedTensorHooks* saved_tensor_hooks = nullptr;  ///< of the innermost non-reentrant checkpoint, if any

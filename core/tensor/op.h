@@ -29,7 +29,7 @@ namespace oometer {
   X(roll) X(flip) X(repeat) X(upsample) X(upsample_backward) X(topk) X(gather) X(sort) X(histc) X(floor_divide)         \
   X(grouped_mm) X(polar) X(im2col) X(col2im) X(fused_rms_norm) X(fused_rms_norm_backward) X(var) X(std) X(minimum)          \
   X(index_select) X(one_hot) X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(flash_attn)        \
-  X(flash_attn_backward) X(solve_triangular) X(chunked_log_probs) X(lerp) X(addcmul) X(addcdiv) X(sign) X(full_like) X(fused_sgd)             \
+  X(flash_attn_backward) X(solve_triangular) X(chunked_log_probs) X(log_sigmoid) X(log_sigmoid_backward) X(lerp) X(addcmul) X(addcdiv) X(sign) X(full_like) X(fused_sgd)             \
   X(fused_adagrad) X(foreach_sub) X(foreach_div) X(foreach_addcmul) X(foreach_abs) X(foreach_maximum)                  \
   X(foreach_clamp_min) X(foreach_rsqrt) X(foreach_reciprocal) X(randn) X(foreach_copy) X(foreach_sign)
 // clang-format on

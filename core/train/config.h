@@ -85,7 +85,7 @@ struct OptimizerConfig {
 };
 
 /// Whose code runs the steps: core/train/loops.
-enum class LoopName : std::uint8_t { step, trainer, sft };
+enum class LoopName : std::uint8_t { step, trainer, sft, dpo };
 
 /// What is counted as input tokens seen (TrainingArguments.include_num_input_tokens_seen).
 enum class TokensSeen : std::uint8_t { none, all, non_padding };
@@ -115,10 +115,12 @@ struct LoopConfig {
   std::optional<std::int64_t> max_length = 1024;  ///< longer samples are cut; none: they are not
   bool padding_free = false;                      ///< a micro-batch is one row of all its samples
   std::string loss_type;                          ///< "": the trainer's own
+  bool disable_dropout = true;                    ///< DPOConfig's; of adapters too
+  bool precompute_ref_log_probs = false;          ///< the reference was asked before the run
 
   /// A library's loop, with defaults of its own.
   bool is_trainer() const { return name != LoopName::step; }
-  bool is_trl() const { return name == LoopName::sft; }
+  bool is_trl() const { return name == LoopName::sft || name == LoopName::dpo; }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
   std::int64_t steps(std::int64_t enough) const { return max_steps < 0 ? enough : std::min(max_steps, enough); }

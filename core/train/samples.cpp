@@ -121,7 +121,9 @@ DataConfig padding_free(const SamplesConfig& samples, const DataConfig& full, co
 }
 
 /// Samples as the run's collator joins them.
-DataConfig joined(const SamplesConfig& samples, const DataConfig& full, const Lengths& lengths) {
+DataConfig joined(const SamplesConfig& samples, const DataConfig& full, const Lengths& given) {
+  Lengths lengths = given;
+  if (samples.are_pairs) lengths.insert(lengths.end(), given.begin(), given.end());
   return samples.padding_free ? padding_free(samples, full, {lengths}) : padded(samples, full, lengths);
 }
 

@@ -52,6 +52,7 @@ struct SamplesConfig {
   Scored scored;
   std::optional<std::int64_t> max_length;  ///< longer samples are cut; none: they are not
   bool padding_free = false;               ///< of TRL's collator: a micro-batch is one row of all its samples
+  bool are_pairs = false;                  ///< a sample is two rows, a chosen and a rejected answer to one prompt
 
   /// The batches of an evaluation after the steps; empty: training's samples. None: data asks for no evaluation.
   std::optional<std::vector<Lengths>> evaluation;

@@ -6,6 +6,7 @@
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
+#include "train/loops/dpo_trainer.h"
 #include "train/loops/hf_trainer.h"
 #include "train/loops/sft_trainer.h"
 #include "train/repetition.h"
@@ -264,11 +265,14 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
 
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                   const TrainingConfig& training, const DataConfig& data, const std::vector<DataConfig>& micro_batches,
-                  const std::vector<DataConfig>& evaluation) {
+                  const std::vector<DataConfig>& evaluation, Model* reference) {
   if (training.loop.name == LoopName::trainer)
     return HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
   if (training.loop.name == LoopName::sft)
     return SftTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+  if (training.loop.name == LoopName::dpo)
+    return DpoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
+        .train();
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);

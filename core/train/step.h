@@ -73,8 +73,10 @@ Error nothing_to_train();
 
 /// Runs the job's loop into the context's log: initialisation, and the steps. `data`: a full micro-batch.
 /// `micro_batches`: all of them, in order; none: steps with the model's own. `evaluation`: a trainer's batches.
+/// `reference`: the second model of a preference loop, if it has one.
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                   const TrainingConfig& training, const DataConfig& data,
-                  const std::vector<DataConfig>& micro_batches = {}, const std::vector<DataConfig>& evaluation = {});
+                  const std::vector<DataConfig>& micro_batches = {}, const std::vector<DataConfig>& evaluation = {},
+                  Model* reference = nullptr);
 
 }  // namespace oometer

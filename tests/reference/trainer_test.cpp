@@ -59,7 +59,11 @@ TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's t
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 27);
+  check_cases("sft.jsonl", 34);
+}
+
+TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("dpo.jsonl", 9);
 }
 
 TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the byte", "[reference][trainer][peft]") {
@@ -72,7 +76,8 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 }
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "adapters.jsonl", "optimizers.jsonl"})
+  for (const char* file :
+       {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "dpo.jsonl", "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

@@ -71,7 +71,15 @@ inline constexpr Choice<LoopName> kLoops[] = {
     {"transformers.Trainer", LoopName::trainer, "Hugging Face Trainer",
      "transformers.Trainer with its defaults: gradients clipped at 1, logits in float32 beside autocast"},
     {"trl.SFTTrainer", LoopName::sft, "TRL SFTTrainer",
-     "TRL's supervised fine-tuning: bf16 autocast, activation checkpointing, and a loss that makes no logits"}};
+     "TRL's supervised fine-tuning: bf16 autocast, activation checkpointing, and a loss that makes no logits"},
+    {"trl.DPOTrainer", LoopName::dpo, "TRL DPOTrainer",
+     "Direct preference optimization: chosen and rejected answers in one batch, compared with a reference"}};
+
+inline constexpr Choice<Reference> kReferences[] = {
+    {"trainer", Reference::of_trainer, "As the trainer decides", "The policy without its adapters, else a copy"},
+    {"copy", Reference::copy, "A copy", "A second model of frozen weights"},
+    {"shared", Reference::shared, "Shared", "The policy with its adapters turned off"},
+    {"precomputed", Reference::precomputed, "Precomputed", "Its log-probabilities are among the data"}};
 
 inline constexpr Choice<TokensSeen> kTokensSeen[] = {
     {"no", TokensSeen::none}, {"all", TokensSeen::all}, {"non_padding", TokensSeen::non_padding}};

@@ -44,6 +44,9 @@ constexpr Setting kModelRows[] = {
      .words = "A file of tools/export_graph.py: any torch.nn.Module by its operators; instead of preset and config",
      .link = "config"},
     {.key = "name", .takes = any(kText), .words = "A name for people"},
+    {.key = "reference",
+     .takes = one_of<kReferences, &ModelChoice::reference>(),
+     .words = "Of a preference loop: what the policy is compared with"},
 };
 
 constexpr Range kPixels{1, 65'536};

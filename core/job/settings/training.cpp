@@ -5,7 +5,8 @@ namespace oometer::settings {
 
 namespace {
 
-constexpr Condition kIsTrl{.setting = "/training/loop/name", .is = "trl.SFTTrainer"};
+constexpr Condition kIsTrl{.setting = "/training/loop/name", .is = "trl.SFTTrainer trl.DPOTrainer"};
+constexpr Condition kIsDpo{.setting = "/training/loop/name", .is = "trl.DPOTrainer"};
 constexpr Condition kIsPlainLoop{.setting = "/training/loop", .is = "step"};
 constexpr Condition kIsTrainer{.setting = "/training/loop", .is_not = "step"};
 constexpr Condition kEvaluates{.setting = "/training/loop/args/eval_strategy", .is_not = "no"};
@@ -389,8 +390,16 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .applies = {kIsTrl}},
     {.key = "loss_type",
      .takes = in<&LoopConfig::loss_type>(),
-     .words = "The loss: of trl.SFTTrainer nll or dft",
+     .words = "The loss: of trl.SFTTrainer nll or dft; of trl.DPOTrainer sigmoid, sigmoid_norm, hinge or ipo",
      .applies = {kIsTrl}},
+    {.key = "disable_dropout",
+     .takes = in<&LoopConfig::disable_dropout>(),
+     .words = "Dropout does nothing, that of adapters too",
+     .applies = {kIsDpo}},
+    {.key = "precompute_ref_log_probs",
+     .takes = in<&LoopConfig::precompute_ref_log_probs>(),
+     .words = "What the reference says is computed before the run",
+     .applies = {kIsDpo}},
 };
 
 constexpr Setting kPrecisionRows[] = {

@@ -85,7 +85,7 @@ void HfTrainer::get_batch_samples(int step) {
   std::vector<ModelInputs> batch_samples;
   for (std::size_t i = 0; i < static_cast<std::size_t>(training_.gradient_accumulation_steps); ++i) {
     set_data(micro_batch(step, i));
-    batch_samples.push_back(objective_.prepare(model_));
+    batch_samples.push_back(make_batch());
   }
   Tensor num_items_in_batch = count_items(batch_samples);
   batch_samples_ = std::move(batch_samples);
@@ -145,11 +145,11 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   const Tensor is_inf = pointwise(Op::eq, {&magnitude}, DType::boolean);
 }
 
-ModelOutputs HfTrainer::call_model(const ModelInputs& inputs) {
+ModelOutputs HfTrainer::call_model(Model& model, const ModelInputs& inputs) {
   ModelOutputs raw;
   {
     const AutocastRegion region(context_, autocast_dtype(training_.precision).has_value());
-    raw = model_(inputs);
+    raw = model(inputs);
   }
   if (!autocast_dtype(training_.precision)) return raw;
   // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.
@@ -165,7 +165,7 @@ Tensor HfTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_ba
   const Tensor labels = smooths ? std::exchange(inputs.labels, {}) : Tensor();
   LossFunction* const loss_function = objective_.loss_function();
   if (loss_function) loss_function->num_items_in_batch = num_items_in_batch;
-  ModelOutputs outputs = call_model(inputs);
+  ModelOutputs outputs = call_model(model_, inputs);
   if (loss_function) loss_function->num_items_in_batch.reset();
   if (refused()) return {};
   Tensor loss = smooths ? smoothed_loss(outputs.others.front(), labels, model_.is_causal_lm, num_items_in_batch)
@@ -197,7 +197,7 @@ void HfTrainer::evaluate(int step) {
   std::int64_t done = 0;
   for (const DataConfig& batch : evaluation_) {
     set_data(batch);
-    inputs = objective_.prepare(model_);
+    inputs = make_batch();
     last = prediction_step(inputs, prediction_loss_only);
     if (refused()) break;
     losses = repeat(last.loss, {evaluation_.front().micro_batch_size});

@@ -28,8 +28,10 @@ class HfTrainer {
   /// `returned`: the outputs that the caller keeps; null: it keeps none.
   virtual Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned);
   virtual Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
-  /// The model as accelerate has prepared it: forward under autocast, what it returns in float32.
-  ModelOutputs call_model(const ModelInputs& inputs);
+  /// The batch on the device, as the collator made it.
+  virtual ModelInputs make_batch() { return objective_.prepare(model_); }
+  /// A model as accelerate has prepared it: forward under autocast, what it returns in float32.
+  ModelOutputs call_model(Model& model, const ModelInputs& inputs);
   bool refused() const { return strategy_.refusal() || model_.refusal; }
 
   Context& context_;

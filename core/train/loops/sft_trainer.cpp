@@ -16,13 +16,13 @@ SftTrainer::SftTrainer(Context& context, Model& model, TrainingStrategy& strateg
 
 FusedCausalLMOutput SftTrainer::call_fused(const ModelInputs& inputs) {
   lm_head_.scored = batch_->scored;
-  const ModelOutputs outputs = call_model(inputs);
+  const ModelOutputs outputs = call_model(model_, inputs);
   return std::exchange(lm_head_.output, {});
 }
 
 ModelOutputs SftTrainer::call_for_logits(ModelInputs inputs) {
   inputs.labels.reset();
-  return call_model(inputs);
+  return call_model(model_, inputs);
 }
 
 Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) {

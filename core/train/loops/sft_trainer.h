@@ -24,7 +24,7 @@ class SftTrainer : public HfTrainer {
   ModelOutputs call_for_logits(ModelInputs inputs);
   void log_metrics(const FusedCausalLMOutput& outputs, const ModelInputs& inputs) const;
 
-  FusedLmHead lm_head_{true};
+  FusedLmHead lm_head_{{.entropy = true, .is_top1 = true}};
 };
 
 }  // namespace oometer

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "ops/chunked_log_probs.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
 
@@ -32,13 +31,12 @@ Tensor FusedLmHead::of_hidden_states(const Tensor& hidden_in, const Linear& lm_h
     {
       const Tensor chosen = index_mask(hidden_states, result.label_mask, scored);
       const Tensor targets = index_mask(labels, result.label_mask, scored);
-      per_token = chunked_log_probs(chosen, lm_head.weight, targets, kClasses, with_metrics_);
+      per_token = chunked_log_probs(chosen, lm_head.weight, targets, kClasses, outputs_);
     }
     result.log_probs = spread(per_token.log_probs, result.label_mask);
-    if (with_metrics_) {
-      result.entropy = spread(per_token.entropy, result.label_mask);
-      result.is_top1 = spread(per_token.is_top1, result.label_mask);
-    }
+    if (outputs_.entropy) result.entropy = spread(per_token.entropy, result.label_mask);
+    if (outputs_.mean_logits) result.mean_logits = spread(per_token.mean_logits, result.label_mask);
+    if (outputs_.is_top1) result.is_top1 = spread(per_token.is_top1, result.label_mask);
   }
   Tensor total = sum_all(result.log_probs);
   total = neg(total);

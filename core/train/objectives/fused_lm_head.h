@@ -3,13 +3,14 @@
 #include <cstdint>
 
 #include "models/loss_function.h"
+#include "ops/chunked_log_probs.h"
 
 namespace oometer {
 
 /// What a model with TRL's fused head returns in place of logits; the fields are [b, s - 1], zero where the label is
 /// -100.
 struct FusedCausalLMOutput {
-  Tensor loss, log_probs, entropy, is_top1;
+  Tensor loss, log_probs, entropy, mean_logits, is_top1;
   Tensor label_mask;  ///< whether the label is not -100
 };
 
@@ -17,8 +18,7 @@ struct FusedCausalLMOutput {
 /// makes no logits.
 class FusedLmHead : public LossFunction {
  public:
-  /// `with_metrics`: entropy and is_top1 are among its `outputs`.
-  explicit FusedLmHead(bool with_metrics) : with_metrics_(with_metrics) {}
+  explicit FusedLmHead(const LogProbOutputs& outputs = {}) : outputs_(outputs) {}
 
   std::int64_t scored = 0;             ///< labels of the next batch that are not -100, after the shift
   mutable FusedCausalLMOutput output;  ///< of the last forward, until it is taken
@@ -29,7 +29,7 @@ class FusedLmHead : public LossFunction {
   Tensor of_hidden_states(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels) const override;
 
  private:
-  bool with_metrics_;
+  LogProbOutputs outputs_;
 };
 
 }  // namespace oometer

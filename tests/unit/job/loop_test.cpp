@@ -3,6 +3,7 @@
 
 #include "job/estimate.h"
 #include "job/parse.h"
+#include "job/simulate.h"
 
 namespace oometer {
 namespace {
@@ -71,7 +72,8 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   error = trainer(R"({"max_length": 1024})");
   CHECK(error.pointer == "/training/loop/args/max_length");
   CHECK(error.message ==
-        "found 1024; it is an argument of trl's SFTConfig, and TrainingArguments has none of that name: leave it out");
+        "found 1024; it is an argument of trl's SFTConfig and DPOConfig, and TrainingArguments has none of that name: "
+        "leave it out");
   error = trainer(R"({"optim": "galore_adamw"})");
   CHECK(error.code == "not-modelled");
   error = trainer(R"({"torch_compile": true})");
@@ -152,13 +154,59 @@ TEST_CASE("What SFTTrainer's arguments have wrong is said in its own terms", "[j
   CHECK(code(R"({"packing": true, "packing_strategy": "bfd_split"})") == "not-modelled " + at + "packing_strategy");
   CHECK(code(R"({"padding_free": true})") == "inconsistent " + at + "padding_free");
   CHECK(code(R"({"router_aux_loss_coef": 0.01})") == "inconsistent " + at + "router_aux_loss_coef");
-  CHECK(code(R"({"beta": 0.1})") == "unknown-key " + at + "beta");
+  CHECK(code(R"({"gamma": 0.1})") == "unknown-key " + at + "gamma");
   CHECK(code(R"({"model_init_kwargs": {"quantization_config": {}}})") ==
         "unknown-key " + at + "model_init_kwargs/quantization_config");
   CHECK(code("{}", R"({"padding_side": "left", "lengths": {"batches": [[5, 6]]}})").starts_with("inconsistent"));
   CHECK(code("{}", "{}", R"(, "lora": {"target_modules": ["q_proj", "lm_head"]})") ==
         "inconsistent /training/lora/target_modules");
   CHECK(code("{}", "{}", R"(, "liger": {"fused_linear_cross_entropy": true})").starts_with("inconsistent"));
+}
+
+std::string dpo(const std::string& args, const std::string& model = "", const std::string& more = "") {
+  return R"({"version": 1, "model": {"preset": "llama-3-8b")" + model +
+         R"(}, "training": {"loop": {"name": "trl.DPOTrainer", "args": )" + args + "}" + more + "}}";
+}
+
+TEST_CASE("DPOTrainer compares with a copy, with the policy itself, or with numbers", "[job]") {
+  const auto models = [](const std::string& job) {
+    const Result<Job> parsed = parse_job(job);
+    REQUIRE(parsed);
+    const Result<Job> again = parse_job(to_json(*parsed));
+    REQUIRE(again);
+    CHECK(to_json(*again) == to_json(*parsed));
+    CHECK(again->training == parsed->training);
+    const Simulation simulation = simulate(*parsed, resolve_behaviours(parsed->runtime));
+    REQUIRE_FALSE(simulation.refusal);
+    std::size_t roots = 0;
+    for (ModuleId module = 0; module < simulation.log.modules.size(); ++module) roots += simulation.log.is_root(module);
+    return roots;
+  };
+  const std::string lora = R"(, "lora": {"rank": 8})";
+  CHECK(models(dpo("{}")) == 2);
+  CHECK(models(dpo("{}", "", lora)) == 1);
+  CHECK(models(dpo("{}", R"(, "reference": "shared")", lora)) == 1);
+  CHECK(models(dpo("{}", R"(, "reference": "copy")", lora)) == 2);
+  CHECK(models(dpo(R"({"precompute_ref_log_probs": true})")) == 1);
+  CHECK(models(dpo(R"({"loss_type": ["ipo"]})", R"(, "reference": "precomputed")")) == 1);
+}
+
+TEST_CASE("What DPOTrainer's arguments have wrong is said in its own terms", "[job]") {
+  const auto code = [](const std::string& job) {
+    const Error error = error_in(job);
+    return error.code + " " + error.pointer;
+  };
+  const std::string at = "/training/loop/args/";
+  CHECK(code(dpo("{}", R"(, "reference": "shared")")) == "inconsistent /model/reference");
+  CHECK(code(dpo(R"({"precompute_ref_log_probs": true})", R"(, "reference": "copy")")) ==
+        "inconsistent /model/reference");
+  CHECK(code(dpo(R"({"packing": true})")) == "inconsistent " + at + "packing");
+  CHECK(code(dpo(R"({"loss_type": "bco_pair"})")) == "not-modelled " + at + "loss_type");
+  CHECK(code(dpo(R"({"use_weighting": true})")) == "not-modelled " + at + "use_weighting");
+  CHECK(code(dpo(R"({"f_divergence_type": "forward_kl"})")) == "not-modelled " + at + "f_divergence_type");
+  CHECK(code(sft(R"({"beta": 0.1})")) == "inconsistent " + at + "beta");
+  CHECK(error_in(R"({"version": 1, "model": {"preset": "llama-3-8b", "reference": "copy"}})").pointer ==
+        "/model/reference");
 }
 
 TEST_CASE("A report has each step, and a trainer's evaluation and checkpoints among its phases", "[job]") {

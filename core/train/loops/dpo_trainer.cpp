@@ -1,0 +1,162 @@
+#include "train/loops/dpo_trainer.h"
+
+#include <utility>
+
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+DpoTrainer::DpoTrainer(Context& context, Model& model, Model* reference, TrainingStrategy& strategy,
+                       const Objective& objective, const TrainingConfig& training, const DataConfig& data,
+                       const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation)
+    : HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation), reference_(reference) {
+  model.loss_function = &lm_head_;  // add_fused_lm_head
+  if (reference) reference->loss_function = &reference_head_;
+}
+
+DpoTrainer::Pair DpoTrainer::halves(const Tensor& x) {
+  const std::int64_t half = x.size(0) / 2;
+  TensorList both = split(x, {half, half}, 0);
+  return {both[0], both[1]};
+}
+
+// DataCollatorForPreference
+ModelInputs DpoTrainer::make_batch() {
+  ModelInputs batch = model_.make_inputs(false);
+  const auto input = [&](const Shape& sizes, DType dtype) {
+    return empty(context_, Op::input, sizes, dtype, Role::input);
+  };
+  batch.completion_mask = input(batch.input_ids.sizes(), DType::int64);
+  if (args_.precompute_ref_log_probs) {
+    const std::int64_t pairs = batch.input_ids.size(0) / 2;
+    batch.ref_chosen_logps = input({pairs}, DType::float32);
+    batch.ref_rejected_logps = input({pairs}, DType::float32);
+  }
+  return batch;
+}
+
+FusedCausalLMOutput DpoTrainer::call_fused(Model& model, FusedLmHead& lm_head, const ModelInputs& inputs) {
+  lm_head.scored = batch_->scored;
+  const ModelOutputs outputs = call_model(model, inputs);
+  return std::exchange(lm_head.output, {});
+}
+
+Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs* returned) {
+  const Tensor completion_mask = inputs.completion_mask;
+  const std::int64_t length = completion_mask.size(1) - 1;
+  ModelInputs model_inputs = inputs;
+  {
+    const Tensor is_prompt = pointwise(Op::eq, {&completion_mask}, DType::boolean);
+    model_inputs.labels = masked_fill(inputs.input_ids, is_prompt);
+  }
+  const FusedCausalLMOutput outputs = call_fused(model_, lm_head_, model_inputs);
+  if (refused()) return {};
+  const auto summed = [&](const Tensor& log_probs) { return sum(slice(log_probs, 1, 0, length), {1}, false); };
+  const Tensor all_logps = summed(outputs.log_probs);
+  const Pair logps = halves(all_logps);
+  FusedCausalLMOutput ref_outputs;
+  Tensor all_ref_logps;
+  Pair ref_logps{inputs.ref_chosen_logps, inputs.ref_rejected_logps};
+  if (!args_.precompute_ref_log_probs) {
+    {
+      const NoGrad no_grad(context_);
+      const Scoped<bool> without_adapters(context_.adapters_disabled, reference_ == nullptr);
+      if (reference_) {
+        reference_->set_data(*batch_);
+        ref_outputs = call_fused(*reference_, reference_head_, model_inputs);
+        if (reference_->refusal) model_.refusal = reference_->refusal;
+      } else {
+        ref_outputs = call_fused(model_, lm_head_, model_inputs);
+      }
+    }
+    if (refused()) return {};
+    all_ref_logps = summed(ref_outputs.log_probs);
+    ref_logps = halves(all_ref_logps);
+  }
+  const Pair logratios{sub(logps.chosen, ref_logps.chosen), sub(logps.rejected, ref_logps.rejected)};
+  Tensor loss;
+  {
+    const Tensor losses = per_sequence_loss(logratios, completion_mask);
+    const Tensor mean = mean_all(losses);
+    const Tensor weighted = mul_scalar(mean);
+    loss = add_scalar(weighted);
+  }
+  log_metrics(outputs, logps, logratios, completion_mask, inputs);
+  if (returned) {  // the logits are made for it, by one more forward
+    const NoGrad no_grad(context_);
+    model_inputs.labels.reset();
+    *returned = call_model(model_, model_inputs);
+  }
+  return loss;
+}
+
+Tensor DpoTrainer::per_sequence_loss(const Pair& scores, const Tensor& completion_mask) const {
+  Pair own = scores;
+  if (args_.loss_type == "ipo" || args_.loss_type == "sigmoid_norm") {
+    const Pair masks = halves(completion_mask);
+    const auto average = [](const Tensor& score, const Tensor& mask) {
+      Tensor tokens = sum(mask, {1}, false);
+      tokens = pointwise(Op::clamp, {&tokens}, DType::float32);
+      return div(score, tokens);
+    };
+    own.chosen = average(scores.chosen, masks.chosen);
+    own.rejected = average(scores.rejected, masks.rejected);
+  }
+  const Tensor delta = sub(own.chosen, own.rejected);
+  if (args_.loss_type == "ipo") return pow(add_scalar(delta), 2);
+  const Tensor scaled = mul_scalar(delta);
+  if (args_.loss_type == "hinge") {
+    const Tensor margin = add_scalar(scaled);
+    return relu(margin);
+  }
+  const Tensor log_sigmoid = activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, scaled, false);
+  return neg(log_sigmoid);
+}
+
+void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& logps, const Pair& logratios,
+                             const Tensor& completion_mask, const ModelInputs& inputs) const {
+  const NoGrad no_grad(context_);
+  const std::int64_t length = completion_mask.size(1) - 1;
+  const Tensor mask = slice(completion_mask, 1, 1, length);
+  {
+    const Tensor entropy = detach(outputs.entropy);
+    const Tensor masked = mul(entropy, mask);
+    const Tensor entropy_sum = sum_all(masked), total_tokens = sum_all(mask);
+    const Tensor mean = pointwise(Op::div, {&entropy_sum, &total_tokens}, DType::float32);
+  }
+  if (context_.training) const Tensor tokens = sum_all(inputs.attention_mask);
+  const Pair masks = halves(mask), mean_logits = halves(outputs.mean_logits), is_top1 = halves(outputs.is_top1);
+  const auto total = [&](const Tensor& logits, const Tensor& of) {
+    const Tensor is_scored = to(of, DType::boolean);
+    const Tensor chosen = index_mask(logits, is_scored, batch_->scored / 2);
+    return sum_all(chosen);
+  };
+  const Tensor chosen_logits = total(mean_logits.chosen, masks.chosen);
+  const Tensor rejected_logits = total(mean_logits.rejected, masks.rejected);
+  {
+    const Tensor is_scored = to(masks.chosen, DType::boolean);
+    const Tensor correct = pointwise(Op::bitwise_and, {&is_top1.chosen, &is_scored}, DType::boolean);
+    const Tensor correct_tokens = sum_all(correct);
+  }
+  const Tensor chosen_rewards = mul_scalar(detach(logratios.chosen));
+  const Tensor rejected_rewards = mul_scalar(detach(logratios.rejected));
+  const Tensor is_better = pointwise(Op::gt, {&chosen_rewards, &rejected_rewards}, DType::boolean);
+  const Tensor accuracies = to(is_better, DType::float32), margins = sub(chosen_rewards, rejected_rewards);
+  for (const Tensor* x : {&chosen_rewards, &rejected_rewards, &accuracies, &margins, &logps.chosen, &logps.rejected}) {
+    const Tensor mean = mean_all(*x);
+  }
+}
+
+HfTrainer::Prediction DpoTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {
+  Prediction prediction;
+  const NoGrad no_grad(context_);
+  ModelOutputs outputs;
+  prediction.loss = compute_loss(inputs, {}, prediction_loss_only ? nullptr : &outputs);
+  if (refused() || prediction_loss_only) return prediction;
+  prediction.logits.push_back(outputs.others.front());
+  prediction.labels = inputs.input_ids;
+  return prediction;
+}
+
+}  // namespace oometer
