@@ -2,6 +2,7 @@
 
 #include "graph/model.h"
 #include "graph/read.h"
+#include "job/names.h"
 #include "job/presets.h"
 #include "job/read.h"
 #include "models/registry.h"

@@ -14,29 +14,29 @@ struct LohaConfig final : ConfigOf<LohaLinear, LohaConfig> {
   NumberByModule rank_pattern;
 };
 
+void hada_weight_backward(Backward& b) {
+  const Tensor &w1a = b.saved(0), &w1b = b.saved(1), &w2a = b.saved(2), &w2b = b.saved(3);
+  const Tensor grad_out = mul_scalar(b.grad());
+  Tensor temp = matmul(w2a, w2b);
+  temp = mul(grad_out, temp);
+  Tensor grad_w1a = matmul(temp, transpose(w1b, 0, 1));
+  Tensor grad_w1b = matmul(transpose(w1a, 0, 1), temp);
+  {
+    const Tensor product = matmul(w1a, w1b);
+    temp = mul(grad_out, product);
+  }
+  Tensor grad_w2a = matmul(temp, transpose(w2b, 0, 1));
+  Tensor grad_w2b = matmul(transpose(w2a, 0, 1), temp);
+  temp.reset();
+  b.give(0, std::move(grad_w1a));
+  b.give(1, std::move(grad_w1b));
+  b.give(2, std::move(grad_w2a));
+  b.give(3, std::move(grad_w2b));
+}
+
 /// HadaWeight, a Python autograd.Function: it saves when it is done, and computes both products anew in backward.
 Tensor hada_weight(const Tensor& w1a, const Tensor& w1b, const Tensor& w2a, const Tensor& w2b) {
-  Record record(Op::none,
-                [](Backward& b) {
-                  const Tensor &w1a = b.saved(0), &w1b = b.saved(1), &w2a = b.saved(2), &w2b = b.saved(3);
-                  const Tensor grad_out = mul_scalar(b.grad());
-                  Tensor temp = matmul(w2a, w2b);
-                  temp = mul(grad_out, temp);
-                  Tensor grad_w1a = matmul(temp, transpose(w1b, 0, 1));
-                  Tensor grad_w1b = matmul(transpose(w1a, 0, 1), temp);
-                  {
-                    const Tensor product = matmul(w1a, w1b);
-                    temp = mul(grad_out, product);
-                  }
-                  Tensor grad_w2a = matmul(temp, transpose(w2b, 0, 1));
-                  Tensor grad_w2b = matmul(transpose(w2a, 0, 1), temp);
-                  temp.reset();
-                  b.give(0, std::move(grad_w1a));
-                  b.give(1, std::move(grad_w1b));
-                  b.give(2, std::move(grad_w2a));
-                  b.give(3, std::move(grad_w2b));
-                },
-                {&w1a, &w1b, &w2a, &w2b});
+  Record record(Op::none, hada_weight_backward, {&w1a, &w1b, &w2a, &w2b});
   Tensor diff_weight;
   {
     const NoGrad no_grad(w1a.context());

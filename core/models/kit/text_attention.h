@@ -12,6 +12,8 @@
 /// Self-attention of language models: projections, norms of queries and keys, positions, and attention itself.
 namespace oometer {
 
+struct LlamaRotaryEmbedding;
+
 /// apply_rotary_pos_emb of a class: both results are there before the names are bound again.
 using ApplyRotary = std::pair<Tensor, Tensor> (*)(const Tensor& q, const Tensor& k,
                                                   const PositionEmbeddings& positions);
