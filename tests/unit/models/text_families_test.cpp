@@ -21,7 +21,9 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"granite-3.3-8b", 8'170'864'640}, Row{"gemma-2b", 2'506'172'416}, Row{"gemma-7b", 8'537'680'896},
       Row{"smollm3-3b", 3'075'098'624}, Row{"olmo-3-7b", 7'298'011'136}, Row{"olmo-3-32b", 32'233'522'176},
       Row{"glm-4-9b-0414", 9'400'279'040}, Row{"command-r7b", 8'028'033'024}, Row{"exaone-4.0-1.2b", 1'279'391'488},
-      Row{"exaone-4.0-32b", 32'003'216'384});
+      Row{"exaone-4.0-32b", 32'003'216'384}, Row{"glm-4-9b", 9'399'951'360}, Row{"starcoder2-3b", 3'030'371'328},
+      Row{"starcoder2-7b", 7'173'923'840}, Row{"starcoder2-15b", 15'957'889'024}, Row{"aya-expanse-8b", 8'028'033'024},
+      Row{"command-r", 34'980'831'232}, Row{"ernie-4.5-0.3b", 360'748'032});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }

@@ -1,0 +1,52 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+
+/// transformers 5.23, models/arcee/modeling_arcee.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"ArceeForCausalLM", "ArceeModel",   "ArceeDecoderLayer",   "ArceeAttention",
+                                 "ArceeMLP",         "ArceeRMSNorm", "ArceeRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"arcee", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.hidden_size = 2560;
+  d.intermediate_size = 18432;
+  d.num_key_value_heads = 0;
+  d.max_position_embeddings = 4096;
+  d.hidden_act = Activation::relu2;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  c.mlp_bias = reader.boolean("mlp_bias", false);
+  check_llama_heads(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family arcee = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,61 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/ernie4_5/modeling_ernie4_5.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"Ernie4_5ForCausalLM",    "Ernie4_5Model", "Ernie4_5DecoderLayer",
+                                 "Ernie4_5Attention",      "Ernie4_5MLP",   "Ernie4_5RMSNorm",
+                                 "Ernie4_5RotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"ernie4_5", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 103424;
+  d.hidden_size = 1024;
+  d.intermediate_size = 3072;
+  d.num_hidden_layers = 18;
+  d.num_attention_heads = 16;
+  d.num_key_value_heads = 2;
+  d.max_position_embeddings = 131'072;
+  d.tie_word_embeddings = d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d, 128);
+  c.qkv_bias = c.output_bias = c.mlp_bias = reader.boolean("use_bias", false);
+  c.attention_dropout = 0;  // Ernie4_5Attention
+  check_llama_heads(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.rotate = rotate_spread_float32;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.rotary = embed_positions_float32;
+  return parts;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family ernie4_5 = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,55 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+
+/// transformers 5.23, models/glm/modeling_glm.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"GlmForCausalLM", "GlmModel",   "GlmDecoderLayer",   "GlmAttention",
+                                 "GlmMLP",         "GlmRMSNorm", "GlmRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"glm", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 151552;
+  d.intermediate_size = 13696;
+  d.num_hidden_layers = 40;
+  d.num_key_value_heads = 2;
+  d.max_position_embeddings = 131'072;
+  d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d, 128);
+  c.qkv_bias = reader.boolean("attention_bias", true);
+  read_partial_rotary(reader, c, 0.5);
+  check_llama_heads(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.rotate = rotate_first_pairs;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family glm = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,58 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/hunyuan_v1_dense/modeling_hunyuan_v1_dense.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"HunYuanDenseV1ForCausalLM",    "HunYuanDenseV1Model", "HunYuanDenseV1DecoderLayer",
+                                 "HunYuanDenseV1Attention",      "HunYuanDenseV1MLP",   "HunYuanDenseV1RMSNorm",
+                                 "HunYuanDenseV1RotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"hunyuan_v1_dense", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 290943;
+  d.num_key_value_heads = 0;
+  d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  reader.ignore({"pretraining_tp", "eod_token_id"});
+  check_llama_heads(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.norms_at = HeadNorms::rotated;
+  its.norm = rms_norm;
+  its.norm_type = kNames.rms_norm;
+  its.q_norm = "query_layernorm";
+  its.k_norm = "key_layernorm";
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family hunyuan_v1_dense = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer
