@@ -14,7 +14,7 @@ const binaryen = (tool, ...given) => run(join(tools, tool), ...FEATURES, ...give
 const lines = (text) => text.trimEnd().split("\n");
 const rest = "rest";
 /** Folders of core whose functions, but for those of first answers, are a part of their own. */
-const ROOMS = new Map([["advice", "advice"], ["graph", "graph"], ["peft", "peft"], ["train/loops", "loops"], ["train/optimizers", "optimizers"]]);
+const ROOMS = new Map([["advice", "advice"], ["generation", "generation"], ["graph", "graph"], ["peft", "peft"], ["train/loops", "loops"], ["train/optimizers", "optimizers"]]);
 
 // --- which function belongs where --------------------------------------------------------------------------------------
 

@@ -151,7 +151,6 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
                                 std::int64_t limit, Simulation& simulation, Played& played) {
   std::vector<RankPeak> peaks;
   const std::vector<std::int64_t> ranks = simulation.ranks_that_differ;
-  if (!job.parallel.all_ranks || ranks.empty()) return peaks;
   const auto peak_of = [](const Simulation& s, const Played& p) {
     return RankPeak{s.rank, p.unlimited.peak, s.host_bytes, p.fits()};
   };
@@ -200,7 +199,9 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
         static_cast<std::int64_t>(static_cast<double>(gpu.usable_bytes) * job.inference.cache.gpu_memory_utilization);
   const std::int64_t limit = allocator_limit(gpu, outside, job.calibration);
   Played played = play(result.simulation.log, allocator, limit);
-  std::vector<RankPeak> ranks = run_ranks(job, behaviours, allocator, limit, result.simulation, played);
+  std::vector<RankPeak> ranks;
+  if (job.parallel.all_ranks && !result.simulation.ranks_that_differ.empty())
+    ranks = run_ranks(job, behaviours, allocator, limit, result.simulation, played);
   result.input = report_input(job, behaviours, result.simulation);
   result.input.gpu = std::move(gpu);
   result.input.outside = outside;

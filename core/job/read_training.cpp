@@ -266,8 +266,7 @@ std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig&
                                    const Runtime& runtime) {
   constexpr const char* kKey = "peft";
   std::vector<PeftAdapter> adapters;
-  const json* const given = training.has(kKey) ? training.find(kKey) : nullptr;
-  if (!given) return adapters;
+  const json* const given = training.find(kKey);
   for (const char* other : {"lora", "ia3"})
     if (training.has(other)) training.fail_found(other, "inconsistent", "there is peft too: leave one of them out");
   if (so_far.stage == Stage::pretrain)
@@ -368,10 +367,9 @@ void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so
 }
 
 /// transformers' BitsAndBytesConfig, by its own names.
-std::optional<QuantizationConfig> read_quantization(ConfigReader& training, const TrainingConfig& so_far,
-                                                    const ModelConfig& model, const Runtime& runtime) {
+QuantizationConfig read_quantization(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
+                                     const Runtime& runtime) {
   constexpr const char* kKey = "quantization";
-  if (!training.has(kKey)) return std::nullopt;
   ConfigReader reader = training.object(kKey);
   QuantizationConfig config;
   if (reader.boolean("load_in_8bit", false))
@@ -559,10 +557,10 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.loss = read_loss(reader, traits);
   training.lora = read_lora(reader, training.stage, model, runtime);
   training.ia3 = read_ia3(reader, training.stage, model);
-  training.peft = read_peft(reader, training, model, runtime);
+  if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
   training.liger = read_liger(reader, model, runtime);
   check_cross_entropy_chunks(reader, training, model, runtime);
-  training.quantization = read_quantization(reader, training, model, runtime);
+  if (reader.has("quantization")) training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);

@@ -75,10 +75,14 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   return reference;
 }
 
+bool evaluates(const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  return loop.is_trainer() && (loop.eval_strategy != Every::no || job.samples.evaluation);
+}
+
 /// The batches of a trainer's evaluation: as the job gives them, or training's samples in batches of their own size.
 std::vector<DataConfig> evaluation_batches(const Job& job) {
   const LoopConfig& loop = job.training.loop;
-  if (!loop.is_trainer() || (loop.eval_strategy == Every::no && !job.samples.evaluation)) return {};
   constexpr std::int64_t kOfNoOwn = 2;
   DataConfig full = job.data;
   full.micro_batch_size = loop.per_device_eval_batch_size;
@@ -152,7 +156,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (quantizer) quantizer->load(model->parameters, model->buffers);
     std::vector<ZeroParameter> cut;
     if (zero_init) cut = zero_init->finish();
-    simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
+    if (!job.training.checkpointing.segments.empty())
+      simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
     if (simulation.refusal) return simulation;
     simulation.refusal = apply_components(context, model->parameters, job.training.components);
     if (simulation.refusal) return simulation;
@@ -212,7 +217,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
     const std::unique_ptr<Model> reference = reference_of(job, context, data, options);
     run_training(context, *model, *strategy, *objective, job.training, data, micro_batches_of(job),
-                 evaluation_batches(job), reference.get());
+                 evaluates(job) ? evaluation_batches(job) : std::vector<DataConfig>(), reference.get());
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;

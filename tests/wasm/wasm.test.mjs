@@ -139,10 +139,9 @@ test("a first answer does not need the rest", async () => {
   const llava = { version: 1, model: { preset: "llava-1.5-7b" } };
   for (const job of [
     llava,
-    { ...llava, training: { stage: "pretrain", optimizer: { name: "sgd" } } },
-    { ...llava, parallel: { strategy: "deepspeed", zero_stage: 2, data: 8 }, training: { activation_checkpointing: "reentrant" } },
-    { ...llava, runtime: { framework: "llava" } },
-    { version: 1, model: { preset: "clip-vit-l-14-336" }, training: { precision: "amp-fp16" } },
+    { ...llava, training: { stage: "pretrain", attention: "eager" } },
+    { ...llava, parallel: { strategy: "deepspeed", zero_stage: 2, data: 8 }, training: { activation_checkpointing: "non-reentrant" } },
+    { version: 1, model: { preset: "llama-3-8b" }, training: { precision: "amp-bf16" } },
     { version: 1, model: { preset: "llama-3-8b" }, data: { micro_batch_size: 0 } },
   ])
     assert.equal(first.estimate(JSON.stringify(job)), oometer.estimate(JSON.stringify(job)));
