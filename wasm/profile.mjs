@@ -8,6 +8,9 @@ import { pathToFileURL } from "node:url";
 const llava = { model: { preset: "llava-1.5-7b" } };
 const llama = { model: { preset: "llama-3-8b" } };
 
+/** Their functions are for everyone: LLaVA has the tower. */
+const towers = [{ preset: "clip-vit-l-14" }, { config: { model_type: "clip_vision_model" } }];
+
 const choices = {
   activation_checkpointing: ["none", "non-reentrant"],
   attention: ["eager", "sdpa"],
@@ -79,7 +82,7 @@ for (const job of jobs) {
   const { error } = JSON.parse(core.estimate(JSON.stringify({ version: 1, ...job })));
   if (error) throw new Error(`${JSON.stringify(job)}: ${error.pointer}: ${error.message}`);
 }
-for (const model of [llama.model, llava.model, { config: pasted }]) core.traits(JSON.stringify({ model }));
+for (const model of [llama.model, llava.model, ...towers, { config: pasted }]) core.traits(JSON.stringify({ model }));
 core.estimate(JSON.stringify({ version: 1, ...llava, data: { micro_batch_size: 0 } }));  // how an error is said
 
 const memory = Object.values(exported).find((value) => value instanceof WebAssembly.Memory);

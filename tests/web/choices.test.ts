@@ -45,12 +45,14 @@ function answer(setup: Setup, own?: Model): string {
 
 describe('every choice is answered', () => {
   // ZeRO has its own ways with precision and optimizers; alone on a GPU each must work.
-  const alone: Setup = { ...START, parallel: 'none', gpus: '1', mbs: '1' };
+  const alone: Setup = { ...START, parallel: 'none', gpus: '1', mbs: '1', histogram: '900x2-700x1' };
   const eight: Setup = { ...START, model: 'llama-3-8b', stage: 'full' };
   /** Where the settings that mean nothing there mean something. */
   const others: Setup[] = [
     { ...alone, adapters: 'lora' },
     { ...alone, liger: 'some' },
+    { ...alone, loop: 'transformers.Trainer', eval: 'epoch', metrics: 'on' },
+    { ...alone, model: 'llama-3-8b', stage: 'full', lengths: 'uniform', shortest: '64', longest: '512' },
     { ...alone, model: 'smolvlm-500m' },
     { ...alone, task: 'inference' },
     { ...alone, task: 'inference', cache: 'paged' },

@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { dist, filesOf } from './site.js';
 
 const pages = ['method.html', 'accuracy.html', 'compare.html'];
-// Of the core's later parts the rest alone: those of families are kept once they are asked for.
-const rest = readdirSync(join(dist, 'assets')).filter((file) => file.startsWith('oometer.rest-'));
+// Of the core's later parts the rest's files alone: those of families are kept once they are asked for.
+const REST = /^oometer\.(rest|advice|generation|loops|optimizers|peft)-/;
+const rest = readdirSync(join(dist, 'assets')).filter((file) => REST.test(file));
 const named = pages.reduce((found, page) => filesOf(page, found), filesOf('index.html'));
 const files = [...named, ...rest.map((file) => `assets/${file}`)].sort();
 const hash = createHash('sha256');

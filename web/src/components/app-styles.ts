@@ -191,6 +191,8 @@ export const appStyles = css`
       padding: 0.75rem 1rem 0.25rem;
     }
     .compare {
+      position: relative; /* its hidden words are no wider than it */
+      overflow: hidden;
       min-height: 1.5rem;
       padding: 0.2rem 0.35rem;
     }

@@ -1,7 +1,9 @@
+import { File as NodeFile } from 'node:buffer'; // no global before Node 20
 import { describe, expect, it } from 'vitest';
 import { identify } from './dropped';
 
-const file = (content: string | Uint8Array<ArrayBuffer>, name = 'file'): File => new File([content], name);
+const file = (content: string | Uint8Array<ArrayBuffer>, name = 'file'): File =>
+  new NodeFile([content], name) as unknown as File;
 const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => Uint8Array.from(values);
 
 describe('a dropped file', () => {

@@ -116,7 +116,10 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   }),
   packed: row('more', 'none', { applies: hasLengths }),
   steps: row('more', '', { applies: hasLengths }),
-  loop: row('more', 'step', { made: true }),
+  loop: row('more', 'step', {
+    offers: (model, value) => value !== 'trl.DPOTrainer' || !model.images,
+    made: true,
+  }),
   smoothing: row('more', '0'),
   eval: row('more', 'no'),
   evalbatch: row('more', '8'),

@@ -25,9 +25,13 @@ function module(part: string): Promise<WebAssembly.Module> {
   return compiling;
 }
 
+/** The rest is several files, for no visitor to wait for one that is too large; all come together. */
+const OF_REST = ['advice', 'generation', 'loops', 'optimizers', 'peft'];
+
 /** The parts of these names, compiled. */
-async function compiled(parts: readonly string[]): Promise<Modules> {
-  const entries = parts.map(async (part) => [part, await module(part)] as const);
+async function compiled(names: readonly string[]): Promise<Modules> {
+  const parts = new Set(names.includes('rest') ? [...names, ...OF_REST] : names);
+  const entries = [...parts].map(async (part) => [part, await module(part)] as const);
   return Object.assign({ first: await module('first') }, Object.fromEntries(await Promise.all(entries)));
 }
 
