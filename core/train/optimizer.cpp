@@ -63,16 +63,17 @@ std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter
   return result;
 }
 
-std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>& parameters) {
-  std::vector<std::vector<Parameter>> groups;
-  for (const Parameter& parameter : parameters) {
-    if (!parameter.tensor->grad) continue;
-    const auto has_dtype = [&](const std::vector<Parameter>& group) {
-      return group.front().tensor.dtype() == parameter.tensor.dtype();
+std::vector<std::vector<std::size_t>> group_by_dtype(const std::vector<Parameter>& parameters) {
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& tensor = parameters[i].tensor;
+    if (!tensor->grad) continue;
+    const auto has_dtype = [&](const std::vector<std::size_t>& group) {
+      return parameters[group.front()].tensor.dtype() == tensor.dtype();
     };
     auto group = std::find_if(groups.begin(), groups.end(), has_dtype);
-    if (group == groups.end()) group = groups.insert(groups.begin(), std::vector<Parameter>());
-    group->push_back(parameter);
+    if (group == groups.end()) group = groups.insert(groups.begin(), std::vector<std::size_t>());
+    group->push_back(i);
   }
   return groups;
 }
@@ -80,16 +81,16 @@ std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>&
 Tensor clip_grad_norm(Context& context, const std::vector<Parameter>& parameters, bool are_sharded) {
   const NoGrad no_grad(context);
   TensorList norms;
-  for (const std::vector<Parameter>& group : foreach_groups(parameters)) {
+  for (const std::vector<std::size_t>& group : group_by_dtype(parameters)) {
     constexpr std::int64_t kChunk = 65536;  // kChunkSize, ForeachFunctors / MultiTensorApply.cuh
     std::int64_t chunks = 0;
-    for (const Parameter& parameter : group) chunks += (parameter.tensor->grad.numel() + kChunk - 1) / kChunk;
+    for (const std::size_t i : group) chunks += (parameters[i].tensor->grad.numel() + kChunk - 1) / kChunk;
     // foreach_tensor_norm_cuda, ForeachReduceOp.cu: where each tensor's chunks begin, and a partial result a chunk.
     const Tensor offsets =
         empty(context, Op::foreach_norm, {static_cast<std::int64_t>(group.size()) + 1}, DType::int64);
     const Tensor partial = empty(context, Op::foreach_norm, {chunks}, DType::float32);
-    for (const Parameter& parameter : group)
-      norms.push_back(empty(context, Op::foreach_norm, {}, parameter.tensor->grad.dtype()));
+    for (const std::size_t i : group)
+      norms.push_back(empty(context, Op::foreach_norm, {}, parameters[i].tensor->grad.dtype()));
   }
   if (norms.empty()) return {};
   std::int64_t bytes = 0;

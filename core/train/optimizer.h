@@ -70,10 +70,10 @@ std::int64_t states_per_parameter(const OptimizerConfig& config);
 /// without (biases and norms); one group holds them all.
 std::vector<std::vector<Parameter>> parameter_groups(const std::vector<Parameter>& parameters, std::int64_t groups);
 
-/// Those with a gradient, by dtype and in the order that torch's foreach functions take them: the dtype that was met
-/// last comes first (_group_tensors_by_device_and_dtype, torch/utils/_foreach_utils.py; ForeachUtils.h holds the groups
-/// in a std::unordered_map, which libstdc++ reads from its newest entry).
-std::vector<std::vector<Parameter>> foreach_groups(const std::vector<Parameter>& parameters);
+/// The places of those with a gradient, by dtype and in the order that torch's foreach functions take them: the dtype
+/// that was met last comes first (_group_tensors_by_device_and_dtype, torch/utils/_foreach_utils.py; ForeachUtils.h
+/// holds the groups in a std::unordered_map, which libstdc++ reads from its newest entry).
+std::vector<std::vector<std::size_t>> group_by_dtype(const std::vector<Parameter>& parameters);
 
 /// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach: one scalar a gradient, no copy of any. `are_sharded`:
 /// the gradients are DTensors, so that their norms are summed over the ranks.

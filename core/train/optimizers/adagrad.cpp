@@ -43,11 +43,8 @@ class Adagrad final : public Optimizer {
 
   void update(Group& group) override {
     if (config_.implementation == OptimizerImplementation::for_loop) return single_tensor(group);
+    if (is_fused()) return fused_(Op::fused_adagrad, group.parameters, group.states);
     std::vector<TensorLists> groups = group_tensors(group.parameters, group.states);
-    if (is_fused()) {
-      for (const TensorLists& lists : groups) lists.fused_(Op::fused_adagrad);
-      return;
-    }
     TensorList std, numerator;  // of _multi_tensor_adagrad
     for (TensorLists& lists : groups) {
       if (group.weight_decay != 0) lists.decay_grads();

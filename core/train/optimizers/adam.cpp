@@ -36,11 +36,9 @@ class Adam final : public Optimizer {
 
   void update(Group& group) override {
     if (config_.implementation == OptimizerImplementation::for_loop) return single_tensor(group);
+    if (config_.implementation != OptimizerImplementation::foreach_)
+      return fused_(Op::fused_adam, group.parameters, group.states);
     std::vector<TensorLists> groups = group_tensors(group.parameters, group.states);
-    if (config_.implementation != OptimizerImplementation::foreach_) {
-      for (const TensorLists& lists : groups) lists.fused_(Op::fused_adam);
-      return;
-    }
     multi_tensor(groups, group.weight_decay);
   }
 

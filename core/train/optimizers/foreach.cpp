@@ -1,9 +1,10 @@
 #include "train/optimizers/foreach.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "ops/ops.h"
 #include "tensor/kernel.h"
+#include "train/optimizer.h"
 
 namespace oometer {
 
@@ -43,35 +44,38 @@ TensorList TensorLists::foreach (Op op, std::initializer_list<const TensorList*>
 
 void TensorLists::foreach_(Op op, std::initializer_list<const TensorList*> lists) const { tell(op, lists); }
 
-void TensorLists::fused_(Op op) const {
-  if (params.empty()) return;
-  std::int64_t written = bytes_of(params);
-  for (const TensorList& list : states) written += bytes_of(list);
-  params.front().context().work({.op = static_cast<OpId>(op),
-                                 .kind = WorkKind::optimizer,
-                                 .dtype = params.front().dtype(),
-                                 .read = written + bytes_of(grads),
-                                 .written = written});
-}
-
 std::vector<TensorLists> group_tensors(const std::vector<Parameter>& parameters,
                                        const std::vector<std::vector<Tensor>>& states) {
-  // ForeachUtils.h holds the groups in a std::unordered_map, which libstdc++ reads from its newest entry.
   std::vector<TensorLists> groups;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const Tensor& tensor = parameters[i].tensor;
-    if (!tensor->grad) continue;
-    const auto has_dtype = [&](const TensorLists& lists) { return lists.params.front().dtype() == tensor.dtype(); };
-    auto group = std::find_if(groups.begin(), groups.end(), has_dtype);
-    if (group == groups.end()) group = groups.insert(groups.begin(), TensorLists());
-    group->indices.push_back(i);
-    group->modules.push_back(parameters[i].module);
-    group->params.push_back(tensor);
-    group->grads.push_back(tensor->grad);
-    if (group->states.size() < states[i].size()) group->states.resize(states[i].size());
-    for (std::size_t k = 0; k < states[i].size(); ++k) group->states[k].push_back(states[i][k]);
+  for (std::vector<std::size_t>& indices : group_by_dtype(parameters)) {
+    TensorLists& group = groups.emplace_back();
+    for (const std::size_t i : indices) {
+      group.modules.push_back(parameters[i].module);
+      group.params.push_back(parameters[i].tensor);
+      group.grads.push_back(parameters[i].tensor->grad);
+      if (group.states.size() < states[i].size()) group.states.resize(states[i].size());
+      for (std::size_t k = 0; k < states[i].size(); ++k) group.states[k].push_back(states[i][k]);
+    }
+    group.indices = std::move(indices);
   }
   return groups;
+}
+
+void fused_(Op op, const std::vector<Parameter>& parameters, const std::vector<std::vector<Tensor>>& states) {
+  for (const std::vector<std::size_t>& group : group_by_dtype(parameters)) {
+    std::int64_t written = 0, of_grads = 0;
+    for (const std::size_t i : group) {
+      written += touched(parameters[i].tensor);
+      of_grads += touched(parameters[i].tensor->grad);
+      for (const Tensor& state : states[i]) written += touched(state);
+    }
+    const Tensor& first = parameters[group.front()].tensor;
+    first.context().work({.op = static_cast<OpId>(op),
+                          .kind = WorkKind::optimizer,
+                          .dtype = first.dtype(),
+                          .read = written + of_grads,
+                          .written = written});
+  }
 }
 
 void update_(Op op, std::initializer_list<const Tensor*> tensors) {

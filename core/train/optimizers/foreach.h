@@ -21,16 +21,16 @@ struct TensorLists {
   TensorList foreach (Op op, std::initializer_list<const TensorList*> lists) const;
   /// One in place: it writes the first list, and reads it with the others.
   void foreach_(Op op, std::initializer_list<const TensorList*> lists) const;
-  /// A _fused_ function: one kernel that reads everything, and writes all but gradients.
-  void fused_(Op op) const;
   /// `grads` with weight decay that is not decoupled: new ones, grad.add(param, alpha=weight_decay).
   void decay_grads() { grads = foreach (Op::foreach_add, {&grads, &params}); }
 };
 
-/// The tensors of the parameters that have a gradient, a type after the other in the order of
-/// Optimizer._group_tensors_by_device_and_dtype.
+/// The tensors of the parameters that have a gradient, a type after the other (group_by_dtype).
 std::vector<TensorLists> group_tensors(const std::vector<Parameter>& parameters,
                                        const std::vector<std::vector<Tensor>>& states);
+
+/// A _fused_ function: one kernel a type, which reads everything and writes all but gradients.
+void fused_(Op op, const std::vector<Parameter>& parameters, const std::vector<std::vector<Tensor>>& states);
 
 /// Calls `update(param, grad, state)` for each parameter with a gradient, as the _single_tensor_ functions loop.
 template <class Update>

@@ -25,11 +25,9 @@ class Sgd final : public Optimizer {
     for (TensorLists& lists : groups) {
       if (!is_fused && group.weight_decay != 0) lists.decay_grads();
       if (has_momentum()) add_momentum(group, lists);
-      if (is_fused)
-        lists.fused_(Op::fused_sgd);
-      else
-        lists.foreach_(Op::foreach_add, {&lists.params, &lists.grads});
+      if (!is_fused) lists.foreach_(Op::foreach_add, {&lists.params, &lists.grads});
     }
+    if (is_fused) fused_(Op::fused_sgd, group.parameters, group.states);
   }
 
   void add_momentum(Group& group, TensorLists& lists) const {
