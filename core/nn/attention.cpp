@@ -39,11 +39,7 @@ AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Ten
   const Tensor key_states = repeat_kv(key, query.size(1)), value_states = repeat_kv(value, query.size(1));
   Tensor weights = matmul(query, transpose(key_states, 2, 3));
   weights = mul_scalar(weights);
-  if (call.softcaps) {
-    weights = div_scalar(weights);
-    weights = tanh(weights);
-    weights = mul_scalar(weights);
-  }
+  if (call.softcaps) weights = softcap(std::move(weights));
   if (mask) weights = add(weights, mask);
   {
     const Tensor probabilities = softmax(weights, DType::float32);

@@ -46,6 +46,8 @@ Tensor mul_scalar(const Tensor& x);
 Tensor div(const Tensor& a, const Tensor& b);
 void div_backward(Backward& call);  ///< saved: the dividend where the divisor wants a gradient, the divisor
 Tensor div_scalar(const Tensor& x);
+/// `x / cap`, tanh, `* cap`, each bound to the name of the one before: Gemma 2's attention weights, and its logits.
+Tensor softcap(Tensor x);
 Tensor mul_scalar_(Tensor x);  ///< in place, recorded
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);

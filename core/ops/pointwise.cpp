@@ -188,6 +188,12 @@ Tensor mul_scalar_(Tensor x) {
 
 Tensor mul_scalar(const Tensor& x) { return scaled(Op::mul, x); }
 Tensor div_scalar(const Tensor& x) { return scaled(Op::div, x); }
+
+Tensor softcap(Tensor x) {
+  x = div_scalar(x);
+  x = tanh(x);
+  return mul_scalar(x);
+}
 Tensor neg(const Tensor& x) { return scaled(Op::neg, x); }
 
 void div_backward(Backward& call) {

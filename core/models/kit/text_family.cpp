@@ -30,12 +30,7 @@ std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& con
   parts.rotary_dim = config.rotary_dim;
   if (!config.rotates.empty())
     parts.kind = [config](std::size_t i) { return 2 * (config.window_of(i) != 0) + config.rotates_in(i); };
-  if (config.softcaps_logits)
-    parts.logits = [](Tensor logits) {
-      logits = div_scalar(logits);
-      logits = tanh(logits);
-      return mul_scalar(logits);
-    };
+  if (config.softcaps_logits) parts.logits = softcap;
   return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));
 }
 
