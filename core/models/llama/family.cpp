@@ -75,6 +75,10 @@ std::unique_ptr<Model> build_llama_family(Context& context, const FamilyConfig& 
   return build_llama(context, config.as<LlamaConfig>(), data, options);
 }
 
+Version oldest_with_llama_code(const ModelTraits& traits, Version of_class) {
+  return traits.text.sliding_window == 0 ? of_class : Version{4, 53, 0};
+}
+
 ModelTraits traits_of_llama_family(const FamilyConfig& config) { return llama_traits(config.as<LlamaConfig>()); }
 
 double largest_tensor_of_llama_family(const FamilyConfig& config, const DataConfig& data) {

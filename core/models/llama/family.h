@@ -7,6 +7,9 @@
 namespace oometer {
 
 ModelTraits llama_traits(const LlamaConfig& config);
+/// The first transformers whose class runs Llama's code of its version: `of_class`, or later where it has a window,
+/// whose mask is masking_utils.py's since 4.53.
+Version oldest_with_llama_code(const ModelTraits& traits, Version of_class);
 double largest_tensor_of(const LlamaConfig& config, const DataConfig& data);
 
 /// As Family has them, of a LlamaConfig.

@@ -11,9 +11,7 @@ constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_llama_family(config);
-  // Llama's code of that version (recorded: 4.46.3 to 4.57.1), but for a window's mask, which is masking_utils.py's
-  // since 4.53.
-  t.oldest_transformers = t.text.sliding_window == 0 ? Version{4, 46, 0} : Version{4, 53, 0};
+  t.oldest_transformers = oldest_with_llama_code(t, {4, 46, 0});  // recorded: 4.46.3 to 4.57.1
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   t.ln_tuning_targets = {"post_attention_layernorm"};
   return t;
