@@ -219,6 +219,11 @@ std::string describe(const json& value) {
   return clip(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
 std::string quote(std::string_view text) {
   return clip(json(text).dump(-1, ' ', true, json::error_handler_t::replace));
 }

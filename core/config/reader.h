@@ -149,6 +149,8 @@ std::string describe(const nlohmann::json& value);
 
 /// Text in quotes, as ASCII and cut where it is long: safe to show.
 std::string quote(std::string_view text);
+/// ASCII letters as str.lower() has them.
+std::string lower_case(std::string text);
 
 /// The candidate nearest to `word` in edits, or "" where none is near.
 std::string_view closest(std::string_view word, const std::vector<std::string_view>& candidates);

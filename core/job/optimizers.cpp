@@ -303,9 +303,8 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_optim_args(std::s
   return pairs;
 }
 
-bool is_true(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+bool is_true(const std::string& value) {
+  const std::string text = lower_case(value);
   return text == "true" || text == "1" || text == "yes";
 }
 

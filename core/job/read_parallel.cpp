@@ -72,8 +72,7 @@ void check_stage(ConfigReader& reader, const char* key, std::int64_t stage) {
 OptimizerConfig read_ds_optimizer(ConfigReader reader) {
   OptimizerConfig optimizer;
   optimizer.param_groups = 1;
-  std::string type = reader.text("type", "");
-  for (char& c : type) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string type = lower_case(reader.text("type", ""));
   if (type != "adam" && type != "adamw")
     reader.fail_found("type", "not-modelled", "expected \"Adam\" or \"AdamW\", or no optimizer");
   ConfigReader params = reader.object("params");

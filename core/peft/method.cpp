@@ -97,10 +97,7 @@ TargetModules read_target_modules(ConfigReader& reader, std::vector<std::string>
       reader.fail_found(key, "inconsistent", "expected at least one name, or \"all-linear\"");
   } else {
     std::string text = reader.text(key, "");
-    std::string lower = text;  // _maybe_include_all_linear_layers compares in lower case
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    targets.all_linear = lower == "all-linear";
+    targets.all_linear = lower_case(text) == "all-linear";  // as _maybe_include_all_linear_layers compares
     if (targets.all_linear) return targets;
     const Result<Pattern> pattern = Pattern::parse(text);
     if (!pattern)
