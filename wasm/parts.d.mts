@@ -9,6 +9,9 @@ export class PartNeeded extends Error {
   part: string;
 }
 
+/** The parts that the rest is, itself among them: who takes it loads all of them. */
+export const OF_REST: readonly string[];
+
 /** Compiled parts by their names: `first` is oometer.wasm, any other NAME is oometer.NAME.wasm. */
 export interface Modules {
   first: WebAssembly.Module;

@@ -2,6 +2,9 @@
 // works alone until one needs more; oometer.rest.wasm, which the others take, too; oometer.FAMILY.wasm, one for each
 // family of models, oometer.graph.wasm, and oometer.presets.wasm with the models that later answers know by a name.
 
+/** The rest is several files, for none to be too large; who takes it loads all of them. */
+export const OF_REST = ["rest", "advice", "generation", "loops", "optimizers", "peft"];
+
 /** Thrown out of an answer that needs another part. The core it was asked of is spent: what that answer held is not freed. */
 export class PartNeeded extends Error {
   name = "PartNeeded";

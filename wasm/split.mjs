@@ -14,11 +14,12 @@ const binaryen = (tool, ...given) => run(join(tools, tool), ...FEATURES, ...give
 const lines = (text) => text.trimEnd().split("\n");
 const rest = "rest";
 /** Folders of core whose functions, but for those of first answers, are a part of their own. */
-const ROOMS = new Map([["advice", "advice"], ["generation", "generation"], ["graph", "graph"], ["peft", "peft"], ["train/loops", "loops"], ["train/optimizers", "optimizers"]]);
+const ROOMS = ["advice", "generation", "graph", "peft", "train/loops", "train/optimizers"];
 
 // --- which function belongs where --------------------------------------------------------------------------------------
 
-const roomOf = (file) => [...ROOMS].find(([folder]) => file.includes(`/core/${folder}/`))?.[1];
+const nameOf = (room) => room.split("/").at(-1);
+const roomOf = (file) => ROOMS.filter((room) => file.includes(`/core/${room}/`)).map(nameOf)[0];
 
 /** By function: the later part whose objects alone define it. */
 const home = new Map();
@@ -64,7 +65,7 @@ function cut(part, moves) {
 
 for (const name of readdirSync(out)) if (/^oometer\..*\.wasm$/.test(name)) rmSync(join(out, name)); // of folders that are gone
 // What a family of the first part has besides is for everyone, too.
-const rooms = new Set(ROOMS.values());
+const rooms = new Set(ROOMS.map(nameOf));
 const early = new Set([...first].map(partOf).filter((part) => !rooms.has(part))).add(rest);
 const later = new Set(names.map(partOf).filter((part) => !early.has(part)));
 for (const part of [...later].sort()) cut(part, (name) => name !== "" && !first.has(name) && partOf(name) === part);

@@ -11,10 +11,9 @@ const native = new URL("build/native/oometer", root).pathname;
 let oometer;
 
 const built = (name) => new URL(`build/wasm/${name}`, root);
-const { instantiate } = await import(built("parts.mjs"));
+const { instantiate, OF_REST } = await import(built("parts.mjs"));
 const { default: create } = await import(built("oometer.mjs"));
 
-const OF_REST = ["rest", "advice", "generation", "loops", "optimizers", "peft"];  // which a page loads together
 const families = readdirSync(built(".")).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []).filter((part) => !OF_REST.includes(part));
 
 /** The core of its first part, which is oometer.wasm, and of these, each oometer.PART.wasm. */

@@ -2,12 +2,13 @@
 import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { OF_REST } from '../../wasm/parts.mjs';
 import { dist, filesOf } from './site.js';
 
 const pages = ['method.html', 'accuracy.html', 'compare.html'];
 // Of the core's later parts the rest's files alone: those of families are kept once they are asked for.
-const REST = /^oometer\.(rest|advice|generation|loops|optimizers|peft)-/;
-const rest = readdirSync(join(dist, 'assets')).filter((file) => REST.test(file));
+const isOfRest = (file) => OF_REST.some((part) => file.startsWith(`oometer.${part}-`));
+const rest = readdirSync(join(dist, 'assets')).filter(isOfRest);
 const named = pages.reduce((found, page) => filesOf(page, found), filesOf('index.html'));
 const files = [...named, ...rest.map((file) => `assets/${file}`)].sort();
 const hash = createHash('sha256');

@@ -3,7 +3,7 @@
 // imports, too. Workers start from it as well, so that what a browser has loaded already is all they need.
 import create, { type Oometer } from 'oometer-core/oometer.mjs';
 import first from 'oometer-core/oometer.wasm?url';
-import { instantiate, type Modules } from 'oometer-core/parts.mjs';
+import { instantiate, OF_REST, type Modules } from 'oometer-core/parts.mjs';
 import { compile } from './load';
 import { serve } from './serve';
 
@@ -24,9 +24,6 @@ function module(part: string): Promise<WebAssembly.Module> {
   modules.set(part, compiling);
   return compiling;
 }
-
-/** The rest is several files, for no visitor to wait for one that is too large; all come together. */
-const OF_REST = ['advice', 'generation', 'loops', 'optimizers', 'peft'];
 
 /** The parts of these names, compiled. */
 async function compiled(names: readonly string[]): Promise<Modules> {
