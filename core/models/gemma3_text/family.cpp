@@ -4,7 +4,7 @@
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
 
-/// transformers 5.23, models/gemma3_text/modeling_gemma3_text.py.
+/// transformers 5.23, models/gemma3/modeling_gemma3.py.
 namespace oometer {
 
 namespace {

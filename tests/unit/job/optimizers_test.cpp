@@ -71,7 +71,7 @@ TEST_CASE("Muon has the matrices, another the rest; written and read again they 
   CHECK(config_of(parse_job(to_json(*job))) == muon);
 }
 
-TEST_CASE("APOLLO is told which layers it projects", "[job][optimizers]") {
+TEST_CASE("APOLLO projects the layers that optim_target_modules names", "[job][optimizers]") {
   const Result<Job> job =
       trained(R"("optim": "apollo_adamw", "optim_args": "rank=256", "optim_target_modules": ["self_attn", "mlp"])");
   const OptimizerConfig apollo = config_of(job);

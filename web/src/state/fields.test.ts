@@ -161,7 +161,7 @@ describe('a trainer', () => {
   const one: Partial<typeof START> = { gpus: '1', parallel: 'none' };
   const trainer = { name: 'transformers.Trainer' };
   const byTrainer = change({ ...START, ...one }, 'loop', 'transformers.Trainer', []);
-  it('clips unless it is told otherwise, and a plain loop does not', () => {
+  it('clips by default, and a plain loop does not', () => {
     expect(byTrainer.clip).toBe('1');
     expect(toJob(byTrainer, llava).training).toMatchObject({ loop: trainer, max_grad_norm: 1 });
     expect(toJob({ ...byTrainer, clip: 'off' }, llava).training).toMatchObject({ max_grad_norm: 0 });
@@ -190,7 +190,7 @@ describe('a trainer', () => {
     expect(toJob({ ...START, ...one, smoothing: '0.1' }, llava).training).not.toHaveProperty('loop');
     expect(toJob(byTrainer, tower).training).not.toHaveProperty('loop');
   });
-  it('is told how many batches are gathered where they are', () => {
+  it('has a number of gathered batches where any are gathered', () => {
     const metrics = { eval: 'steps', metrics: 'on', evalbatch: '2', evalbatches: '3', seq: '128' };
     const full = [128, 128];
     expect(toJob({ ...byTrainer, ...metrics }, llava)).toMatchObject({
