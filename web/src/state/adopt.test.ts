@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { change } from './adopt';
 import { START } from './fields';
+import { preset } from './model.fixture';
 
 describe('a count of GPUs', () => {
   it('of one needs no parallelism', () => {
@@ -22,4 +23,13 @@ describe('a count of GPUs', () => {
   it('that is half typed changes nothing else', () => {
     expect(change(START, 'gpus', '', [])).toEqual({ ...START, gpus: '' });
   });
+});
+
+it('a model whose attention SDPA cannot compute brings eager, and the next one SDPA again', () => {
+  const presets = ['llama-2-7b', 'gemma-2-2b'].map(preset);
+  const gemma = change(START, 'model', 'gemma-2-2b', presets);
+  expect(gemma.attention).toBe('eager');
+  expect(change(gemma, 'model', 'llama-2-7b', presets).attention).toBe('sdpa');
+  const flash = change({ ...START, attention: 'flash_attention_2' }, 'model', 'gemma-2-2b', presets);
+  expect(flash.attention).toBe('flash_attention_2');
 });

@@ -2,7 +2,7 @@
 // parallelism.
 import { byTrl, choicesOf, field, isByTrainer, number, START, type FieldKey, type Setup } from './fields';
 import type { Model } from './model';
-import { isOfTransformers, mixesImages, ownChoice } from './traits';
+import { isOfTransformers, mixesImages, ownChoice, takes } from './traits';
 
 /**
  * The setup after one field has changed; `own` is its model where that is no preset, `strategy` how several GPUs shared the
@@ -68,6 +68,11 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   const own = ownChoice(after, precision);
   if (own !== undefined) next.precision = own;
   else if (before && setup.precision === ownChoice(before, precision)) next.precision = START.precision;
+  const attention = '/training/attention';
+  const brought =
+    before && !takes(before, attention, START.attention) && setup.attention === ownChoice(before, attention);
+  if (brought) next.attention = START.attention;
+  if (!takes(after, attention, next.attention)) next.attention = ownChoice(after, attention) ?? START.attention;
   if (!isOfTransformers(after)) Object.assign(next, { runfile: '', groups: '1' });
   else if (before && !isOfTransformers(before)) next.groups = START.groups;
   next.task = ownChoice(after, '/task') ?? next.task;
