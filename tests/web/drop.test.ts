@@ -49,7 +49,7 @@ it('a memory snapshot goes to the page that compares', async () => {
     page.context().waitForEvent('page'),
     dialog().getByRole('button', { name: 'Compare it' }).click(),
   ]);
-  expect(other.url()).toContain('compare.html#v1?mbs=4');
+  await expect.poll(() => other.url()).toContain('compare.html#v1?mbs=4');
   await expect.poll(() => other.locator('#result').innerText()).not.toBe(''); // what it lacks is said there
 });
 
