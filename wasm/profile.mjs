@@ -42,7 +42,26 @@ const pasted = {
   architectures: ["LlavaForConditionalGeneration"],
 };
 
+/** What the page begins with (web/src/state/fields.ts). */
+const start = {
+  ...llava,
+  task: "train",
+  data: { micro_batch_size: 8, sequence_length: 2048, images_per_sample: 1 },
+  gpu: { name: "h100-80gb" },
+  training: {
+    stage: "finetune",
+    precision: "bf16",
+    optimizer: { name: "adamw", implementation: "fused" },
+    activation_checkpointing: "non-reentrant",
+    attention: "sdpa",
+    gradient_accumulation_steps: 1,
+  },
+  parallel: { strategy: "deepspeed", zero_stage: 2, data: 8 },
+  runtime: { framework: "transformers", torch: "2.15", transformers: "5.23", deepspeed: "0.19.8", expandable_segments: false },
+};
+
 const jobs = [
+  start,
   ...each(llama, choices, alone),
   ...each(llava, choices, alone, stages),
   ...zero2(llama).flatMap((model) => each(model, choices)),

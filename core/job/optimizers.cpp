@@ -303,6 +303,15 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_optim_args(std::s
   return pairs;
 }
 
+/// In the job's own keys already, as most jobs have it: a first answer needs no more of the module than this.
+bool is_spelled_out(const json& optimizer) {
+  if (!optimizer.is_object() || optimizer.find("args") != optimizer.end() || optimizer.find("rest") != optimizer.end())
+    return false;
+  const auto name = optimizer.find("name");
+  const std::string* text = name == optimizer.end() ? nullptr : name->get_ptr<const std::string*>();
+  return text != nullptr && (*text == "adamw" || *text == "adam" || *text == "sgd");
+}
+
 bool is_true(const std::string& value) {
   const std::string text = lower_case(value);
   return text == "true" || text == "1" || text == "yes";
@@ -357,8 +366,10 @@ bool copies_for_weight_decay(const json& optimizer) {
 
 std::optional<Error> spell_out_optimizer(json& job) {
   const auto training = job.find("training");
-  if (training == job.end() || !training->is_object() || !training->contains("optimizer")) return std::nullopt;
-  return OptimizerSpelling((*training)["optimizer"], "/training/optimizer").spell_out();
+  if (training == job.end() || !training->is_object()) return std::nullopt;
+  const auto optimizer = training->find("optimizer");
+  if (optimizer == training->end() || is_spelled_out(*optimizer)) return std::nullopt;
+  return OptimizerSpelling(*optimizer, "/training/optimizer").spell_out();
 }
 
 }  // namespace oometer
