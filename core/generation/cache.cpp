@@ -41,7 +41,8 @@ class DynamicCache : public GrowingCache {
     length_ += tokens;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const ModuleScope scope(context_, layers_[i].module);
-      { const GemmWorkspace workspace(context_); }  // of any of its products: large, where the cache's tensors lie
+      if (has_workspaces)
+        const GemmWorkspace workspace(context_);  // of any of its products: large, where the cache's tensors lie
       Shape keys = layers_[i].keys.sizes(), values = layers_[i].values.sizes();
       // With a window: what the last of these steps comes to.
       const std::int64_t held = keys[2];

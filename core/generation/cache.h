@@ -28,6 +28,7 @@ class GrowingCache : public KvCache {
   /// What of it lies in host memory.
   virtual std::int64_t host_bytes() const { return 0; }
 
+  bool has_workspaces = true;               ///< the model's products have cuBLAS's; not where all go through cuBLASLt
   const std::vector<std::int64_t> windows;  ///< each layer's sliding_window, or 0 (get_layer_types_and_kwargs)
 
  protected:

@@ -212,7 +212,8 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
   const std::int64_t from = std::min(tokens, (executed + 1) / 2), until = std::max(from, tokens - executed / 2);
   WorkLog& work = context_.log.work;
   WorkRange step{work.mark(), {}},
-      before;  // a forward and the choice after it; the last one before those that are left out
+      before;                      // a forward and the choice after it; the last one before those that are left out
+  std::ptrdiff_t first_event = 0;  // of a forward
   for (std::int64_t i = 0;;) {
     choose();
     const Shape logits = outputs_.others[0].sizes();
@@ -227,6 +228,10 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
     if (i == tokens) break;
     if (i == from && until > from) {
       before = step;
+      const std::vector<Event>& events = context_.log.events;
+      cache_.has_workspaces = std::any_of(events.begin() + first_event, events.end(), [](const Event& event) {
+        return event.op == static_cast<OpId>(Op::cublas_workspace);
+      });
       const std::int64_t stride = (until - from + kGrowths - 1) / kGrowths;
       for (std::int64_t grown = 0; i < until; i += grown, length_ += grown) {
         grown = std::min(stride, until - i);
@@ -238,6 +243,7 @@ bool Generation::sample(std::int64_t tokens, std::int64_t executed) {
       work.works.resize(step.end.work);  // which stood for the steps' memory
     }
     step.begin = work.mark();
+    first_event = static_cast<std::ptrdiff_t>(context_.log.events.size());
     ModelInputs inputs;
     inputs.input_ids = integers(context_, Op::clone, {batch, 1});
     inputs.position_ids = integers(context_, Op::clone, position_sizes(1));
