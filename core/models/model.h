@@ -136,7 +136,7 @@ class Model {
   /// tie_weights: `head`, which was made last, takes the embeddings' weight in place of its own.
   void tie(Linear& head, const Embedding& embeddings) {
     head.weight = embeddings.weight;
-    parameters.pop_back();
+    parameters.erase(parameters.end() - (head.bias ? 2 : 1));
     tied.push_back({head.weight, head.module});
   }
 };

@@ -23,6 +23,7 @@ constexpr WorkKind kind_of(Op op) {
     case Op::mm:
     case Op::addmm:
     case Op::bmm:
+    case Op::baddbmm:
     case Op::grouped_mm:
     case Op::matmul_4bit:
       return WorkKind::gemm;

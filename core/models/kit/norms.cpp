@@ -8,7 +8,8 @@ namespace oometer {
 Norm::Norm(const Builder& builder_in, Forward its_forward, const Shape& sizes, bool with_bias)
     : forward(its_forward), module(builder_in.module) {
   Builder builder = builder_in;
-  builder.in_norm = its_forward == torch_layer_norm || is_named_norm(builder.context->log.modules[module].name);
+  builder.in_norm = its_forward == torch_layer_norm || its_forward == layer_norm_one_plus ||
+                    is_named_norm(builder.context->log.modules[module].name);
   weight = builder.parameter("weight", sizes);
   if (with_bias) bias = builder.parameter("bias", sizes);
 }
@@ -41,7 +42,9 @@ Tensor rms_norm(const Norm& norm, const Tensor& argument) {
   return call.result(mul(norm.weight, cast));
 }
 
-Tensor rms_norm_float32(const Norm& norm, const Tensor& argument) {
+namespace {
+
+Tensor rms_norm_in_float32(const Norm& norm, const Tensor& argument, bool casts_weight) {
   ModuleCall call(argument.context(), norm.module);
   const Tensor hidden_in = call.argument(argument);
   Tensor hidden_states = to(hidden_in, DType::float32);
@@ -51,8 +54,18 @@ Tensor rms_norm_float32(const Norm& norm, const Tensor& argument) {
   scale = rsqrt(scale);
   hidden_states = mul(hidden_states, scale);
   scale.reset();
-  const Tensor weighted = mul(norm.weight, hidden_states);
+  Tensor weight = casts_weight ? to(norm.weight, DType::float32) : norm.weight;
+  const Tensor weighted = mul(weight, hidden_states);
+  weight.reset();
   return call.result(to(weighted, hidden_in.dtype()));
+}
+
+}  // namespace
+
+Tensor rms_norm_float32(const Norm& norm, const Tensor& argument) { return rms_norm_in_float32(norm, argument, false); }
+
+Tensor rms_norm_cast_weight(const Norm& norm, const Tensor& argument) {
+  return rms_norm_in_float32(norm, argument, true);
 }
 
 Tensor rms_norm_one_plus(const Norm& norm, const Tensor& argument) {
@@ -85,6 +98,21 @@ Tensor cohere_layer_norm(const Norm& norm, const Tensor& argument) {
     hidden_states = mul(weight, hidden_states);
   }
   return call.result(to(hidden_states, hidden_in.dtype()));
+}
+
+Tensor layer_norm_one_plus(const Norm& norm, const Tensor& argument) {
+  Context& context = argument.context();
+  ModuleCall call(context, norm.module);
+  Tensor input = call.argument(argument), weight = add_scalar(norm.weight), bias = norm.bias;
+  if (context.autocast.enabled) {  // _cast_if_autocast_enabled
+    const DType lower = context.autocast.dtype;
+    input = to(input, lower);
+    const Tensor cast = to(weight, lower);
+    bias = to(bias, lower);
+    weight = cast;
+  }
+  const Scoped<bool> without_autocast(context.autocast.enabled, false);
+  return call.result(layer_norm(input, weight, bias));
 }
 
 Tensor torch_layer_norm(const Norm& norm, const Tensor& argument) {

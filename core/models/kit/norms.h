@@ -23,12 +23,16 @@ struct Norm {
 
 /// LlamaRMSNorm.forward: the weight is multiplied in the model's type.
 Tensor rms_norm(const Norm& norm, const Tensor& hidden_states);
-/// Olmo2RMSNorm.forward, HeliumRMSNorm.forward: it is multiplied in float32, before the cast.
+/// Olmo2RMSNorm.forward: it is multiplied in float32, before the cast.
 Tensor rms_norm_float32(const Norm& norm, const Tensor& hidden_states);
+/// HeliumRMSNorm.forward: the same, with a copy of the weight in float32.
+Tensor rms_norm_cast_weight(const Norm& norm, const Tensor& hidden_states);
 /// GemmaRMSNorm.forward: the weight is stored without the one that it is more.
 Tensor rms_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
 /// CohereLayerNorm.forward: mean and variance operator by operator, in float32.
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& hidden_states);
+/// NemotronLayerNorm1P.forward: nn.LayerNorm with a weight that is stored without the one that it is more.
+Tensor layer_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
 /// nn.LayerNorm.
 Tensor torch_layer_norm(const Norm& norm, const Tensor& hidden_states);
 

@@ -83,6 +83,16 @@ std::pair<Tensor, Tensor> rotate_first_halves(const Tensor& q, const Tensor& k, 
   return rotate_first_with(q, k, unsqueezed(positions));
 }
 
+std::pair<Tensor, Tensor> rotate_first_joined(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions) {
+  const Tables tables = unsqueezed(positions);
+  const std::int64_t rotary_dim = tables.cos.size(-1);
+  const Tensor q_rot = first_of(q, rotary_dim), q_pass = rest_of(q, rotary_dim);
+  const Tensor k_rot = first_of(k, rotary_dim), k_pass = rest_of(k, rotary_dim);
+  const Tensor q_embed = rotate(q_rot, tables.cos, tables.sin), k_embed = rotate(k_rot, tables.cos, tables.sin);
+  Tensor q_joined = cat({q_embed, q_pass}, -1), k_joined = cat({k_embed, k_pass}, -1);
+  return {std::move(q_joined), std::move(k_joined)};
+}
+
 std::pair<Tensor, Tensor> rotate_pairs_float32(const Tensor& q_in, const Tensor& k_in,
                                                const PositionEmbeddings& positions) {
   const Tensor q = to(q_in, DType::float32), k = to(k_in, DType::float32);
@@ -161,7 +171,8 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
   o_proj_ = Linear(builder.child(parts.o_proj, "Linear"), width, hidden, config.output_bias);
   if (parts.norms_at == HeadNorms::none) return;
   const bool whole = parts.norms_at == HeadNorms::whole, own = parts.norm == cohere_layer_norm;
-  const auto make = [&](const char* name, std::int64_t heads) {
+  const auto make = [&](const char* name, std::int64_t heads) -> std::function<Tensor(const Tensor&)> {
+    if (parts.make_norm) return parts.make_norm(builder.child(name, parts.norm_type), heads, head_dim_);
     const Shape sizes = whole ? Shape{heads * head_dim_} : own ? Shape{heads, head_dim_} : Shape{head_dim_};
     return Norm(builder.child(name, parts.norm_type), parts.norm, sizes, parts.norm == torch_layer_norm);
   };
@@ -182,7 +193,7 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
     return states;
   }
   if (parts_.norms_at != HeadNorms::viewed) {
-    states = project(hidden_states, q_proj_, k_proj_, v_proj_, head_dim_, false);
+    states = project(hidden_states, q_proj_, k_proj_, v_proj_, head_dim_, parts_.projects_first);
     if (parts_.norms_at == HeadNorms::transposed) {
       states.query = q_norm_(states.query);
       states.key = k_norm_(states.key);
@@ -202,7 +213,20 @@ AttentionOutputs TextAttention::operator()(const Tensor& hidden_states, const Po
                                            const Tensor& attention_mask) const {
   ModuleCall self(hidden_states.context(), module_);
   AttentionInputs states = projected(hidden_states);
-  if (parts_.rotate) std::tie(states.query, states.key) = parts_.rotate(states.query, states.key, positions);
+  Tensor query_rot, query_pass, key_rot, key_pass;
+  if (parts_.cuts_heads) {
+    const std::int64_t rotary_dim = positions.cos.size(-1);
+    query_rot = first_of(states.query, rotary_dim);
+    query_pass = rest_of(states.query, rotary_dim);
+    key_rot = first_of(states.key, rotary_dim);
+    key_pass = rest_of(states.key, rotary_dim);
+    std::tie(query_rot, key_rot) = parts_.rotate(query_rot, key_rot, positions);
+    states.query = cat({query_rot, query_pass}, -1);
+    states.key = cat({key_rot, key_pass}, -1);
+  } else if (parts_.rotate) {
+    std::tie(states.query, states.key) = parts_.rotate(states.query, states.key, positions);
+  }
+  if (parts_.scale) states.query = parts_.scale(states.query, positions);
   if (parts_.norms_at == HeadNorms::rotated) {
     states.query = q_norm_(states.query);
     states.key = k_norm_(states.key);
@@ -210,7 +234,8 @@ AttentionOutputs TextAttention::operator()(const Tensor& hidden_states, const Po
   AttentionOutputs attention = attend(call_, layer_idx_, states, positions, attention_mask);
   attention.output = o_proj_(attention.output);
   attention.output = self.result(dropout(attention.output, residual_dropout_));
-  for (Tensor* name : {&states.query, &states.key}) name->reset();  // as a frame lets its names go
+  for (Tensor* name : {&states.query, &states.key, &states.value, &query_rot, &query_pass, &key_rot, &key_pass})
+    name->reset();  // as a frame lets its names go
   return attention;
 }
 

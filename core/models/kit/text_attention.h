@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <utility>
 
 #include "models/kit/decoder_layer.h"
@@ -26,9 +27,11 @@ std::pair<Tensor, Tensor> rotate_float32(const Tensor& q, const Tensor& k, const
 std::pair<Tensor, Tensor> rotate_first(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 /// Helium's: pairs of neighbours; cos and sin are spread over them.
 std::pair<Tensor, Tensor> rotate_pairs(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
-/// Glm's: pairs, of the first elements. GPTNeoX's: halves of the first (`spreads` false).
+/// Glm's: pairs, of the first elements. GPTNeoX's: halves of the first. Nemotron's: both are rotated before either is
+/// joined again.
 std::pair<Tensor, Tensor> rotate_first_pairs(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 std::pair<Tensor, Tensor> rotate_first_halves(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+std::pair<Tensor, Tensor> rotate_first_joined(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 /// Cohere's: pairs, in float32.
 std::pair<Tensor, Tensor> rotate_pairs_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 /// Ernie4_5's: the same with cos and sin in float32, spread over pairs.
@@ -48,10 +51,16 @@ enum class HeadNorms : std::uint8_t {
 
 /// What a class's attention has of its own.
 struct AttentionParts {
+  bool projects_first = false;         ///< see project (nn/attention.h)
+  bool cuts_heads = false;             ///< forward itself takes off what is rotated, by names that stay
   ApplyRotary rotate = rotate_halves;  ///< null: none
+  Tensor (*scale)(const Tensor& query, const PositionEmbeddings& positions) = nullptr;  ///< of queries that are rotated
   HeadNorms norms_at = HeadNorms::none;
   Norm::Forward norm = nullptr;
   const char *q_norm = "q_norm", *k_norm = "k_norm", *norm_type = "LlamaRMSNorm";
+  /// Makes a norm that is a module of more than one, in place of `norm`.
+  using MakeNorm = std::function<Tensor(const Tensor&)> (*)(const Builder& norm, std::int64_t heads, std::int64_t size);
+  MakeNorm make_norm = nullptr;
   const char* o_proj = "o_proj";
 };
 
@@ -67,7 +76,7 @@ class TextAttention {
 
   AttentionParts parts_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
-  Norm q_norm_, k_norm_;
+  std::function<Tensor(const Tensor&)> q_norm_, k_norm_;
   std::int64_t head_dim_ = 0;
   double residual_dropout_ = 0;
   AttentionCall call_;

@@ -17,6 +17,7 @@ struct TextConfig : LlamaConfig {
   bool norms_queries = false;       ///< use_qk_norm, qk_layernorm
   bool is_parallel = false;         ///< use_parallel_residual
   double residual_dropout = 0, embedding_dropout = 0;
+  double layer_dropout = 0;  ///< the layer's own, of what attention and MLP give
 
   /// Some layers slide, others do not.
   bool has_both_types() const;

@@ -100,7 +100,8 @@ Tensor parallel(const TextLayer& layer, const Tensor& residual, const PositionEm
                 const Tensor& attention_mask) {
   const Tensor hidden_states = layer.input_norm(residual);
   const AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
-  const Tensor hidden_states_mlp = layer.mlp(hidden_states);
+  Tensor hidden_states_mlp = layer.mlp(hidden_states);
+  hidden_states_mlp = dropout(hidden_states_mlp, layer.residual_dropout);
   const Tensor sum = add(residual, attention.output);
   return add(sum, hidden_states_mlp);
 }

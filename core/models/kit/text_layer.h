@@ -64,7 +64,7 @@ Tensor post_norm(const TextLayer& layer, const Tensor& hidden_states, const Posi
 /// Gemma2DecoderLayer.forward: all four.
 Tensor sandwich_norm(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                      const Tensor& attention_mask);
-/// CohereDecoderLayer.forward: attention and MLP side by side behind input_norm.
+/// CohereDecoderLayer.forward, StableLmDecoderLayer.forward: attention and MLP side by side behind input_norm.
 Tensor parallel(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                 const Tensor& attention_mask);
 

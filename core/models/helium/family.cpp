@@ -1,0 +1,62 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/helium/modeling_helium.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"HeliumForCausalLM", "HeliumModel",   "HeliumDecoderLayer",   "HeliumAttention",
+                                 "HeliumMLP",         "HeliumRMSNorm", "HeliumRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"helium", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 48000;
+  d.hidden_size = 2560;
+  d.intermediate_size = 7040;
+  d.num_hidden_layers = 24;
+  d.num_attention_heads = 20;
+  d.num_key_value_heads = 20;
+  d.max_position_embeddings = 4096;
+  d.has_pad_token = true;
+  TextConfig c = read_text_sizes(reader, d, 128);
+  c.qkv_bias = reader.boolean("attention_bias", false);
+  c.mlp_bias = reader.boolean("mlp_bias", false);
+  check_llama_heads(reader, c);
+  if (c.num_attention_heads * c.head_dim != c.hidden_size)  // o_proj is as wide as hidden_size
+    reader.fail_found("hidden_size", "inconsistent", "expected num_attention_heads times head_dim");
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm_cast_weight, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.rotate = rotate_pairs;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.norm = final_norm(rms_norm_cast_weight);
+  return parts;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family helium = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

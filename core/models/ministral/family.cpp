@@ -1,0 +1,52 @@
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/ministral/modeling_ministral.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"MinistralForCausalLM",    "MinistralModel", "MinistralDecoderLayer",
+                                 "MinistralAttention",      "MinistralMLP",   "MinistralRMSNorm",
+                                 "MinistralRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"ministral", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.intermediate_size = 14336;
+  d.num_key_value_heads = 8;
+  d.max_position_embeddings = 131'072;
+  TextConfig c = read_text_sizes(reader, d);
+  if (!reader.has("head_dim")) reader.fail("head_dim", "inconsistent", "found none; Ministral's attention needs one");
+  check_llama_heads(reader, c);
+  read_mixed_layers(reader, c, 0);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family ministral = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer
