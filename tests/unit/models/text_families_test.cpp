@@ -23,15 +23,24 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"glm-4-9b-0414", 9'400'279'040}, Row{"command-r7b", 8'028'033'024}, Row{"exaone-4.0-1.2b", 1'279'391'488},
       Row{"exaone-4.0-32b", 32'003'216'384}, Row{"glm-4-9b", 9'399'951'360}, Row{"starcoder2-3b", 3'030'371'328},
       Row{"starcoder2-7b", 7'173'923'840}, Row{"starcoder2-15b", 15'957'889'024}, Row{"aya-expanse-8b", 8'028'033'024},
-      Row{"command-r", 34'980'831'232}, Row{"ernie-4.5-0.3b", 360'748'032});
+      Row{"command-r", 34'980'831'232}, Row{"ernie-4.5-0.3b", 360'748'032}, Row{"seed-oss-36b", 36'151'104'512},
+      Row{"helium-1-preview-2b", 2'172'643'840}, Row{"helium-1-2b", 2'023'868'416}, Row{"ministral-8b", 8'019'808'256},
+      Row{"minitron-4b", 4'190'509'056}, Row{"minitron-8b", 8'271'699'968}, Row{"stablelm-2-1.6b", 1'644'515'328},
+      Row{"stablelm-3b", 2'795'443'200}, Row{"phi-1.5", 1'418'270'720}, Row{"phi-2", 2'779'683'840},
+      Row{"pythia-410m", 405'334'016}, Row{"pythia-1.4b", 1'414'647'808}, Row{"pythia-6.9b", 6'857'302'016},
+      Row{"pythia-12b", 11'846'072'320});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
 
 std::string tiny(const std::string& model_type, const std::string& more) {
+  const auto usual = [&](const std::string& key, const char* value) {
+    return more.find(key) == std::string::npos ? ", " + key + ": " + value : "";
+  };
   return R"({"model": {"config": {"model_type": ")" + model_type + R"(", "hidden_size": 64, "intermediate_size": 176,
-            "vocab_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2)" +
-         more + R"(}}, "data": {"sequence_length": 64}})";
+            "vocab_size": 512, "num_hidden_layers": 4)" +
+         usual("\"num_attention_heads\"", "4") + usual("\"num_key_value_heads\"", "2") + more +
+         R"(}}, "data": {"sequence_length": 64}})";
 }
 
 std::string refusal_of(const std::string& job) {
@@ -48,6 +57,24 @@ TEST_CASE("layer_types that the class would not take are refused", "[models]") {
   CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "sliding_window": 0)")).find("sliding_window") !=
         std::string::npos);
   CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16)")).empty());
+}
+
+TEST_CASE("What a class itself could not build is refused", "[models]") {
+  struct Row {
+    const char *model_type, *more, *at;
+  };
+  const Row row = GENERATE(
+      Row{"ministral", "", "/model/config/head_dim"},  // its attention takes no None
+      Row{"ministral", R"(, "head_dim": 16, "sliding_window": null)", "/model/config/sliding_window"},  // nor its masks
+      Row{"ministral3", R"(, "rope_parameters": {"rope_type": "default"})", "/model/config/rope_parameters"},
+      Row{"helium", R"(, "head_dim": 32)", "/model/config/hidden_size"},  // o_proj is as wide as hidden_size
+      Row{"nemotron", R"(, "num_attention_heads": 4, "num_key_value_heads": null)",
+          "/model/config/num_key_value_heads"},
+      Row{"stablelm", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"},
+      Row{"phi", R"(, "embd_pdrop": 0.1)", "/model/config/embd_pdrop"},
+      Row{"gpt_neox", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"});
+  CAPTURE(row.model_type, row.more);
+  CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.at) == 0);
 }
 
 TEST_CASE("An odd number of rotated elements is refused", "[models]") {
