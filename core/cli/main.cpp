@@ -21,6 +21,7 @@
 #include "job/resolve.h"
 #include "job/settings/describe.h"
 #include "job/simulate.h"
+#include "job/timed.h"
 #include "job/traits.h"
 #include "version.h"
 
@@ -54,7 +55,7 @@ int with_answer(const std::string& text, const Use& use) {
 int run_estimate(const JobOptions& options, bool json) {
   EstimateOptions with_orders;
   with_orders.orders = true;
-  const std::string answer = estimate_json(options.job(), with_orders);
+  const std::string answer = timed_estimate_json(options.job(), with_orders);
   return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
     return kFits;

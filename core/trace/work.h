@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trace/dtype.h"
@@ -80,7 +81,9 @@ struct WorkLog {
     if (times > 0 && !(range.begin == range.end)) repeats.push_back({range, mark().work, times});
   }
   /// How often each of `works` was done in a range.
-  std::vector<std::int64_t> times(const WorkRange& range) const;
+  std::vector<std::int64_t> times(const WorkRange& range) const { return times(std::span(&range, 1)); }
+  /// The same of several ranges, in their order.
+  std::vector<std::int64_t> times(std::span<const WorkRange> ranges) const;
 };
 
 }  // namespace oometer

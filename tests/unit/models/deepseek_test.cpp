@@ -8,8 +8,8 @@ namespace oometer {
 namespace {
 
 /// Two dense layers, five with eight experts, three of them a token.
-std::string tiny(const std::string& type, const std::string& members, const std::string& more = "",
-                 const std::string& experts = "8") {
+std::string tiny_deepseek(const std::string& type, const std::string& members, const std::string& more = "",
+                          const std::string& experts = "8") {
   return R"({"model": {"config": {"model_type": ")" + type + R"(", "hidden_size": 64, "intermediate_size": 96,
              "moe_intermediate_size": 32, "num_hidden_layers": 7, "num_attention_heads": 4, "num_key_value_heads": 4,
              "vocab_size": 512, "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
@@ -27,9 +27,9 @@ TEST_CASE("A latent cache keeps the latent and the shared key of each token", "[
   constexpr std::int64_t kToken = 7 * (32 + 8) * 2 * 2;  // layers, elements, samples, bytes
   for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
     INFO(type);
-    const Log log = run_log(tiny(type, inference()));
+    const Log log = run_log(tiny_deepseek(type, inference()));
     CHECK(alive_at(log, Role::kv_cache, PhaseName::decode, 1) == 40 * kToken);
-    const Job paged = job_of(tiny(type, inference(R"(, "cache": {"implementation": "paged"})")));
+    const Job paged = job_of(tiny_deepseek(type, inference(R"(, "cache": {"implementation": "paged"})")));
     const Generated generated = simulate(paged, resolve_behaviours(paged.runtime)).generated;
     CHECK(generated.block_bytes == 16 * kToken / 2);
     CHECK(generated.blocks == 2 * 3);
@@ -38,7 +38,7 @@ TEST_CASE("A latent cache keeps the latent and the shared key of each token", "[
 
 TEST_CASE("LoRA's targets among experts", "[models][peft]") {
   const auto lora = [](const std::string& targets) {
-    return parse_job(tiny("deepseek_v2", R"(, "training": {"lora": {"target_modules": )" + targets + "}}"));
+    return parse_job(tiny_deepseek("deepseek_v2", R"(, "training": {"lora": {"target_modules": )" + targets + "}}"));
   };
   for (const char* refused : {R"x(["q_proj", "gate_proj"])x", R"x(["mlp.down_proj"])x", R"x("all-linear")x",
                               R"x(".*\\.(q_proj|up_proj)")x", R"x(".*experts.*")x", R"x(".*\\.2\\..*gate")x"}) {
@@ -62,7 +62,7 @@ TEST_CASE("MTLA's cache has an entry for so many tokens", "[models][inference]")
     for (const std::int64_t stride : {2, 3, 7}) {
       CAPTURE(type, stride);
       const std::string cache = R"(, "cache": {"implementation": "mtla", "stride": )" + std::to_string(stride) + "}";
-      const Log log = run_log(tiny(type, inference(cache)));
+      const Log log = run_log(tiny_deepseek(type, inference(cache)));
       CHECK(alive_at(log, Role::kv_cache, PhaseName::decode, 1) == (40 + stride - 1) / stride * kEntry);
       std::int64_t hypernet = 0;
       for (const StorageRecord& storage : log.storages)
@@ -74,7 +74,7 @@ TEST_CASE("MTLA's cache has an entry for so many tokens", "[models][inference]")
 }
 
 TEST_CASE("Decoding copies an expert's weights for each token that it gets", "[models][inference]") {
-  const Log log = run_log(tiny("deepseek_v2", inference()));
+  const Log log = run_log(tiny_deepseek("deepseek_v2", inference()));
   std::int64_t copies = 0;
   for (const StorageRecord& storage : log.storages)
     copies += storage.alloc_event >= log.phases.back().first_event && storage.bytes == 2 * 3 * 64 * 64 * 2;
@@ -86,7 +86,7 @@ TEST_CASE("Equal layers of a stack that begins with others are written as they w
     for (const char* mode : {"none", "non-reentrant", "reentrant"}) {
       CAPTURE(type, mode);
       const Job job =
-          job_of(tiny(type, std::string(R"(, "training": {"activation_checkpointing": ")") + mode + R"("})"));
+          job_of(tiny_deepseek(type, std::string(R"(, "training": {"activation_checkpointing": ")") + mode + R"("})"));
       const Behaviours behaviours = resolve_behaviours(job.runtime);
       CHECK(difference(simulate(job, behaviours, true).log, simulate(job, behaviours, false).log).empty());
     }
@@ -95,7 +95,7 @@ TEST_CASE("Equal layers of a stack that begins with others are written as they w
 TEST_CASE("Experts take what their tokens take, wherever those go", "[models]") {
   // Twice the experts: more weights, and no more activations.
   const auto kept = [](const std::string& experts) {
-    const Log log = run_log(tiny("deepseek_v2", "", "", experts));
+    const Log log = run_log(tiny_deepseek("deepseek_v2", "", "", experts));
     std::int64_t bytes = 0;
     for (const StorageRecord& storage : log.storages)
       if (storage.saved && module_path(log, storage.module).ends_with("mlp.experts") && storage.role == Role::tensor)

@@ -57,6 +57,25 @@ export interface RankRow {
   reported: boolean;
 }
 
+/** How long an optimizer step takes (the mean of those after the first), of inference a turn; seconds. */
+export interface StepTime {
+  step: number;
+  low: number;
+  high: number;
+  basis: string;
+  tokens_per_second: number;
+  mfu: number;
+  hfu: number;
+  /** Of inference. */
+  prefill?: number;
+  per_token?: number;
+  flops: { model: number; executed: number; hardware: number };
+  bytes_moved: number;
+  bytes_sent: number;
+  /** They sum to `step`; `communication`: what no computation hides; `idle`: the GPU waits for the host. */
+  by_kind: Record<string, number>;
+}
+
 export interface Report {
   verdict: Verdict;
   fits: boolean;
@@ -86,6 +105,8 @@ export interface Report {
   notes: string[];
   events: number;
   version: string;
+  /** Of the command `estimate`; null where it is not known, and a note says why. */
+  time?: StepTime | null;
 }
 
 /** A key of a pasted DeepSpeed or accelerate configuration, as it was taken; `from` resolved an "auto". */

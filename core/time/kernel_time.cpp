@@ -1,0 +1,110 @@
+#include "time/kernel_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/op.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr double kMicro = 1e-6, kGiga = 1e9, kTera = 1e12;
+constexpr double kLaunch = 3 * kMicro;  ///< of a kernel alone: LAUNCH in tools/fit_time.py
+
+/// FlashAttention-2, torch's and flash-attn's, does not use what Hopper and Blackwell have for it: 35 % of an H100's
+/// 989.4 TFLOP/s (FlashAttention-3, arXiv 2407.08608, abstract). What was measured on them is FlashAttention-3.
+constexpr double kFlashAttention2 = 0.35 * 989.4 * kTera;
+
+bool is_flash_attention_2(Op op) {
+  return op == Op::flash_attention || op == Op::flash_attention_backward || op == Op::flash_attn ||
+         op == Op::flash_attn_backward;
+}
+
+/// Kernels of libraries whose times nobody among our sources measured.
+bool is_of_library(Op op) {
+  return op == Op::matmul_4bit || op == Op::dequantize || op == Op::grouped_mm || op == Op::chunked_log_probs ||
+         op == Op::liger_cross_entropy || op == Op::liger_fused_linear_cross_entropy;
+}
+
+double bytes_of(const Work& work) { return static_cast<double>(work.read) + static_cast<double>(work.written); }
+
+}  // namespace
+
+KernelTimes::KernelTimes(const GpuSpeed& gpu) : gpu_(gpu), rates_(rates_of(gpu)) {}
+
+KernelTime KernelTimes::of(const WorkLog& log, const Work& work) const {
+  KernelTime time;
+  switch (work.kind) {
+    case WorkKind::none:
+      return time;
+    case WorkKind::gemm:
+    case WorkKind::convolution:
+      time = product(log.product(work), work);
+      break;
+    case WorkKind::attention:
+      time = attention(log.product(work), work);
+      break;
+    case WorkKind::communication:
+      return collective(log.product(work), work);
+    case WorkKind::reduction:
+      time = streamed(work, rates_.rates.reduction, rates_.is_known.reduction);
+      break;
+    case WorkKind::index:
+    case WorkKind::sort:
+      time = streamed(work, rates_.rates.reduction, false);
+      break;
+    case WorkKind::elementwise:
+    case WorkKind::copy:
+    case WorkKind::optimizer:
+      time = streamed(work, rates_.rates.elementwise, rates_.is_known.elementwise);
+      break;
+  }
+  if (is_of_library(static_cast<Op>(work.op))) time.is_measured = false;
+  return time;
+}
+
+KernelTime KernelTimes::streamed(const Work& work, double of_bandwidth, bool is_measured) const {
+  return {kLaunch + bytes_of(work) / (gpu_.memory * kGiga * of_bandwidth), is_measured};
+}
+
+KernelTime KernelTimes::product(const WorkProduct& product, const Work& work) const {
+  // torch.backends.cudnn.allow_tf32 is true, torch.backends.cuda.matmul.allow_tf32 is not.
+  const bool convolves = work.kind == WorkKind::convolution, half = is_half(work.dtype);
+  const double peak = peak_flops(gpu_, work.dtype, convolves);
+  if (product.flops == 0 || peak == 0) return streamed(work, rates_.rates.elementwise, product.flops == 0);
+  const ProductRate& rate = half || (convolves && gpu_.tf32 > 0) ? rates_.rates.half : rates_.rates.single;
+  const double computes = static_cast<double>(product.flops) / (peak * rate.flops),
+               moves = bytes_of(work) / (gpu_.memory * kGiga * rate.bytes);
+  return {rate.launch_us * kMicro + std::sqrt(computes * computes + moves * moves),
+          !convolves && gpu_.is_that_chip && (half ? rates_.is_known.half : rates_.is_known.single)};
+}
+
+KernelTime KernelTimes::attention(const WorkProduct& product, const Work& work) const {
+  const bool half = is_half(work.dtype);
+  const double peak = peak_flops(gpu_, work.dtype);
+  if (product.flops == 0 || peak == 0) return streamed(work, rates_.rates.elementwise, false);
+  AttentionRate rate = product.k <= 64 ? rates_.rates.attention_64 : rates_.rates.attention_128;
+  double reached = peak * rate.flops;
+  const bool flash = is_flash_attention_2(static_cast<Op>(work.op));
+  if (flash && reached > kFlashAttention2) reached = kFlashAttention2;
+  // What a row of queries costs beside its keys is as much as so many keys. Of causal attention, which was measured, a
+  // row has half of them; of full attention all.
+  const bool causal = product.flops < product.counted;
+  const double keys = static_cast<double>(product.n) * (causal ? 1 : 2) + 1;
+  const double computes = static_cast<double>(product.flops) / reached * (1 + rate.tokens / keys),
+               moves = bytes_of(work) / (gpu_.memory * kGiga * rates_.rates.elementwise);
+  return {rate.launch_us * kMicro + std::max(computes, moves),
+          half && flash && gpu_.is_that_chip && rates_.is_known.attention};
+}
+
+KernelTime KernelTimes::collective(const WorkProduct& product, const Work& work) const {
+  const bool reduces = static_cast<Op>(work.op) == Op::all_reduce;
+  const Collective rate = collective_rate(gpu_.fabric, reduces, product.n);
+  const auto ranks = static_cast<double>(product.n);
+  // A ring's: (n - 1) / n of the message over each link, all_reduce's twice.
+  const double over_links = static_cast<double>(product.sent) * (ranks - 1) / ranks * (reduces ? 2 : 1);
+  return {rate.launch_us * kMicro + over_links / (gpu_.link * kGiga * rate.link), gpu_.is_that_chip};
+}
+
+}  // namespace oometer

@@ -1,0 +1,104 @@
+#include "job/timed.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "jobs.h"
+
+namespace oometer {
+namespace {
+
+using nlohmann::json;
+
+const std::string kOnA100 = R"(, "gpu": {"name": "a100-80gb"})";
+
+/// A Llama whose products are large.
+json llama(const std::string& training, const std::string& more, int batch = 4) {
+  const std::string text =
+      R"({"version": 1, "model": {"config": {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632,
+          "vocab_size": 32000, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 16}},
+          "data": {"micro_batch_size": )" +
+      std::to_string(batch) + R"(, "sequence_length": 1024}, "training": {)" + training + "}" + more + "}";
+  return json::parse(timed_estimate_json(text));
+}
+
+double seconds(const std::string& training, const std::string& more = kOnA100, int batch = 4) {
+  const json report = llama(training, more, batch);
+  INFO(report.dump().substr(0, 400));
+  REQUIRE(report["time"].is_object());
+  return report["time"]["step"];
+}
+
+TEST_CASE("A step's time is the sum of its parts, within its interval", "[job][time]") {
+  const json report = llama(kInBf16, kOnA100), time = report["time"];
+  double sum = 0;
+  for (const auto& [kind, part] : time["by_kind"].items()) sum += part.get<double>();
+  CHECK(sum == Catch::Approx(time["step"].get<double>()).margin(1e-4));
+  CHECK(time["low"] < time["step"]);
+  CHECK(time["step"] < time["high"]);
+  CHECK(time["tokens_per_second"].get<double>() * time["step"].get<double>() == Catch::Approx(4096).epsilon(0.001));
+  CHECK(time["mfu"] == time["hfu"]);
+  CHECK(time["mfu"] > 0.2);
+  CHECK(time["mfu"] < 0.7);
+  CHECK(time["flops"]["executed"] == report["work"]["flops"]["executed"]);
+  CHECK(time["bytes_moved"] == report["work"]["bytes_moved"]);
+}
+
+TEST_CASE("What takes longer takes longer", "[job][time]") {
+  const double plain = seconds(kInBf16);
+  CHECK(seconds(kInBf16, kOnA100, 8) / plain == Catch::Approx(2).epsilon(0.1));
+  CHECK(seconds(R"("precision": "fp32")") > 4 * plain);
+  const double checkpointed = seconds(R"("precision": "bf16", "activation_checkpointing": "non-reentrant")");
+  CHECK(checkpointed > 1.15 * plain);
+  CHECK(checkpointed < 1.4 * plain);
+  CHECK(seconds(R"("precision": "bf16", "gradient_accumulation_steps": 5)") > 4.5 * plain);
+  CHECK(seconds(kInBf16, R"(, "gpu": {"name": "h100-80gb"})") < plain);
+}
+
+TEST_CASE("Recomputation is in hfu and not in mfu", "[job][time]") {
+  const json time = llama(R"("precision": "bf16", "activation_checkpointing": "non-reentrant")", kOnA100)["time"];
+  CHECK(time["hfu"] > time["mfu"]);
+}
+
+TEST_CASE("Of collectives counts what computation does not hide", "[job][time]") {
+  const double alone = seconds(kInBf16);
+  for (const char* strategy : {"ddp", "fsdp1", "fsdp2"}) {
+    INFO(strategy);
+    const json time = llama(
+        kInBf16, R"(, "parallel": {"strategy": ")" + std::string(strategy) + R"(", "data": 8})" + kOnA100)["time"];
+    CHECK(time["step"] > alone * (strategy[0] == 'd' ? 1.0 : 0.9));  // shards take the optimizer less
+    CHECK(time["step"] < 1.5 * alone);
+    CHECK(time["tokens_per_second"] > 5 * 4096 / alone);
+    CHECK(time["by_kind"]["communication"] > 0);
+  }
+}
+
+TEST_CASE("A generation has a prefill and a time per token", "[job][time]") {
+  const json time = llama(kInBf16, R"(, "task": "inference", "inference": {"new_tokens": 9})" + kOnA100)["time"];
+  CHECK(time["prefill"].get<double>() + 8 * time["per_token"].get<double>() ==
+        Catch::Approx(time["step"].get<double>()).margin(1e-4));
+  CHECK(time["prefill"] > time["per_token"]);
+}
+
+TEST_CASE("The time of what is not known is null, and a note says why", "[job][time]") {
+  const auto check = [](const json& report, const char* why) {
+    INFO(why);
+    REQUIRE(report.contains("time"));
+    CHECK(report["time"].is_null());
+    CHECK(report["notes"].dump().find(why) != std::string::npos);
+  };
+  check(llama(kInBf16, R"(, "gpu": {"usable_bytes": 80000000000})"), "describes its GPU");
+  check(llama(kInBf16, R"(, "gpu": {"name": "mi300x"})"), "no kernel of the architecture");
+  check(llama(kInBf16, R"(, "gpu": {"name": "v100-32gb"})"), "no units for products of this dtype");
+  check(llama(R"("precision": "bf16", "save_on_cpu": "pinned")", kOnA100), "host memory");
+  check(llama(kInBf16, R"(, "parallel": {"strategy": "fsdp2", "data": 8, "fsdp": {"cpu_offload": true}})" + kOnA100),
+        "host memory");
+  check(llama(kInBf16, R"(, "parallel": {"strategy": "ddp", "data": 16})" + kOnA100), "between nodes");
+  check(llama(kInBf16, R"(, "task": "inference", "inference": {"cache": {"implementation": "offloaded"}})" + kOnA100),
+        "generations");
+  CHECK(json::parse(timed_estimate_json("{")).contains("error"));
+}
+
+}  // namespace
+}  // namespace oometer

@@ -1,0 +1,94 @@
+#include "time/kernel_time.h"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/catch_test_macros.hpp>
+
+#include "job/catalogue.h"
+#include "tensor/op.h"
+#include "trace/log.h"
+
+namespace oometer {
+namespace {
+
+Work of(Op op, WorkKind kind, DType dtype, std::int64_t bytes = 0) {
+  return {.op = static_cast<OpId>(op), .kind = kind, .dtype = dtype, .read = bytes, .written = 0};
+}
+
+KernelTime time_of(const char* gpu, Work work, const WorkProduct& product = {}) {
+  WorkLog log;
+  log.products.push_back(product);
+  work.product = 1;
+  return KernelTimes(*find_speed(gpu)).of(log, work);
+}
+
+WorkProduct square(std::int64_t n) {
+  return {.batch = 1, .m = n, .n = n, .k = n, .flops = 2 * n * n * n, .counted = 2 * n * n * n};
+}
+
+TEST_CASE("A GPU's speed is known by its id, or not at all", "[time]") {
+  int known = 0;
+  for (const Gpu& gpu : gpu_catalogue()) {
+    const GpuSpeed* speed = find_speed(gpu.id);
+    INFO(gpu.id);
+    CHECK((speed != nullptr) == (gpu.vendor == Vendor::nvidia));
+    if (speed == nullptr) continue;
+    ++known;
+    CHECK(speed->memory > 0);
+    CHECK(speed->fp32 > 0);
+    CHECK(speed->link > 0);
+    CHECK((speed->bf16 > 0) == (gpu.major >= 8));
+    const Chip rates = rates_of(*speed).rates;
+    for (const double rate : {rates.half.flops, rates.single.flops, rates.attention_64.flops, rates.attention_128.flops,
+                              rates.elementwise, rates.reduction}) {
+      CHECK(rate > 0.2);
+      CHECK(rate < 1.2);
+    }
+  }
+  CHECK(known == 49);
+  CHECK(find_speed("") == nullptr);
+}
+
+TEST_CASE("A large product takes its FLOPs' time, a small one its launch", "[time]") {
+  const KernelTime large =
+      time_of("a100-80gb", of(Op::mm, WorkKind::gemm, DType::bfloat16, 6 * 8192 * 8192), square(8192));
+  CHECK(large.is_measured);
+  // aiconfigurator's bin of M = N = K = 8192 on an A100: 0.77 to 0.79 of 312 TFLOP/s.
+  CHECK(large.seconds == Catch::Approx(2.0 * 8192 * 8192 * 8192 / (0.78 * 312e12)).epsilon(0.05));
+  CHECK(time_of("a100-80gb", of(Op::mm, WorkKind::gemm, DType::bfloat16, 96), square(4)).seconds < 10e-6);
+  const KernelTime single = time_of("a100-80gb", of(Op::mm, WorkKind::gemm, DType::float32), square(8192));
+  CHECK(single.seconds > 10 * large.seconds);
+  CHECK_FALSE(time_of("a100-80gb", of(Op::matmul_4bit, WorkKind::gemm, DType::bfloat16), square(8192)).is_measured);
+  CHECK_FALSE(time_of("a100-80gb-pcie", of(Op::mm, WorkKind::gemm, DType::bfloat16), square(8192)).is_measured);
+}
+
+TEST_CASE("What computes nothing takes the time of its bytes", "[time]") {
+  constexpr std::int64_t kGigabyte = 1'000'000'000;
+  const double one = time_of("h100-80gb", of(Op::add, WorkKind::elementwise, DType::bfloat16, kGigabyte)).seconds;
+  const double two = time_of("h100-80gb", of(Op::add, WorkKind::elementwise, DType::bfloat16, 2 * kGigabyte)).seconds;
+  CHECK(one > 1.0 / 3350);
+  CHECK(two / one == Catch::Approx(2).epsilon(0.02));
+  CHECK(time_of("h100-80gb", of(Op::softmax, WorkKind::reduction, DType::bfloat16, kGigabyte)).seconds > one);
+}
+
+TEST_CASE("Torch's flash attention on an H100 is FlashAttention-2", "[time]") {
+  const WorkProduct heads{.batch = 32, .m = 8192, .n = 8192, .k = 128, .flops = 1LL << 43, .counted = 1LL << 44};
+  const Work work = of(Op::flash_attention, WorkKind::attention, DType::bfloat16);
+  const double ampere = time_of("a100-80gb", work, heads).seconds, hopper = time_of("h100-80gb", work, heads).seconds;
+  CHECK(ampere / hopper > 1.4);
+  CHECK(ampere / hopper < 2.0);
+  CHECK_FALSE(
+      time_of("a100-80gb", of(Op::efficient_attention, WorkKind::attention, DType::bfloat16), heads).is_measured);
+}
+
+TEST_CASE("An all_reduce sends what an all_gather sends twice", "[time]") {
+  const auto seconds = [](const char* gpu, Op op, std::int64_t ranks) {
+    return time_of(gpu, of(op, WorkKind::communication, DType::bfloat16), {.n = ranks, .sent = 1 << 30}).seconds;
+  };
+  const double reduced = seconds("a100-80gb", Op::all_reduce, 8), gathered = seconds("a100-80gb", Op::all_gather, 8);
+  CHECK(reduced > 1.5 * gathered);
+  CHECK(reduced < 2.5 * gathered);
+  CHECK(seconds("a100-80gb-pcie", Op::all_reduce, 8) > 10 * reduced);
+}
+
+}  // namespace
+}  // namespace oometer
