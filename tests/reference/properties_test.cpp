@@ -202,6 +202,7 @@ TEST_CASE("Nothing gets a gradient from within a module under no_grad, whichever
     const Log plain = simulate(job, resolve_behaviours(job.runtime)).log;
     const std::set<ModuleId> trained = modules_with_gradients(plain);
     for (ModuleId holder = 1; holder < plain.modules.size(); ++holder) {
+      if (plain.modules[holder].type == std::string_view("OPTModel")) continue;  // OPTForCausalLM calls its decoder
       std::vector<ModuleId> within;
       for (const ModuleId module : trained) {
         ModuleId above = module;

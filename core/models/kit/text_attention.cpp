@@ -142,14 +142,16 @@ AttentionCall attention_call(const TextConfig& config, const ModelOptions& optio
 }
 
 AttentionOutputs attend(const AttentionCall& call, std::size_t layer_idx, AttentionInputs& states,
-                        const PositionEmbeddings& positions, const Tensor& attention_mask) {
+                        const PositionEmbeddings& positions, const Tensor& attention_mask, EagerAttention own_eager) {
   if (KvCache* const cache = states.query.context().past_key_values) {
     KvCache::States cached = cache->update(layer_idx, states.key, states.value);
     states.key = std::move(cached.keys);
     states.value = std::move(cached.values);
   }
-  AttentionOutputs attention = attention_forward(call, states.query, states.key, states.value, attention_mask,
-                                                 {positions.position_ids, positions.rows, positions.cu_seq_lens});
+  AttentionOutputs attention = own_eager && call.kind == AttentionKind::eager
+                                   ? own_eager(call, states, attention_mask)
+                                   : attention_forward(call, states.query, states.key, states.value, attention_mask,
+                                                       {positions.position_ids, positions.rows, positions.cu_seq_lens});
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   return attention;

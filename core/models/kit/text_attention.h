@@ -89,7 +89,11 @@ std::size_t layer_index(const Builder& attention);
 AttentionCall attention_call(const TextConfig& config, const ModelOptions& options);
 
 /// From keys and values with positions to `attn_output.reshape(*input_shape, -1)`, before o_proj.
+/// `own_eager`: the class's eager_attention_forward; null: Llama's.
+using EagerAttention = AttentionOutputs (*)(const AttentionCall& call, const AttentionInputs& states,
+                                            const Tensor& attention_mask);
 AttentionOutputs attend(const AttentionCall& call, std::size_t layer_idx, AttentionInputs& states,
-                        const PositionEmbeddings& positions, const Tensor& attention_mask);
+                        const PositionEmbeddings& positions, const Tensor& attention_mask,
+                        EagerAttention own_eager = nullptr);
 
 }  // namespace oometer

@@ -29,9 +29,10 @@ Tensor FusedMLP::operator()(const Tensor& hidden_states) const {
   return call.result(down_proj(up_states));
 }
 
-PlainMLP::PlainMLP(const Builder& builder, const TextConfig& config, const char* up, const char* down, bool bias)
-    : up_proj(builder.child(up, "Linear"), config.hidden_size, config.intermediate_size, bias),
-      down_proj(builder.child(down, "Linear"), config.intermediate_size, config.hidden_size, bias),
+PlainMLP::PlainMLP(const Builder& builder, const TextConfig& config, const char* up, const char* down, bool bias,
+                   const char* type)
+    : up_proj(builder.child(up, type), config.hidden_size, config.intermediate_size, bias),
+      down_proj(builder.child(down, type), config.intermediate_size, config.hidden_size, bias),
       act_fn(config.hidden_act),
       residual_dropout(config.residual_dropout),
       module(builder.module) {}

@@ -23,7 +23,8 @@ struct FusedMLP {
 
 /// Two projections with an activation between them, called `up` and `down`.
 struct PlainMLP {
-  PlainMLP(const Builder& builder, const TextConfig& config, const char* up, const char* down, bool bias);
+  PlainMLP(const Builder& builder, const TextConfig& config, const char* up, const char* down, bool bias,
+           const char* type = "Linear");
   Tensor operator()(const Tensor& hidden_states) const;
 
   Linear up_proj, down_proj;

@@ -256,7 +256,7 @@ std::vector<Bad> bad_jobs() {
       {R"({"model": {"preset": 7}})", "wrong-type", "/model/preset"},
       {R"({"model": {"config": []}})", "wrong-type", "/model/config"},
       {R"({"model": {"config": {}}})", "missing", "/model/config/model_type"},
-      {R"({"model": {"config": {"model_type": "gpt2"}}})", "unsupported-model", "/model/config/model_type"},
+      {R"({"model": {"config": {"model_type": "internlm2"}}})", "unsupported-model", "/model/config/model_type"},
       // Other files than a transformers model's config.json.
       {R"({"model": {"config": {"_class_name": "UNet2DConditionModel", "sample_size": 64}}})", "unsupported-model",
        "/model/config/_class_name"},

@@ -28,7 +28,9 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"minitron-4b", 4'190'509'056}, Row{"minitron-8b", 8'271'699'968}, Row{"stablelm-2-1.6b", 1'644'515'328},
       Row{"stablelm-3b", 2'795'443'200}, Row{"phi-1.5", 1'418'270'720}, Row{"phi-2", 2'779'683'840},
       Row{"pythia-410m", 405'334'016}, Row{"pythia-1.4b", 1'414'647'808}, Row{"pythia-6.9b", 6'857'302'016},
-      Row{"pythia-12b", 11'846'072'320});
+      Row{"pythia-12b", 11'846'072'320}, Row{"gpt2", 124'439'808}, Row{"gpt2-medium", 354'823'168},
+      Row{"gpt2-large", 774'030'080}, Row{"gpt2-xl", 1'557'611'200}, Row{"opt-125m", 125'239'296},
+      Row{"opt-1.3b", 1'315'758'080}, Row{"opt-6.7b", 6'658'473'984});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -72,7 +74,12 @@ TEST_CASE("What a class itself could not build is refused", "[models]") {
           "/model/config/num_key_value_heads"},
       Row{"stablelm", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"},
       Row{"phi", R"(, "embd_pdrop": 0.1)", "/model/config/embd_pdrop"},
-      Row{"gpt_neox", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"});
+      Row{"gpt_neox", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"},
+      Row{"gpt2", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"},
+      Row{"gpt2", R"(, "add_cross_attention": true)", "/model/config/add_cross_attention"},
+      Row{"gpt2", R"(, "n_positions": 32)", "/data/sequence_length"},  // one embedding for each position
+      Row{"opt", R"(, "max_position_embeddings": 63)", "/data/sequence_length"},
+      Row{"opt", R"(, "layerdrop": 0.1)", "/model/config/layerdrop"});
   CAPTURE(row.model_type, row.more);
   CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.at) == 0);
 }

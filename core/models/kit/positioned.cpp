@@ -1,0 +1,62 @@
+#include "models/kit/positioned.h"
+
+#include <utility>
+
+#include "config/reader.h"
+
+namespace oometer {
+
+PositionedLM::PositionedLM(Context& context, const TextConfig& config, const DataConfig& data,
+                           const ModelOptions& options)
+    : LanguageModel(context, config.names->causal_lm, Modality::language, data, options) {
+  is_causal_lm = true;
+}
+
+void PositionedLM::begin_decoder(const Builder& decoder, const TextConfig& config, const ModelOptions& options) {
+  language_model_.module = decoder.module;
+  language_model_.checkpointing = options.checkpointing;
+  language_model_.masked = masked_by(options.attention);
+  language_model_.layers.reserve(static_cast<std::size_t>(config.num_hidden_layers));
+}
+
+void PositionedLM::make_layers(const Builder& decoder, const char* name, const TextConfig& config,
+                               const std::function<std::unique_ptr<DecoderLayer>(const Builder& layer)>& make_layer) {
+  language_model_.blocks = BlockStack(decoder);
+  for (std::int32_t i = 0; i < config.num_hidden_layers; ++i) {
+    language_model_.layers.push_back(make_layer(decoder.child(name, config.names->decoder_layer, i)));
+    language_model_.blocks.add_block(decoder);
+  }
+}
+
+ModelOutputs PositionedLM::forward(const ModelInputs& inputs) {
+  Tensor hidden_states;
+  {
+    ModuleCall call(context_, language_model_.module);
+    const MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
+    hidden_states = call.result(inputs.inputs_embeds ? decode(inputs.inputs_embeds, given)
+                                                     : decode(language_model_.embed(inputs.input_ids), given));
+  }
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+}
+
+Tensor PositionedLM::causal_mask(const Tensor& inputs_embeds, const MaskArguments& given) const {
+  return create_causal_mask(inputs_embeds, given, language_model_.masked);
+}
+
+Tensor PositionedLM::run_layers(Tensor hidden_states, const PositionEmbeddings& positions,
+                                const Tensor& causal_mask) const {
+  const auto block = [&](std::size_t i) -> BlockStack::Forward {
+    return [&layer = *language_model_.layers[i], positions, causal_mask](const Tensor& hidden) {
+      return layer(hidden, positions, causal_mask);
+    };
+  };
+  return language_model_.blocks.run(0, language_model_.layers.size(), std::move(hidden_states),
+                                    language_model_.checkpointing, block);
+}
+
+std::int64_t read_mapped(ConfigReader& reader, const char* mapped, const char* usual, std::int64_t fallback,
+                         Range range) {
+  return reader.has(usual) ? reader.integer(usual, fallback, range) : reader.integer(mapped, fallback, range);
+}
+
+}  // namespace oometer
