@@ -30,7 +30,8 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"pythia-410m", 405'334'016}, Row{"pythia-1.4b", 1'414'647'808}, Row{"pythia-6.9b", 6'857'302'016},
       Row{"pythia-12b", 11'846'072'320}, Row{"gpt2", 124'439'808}, Row{"gpt2-medium", 354'823'168},
       Row{"gpt2-large", 774'030'080}, Row{"gpt2-xl", 1'557'611'200}, Row{"opt-125m", 125'239'296},
-      Row{"opt-1.3b", 1'315'758'080}, Row{"opt-6.7b", 6'658'473'984});
+      Row{"opt-1.3b", 1'315'758'080}, Row{"opt-6.7b", 6'658'473'984}, Row{"apertus-8b", 8'053'338'176},
+      Row{"gpt-j-6b", 6'050'882'784});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -79,9 +80,25 @@ TEST_CASE("What a class itself could not build is refused", "[models]") {
       Row{"gpt2", R"(, "add_cross_attention": true)", "/model/config/add_cross_attention"},
       Row{"gpt2", R"(, "n_positions": 32)", "/data/sequence_length"},  // one embedding for each position
       Row{"opt", R"(, "max_position_embeddings": 63)", "/data/sequence_length"},
-      Row{"opt", R"(, "layerdrop": 0.1)", "/model/config/layerdrop"});
+      Row{"opt", R"(, "layerdrop": 0.1)", "/model/config/layerdrop"},
+      Row{"apertus", R"(, "hidden_act": "silu")", "/model/config/hidden_act"},
+      Row{"gptj", R"(, "rotary_dim": 24)", "/model/config/rotary_dim"});
   CAPTURE(row.model_type, row.more);
   CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.at) == 0);
+}
+
+TEST_CASE("GPT-J has no SDPA, and its blocks' weights no reentrant checkpointing", "[models]") {
+  const auto with = [](const char* training) {
+    return R"({"model": {"config": {"model_type": "gptj", "n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8,
+               "vocab_size": 512, "n_positions": 64}}, "data": {"sequence_length": 64}, "training": )" +
+           std::string(training) + "}";
+  };
+  CHECK(refusal_of(with(R"({"attention": "sdpa"})")).find("/training/attention") == 0);
+  CHECK(parse_job(with("{}"))->training.attention == AttentionKind::eager);
+  const Simulation refused = simulation_of(with(R"({"activation_checkpointing": "reentrant"})"));
+  REQUIRE(refused.refusal);
+  CHECK(refused.refusal->pointer == "/training/activation_checkpointing");
+  CHECK_FALSE(simulation_of(with(R"({"activation_checkpointing": "non-reentrant"})")).refusal);
 }
 
 TEST_CASE("An odd number of rotated elements is refused", "[models]") {
