@@ -31,7 +31,7 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"pythia-12b", 11'846'072'320}, Row{"gpt2", 124'439'808}, Row{"gpt2-medium", 354'823'168},
       Row{"gpt2-large", 774'030'080}, Row{"gpt2-xl", 1'557'611'200}, Row{"opt-125m", 125'239'296},
       Row{"opt-1.3b", 1'315'758'080}, Row{"opt-6.7b", 6'658'473'984}, Row{"apertus-8b", 8'053'338'176},
-      Row{"gpt-j-6b", 6'050'882'784});
+      Row{"gpt-j-6b", 6'050'882'784}, Row{"bloom-560m", 559'214'592}, Row{"bloom-7b1", 7'069'016'064});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -82,9 +82,18 @@ TEST_CASE("What a class itself could not build is refused", "[models]") {
       Row{"opt", R"(, "max_position_embeddings": 63)", "/data/sequence_length"},
       Row{"opt", R"(, "layerdrop": 0.1)", "/model/config/layerdrop"},
       Row{"apertus", R"(, "hidden_act": "silu")", "/model/config/hidden_act"},
-      Row{"gptj", R"(, "rotary_dim": 24)", "/model/config/rotary_dim"});
+      Row{"gptj", R"(, "rotary_dim": 24)", "/model/config/rotary_dim"},
+      Row{"bloom", R"(, "slow_but_exact": true)", "/model/config/slow_but_exact"},
+      Row{"bloom", R"(, "num_attention_heads": 6)", "/model/config/hidden_size"});
   CAPTURE(row.model_type, row.more);
   CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.at) == 0);
+}
+
+TEST_CASE("GPT-2's Conv1D takes the adapters that were compared alone", "[models]") {
+  const std::string gpt2 = R"({"model": {"preset": "gpt2"}, "data": {"sequence_length": 64}, "training": )";
+  CHECK(refusal_of(gpt2 + R"({"peft": {"peft_type": "LOHA"}}})").find("/training/peft") == 0);
+  CHECK(refusal_of(gpt2 + R"({"lora": {}}})").empty());
+  CHECK(refusal_of(gpt2 + R"({"ia3": {}}})").empty());
 }
 
 TEST_CASE("GPT-J has no SDPA, and its blocks' weights no reentrant checkpointing", "[models]") {
