@@ -111,6 +111,22 @@ std::string and_of_deepspeed(const Job& job) {
              : "";
 }
 
+std::string layout_of(const ParallelConfig& parallel) {
+  switch (parallel.strategy) {
+    case Strategy::none:
+      return "";
+    case Strategy::ddp:
+      return "DDP";
+    case Strategy::deepspeed:
+      return "ZeRO-" + std::to_string(parallel.deepspeed.zero_stage);
+    case Strategy::fsdp1:
+      return "FSDP1";
+    case Strategy::fsdp2:
+      return "FSDP2";
+  }
+  return "";
+}
+
 std::string gpus_text(std::int64_t gpus) { return std::to_string(gpus) + " GPUs"; }
 
 }  // namespace
@@ -176,6 +192,22 @@ std::vector<Change> more_sharding(const Job& job) {
 Alternatives sharding(const Job& job) {
   if (job.parallel.world_size() == 1) return {};
   return {more_sharding(job)};
+}
+
+std::vector<Change> layouts(const Job& job) {
+  std::vector<Change> ways;
+  const std::string own = layout_of(job.parallel);
+  ways.push_back({own, "", Price::nothing, 1, [](json&) {}});
+  if (job.parallel.world_size() == 1) return ways;
+  const auto add = [&](std::string label, std::function<void(json&)> make) {
+    if (label != own) ways.push_back({std::move(label), "", Price::time, 1, std::move(make)});
+  };
+  add("DDP", stop_sharding);
+  if (price_of_deepspeed(job) != Price::numerics)
+    for (const std::int64_t stage : {1, 2, 3})
+      add("ZeRO-" + std::to_string(stage), [stage](json& document) { set_stage(document, stage); });
+  add("FSDP2", set_fsdp2);
+  return ways;
 }
 
 Alternatives more_gpus(const Job& job) {

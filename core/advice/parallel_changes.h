@@ -30,6 +30,10 @@ Alternatives sharding(const Job& job);
 /// A lower stage of ZeRO, no offload, fewer GPUs. The `costs` say what is gained.
 std::vector<Change> less_sharding(const Job& job);
 
+/// Every way to spread a training over the job's GPUs, its own first, that keeps what it computes. `label`: "DDP",
+/// "ZeRO-2", "" of one GPU.
+std::vector<Change> layouts(const Job& job);
+
 /// More GPUs of the same kind.
 Alternatives more_gpus(const Job& job);
 

@@ -18,4 +18,13 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
+/// "1.93 s", "35.2 ms": three digits.
+inline std::string seconds_text(double seconds) {
+  const bool small = seconds < 1;
+  const double shown = small ? 1e3 * seconds : seconds;
+  char text[48];
+  std::snprintf(text, sizeof text, "%.*f %s", shown < 10 ? 2 : shown < 100 ? 1 : 0, shown, small ? "ms" : "s");
+  return text;
+}
+
 }  // namespace oometer::cli

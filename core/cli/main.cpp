@@ -8,11 +8,13 @@
 #include "advice/advice.h"
 #include "advice/checkpoint_advice.h"
 #include "advice/gpus.h"
+#include "advice/plan.h"
 #include "cli/advice_table.h"
 #include "cli/event_log.h"
 #include "cli/format.h"
 #include "cli/gpu_table.h"
 #include "cli/options.h"
+#include "cli/plan_table.h"
 #include "cli/resolved_table.h"
 #include "cli/table.h"
 #include "job/catalogue.h"
@@ -80,6 +82,13 @@ int run_advise(const JobOptions& options, bool json) {
 int run_gpus(const JobOptions& options, bool json) {
   return with_answer(gpus_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& answer) {
     print(json ? text : gpu_table(answer));
+    return kFits;
+  });
+}
+
+int run_plan(const JobOptions& options, bool json) {
+  return with_answer(plans_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& answer) {
+    print(json ? text : plan_table(answer));
     return kFits;
   });
 }
@@ -169,6 +178,13 @@ int run(int argc, char** argv) {
   const JobOptions gpus_options(*gpus);
   gpus->add_flag("--json", json, "the whole answer, as JSON");
 
+  CLI::App* plan = app.add_subcommand(
+      "plan",
+      "print ways to spread a training over its GPUs, to checkpoint it and to cut its step into micro-batches: the "
+      "fastest that fits first");
+  const JobOptions plan_options(*plan);
+  plan->add_flag("--json", json, "the whole answer, as JSON");
+
   CLI::App* resolve = app.add_subcommand(
       "resolve",
       "print each key of a job's DeepSpeed or accelerate configuration: its value, where it comes from, and "
@@ -208,6 +224,7 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kFits : kBadInput;
   }
   if (gpus->parsed()) return run_gpus(gpus_options, json);
+  if (plan->parsed()) return run_plan(plan_options, json);
   if (resolve->parsed()) return run_resolve(resolve_options, json);
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);

@@ -151,25 +151,17 @@ void list(std::string& out, const OrderedJson& report, const char* key, const ch
     out += "  - " + (item.is_string() ? item.get<std::string>() : item.dump()) + "\n";
 }
 
-/// 1.93 s, 35 ms: three digits.
-std::string seconds_text(double seconds) {
-  const bool small = seconds < 1;
-  const double shown = small ? 1e3 * seconds : seconds;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f %s", shown < 10 ? 2 : shown < 100 ? 1 : 0, shown, small ? "ms" : "s");
-  return text;
-}
-
 /// How long a step, or a generation, takes; where that is not known, a note says why.
 void time_line(std::string& out, const OrderedJson& report) {
   const auto found = report.find("time");
   if (found == report.end() || found->is_null()) return;
   const auto seconds = [&](const char* key) { return seconds_text(found->value(key, 0.0)); };
-  const bool infers = found->contains("prefill");
-  std::string text =
-      (infers ? "Generation: " : "Step: ") + seconds("step") + " (" + seconds("low") + " to " + seconds("high") + ")";
-  if (infers) text += ", prefill " + seconds("prefill");
-  if (found->contains("per_token")) text += ", " + seconds("per_token") + " a token";
+  const bool generates = found->contains("per_token"), infers = found->contains("prefill");
+  std::string text = (generates ? "Generation: "
+                      : infers  ? "Forward: "
+                                : "Step: ") +
+                     seconds("step") + " (" + seconds("low") + " to " + seconds("high") + ")";
+  if (generates) text += ", prefill " + seconds("prefill") + ", " + seconds("per_token") + " a token";
   line(out, "%s, %.0f tokens/s, MFU %.0f %%.", text.c_str(), found->value("tokens_per_second", 0.0),
        100 * found->value("mfu", 0.0));
 }

@@ -8,8 +8,6 @@
 #include "report/json.h"
 #include "report/json_writer.h"
 #include "report/work.h"
-#include "time/interval.h"
-#include "time/step_time.h"
 
 namespace oometer {
 
@@ -38,9 +36,9 @@ std::string untimed(const Job& job, const GpuSpeed* gpu) {
   return {};
 }
 
-/// Tokens of one replica's optimizer step, padding too; images or rows where the model has no text.
+/// Tokens of one replica's optimizer step, or forward, padding too; samples where the model reads no text.
 double tokens_of(const Job& job) {
-  const std::int64_t micro_steps = job.training.gradient_accumulation_steps;
+  const std::int64_t micro_steps = job.task == Task::train ? job.training.gradient_accumulation_steps : 1;
   const auto of = [](const DataConfig& data) {
     return static_cast<double>(data.micro_batch_size) *
            static_cast<double>(std::max<std::int64_t>(1, data.sequence_length));
@@ -66,86 +64,95 @@ std::string decimal(double number, int decimals) {
 
 constexpr int kMicroseconds = 6;
 
-void write_time(JsonWriter& json, const Job& job, const StepTime& time, const TimeInterval& interval) {
-  const auto seconds = [&](const char* key, double value) {
-    json.key(key);
-    json.raw(decimal(value, kMicroseconds));
-  };
+void write_decimal(JsonWriter& json, const char* key, double value, int decimals) {
+  json.key(key);
+  json.raw(decimal(value, decimals));
+}
+
+void write_time(JsonWriter& json, const Job& job, const JobTime& time) {
+  const StepTime& step = time.step;
   json.begin_object();
-  seconds("step", time.seconds);
-  seconds("low", time.seconds * interval.low);
-  seconds("high", time.seconds * interval.high);
-  json.member("basis", interval.basis);
-  const auto replicas = static_cast<double>(job.parallel.world_size());
-  const bool infers = job.task == Task::inference;
-  double tokens = infers ? static_cast<double>(job.data.micro_batch_size * job.inference.new_tokens) : tokens_of(job);
-  json.key("tokens_per_second");
-  json.raw(decimal(tokens * replicas / time.seconds, 1));
-  const auto utilization = [&](const char* key, std::int64_t flops) {
-    json.key(key);
-    json.raw(decimal(static_cast<double>(flops) / (time.seconds * time.peak_flops), 4));
-  };
-  utilization("mfu", time.work.model);
-  utilization("hfu", time.work.hardware);
-  if (infers) {
-    seconds("prefill", time.prefill);
-    if (job.inference.new_tokens > 1)
-      seconds("per_token", time.decode / static_cast<double>(job.inference.new_tokens - 1));
+  write_seconds(json, time);
+  json.member("basis", time.interval.basis);
+  write_decimal(json, "mfu", static_cast<double>(step.work.model) / (step.seconds * step.peak_flops), 4);
+  write_decimal(json, "hfu", static_cast<double>(step.work.hardware) / (step.seconds * step.peak_flops), 4);
+  if (job.task == Task::inference) {
+    write_decimal(json, "prefill", step.prefill, kMicroseconds);
+    if (step.decode > 0 && job.inference.new_tokens > 1)
+      write_decimal(json, "per_token", step.decode / static_cast<double>(job.inference.new_tokens - 1), kMicroseconds);
   }
   json.key("flops");
   json.begin_object();
-  json.member("model", time.work.model);
-  json.member("executed", time.work.executed);
-  json.member("hardware", time.work.hardware);
+  json.member("model", step.work.model);
+  json.member("executed", step.work.executed);
+  json.member("hardware", step.work.hardware);
   json.end_object();
-  json.member("bytes_moved", time.work.read + time.work.written);
-  json.member("bytes_sent", time.work.sent);
+  json.member("bytes_moved", step.work.read + step.work.written);
+  json.member("bytes_sent", step.work.sent);
   json.key("by_kind");
   json.begin_object();
   for (std::size_t kind = 0; kind < kWorkKinds; ++kind)
-    if (time.by_kind[kind] > 0) seconds(work_kind_name(static_cast<WorkKind>(kind)), time.by_kind[kind]);
-  if (time.idle > 0) seconds("idle", time.idle);
+    if (step.by_kind[kind] > 0)
+      write_decimal(json, work_kind_name(static_cast<WorkKind>(kind)), step.by_kind[kind], kMicroseconds);
+  if (step.idle > 0) write_decimal(json, "idle", step.idle, kMicroseconds);
   json.end_object();
   json.end_object();
 }
 
 /// The member's value, and what is to be noted about it.
-std::string time_json(const Job& job, const Estimate& estimate, std::vector<std::string>& notes) {
-  const GpuSpeed* gpu = find_speed(job.gpu.id);
-  std::string reason = untimed(job, gpu);
-  StepTime time;
-  if (reason.empty()) {
-    const bool ddp = job.parallel.strategy == Strategy::ddp;
-    time = step_time(estimate.simulation.log, *gpu, job.training.gradient_accumulation_steps, ddp);
-    if (time.peak_flops == 0)
-      reason = job.gpu.name + " has no units for products of this dtype, and what it does instead was not measured";
-  }
-  if (!reason.empty()) {
-    notes.push_back("No time: " + reason + ".");
+std::string time_json(const Job& job, const Log& log, std::vector<std::string>& notes) {
+  const JobTime time = job_time(job, log);
+  if (!time.unknown.empty()) {
+    notes.push_back("No time: " + time.unknown + ".");
     return "null";
   }
-  const ChipRates rates = rates_of(*gpu);
-  const bool single = time.dtype == DType::float32;
-  const TimeInterval interval =
-      time_interval({.is_that_chip = gpu->is_that_chip,
-                     .products_known = single ? rates.is_known.single : rates.is_known.half,
-                     .unmeasured = time.unmeasured / time.seconds,
-                     .kernel_seconds = time.seconds / static_cast<double>(std::max<std::int64_t>(1, time.work.kernels)),
-                     .over_pcie = gpu->fabric == Fabric::pcie ? time.on_links / time.seconds : 0,
-                     .generates = time.decode > 0});
-  if (!gpu->is_that_chip)
-    notes.push_back("Time: no kernel of this GPU was measured; it is taken to reach of its data sheet what the " +
-                    std::string(gpu->chip) + " reaches of its own.");
-  if (time.unmeasured > 0.05 * time.seconds)
-    notes.push_back("Time: kernels without measured kin take " +
-                    std::to_string(std::lround(100 * time.unmeasured / time.seconds)) + " % of it (" +
-                    kUnmeasuredKernels + ").");
+  notes.insert(notes.end(), time.notes.begin(), time.notes.end());
   JsonWriter json;
-  write_time(json, job, time, interval);
+  write_time(json, job, time);
   return json.take();
 }
 
 }  // namespace
+
+void write_seconds(JsonWriter& json, const JobTime& time) {
+  const double seconds = time.step.seconds;
+  write_decimal(json, "step", seconds, kMicroseconds);
+  write_decimal(json, "low", seconds * time.interval.low, kMicroseconds);
+  write_decimal(json, "high", seconds * time.interval.high, kMicroseconds);
+  write_decimal(json, "tokens_per_second", time.tokens_per_second, 1);
+}
+
+JobTime job_time(const Job& job, const Log& log) {
+  JobTime time;
+  const GpuSpeed* gpu = find_speed(job.gpu.id);
+  time.unknown = untimed(job, gpu);
+  if (!time.unknown.empty()) return time;
+  StepTime& step = time.step;
+  step = step_time(log, *gpu, job.training.gradient_accumulation_steps, job.parallel.strategy == Strategy::ddp);
+  if (step.peak_flops == 0) {
+    time.unknown = job.gpu.name + " has no units for products of this dtype, and what it does instead was not measured";
+    return time;
+  }
+  const ChipRates rates = rates_of(*gpu);
+  time.interval =
+      time_interval({.is_that_chip = gpu->is_that_chip,
+                     .products_known = step.dtype == DType::float32 ? rates.is_known.single : rates.is_known.half,
+                     .unmeasured = step.unmeasured / step.seconds,
+                     .kernel_seconds = step.seconds / static_cast<double>(std::max<std::int64_t>(1, step.work.kernels)),
+                     .over_pcie = gpu->fabric == Fabric::pcie ? step.on_links / step.seconds : 0,
+                     .generates = step.decode > 0});
+  const double tokens =
+      step.decode > 0 ? static_cast<double>(job.data.micro_batch_size) * static_cast<double>(job.inference.new_tokens)
+                      : tokens_of(job);
+  time.tokens_per_second = tokens * static_cast<double>(job.parallel.world_size()) / step.seconds;
+  if (!gpu->is_that_chip)
+    time.notes.push_back("Time: no kernel of this GPU was measured; it is taken to reach of its data sheet what the " +
+                         std::string(gpu->chip) + " reaches of its own.");
+  if (const double share = step.unmeasured / step.seconds; share > 0.05)
+    time.notes.push_back("Time: kernels without measured kin take " + std::to_string(std::lround(100 * share)) +
+                         " % of it (" + kUnmeasuredKernels + ").");
+  return time;
+}
 
 std::string timed_estimate_json(std::string_view text, const EstimateOptions& options) {
   const Result<Job> job = parse_job(text);
@@ -153,7 +160,7 @@ std::string timed_estimate_json(std::string_view text, const EstimateOptions& op
   Result<Estimate> result = estimate(*job, options.report);
   if (!result) return error_json(result.error(), text);
   if (options.orders) result->input.spread = order_spread(*job);
-  const std::string time = time_json(*job, *result, result->input.notes);
+  const std::string time = time_json(*job, result->simulation.log, result->input.notes);
   std::string report = to_json(result->report, result->simulation.log, result->input, {options.full_tree});
   report.pop_back();  // the closing brace
   report += ",\"time\":";
