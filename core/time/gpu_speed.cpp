@@ -9,12 +9,6 @@ namespace {
 
 #include "time/speeds.inc"
 
-/// a, or what `usual` has where it was not measured.
-void fill(double& rate, bool& is_known, double usual) {
-  is_known = rate > 0;
-  if (!is_known) rate = usual;
-}
-
 }  // namespace
 
 const GpuSpeed* find_speed(std::string_view gpu) {
@@ -36,8 +30,9 @@ ChipRates rates_of(const GpuSpeed& gpu) {
   if (rates.attention_64.flops == 0)
     rates.attention_64 = found.is_known.attention ? rates.attention_128 : kUsual.attention_64;
   if (!found.is_known.attention) rates.attention_128 = kUsual.attention_128;
-  fill(rates.elementwise, found.is_known.elementwise, kUsual.elementwise);
-  fill(rates.reduction, found.is_known.reduction, kUsual.reduction);
+  if (rates.elementwise == 0) rates.elementwise = kUsual.elementwise;
+  found.is_known.reduction = rates.reduction > 0;
+  if (!found.is_known.reduction) rates.reduction = kUsual.reduction;
   return found;
 }
 

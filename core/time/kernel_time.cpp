@@ -57,7 +57,7 @@ KernelTime KernelTimes::of(const WorkLog& log, const Work& work) const {
     case WorkKind::elementwise:
     case WorkKind::copy:
     case WorkKind::optimizer:
-      time = streamed(work, rates_.rates.elementwise, rates_.is_known.elementwise);
+      time = streamed(work, rates_.rates.elementwise, true);
       break;
   }
   if (is_of_library(static_cast<Op>(work.op))) time.is_measured = false;
