@@ -14,6 +14,7 @@ A spec says what a person's script says, in that script's terms:
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
+    "parallel": {"strategy": "ddp", "world": GPUs}
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
 
 A case's truth is {"steps": [peaks from on_step_begin to on_step_end], "evals": [...], "saves": [...]}.
@@ -38,6 +39,7 @@ import real_trace
 from step.device_values import DeviceValues
 from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
+from step.process_group import join_group
 from step.spec import DTYPES, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer"}
@@ -92,6 +94,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
     if loop.get("optimizer"):
         training["optimizer"] = optimizer_of(loop["optimizer"])
     out["training"] = training
+    if parallel := spec.get("parallel"):
+        out["parallel"] = {"strategy": parallel["strategy"], "data": parallel["world"]}
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False}
     return out
@@ -253,13 +257,14 @@ class Samples:
     def __init__(self, spec: Spec) -> None:
         self.data, self.batch = spec["data"], spec["batch"]["mbs"]
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
+        world = spec.get("parallel", {}).get("world", 1)  # of whose batches this process has every so many-th
         packed, lengths = self.data.get("packed"), self.data.get("lengths")
         self.rows: list[list[int]] = []
         for i in range(steps):
             if packed:
-                self.rows += [packed[(i * self.batch + j) % len(packed)] for j in range(self.batch)]
+                self.rows += [packed[(i * self.batch + j) % len(packed)] for j in range(self.batch)] * world
             else:
-                self.rows += [[n] for n in lengths[i % len(lengths)]]
+                self.rows += [[n] for n in lengths[i % len(lengths)]] * world
 
     def sample(self, documents: list[int]) -> dict[str, Any]:
         import torch
@@ -449,7 +454,7 @@ def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, fol
     loop = spec["loop"]
     given = {"output_dir": folder, "per_device_train_batch_size": samples.batch, "max_steps": spec.get("steps", 3)}
     given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
-    evaluated = given.get("per_device_eval_batch_size", 8) * loop.get("eval_batches", 2)
+    evaluated = given.get("per_device_eval_batch_size", 8) * loop.get("eval_batches", 2) * spec.get("parallel", {}).get("world", 1)
     evaluates = given.get("eval_strategy", "no") != "no"
     more: dict[str, Any] = {"callbacks": [watch]}
     if loop.get("compute_metrics"):
@@ -555,6 +560,8 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
     import torch
 
     quiet_torch()
+    if parallel := spec.get("parallel"):
+        join_group(parallel["world"])
     answers, samples, phases, modules = Answers(spec), Samples(spec), Phases(), real_trace.Modules()
     watch = make_watch(phases, spec)
     with contextlib.ExitStack() as stack:

@@ -91,9 +91,10 @@ void DistributedDataParallel::release_buckets() {
 }
 
 /// Reducer::rebuild_buckets: once, in the order in which the gradients came. A static graph's come in the second
-/// iteration (the first only counts), so that its buckets change in the third: as much memory, differently cut.
+/// iteration (the first only counts), so that its buckets change in the third.
 void DistributedDataParallel::rebuild_buckets() {
-  if (has_rebuilt_ || config_.find_unused_parameters || config_.static_graph || arrived_.empty()) return;
+  const bool is_fixed = config_.find_unused_parameters && !config_.static_graph;
+  if (has_rebuilt_ || is_fixed || arrived_.empty()) return;
   has_rebuilt_ = true;
   TensorList tensors;
   for (const std::size_t i : arrived_) tensors.push_back(parameters_[i].tensor);

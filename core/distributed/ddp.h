@@ -22,6 +22,7 @@ class DistributedDataParallel final : public TrainingStrategy, private GradientL
   void before_forward(ModelInputs& inputs, bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
+  std::int64_t world_size() const override { return world_; }
 
  private:
   /// Indices of parameters.

@@ -90,6 +90,20 @@ json fsdp_of(ConfigReader& reader, std::int64_t version, const std::string& prec
   return fsdp;
 }
 
+/// TrainingArguments reads ACCELERATE_MIXED_PRECISION, where neither bf16 nor fp16 says more (training_args.py,
+/// __post_init__); `accelerate launch` sets it.
+void give_to_trainer(json& training, const std::string& mixed_precision) {
+  json& loop = training["loop"];
+  if (loop.is_string()) loop = {{"name", loop}};
+  if (!loop.is_object()) return;
+  const json own = training.value("precision", json());
+  const bool says_autocast = own.is_object() ? own.contains("autocast") : own == "amp-bf16" || own == "amp-fp16";
+  json& args = loop["args"];
+  if (args.is_null()) args = json::object();
+  if (says_autocast || !args.is_object() || args.contains("bf16") || args.contains("fp16")) return;
+  args[mixed_precision] = true;
+}
+
 }  // namespace
 
 std::optional<Error> spell_out_accelerate(json& job) {
@@ -151,12 +165,17 @@ std::optional<Error> spell_out_accelerate(json& job) {
   // the Accelerator wraps the forward in autocast.
   constexpr const char* kDiffers = "expected what the accelerate_config says, or nothing";
   if (beside.has("data") && beside.integer("data", 1) != processes) beside.fail_found("data", "inconsistent", kDiffers);
+  const json* loop = trains.find("loop");
+  const bool is_step =
+      loop == nullptr || *loop == "step" || (loop->is_object() && loop->value("name", json()) == "step");
+  const std::string of_trainer = is_step || is_deepspeed ? "no" : std::exchange(precision, "no");
   if (precision != "no" && !is_deepspeed) precision.insert(0, "amp-");
   const bool is_said = trains.has("precision");
   if (is_said && precision != "no" && trains.text("precision", "") != precision)
     trains.fail_found("precision", "inconsistent", kDiffers);
   const bool counts = trains.has("gradient_accumulation_steps");
   if (findings.error) return findings.error;
+  if (of_trainer != "no") give_to_trainer(job["training"], of_trainer);
   json& parallel = job["parallel"];
   parallel.erase("accelerate_config");
   parallel["strategy"] = strategy;

@@ -188,9 +188,7 @@ class Spelling {
     for (const char* key : {"deepspeed", "fsdp", "fsdp_config"})
       if (const json* value = args_.find(key); value && !is_absent(*value))
         args_.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
-    for (const char* key :
-         {"ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph"})
-      refuse(key);
+    spell_ddp();
     if (const json* sampling = args_.find("train_sampling_strategy");
         sampling && *sampling != "random" && !sampling->is_null())
       args_.fail_found("train_sampling_strategy", "not-modelled", "expected \"random\": others are not supported yet");
@@ -262,6 +260,30 @@ class Spelling {
     } else {
       training["precision"] = {{"weights", precision.is_null() ? json(usual) : precision}, {"autocast", autocast}};
     }
+  }
+
+  /// What Trainer._build_accelerator_args gives to DistributedDataParallel. Unused parameters are looked for unless the
+  /// model checkpoints; a model with adapters is peft's, of which that is not known.
+  void spell_ddp() {
+    const json training = job_.value("training", json::object()), parallel = job_.value("parallel", json::object());
+    const bool is_ddp = parallel.is_object() && parallel.value("strategy", json()) == "ddp";
+    const json checkpointing = training.value("activation_checkpointing", json("none"));
+    const bool checkpoints =
+        checkpointing != "none" && (!checkpointing.is_object() || checkpointing.value("mode", json()) != "none");
+    const bool has_adapters = has("/training/lora") || has("/training/ia3") || has("/training/peft");
+    const auto say_of_ddp = [&](const char* argument, const char* pointer, json fallback) {
+      if (is_ddp) {
+        const json* given = args_.find(argument);
+        say(argument, pointer, given ? *given : json(), std::move(fallback));
+      } else {
+        taken_.push_back(argument);  // no other strategy reads it
+        args_.ignore({argument});
+      }
+    };
+    say_of_ddp("ddp_find_unused_parameters", "/parallel/ddp/find_unused_parameters", has_adapters || !checkpoints);
+    say_of_ddp("ddp_bucket_cap_mb", "/parallel/ddp/bucket_cap_mb", {});
+    say_of_ddp("ddp_broadcast_buffers", "/parallel/ddp/broadcast_buffers", {});
+    say_of_ddp("ddp_static_graph", "/parallel/ddp/static_graph", {});
   }
 
   void spell_checkpointing() {

@@ -221,11 +221,12 @@ Result<Job> parse_job(std::string_view text) {
   const bool has_optimizer = given->contains("/training/optimizer"_json_pointer);
   if (!has_accelerate && !has_loop && !has_optimizer) return read_job(*given);
   json job = *given;
+  if (has_accelerate)
+    if (const std::optional<Error> error = spell_out_accelerate(job)) return *error;
   if (has_loop)
     if (const std::optional<Error> error = spell_out_loop(job)) return *error;
   if (const std::optional<Error> error = spell_out_optimizer(job)) return *error;
   if (!has_accelerate) return read_job(job);
-  if (const std::optional<Error> error = spell_out_accelerate(job)) return *error;
   Result<Job> result = read_job(job);
   if (result) return result;
   Error error = result.error();

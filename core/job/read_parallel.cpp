@@ -312,9 +312,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
-  if (job.training.loop.is_trainer() && (config.strategy != Strategy::none || config.world_size() > 1))
-    reader.fail(config.strategy != Strategy::none ? "strategy" : "data", "not-modelled",
-                "found several GPUs under a trainer, which is not supported yet; expected training.loop \"step\"");
+  if (job.training.loop.is_trainer() && config.strategy != Strategy::none && config.strategy != Strategy::ddp)
+    reader.fail("strategy", "not-modelled",
+                "found it under a trainer, which is supported on one GPU or with ddp so far; expected ddp, or "
+                "training.loop \"step\"");
   const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");
   if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);

@@ -213,7 +213,10 @@ std::string to_json(const Job& job) {
   json parallel = write_fields(settings::parallel_section, job.parallel);
   if (job.parallel.rank) parallel["rank"] = *job.parallel.rank;
   if (job.parallel.all_ranks) parallel["rank"] = "all";
-  put_object(parallel, "ddp", write_fields(settings::ddp_section, job.parallel.ddp));
+  json ddp = write_fields(settings::ddp_section, job.parallel.ddp);
+  if (job.training.loop.is_trainer() && job.parallel.strategy == Strategy::ddp)  // which has another default
+    ddp["find_unused_parameters"] = job.parallel.ddp.find_unused_parameters;
+  put_object(parallel, "ddp", std::move(ddp));
   if (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2)
     put_object(parallel, "fsdp", write_fsdp(job.parallel.fsdp, job.parallel.strategy, traits.no_split_modules));
   if (!job.ds_config_json.empty()) {

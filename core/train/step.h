@@ -44,6 +44,8 @@ class TrainingStrategy {
   /// fills them again. None where more is kept than handles can tell.
   virtual std::optional<std::vector<Tensor*>> left_by_backward();
 
+  /// The processes that train together, a GPU each.
+  virtual std::int64_t world_size() const { return 1; }
   /// Whose run this is.
   virtual std::int64_t rank() const { return 0; }
   /// The ranks whose runs can differ in bytes, one of each kind where they are many; none where all are alike, or where

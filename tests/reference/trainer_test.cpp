@@ -58,6 +58,10 @@ TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's t
   check_cases("hf_trainer.jsonl", 61);
 }
 
+TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("ddp.jsonl", 29);
+}
+
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
   check_cases("sft.jsonl", 34);
 }
@@ -77,7 +81,7 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
   for (const char* file :
-       {"step.jsonl", "hf_trainer.jsonl", "sft.jsonl", "dpo.jsonl", "adapters.jsonl", "optimizers.jsonl"})
+       {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "sft.jsonl", "dpo.jsonl", "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

@@ -46,7 +46,7 @@ describe('a trainer', () => {
     expect(await total()).toBe(before);
   });
 
-  it('runs on one GPU so far, to which one press leads', async () => {
+  it('does not run under ZeRO so far: one press leads to one GPU', async () => {
     await visit();
     await choose('loop', 'Hugging Face Trainer');
     await page.locator('#trouble').getByRole('button', { name: 'Use one GPU and continue' }).click();

@@ -122,29 +122,30 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
   {
     const Tensor entropy = detach(outputs.entropy);
     const Tensor masked = mul(entropy, mask);
-    const Tensor entropy_sum = sum_all(masked), total_tokens = sum_all(mask);
+    const Tensor entropy_sum = gather(sum_all(masked)), total_tokens = gather(sum_all(mask));
     const Tensor mean = pointwise(Op::div, {&entropy_sum, &total_tokens}, DType::float32);
   }
-  if (context_.training) const Tensor tokens = sum_all(inputs.attention_mask);
+  if (context_.training) const Tensor tokens = gather(sum_all(inputs.attention_mask));
   const Pair masks = halves(mask), mean_logits = halves(outputs.mean_logits), is_top1 = halves(outputs.is_top1);
   const auto total = [&](const Tensor& logits, const Tensor& of) {
     const Tensor is_scored = to(of, DType::boolean);
     const Tensor chosen = index_mask(logits, is_scored, batch_->scored / 2);
-    return sum_all(chosen);
+    return gather(sum_all(chosen));
   };
   const Tensor chosen_logits = total(mean_logits.chosen, masks.chosen);
   const Tensor rejected_logits = total(mean_logits.rejected, masks.rejected);
   {
     const Tensor is_scored = to(masks.chosen, DType::boolean);
     const Tensor correct = pointwise(Op::bitwise_and, {&is_top1.chosen, &is_scored}, DType::boolean);
-    const Tensor correct_tokens = sum_all(correct);
+    const Tensor correct_tokens = gather(sum_all(correct));
   }
   const Tensor chosen_rewards = mul_scalar(detach(logratios.chosen));
   const Tensor rejected_rewards = mul_scalar(detach(logratios.rejected));
   const Tensor is_better = pointwise(Op::gt, {&chosen_rewards, &rejected_rewards}, DType::boolean);
   const Tensor accuracies = to(is_better, DType::float32), margins = sub(chosen_rewards, rejected_rewards);
   for (const Tensor* x : {&chosen_rewards, &rejected_rewards, &accuracies, &margins, &logps.chosen, &logps.rejected}) {
-    const Tensor mean = mean_all(*x);
+    const Tensor all = gather(*x);
+    const Tensor mean = mean_all(all);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "tensor/kernel.h"
 #include "train/objectives/label_smoother.h"
 
 namespace oometer {
@@ -103,6 +104,7 @@ Tensor HfTrainer::count_items(const std::vector<ModelInputs>& batches) const {
     is_scored.reset();
     total = total ? add(total, count) : add_scalar(count);
   }
+  if (args_.average_tokens_across_devices && strategy_.world_size() > 1) total = sum_all(gather(total));
   return pointwise(Op::div, {&total}, DType::float32);
 }
 
@@ -123,6 +125,7 @@ void HfTrainer::run_step(int step) {
 }
 
 void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last) {
+  is_last_ = is_last;
   Tensor loss = compute_loss(inputs, num_items_in_batch_, nullptr);
   if (refused()) return;
   if (!loss.requires_grad()) {
@@ -146,6 +149,17 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
 }
 
 ModelOutputs HfTrainer::call_model(Model& model, const ModelInputs& inputs) {
+  // An evaluation calls the model itself, not what it is wrapped in.
+  if (&model != &model_ || !context_.training) return call_prepared(model, inputs);
+  ModelInputs given = inputs;
+  strategy_.before_forward(given, is_last_);
+  if (refused()) return {};
+  ModelOutputs outputs = call_prepared(model, given);
+  if (!refused()) strategy_.after_forward(outputs);
+  return outputs;
+}
+
+ModelOutputs HfTrainer::call_prepared(Model& model, const ModelInputs& inputs) {
   ModelOutputs raw;
   {
     const AutocastRegion region(context_, autocast_dtype(training_.precision).has_value());
@@ -182,7 +196,28 @@ void HfTrainer::track_tokens(const ModelInputs& inputs) const {
     count = sum_all(inputs.attention_mask);
   else
     count = empty(context_, Op::to_copy, {}, DType::int64);
-  const Tensor total = sum_all(count);
+  const Tensor total = sum_all(gather(std::move(count)));
+}
+
+// Accelerator.gather (accelerate/utils/operations.py, _gpu_gather)
+Tensor HfTrainer::gather(Tensor tensor) const {
+  const std::int64_t world = strategy_.world_size();
+  if (world == 1) return tensor;
+  if (tensor.ndim() == 0) tensor = pointwise(Op::clone, {&tensor}, tensor.dtype());
+  Tensor output = empty(context_, Op::empty, {world * tensor.numel()}, tensor.dtype());
+  collective(context_, Op::all_gather, output.nbytes(), tensor.dtype(), world);
+  if (tensor.ndim() == 0) return output;
+  Shape sizes = tensor.sizes();
+  sizes[0] *= world;
+  return view(output, sizes);
+}
+
+// pad_across_processes (accelerate/utils/operations.py): the ranks' shapes are compared, and here they are alike.
+void HfTrainer::compare_shapes(const Tensor& tensor) const {
+  const std::int64_t world = strategy_.world_size();
+  if (world == 1) return;
+  const Tensor size = empty(context_, Op::to_copy, {1, tensor.ndim()}, DType::int64);
+  const Tensor sizes = gather(size);
 }
 
 void HfTrainer::evaluate(int step) {
@@ -200,11 +235,21 @@ void HfTrainer::evaluate(int step) {
     inputs = make_batch();
     last = prediction_step(inputs, prediction_loss_only);
     if (refused()) break;
-    losses = repeat(last.loss, {evaluation_.front().micro_batch_size});
+    losses = gather(repeat(last.loss, {evaluation_.front().micro_batch_size}));
     last.loss.reset();
     all_losses.add({losses});
-    if (last.logits.size() > 0) all_preds.add(last.logits);
-    if (last.labels) all_labels.add({last.labels});
+    if (last.labels) compare_shapes(last.labels);
+    if (last.logits.size() > 0) {
+      for (const Tensor& logits : last.logits) compare_shapes(logits);
+      TensorList gathered;
+      for (const Tensor& logits : last.logits) gathered.push_back(gather(logits));
+      last.logits = std::move(gathered);
+      all_preds.add(last.logits);
+    }
+    if (last.labels) {
+      last.labels = gather(last.labels);
+      all_labels.add({last.labels});
+    }
     if (args_.eval_accumulation_steps == 0 || ++done % args_.eval_accumulation_steps != 0) continue;
     for (EvalLoopContainer* container : {&all_losses, &all_preds, &all_labels}) container->to_cpu_and_numpy();
     losses.reset();

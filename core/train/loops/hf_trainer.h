@@ -8,7 +8,7 @@
 
 namespace oometer {
 
-/// transformers.Trainer of 5.23 on one GPU, with accelerate 1.15 around the model (trainer.py: _run_epoch,
+/// transformers.Trainer of 5.23 on one GPU or under DDP, with accelerate 1.15 around the model (trainer.py: _run_epoch,
 /// training_step, compute_loss, evaluation_loop; accelerate/accelerator.py: prepare_model, backward). Members are the
 /// names that Python holds from one step to the next.
 class HfTrainer {
@@ -32,6 +32,8 @@ class HfTrainer {
   virtual ModelInputs make_batch() { return objective_.prepare(model_); }
   /// A model as accelerate has prepared it: forward under autocast, what it returns in float32.
   ModelOutputs call_model(Model& model, const ModelInputs& inputs);
+  /// Accelerator.gather: every process's, end to end; of one process, the tensor itself.
+  Tensor gather(Tensor tensor) const;
   bool refused() const { return strategy_.refusal() || model_.refusal; }
 
   Context& context_;
@@ -48,6 +50,8 @@ class HfTrainer {
   Tensor count_items(const std::vector<ModelInputs>& batches) const;
   void training_step(const ModelInputs& inputs, int step, bool is_last);
   void track_tokens(const ModelInputs& inputs) const;
+  ModelOutputs call_prepared(Model& model, const ModelInputs& inputs);
+  void compare_shapes(const Tensor& tensor) const;
   void evaluate(int step);
 
   TrainingStrategy& strategy_;
@@ -60,6 +64,7 @@ class HfTrainer {
   std::vector<ModelInputs> batch_samples_;
   ModelInputs inputs_;
   Tensor num_items_in_batch_, tr_loss_, tr_loss_step_;
+  bool is_last_ = true;  ///< of a step's micro-steps, the one whose gradients are reduced
 };
 
 }  // namespace oometer

@@ -61,10 +61,7 @@ Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_b
 
 void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInputs& inputs) const {
   const NoGrad no_grad(context_);
-  const auto gathered = [](const Tensor& x) {  // gather_for_metrics(x.sum()).sum()
-    const Tensor total = sum_all(x);
-    return sum_all(total);
-  };
+  const auto gathered = [this](const Tensor& x) { return sum_all(gather(sum_all(x))); };  // gather_for_metrics
   const Tensor num_valid = gathered(outputs.label_mask), entropy_sum = gathered(outputs.entropy),
                num_correct = gathered(outputs.is_top1);
   for (const Tensor* total : {&entropy_sum, &num_correct}) {
@@ -72,8 +69,8 @@ void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInpu
     const Tensor mean = pointwise(Op::div, {total, &num_valid}, DType::float32);
   }
   if (!context_.training) return;
-  const Tensor tokens =
-      inputs.attention_mask ? gathered(inputs.attention_mask) : sum_all(empty(context_, Op::to_copy, {}, DType::int64));
+  const Tensor tokens = inputs.attention_mask ? gathered(inputs.attention_mask)
+                                              : sum_all(gather(empty(context_, Op::to_copy, {}, DType::int64)));
 }
 
 HfTrainer::Prediction SftTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {

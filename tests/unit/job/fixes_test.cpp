@@ -71,7 +71,7 @@ TEST_CASE("A refusal with a known way out offers it", "[job]") {
 
 TEST_CASE("A trainer's refusal leads to one GPU or to a plain loop", "[job]") {
   const std::string by_trainer = R"("precision": "bf16", "loop": "transformers.Trainer")";
-  const std::vector<std::string> several = ways_out(tiny(by_trainer, {{"strategy", "ddp"}, {"data", 2}}));
+  const std::vector<std::string> several = ways_out(tiny(by_trainer, kZero2OnTwo));
   CHECK(has(several, "Use one GPU"));
   CHECK(has(several, "Run a plain loop"));
   CHECK(has(ways_out(tiny(by_trainer + R"(, "save_on_cpu": "pinned")")), "Run a plain loop"));

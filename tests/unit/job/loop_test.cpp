@@ -93,6 +93,45 @@ std::string sft(const std::string& args, const std::string& data = "{}", const s
          R"(, "training": {"loop": {"name": "trl.SFTTrainer", "args": )" + args + "}" + more + "}}";
 }
 
+TEST_CASE("A trainer looks for unused parameters under DDP where Trainer does", "[job]") {
+  const auto ddp_of = [](const std::string& args, const std::string& more = "") {
+    const Result<Job> job = parse_job(
+        R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {"loop": {"name": "transformers.Trainer", "args": )" +
+        args + "}" + more + R"(}, "parallel": {"strategy": "ddp", "data": 4}})");
+    REQUIRE(job);
+    return job->parallel.ddp;
+  };
+  CHECK(ddp_of("{}").find_unused_parameters);
+  CHECK_FALSE(ddp_of(R"({"gradient_checkpointing": true})").find_unused_parameters);
+  CHECK_FALSE(ddp_of("{}", R"(, "activation_checkpointing": "reentrant")").find_unused_parameters);
+  CHECK(ddp_of(R"({"gradient_checkpointing": true})", R"(, "lora": {"rank": 8, "target_modules": ["q_proj"]})")
+            .find_unused_parameters);
+  const DdpConfig own = ddp_of(R"({"ddp_find_unused_parameters": false, "ddp_bucket_cap_mb": 64,
+                                   "ddp_broadcast_buffers": false, "ddp_static_graph": true})");
+  CHECK(own == DdpConfig{.bucket_cap_mb = 64, .broadcast_buffers = false, .static_graph = true});
+  const Error error = error_in(
+      R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {"loop": {"name": "transformers.Trainer",
+          "args": {"ddp_bucket_cap_mb": 64}}}, "parallel": {"strategy": "ddp", "data": 4, "ddp": {"bucket_cap_mb": 25}}})");
+  CHECK(error.pointer == "/training/loop/args/ddp_bucket_cap_mb");
+}
+
+TEST_CASE("A trainer takes accelerate's mixed_precision where its arguments say none", "[job]") {
+  const auto precision_of = [](const std::string& training) {
+    const Result<Job> job = parse_job(R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {)" + training +
+                                      R"(}, "parallel": {"accelerate_config": {"distributed_type": "MULTI_GPU",
+                                      "num_processes": 2, "mixed_precision": "bf16"}}})");
+    REQUIRE(job);
+    CHECK(job->parallel.strategy == Strategy::ddp);
+    return job->training.precision;
+  };
+  CHECK(precision_of(R"("loop": "transformers.Trainer")") == Precision::bf16_in_autocast);
+  CHECK(precision_of(R"("loop": "transformers.Trainer", "precision": "fp32")") == Precision::amp_bf16);
+  CHECK(precision_of(R"("loop": {"name": "transformers.Trainer", "args": {"fp16": true}}, "precision": "fp32")") ==
+        Precision::amp_fp16);
+  CHECK(precision_of(R"("loop": "step")") == Precision::amp_bf16);
+  CHECK(precision_of(R"("precision": "amp-bf16")") == Precision::amp_bf16);
+}
+
 TEST_CASE("SFTTrainer has SFTConfig's defaults", "[job]") {
   const Result<Job> job = parse_job(sft("{}"));
   REQUIRE(job);
