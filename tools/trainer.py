@@ -39,7 +39,7 @@ import real_trace
 from step.device_values import DeviceValues
 from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
-from step.process_group import join_group
+from step.process_group import join_group, tame_deepspeed
 from step.spec import DTYPES, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer"}
@@ -96,6 +96,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
     out["training"] = training
     if parallel := spec.get("parallel"):
         out["parallel"] = {"strategy": parallel["strategy"], "data": parallel["world"]}
+        if "ds_config" in parallel:
+            out["parallel"]["ds_config"] = parallel["ds_config"]
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False}
     return out
@@ -448,37 +450,51 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
     return steps
 
 
-def make_trainer(spec: Spec, model: Any, peft_config: Any, samples: Samples, folder: str, watch: Any, answers: Answers) -> Any:
+def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
+    """The trainer's arguments, made before the model: from_pretrained asks whether ZeRO-3 is on."""
     import transformers
 
     loop = spec["loop"]
     given = {"output_dir": folder, "per_device_train_batch_size": samples.batch, "max_steps": spec.get("steps", 3)}
     given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
-    evaluated = given.get("per_device_eval_batch_size", 8) * loop.get("eval_batches", 2) * spec.get("parallel", {}).get("world", 1)
-    evaluates = given.get("eval_strategy", "no") != "no"
+    if config := spec.get("parallel", {}).get("ds_config"):
+        given["deepspeed"] = config
+    if loop["kind"] == "trainer":
+        return transformers.TrainingArguments(**given)
+    import trl
+
+    return {"sft": trl.SFTConfig, "dpo": trl.DPOConfig}[loop["kind"]](**given)
+
+
+def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, samples: Samples, watch: Any, answers: Answers) -> Any:
+    import transformers
+
+    loop = spec["loop"]
+    evaluated = arguments.per_device_eval_batch_size * loop.get("eval_batches", 2) * spec.get("parallel", {}).get("world", 1)
+    evaluates = arguments.eval_strategy != "no"
     more: dict[str, Any] = {"callbacks": [watch]}
     if loop.get("compute_metrics"):
         more["compute_metrics"] = lambda _: {}
     if loop.get("optimizer"):
         more["optimizers"] = (make_optimizers(loop["optimizer"], model)[0], None)
+    base: Any = transformers.Trainer
     if loop["kind"] == "trainer":
-        base, arguments = transformers.Trainer, transformers.TrainingArguments(**given)
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
         if evaluates:
             more["eval_dataset"] = samples.dataset(evaluated)
     elif loop["kind"] == "dpo":
         import trl
 
-        base, arguments = trl.DPOTrainer, trl.DPOConfig(**given)
+        base = trl.DPOTrainer
         more |= {"train_dataset": samples.table(pairs=True), "processing_class": tokenizer(), "peft_config": peft_config}
         if evaluates:
             more["eval_dataset"] = samples.table(evaluated, pairs=True)
-        if not peft_config and not given.get("precompute_ref_log_probs") or loop.get("reference") == "copy":
+        if not peft_config and not arguments.precompute_ref_log_probs or loop.get("reference") == "copy":
             more["ref_model"] = build_model({**spec, "train": {**spec["train"], "ckpt": None, "lora": None}}, "cpu")
     else:
         import trl
 
-        base, arguments = trl.SFTTrainer, trl.SFTConfig(**given)
+        base = trl.SFTTrainer
         more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
         if samples.data.get("pixel"):  # in place of a processor and TRL's collator around it
             more["data_collator"] = samples.collate
@@ -562,6 +578,8 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
     quiet_torch()
     if parallel := spec.get("parallel"):
         join_group(parallel["world"])
+        if parallel["strategy"] == "deepspeed":
+            tame_deepspeed()
     answers, samples, phases, modules = Answers(spec), Samples(spec), Phases(), real_trace.Modules()
     watch = make_watch(phases, spec)
     with contextlib.ExitStack() as stack:
@@ -571,6 +589,9 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
             activities = [torch.profiler.ProfilerActivity.CPU]
             profile = stack.enter_context(torch.profiler.profile(activities=activities, profile_memory=True, record_shapes=True))
         phases.begin(0, "init")
+        arguments: Any = None
+        if spec["loop"]["kind"] != "hand":
+            arguments = make_arguments(spec, samples, stack.enter_context(tempfile.TemporaryDirectory()))
         model, peft_config = make_model(spec, answers)
         if spec["loop"]["kind"] == "hand":
             named = {p.data_ptr(): n for n, p in [*model.named_parameters(), *model.named_buffers()]}
@@ -579,8 +600,7 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
             model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
             truth: dict[str, Any] = {"steps": run_by_hand(spec, model, samples, phases)}
         else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            trainer = make_trainer(spec, model, peft_config, samples, folder, watch, answers)
+            trainer = make_trainer(spec, arguments, model, peft_config, samples, watch, answers)
             named = {p.data_ptr(): n for n, p in [*trainer.model.named_parameters(), *trainer.model.named_buffers()]}
             if trace:
                 modules.watch(trainer.model)

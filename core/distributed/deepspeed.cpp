@@ -19,12 +19,24 @@ Tensor is_infinite(const Tensor& x) {
   return empty_like(Op::eq, x, DType::boolean);
 }
 
+void cast_module(Context& context, const Model& model, DType dtype) {
+  for (const Parameter& parameter : model.parameters) cast_parameter(parameter.tensor, dtype);
+  if (!context.behaviours.deepspeed_halves_buffers) return;
+  for (const Tensor& buffer : model.buffers) {
+    if (!is_floating_point(buffer.dtype()) || buffer.dtype() == dtype) continue;
+    const ModuleScope scope(context, context.record(buffer) ? context.record(buffer)->module : kModel);
+    const Tensor cast = empty(context, Op::to_copy, buffer.sizes(), dtype, Role::buffer);
+    buffer->dtype = dtype;
+    set_data(buffer, cast);
+  }
+}
+
 void DeepSpeedTrainer::backward(const Tensor& loss, bool last_micro_step) {
   last_micro_step_ = last_micro_step;
   const Behaviours& b = context_.behaviours;
   if (b.zero_buckets_at_first_gradient) {
     // DeepSpeedEngine.backward (0.19.8): the loss is divided by the accumulation steps, be it by 1, and scaled.
-    const Tensor divided = div_scalar(loss);
+    const Tensor divided = scale_wrt_gas ? div_scalar(loss) : loss;
     const Tensor as_float = to(divided, DType::float32);
     Tensor scaled = mul_scalar(as_float);
     autograd::backward(scaled);

@@ -20,6 +20,7 @@ class DeepSpeedTrainer : public TrainingStrategy {
 
   void backward(const Tensor& loss, bool last_micro_step) override;
   bool divides_loss() const override { return false; }
+  std::int64_t world_size() const override { return world_; }
   std::int64_t host_bytes() const override { return host_bytes_; }
 
  protected:
@@ -43,6 +44,9 @@ class DeepSpeedTrainer : public TrainingStrategy {
   std::int64_t host_bytes_ = 0;
 };
 
+/// DeepSpeedEngine._configure_distributed_model: module.bfloat16() or .half(), which adapters in float32 feel; before
+/// 0.16 buffers, too.
+void cast_module(Context& context, const Model& model, DType dtype);
 /// One element on the device.
 Tensor scalar(Context& context, Op op, DType dtype);
 /// torch.isfinite(x): (x == x) * (x.abs() != inf).

@@ -43,9 +43,7 @@ std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
 void DeepSpeedZeroOptimizer::initialize() {
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, kModel);
-  // engine.py, _configure_distributed_model: module.bfloat16() or .half(), which adapters in float32 feel.
-  for (const Parameter& parameter : model_.parameters) cast_parameter(parameter.tensor, dtype_);
-  if (context_.behaviours.deepspeed_halves_buffers) halve_buffers();
+  cast_module(context_, model_, dtype_);
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
     Group& group = groups_.emplace_back();
@@ -78,17 +76,6 @@ void DeepSpeedZeroOptimizer::initialize() {
 std::vector<std::int64_t> DeepSpeedZeroOptimizer::ranks_that_differ() const {
   if (world_ == 1) return {};
   return ranks_to_try(world_, rank_);
-}
-
-/// module.bfloat16(), _configure_distributed_model
-void DeepSpeedZeroOptimizer::halve_buffers() {
-  for (const Tensor& buffer : model_.buffers) {
-    if (!is_floating_point(buffer.dtype()) || buffer.dtype() == dtype_) continue;
-    const ModuleScope scope(context_, context_.record(buffer)->module);
-    const Tensor half = empty(context_, Op::to_copy, buffer.sizes(), dtype_, Role::buffer);
-    buffer->dtype = dtype_;
-    set_data(buffer, half);
-  }
 }
 
 /// The group's parameters become views of one buffer.

@@ -53,7 +53,6 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   void add_to_bucket(const Place& place);
 
   // initialisation
-  void halve_buffers();
   void flatten(Group& group);
   void make_master(Group& group);
   void initialize_optimizer_states();

@@ -174,6 +174,7 @@ class Spelling {
     const auto set = [this](const char* argument, const char* pointer, json fallback) {
       say(argument, pointer, args_.has(argument) ? *args_.find(argument) : json(), std::move(fallback));
     };
+    spell_deepspeed();
     const bool has_lengths = has("/data/lengths/batches") && !has("/data/packed");
     set("per_device_train_batch_size", "/data/micro_batch_size", has_lengths ? json() : json(8));
     set("gradient_accumulation_steps", "/training/gradient_accumulation_steps", {});
@@ -181,11 +182,13 @@ class Spelling {
     take_trl_arguments();
     if (trainer_.is_trl()) spell_trl();
     spell_precision();
+    if (is_run_by("deepspeed")) take_engine_precision();
+    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3) keep_adapters_dtype();
     spell_checkpointing();
     spell_optimizer();
     spell_liger();
     for (const char* key : kNotModelled) refuse(key);
-    for (const char* key : {"deepspeed", "fsdp", "fsdp_config"})
+    for (const char* key : {"fsdp", "fsdp_config"})
       if (const json* value = args_.find(key); value && !is_absent(*value))
         args_.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
     spell_ddp();
@@ -262,11 +265,62 @@ class Spelling {
     }
   }
 
+  bool is_run_by(const char* strategy) const {
+    const json::json_pointer at("/parallel/strategy");
+    return job_.contains(at) && job_.at(at) == strategy;
+  }
+
+  /// `deepspeed`: a ds_config, which the job has as parallel.ds_config.
+  void spell_deepspeed() {
+    taken_.push_back("deepspeed");
+    const json* config = args_.find("deepspeed");
+    if (!config || is_absent(*config)) return;
+    if (!config->is_object())
+      return args_.fail_found("deepspeed", "missing",
+                              "expected what that file holds, {...}, here or in parallel.ds_config");
+    say("deepspeed", "/parallel/ds_config", *config, {});
+    json& parallel = job_["parallel"];
+    if (!parallel.contains("strategy")) parallel["strategy"] = "deepspeed";
+  }
+
+  json zero_stage() const {
+    for (const char* pointer : {"/parallel/zero_stage", "/parallel/ds_config/zero_optimization/stage"})
+      if (has(pointer)) return job_.at(json::json_pointer(pointer));
+    return {};
+  }
+
+  /// get_peft_model is told not to turn adapters to float32: ZeRO-3 wants persistent parameters of one type.
+  void keep_adapters_dtype() {
+    json& training = job_["training"];
+    const auto keep = [](json& adapter) {
+      if (adapter.is_object() && !adapter.contains("autocast_adapter_dtype")) adapter["autocast_adapter_dtype"] = false;
+    };
+    for (const char* key : {"lora", "ia3"})
+      if (training.contains(key)) keep(training[key]);
+    if (!training.contains("peft")) return;
+    json& peft = training["peft"];
+    if (peft.is_array())
+      for (json& adapter : peft) keep(adapter);
+    else
+      keep(peft);
+  }
+
+  /// The engine holds the weights in autocast's type, and does not autocast.
+  void take_engine_precision() {
+    json& precision = job_["training"]["precision"];
+    if (precision == "amp-bf16" || precision == "amp-fp16") precision = precision == "amp-bf16" ? "bf16" : "fp16";
+    if (precision.is_object()) {
+      const json autocast = precision.value("autocast", json());
+      precision = autocast.is_null() ? precision.value("weights", json("fp32")) : autocast;
+    }
+    if (precision.is_null()) job_["training"].erase("precision");
+  }
+
   /// What Trainer._build_accelerator_args gives to DistributedDataParallel. Unused parameters are looked for unless the
   /// model checkpoints; a model with adapters is peft's, of which that is not known.
   void spell_ddp() {
-    const json training = job_.value("training", json::object()), parallel = job_.value("parallel", json::object());
-    const bool is_ddp = parallel.is_object() && parallel.value("strategy", json()) == "ddp";
+    const json training = job_.value("training", json::object());
+    const bool is_ddp = is_run_by("ddp");
     const json checkpointing = training.value("activation_checkpointing", json("none"));
     const bool checkpoints =
         checkpointing != "none" && (!checkpointing.is_object() || checkpointing.value("mode", json()) != "none");

@@ -263,6 +263,28 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
   return config;
 }
 
+/// What a trainer was compared with.
+void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  const char* const key = reader.has("ds_config") ? "ds_config" : "strategy";
+  if (config.zero_stage == 3 && loop.is_trl())
+    reader.fail(key, "not-modelled",
+                "found ZeRO-3 under a trainer of TRL, which gathers the head in a way of its own and is not supported "
+                "yet; expected stage 1 or 2, or training.loop \"transformers.Trainer\" or \"step\"");
+  else if (config.zero_stage == 3 && (loop.eval_strategy != Every::no || job.samples.evaluation))
+    reader.fail(
+        key, "not-modelled",
+        "found an evaluation under ZeRO-3, which is not supported yet; expected stage 1 or 2, or no evaluation");
+  else if (config.offloads_optimizer())
+    reader.fail(key, "not-modelled",
+                "found offload under a trainer, which is not supported yet; expected none, or training.loop "
+                "\"step\"");
+  else if (job.runtime.deepspeed < Version{0, 19, 0})
+    reader.fail("strategy", "not-modelled",
+                "found a trainer with DeepSpeed before 0.19, which is not supported yet; expected runtime.deepspeed "
+                "0.19.8");
+}
+
 }  // namespace
 
 Parallel read_parallel(ConfigReader reader, const Job& job) {
@@ -312,10 +334,10 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
-  if (job.training.loop.is_trainer() && config.strategy != Strategy::none && config.strategy != Strategy::ddp)
+  if (job.training.loop.is_trainer() && (config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2))
     reader.fail("strategy", "not-modelled",
-                "found it under a trainer, which is supported on one GPU or with ddp so far; expected ddp, or "
-                "training.loop \"step\"");
+                "found FSDP under a trainer, which is not supported yet; expected ddp, deepspeed, or training.loop "
+                "\"step\"");
   const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");
   if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);
@@ -374,6 +396,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     if (const auto refusal = config.deepspeed.zero_stage == 3 ? traits.refusal(Feature::zero3) : std::nullopt)
       reader.fail_found("strategy", refusal->code, refusal->why);
     const TrainingConfig& training = job.training;
+    if (training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",
                   "found stage 3 with chosen checkpoints, which are not supported yet under ZeRO-3; expected stage 2, "

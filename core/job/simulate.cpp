@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "distributed/deepspeed.h"
 #include "distributed/strategy.h"
 #include "generation/generate.h"
 #include "models/model.h"
@@ -145,7 +146,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
       zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
     const DataConfig data = full_batch_of(job);
-    const bool on_host = job.training.loop.loads_on_host;
+    const bool on_host = job.training.loop.loads_on_host && !zero_init;  // which takes each weight to the device
     context.stopped = quantizer != nullptr || on_host;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, data, options);
     context.stopped = on_host;
@@ -178,6 +179,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
             train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
+    if (on_host && job.parallel.strategy == Strategy::deepspeed && !zero_init)
+      cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {
       context.stopped = false;
       move_to_device(context, model->parameters, model->buffers);

@@ -31,8 +31,10 @@ class TrainingStrategy {
   virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}
   /// loss.backward(), or the engine's.
   virtual void backward(const Tensor& loss, bool last_micro_step);
-  /// The training loop divides the loss by the accumulation steps; otherwise `backward` does.
+  /// The training loop divides the loss by the accumulation steps; otherwise `backward` does, unless `scale_wrt_gas` is
+  /// off, as HF Trainer has it, whose loss is a sum over all of them.
   virtual bool divides_loss() const { return true; }
+  bool scale_wrt_gas = true;
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
   /// What clipping has found, where somebody holds on to it: HF Trainer, from one step to the next.

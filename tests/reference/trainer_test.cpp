@@ -62,6 +62,10 @@ TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the b
   check_cases("ddp.jsonl", 29);
 }
 
+TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("deepspeed.jsonl", 22);
+}
+
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
   check_cases("sft.jsonl", 34);
 }
@@ -80,8 +84,8 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 }
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
-  for (const char* file :
-       {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "sft.jsonl", "dpo.jsonl", "adapters.jsonl", "optimizers.jsonl"})
+  for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl",
+                           "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

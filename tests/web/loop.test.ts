@@ -46,12 +46,15 @@ describe('a trainer', () => {
     expect(await total()).toBe(before);
   });
 
-  it('does not run under ZeRO so far: one press leads to one GPU', async () => {
-    await visit();
+  it('does not run under FSDP so far: one press leads to DDP', async () => {
+    await visit('#v1?parallel=fsdp2');
     await choose('loop', 'Hugging Face Trainer');
-    await page.locator('#trouble').getByRole('button', { name: 'Use one GPU and continue' }).click();
-    await expect.poll(async () => (await shown()).job).toContain('transformers.Trainer');
-    expect(await job()).toMatchObject({ parallel: { strategy: 'none', data: 1 }, training: { max_grad_norm: 1 } });
+    await page.locator('#trouble').getByRole('button', { name: 'Switch to DDP and continue' }).click();
+    await expect.poll(async () => (await shown()).job).toContain('"ddp"');
+    expect(await job()).toMatchObject({
+      parallel: { strategy: 'ddp', data: 8 },
+      training: { loop: { name: 'transformers.Trainer' }, max_grad_norm: 1 },
+    });
   });
 
   it('says nothing to a person who does not ask', async () => {

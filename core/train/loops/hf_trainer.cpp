@@ -121,7 +121,7 @@ void HfTrainer::run_step(int step) {
     track_tokens(inputs_);
   }
   strategy_.grad_norm.value.reset();
-  strategy_.step();
+  if (strategy_.divides_loss()) strategy_.step();
 }
 
 void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last) {
@@ -135,11 +135,15 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   if (args_.torch_empty_cache_steps > 0 && (step - 1) % args_.torch_empty_cache_steps == 0) context_.empty_cache();
   if (!num_items_in_batch_) loss = div_scalar(loss);  // by the accumulation steps
   context_.begin_phase(PhaseName::backward, step);
-  {
+  if (strategy_.divides_loss()) {
     const Tensor scaled = div_scalar(loss);  // Accelerator.backward, by its own accumulation steps
     strategy_.backward(scaled, is_last);
+  } else {
+    strategy_.scale_wrt_gas = false;
+    strategy_.backward(loss, is_last);
   }
   context_.begin_phase(PhaseName::optimizer, step);
+  if (!strategy_.divides_loss() && is_last) strategy_.step();  // DeepSpeedEngineWrapper.backward
   tr_loss_step_ = detach(loss);
   loss.reset();
   const NoGrad no_grad(context_);
@@ -196,18 +200,18 @@ void HfTrainer::track_tokens(const ModelInputs& inputs) const {
     count = sum_all(inputs.attention_mask);
   else
     count = empty(context_, Op::to_copy, {}, DType::int64);
-  const Tensor total = sum_all(gather(std::move(count)));
+  const Tensor total = sum_all(gather(count));
 }
 
 // Accelerator.gather (accelerate/utils/operations.py, _gpu_gather)
-Tensor HfTrainer::gather(Tensor tensor) const {
+Tensor HfTrainer::gather(const Tensor& tensor) const {
   const std::int64_t world = strategy_.world_size();
   if (world == 1) return tensor;
-  if (tensor.ndim() == 0) tensor = pointwise(Op::clone, {&tensor}, tensor.dtype());
-  Tensor output = empty(context_, Op::empty, {world * tensor.numel()}, tensor.dtype());
-  collective(context_, Op::all_gather, output.nbytes(), tensor.dtype(), world);
-  if (tensor.ndim() == 0) return output;
-  Shape sizes = tensor.sizes();
+  const Tensor own = tensor.ndim() == 0 ? pointwise(Op::clone, {&tensor}, tensor.dtype()) : tensor;
+  const Tensor output = empty(context_, Op::empty, {world * own.numel()}, own.dtype());
+  collective(context_, Op::all_gather, output.nbytes(), own.dtype(), world);
+  if (own.ndim() == 0) return output;
+  Shape sizes = own.sizes();
   sizes[0] *= world;
   return view(output, sizes);
 }

@@ -33,7 +33,7 @@ class HfTrainer {
   /// A model as accelerate has prepared it: forward under autocast, what it returns in float32.
   ModelOutputs call_model(Model& model, const ModelInputs& inputs);
   /// Accelerator.gather: every process's, end to end; of one process, the tensor itself.
-  Tensor gather(Tensor tensor) const;
+  Tensor gather(const Tensor& tensor) const;
   bool refused() const { return strategy_.refusal() || model_.refusal; }
 
   Context& context_;

@@ -115,6 +115,41 @@ TEST_CASE("A trainer looks for unused parameters under DDP where Trainer does", 
   CHECK(error.pointer == "/training/loop/args/ddp_bucket_cap_mb");
 }
 
+TEST_CASE("Under DeepSpeed a trainer's precision is the engine's", "[job]") {
+  const auto job_of = [](const std::string& training, const std::string& parallel) {
+    const Result<Job> job = parse_job(R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {)" + training +
+                                      R"(}, "parallel": {)" + parallel + "}}");
+    REQUIRE(job);
+    return *job;
+  };
+  const std::string zero2 = R"("strategy": "deepspeed", "zero_stage": 2, "data": 8)";
+  const std::string bf16 = R"("loop": {"name": "transformers.Trainer", "args": {"bf16": true}})";
+  CHECK(job_of(bf16 + R"(, "precision": "fp32")", zero2).training.precision == Precision::bf16);
+  CHECK(job_of(R"("loop": "trl.SFTTrainer")", zero2).training.precision == Precision::bf16);
+  CHECK(job_of(R"("loop": "transformers.Trainer", "precision": "amp-fp16")", zero2).training.precision ==
+        Precision::fp16);
+  const Job given = job_of(
+      R"("loop": {"name": "transformers.Trainer", "args": {"bf16": true, "deepspeed": {"bf16": {"enabled": "auto"},
+          "gradient_clipping": "auto", "zero_optimization": {"stage": 1}}}})",
+      R"("data": 2)");
+  CHECK(given.parallel.strategy == Strategy::deepspeed);
+  CHECK(given.parallel.deepspeed.zero_stage == 1);
+  CHECK(given.parallel.deepspeed.gradient_clipping == 1.0);
+  const auto refusal_of = [](const std::string& loop, const std::string& config) {
+    return error_in(R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {"loop": )" + loop +
+                    R"(}, "parallel": {"strategy": "deepspeed", "data": 2, "ds_config": {"zero_optimization": )" +
+                    config + "}}}");
+  };
+  const std::string trainer = R"({"name": "transformers.Trainer", "args": {"eval_strategy": "epoch"}})";
+  CHECK(refusal_of(trainer, R"({"stage": 3})").code == "not-modelled");
+  CHECK(refusal_of(trainer, R"({"stage": 2})").code == "none");
+  CHECK(refusal_of(R"("trl.SFTTrainer")", R"({"stage": 3})").code == "not-modelled");
+  CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 3})").code == "none");
+  CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})").code ==
+        "not-modelled");
+  CHECK(error_in(looped(R"({"name": "transformers.Trainer", "args": {"deepspeed": "ds.json"}})")).code == "missing");
+}
+
 TEST_CASE("A trainer takes accelerate's mixed_precision where its arguments say none", "[job]") {
   const auto precision_of = [](const std::string& training) {
     const Result<Job> job = parse_job(R"({"version": 1, "model": {"preset": "llama-3-8b"}, "training": {)" + training +
