@@ -306,8 +306,7 @@ def run(
 
     quiet_torch()
     modules, peaks = Modules(), Peaks()
-    if spec["model"].get("config", {}).get("model_type", "").startswith("deepseek"):
-        route_evenly()
+    route_evenly(spec)
     keep = None if mode else DeviceValues(read_grids(spec))
     with contextlib.ExitStack() as stack:
         if out:

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import real_trace
-from step.device_values import DeviceValues
+from step.device_values import DeviceValues, route_evenly
 from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
 from step.process_group import join_group, tame_deepspeed
@@ -580,6 +580,7 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
         join_group(parallel["world"])
         if parallel["strategy"] == "deepspeed":
             tame_deepspeed()
+    route_evenly(spec)
     answers, samples, phases, modules = Answers(spec), Samples(spec), Phases(), real_trace.Modules()
     watch = make_watch(phases, spec)
     with contextlib.ExitStack() as stack:

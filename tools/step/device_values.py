@@ -135,8 +135,14 @@ def ctypes_value(torch: Any, tensor: Any) -> Any:
     return torch.frombuffer(raw, dtype=tensor.dtype).item()
 
 
-def route_evenly() -> None:
+# What configs call the number of experts.
+EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+
+
+def route_evenly(spec: Spec) -> None:
     """Gives each expert as many tokens as any other, on a device that counts nothing: grouped_mm reads the offsets on the host."""
+    if not any(key in spec["model"].get("config", {}) for key in EXPERTS):
+        return
     import torch
 
     histc, cumsum, tokens = torch.histc, torch.cumsum, [0]
