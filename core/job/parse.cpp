@@ -162,10 +162,7 @@ Result<Job> read_job(const json& document) {
   if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
       job.samples.are_given())
     job.data.pixel_dtype = DType::float32;
-  if (traits.has_experts && job.runtime.experts != ExpertsImplementation::grouped_mm)
-    return Error{"not-modelled", "/runtime/experts",
-                 "found " + name_of(job.runtime.experts, kExperts) +
-                     "; expected grouped_mm: other implementations are not supported yet"};
+  if (traits.has_experts) check_experts(reader, job);
   check_samples(reader, job);
   if (!infers) check_evaluation(reader, job);
   if (findings.error) return *findings.error;

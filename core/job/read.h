@@ -43,6 +43,9 @@ Precision read_precision(ConfigReader& training, const ModelTraits& traits, bool
 void check_attention(ConfigReader& reader, AttentionKind attention, Precision precision, const Gpu& gpu,
                      const Runtime& runtime);
 
+/// What a model with experts cannot run with yet.
+void check_experts(ConfigReader& reader, const Job& job);
+
 InferenceConfig read_inference(ConfigReader reader, const Job& job);
 /// What a training section may say of a job that infers: in which type the weights are, and how attention runs.
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);

@@ -1,5 +1,6 @@
 #include "models/masking.h"
 
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 #include <utility>
@@ -267,7 +268,7 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
                    std::int64_t sliding_window, const Tensor& attention_mask) {
-  const std::int64_t keys = cache.mask_length(queries, sliding_window);
+  const std::int64_t keys = cache.mask_length(queries, std::max<std::int64_t>(sliding_window, 0));
   const Tensor padding = attention_mask ? to(attention_mask, DType::boolean) : Tensor();
   // _ignore_causal_mask_sdpa, which a cache of one size is not asked when it decodes
   if (dtype == DType::boolean && !(cache.is_compileable() && queries == 1) &&

@@ -29,7 +29,7 @@ MaskedBy masked_by(AttentionKind attention);
 /// type; flash attention gets the attention_mask itself, as booleans. With a cache (Context::past_key_values) SDPA does
 /// without where there is one query, or nothing was cached before. Earlier versions: see Behaviours::causal_mask; of
 /// them nothing is padded or packed. `sliding_window`: create_sliding_window_causal_mask; SDPA has a mask as soon as
-/// there are as many keys.
+/// there are as many keys. -1: of a model none of whose layers slide, whose window has no size.
 Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                           std::int64_t sliding_window = 0);
 

@@ -69,6 +69,7 @@ struct ModelTraits {
   bool generates = false;    ///< it has generate(), a cache and logits
   bool contrastive = false;  ///< its loss compares samples with each other
   bool has_experts = false;
+  bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)
   bool is_recorded = false;       ///< a graph: its operators are as they were recorded
   Version oldest_transformers{};  ///< what `Behaviours` says of earlier ones was not found in its code
   bool has_pad_token = false;     ///< pad_token_id

@@ -29,6 +29,17 @@ TopK topk(const Tensor& x, std::int64_t k) {
   return result;
 }
 
+TopK max(const Tensor& x) {
+  Record record(Op::max, scatter_backward, {&x});
+  if (record) record->sizes = x.sizes();
+  TopK result;
+  result.values = reduce(Op::max, x, {-1}, true, x.dtype());
+  result.indices = empty(x.context(), Op::max, result.values.sizes(), DType::int64);
+  record.save_output(result.indices);
+  result.values = record.output(std::move(result.values));
+  return result;
+}
+
 Tensor gather(const Tensor& x, const Tensor& indices) {
   Record record(Op::gather, scatter_backward, {&x});
   if (record) record->sizes = x.sizes();

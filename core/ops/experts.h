@@ -13,6 +13,8 @@ struct TopK {
 };
 /// x.topk(k, dim=-1), of few values in a row.
 TopK topk(const Tensor& x, std::int64_t k);
+/// x.max(dim=-1, keepdim=True).
+TopK max(const Tensor& x);
 /// x.gather(-1, indices).
 Tensor gather(const Tensor& x, const Tensor& indices);
 /// x /= other: the memory is x's; a copy of x is kept where other wants a gradient.

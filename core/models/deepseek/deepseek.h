@@ -12,11 +12,6 @@
 /// order of steps are those files'.
 namespace oometer {
 
-/// How tokens are spread over experts.
-struct Routing {
-  Tensor router_logits, topk_weights, topk_indices;
-};
-
 struct DeepseekRouter {
   DeepseekRouter() = default;
   DeepseekRouter(const Builder& builder, const DeepseekConfig& config);

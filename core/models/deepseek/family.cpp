@@ -1,13 +1,11 @@
 #include "models/family.h"
 
 #include <algorithm>
-#include <set>
+#include <span>
 #include <string>
-#include <string_view>
 
-#include "config/pattern.h"
-#include "config/reader.h"
 #include "models/deepseek/deepseek.h"
+#include "models/kit/mixture.h"
 #include "models/sizes.h"
 
 namespace oometer {
@@ -66,6 +64,8 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
        bytes_of({c.vocab_size, c.hidden_size})});
 }
 
+constexpr const char* kProjections[] = {"gate_proj", "up_proj", "down_proj"};
+
 /// Of the Linear layers, and those that the experts' had before transformers 5 made parameters of them.
 std::vector<std::string> projection_paths(const DeepseekConfig& config) {
   std::vector<std::string> paths{"lm_head"};
@@ -88,31 +88,9 @@ std::vector<std::string> projection_paths(const DeepseekConfig& config) {
   return paths;
 }
 
-/// Where transformers 5 keeps experts as parameters of their own, peft takes a text for the names that it matches, in
-/// whatever layer they are, and adapts parameters by the names that the experts' projections had (peft 0.21,
-/// utils/transformers_weight_conversion.py, _convert_peft_config_moe).
 void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
-  const auto name_of = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
-  if (!targets.pattern.empty()) {
-    const Result<Pattern> pattern = Pattern::parse(targets.pattern);
-    if (!pattern) return;
-    std::set<std::string, std::less<>> names;
-    for (const std::string& path : projection_paths(config.as<DeepseekConfig>()))
-      if (!names.contains(name_of(path)) && pattern->matches(path)) names.emplace(name_of(path));
-    if (names.empty()) return;
-    targets = {};
-    targets.names.assign(names.begin(), names.end());
-  }
-  const auto is_of_experts = [&](std::string_view path) {
-    const std::string_view name = name_of(path);
-    return name == "gate" || name == "gate_proj" || name == "up_proj" || name == "down_proj";
-  };
-  if (targets.all_linear || std::any_of(targets.names.begin(), targets.names.end(), is_of_experts))
-    lora.fail_found(
-        "target_modules", "not-modelled",
-        "with these peft adapts the experts' own parameters, which is not supported yet; expected names of the "
-        "attention's layers (q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, "
-        "o_proj)");
+  convert_expert_targets(lora, targets, projection_paths(config.as<DeepseekConfig>()), kProjections,
+                         "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj");
 }
 
 }  // namespace

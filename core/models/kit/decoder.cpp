@@ -81,7 +81,8 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const MaskArguments mask_arguments{.position_ids = position_ids.ndim() == 3 ? Tensor() : position_ids,
+  const bool knows = parts.masks_know_positions && position_ids.ndim() != 3;
+  const MaskArguments mask_arguments{.position_ids = knows ? position_ids : Tensor(),
                                      .attention_mask = given.attention_mask,
                                      .rows = given.rows,
                                      .is_triangular = is_llama};
@@ -90,7 +91,9 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
   };
   CausalMasks causal_masks;
   if (parts.makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
-  if (parts.makes_masks && sliding_window != 0) causal_masks.sliding_attention = mask(sliding_window);
+  const bool given_by_generate = context.past_key_values && context.past_key_values->is_compileable();
+  if (parts.makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
+    causal_masks.sliding_attention = mask(sliding_window != 0 ? sliding_window : -1);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {

@@ -10,13 +10,19 @@
 namespace oometer {
 
 Experts::Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size,
-                 std::int64_t intermediate_size, Activation hidden_act)
-    : act_fn(hidden_act), module(builder.module) {
-  gate_up_proj = builder.parameter("gate_up_proj", {num_experts, 2 * intermediate_size, hidden_size});
-  down_proj = builder.parameter("down_proj", {num_experts, hidden_size, intermediate_size});
+                 std::int64_t intermediate_size, Activation hidden_act, const ExpertsParts& its)
+    : parts(its), act_fn(hidden_act), module(builder.module) {
+  const auto weight = [&](const char* name, std::int64_t out, std::int64_t in) {
+    return builder.parameter(name, its.is_transposed ? Shape{num_experts, in, out} : Shape{num_experts, out, in});
+  };
+  gate_up_proj = weight("gate_up_proj", 2 * intermediate_size, hidden_size);
+  if (its.has_bias) gate_up_proj_bias = builder.parameter("gate_up_proj_bias", {num_experts, 2 * intermediate_size});
+  down_proj = weight("down_proj", hidden_size, intermediate_size);
+  if (its.has_bias) down_proj_bias = builder.parameter("down_proj_bias", {num_experts, hidden_size});
 }
 
 Tensor Experts::apply_gate(const Tensor& gate_up_out) const {
+  if (parts.apply_gate) return parts.apply_gate(gate_up_out);
   const std::int64_t half = gate_up_out.size(1) / 2;
   TensorList gate_up = split(gate_up_out, {half, half}, -1);
   const Tensor gate = activate(act_fn, gate_up[0]);
@@ -28,14 +34,18 @@ Tensor Experts::batched_mm(const Tensor& hidden_states, const Tensor& expert_ids
   const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), selected = expert_ids.size(0);
   const Tensor selected_hidden_states =
       empty(hidden_states.context(), Op::repeat, {selected, hidden}, hidden_states.dtype());
-  const auto batched_linear = [&](const Tensor& input, const Tensor& weights) {
-    return view(bmm(weights, unsqueeze(input, -1)), {selected, weights.size(1)});
+  const auto batched_linear = [&](const Tensor& input, const Tensor& weights, const Tensor& biases) {
+    const Tensor out = parts.is_transposed ? bmm(unsqueeze(input, 1), weights) : bmm(weights, unsqueeze(input, -1));
+    const Tensor rows = view(out, {selected, out.size(1) * out.size(2)});
+    return biases ? add_in_place(rows, biases) : rows;
   };
-  Tensor selected_weights = index(gate_up_proj, 0, expert_ids);
-  Tensor proj_out = batched_linear(selected_hidden_states, selected_weights);
+  Tensor selected_weights = index(gate_up_proj, 0, expert_ids), selected_biases;
+  if (parts.has_bias) selected_biases = index(gate_up_proj_bias, 0, expert_ids);
+  Tensor proj_out = batched_linear(selected_hidden_states, selected_weights, selected_biases);
   proj_out = apply_gate(proj_out);
   selected_weights = index(down_proj, 0, expert_ids);
-  proj_out = batched_linear(proj_out, selected_weights);
+  if (parts.has_bias) selected_biases = index(down_proj_bias, 0, expert_ids);
+  proj_out = batched_linear(proj_out, selected_weights, selected_biases);
   const Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights, -1));
   const Tensor final_hidden_states = sum(view(weighted_out, {tokens, selected / tokens, hidden}), {1}, false);
   return to(final_hidden_states, hidden_states.dtype());
@@ -62,9 +72,18 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
   const Tensor tokens_per_expert = empty(context, Op::histc, {experts}, DType::int32);
   const Tensor offsets = empty(context, Op::cumsum, {experts}, DType::int32);
   { const Workspace scan(context, Op::cumsum, cub_scan_bytes(experts) - 256); }  // descriptors of 8 bytes: int32
-  Tensor proj_out = grouped_mm(to(selected_hidden_states, gate_up_proj.dtype()), gate_up_proj, offsets);
+  const auto grouped_linear = [&](const Tensor& input, const Tensor& weight, const Tensor& biases) {
+    const Tensor cast = to(input, weight.dtype());
+    const Tensor out =
+        parts.is_transposed ? grouped_mm_by_rows(cast, weight, offsets) : grouped_mm(cast, weight, offsets);
+    return biases ? add_in_place(out, biases) : out;
+  };
+  Tensor selected_biases;
+  if (parts.has_bias) selected_biases = index(gate_up_proj_bias, 0, sorted.values);
+  Tensor proj_out = grouped_linear(selected_hidden_states, gate_up_proj, selected_biases);
   proj_out = apply_gate(proj_out);
-  proj_out = grouped_mm(to(proj_out, down_proj.dtype()), down_proj, offsets);
+  if (parts.has_bias) selected_biases = index(down_proj_bias, 0, sorted.values);
+  proj_out = grouped_linear(proj_out, down_proj, selected_biases);
   Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights_g, -1));
   const Tensor inv_perm = empty_like(Op::empty, perm);
   { const Tensor range = empty(context, Op::arange, {selected}, DType::int64); }

@@ -7,19 +7,32 @@
 
 namespace oometer {
 
+/// How a router spreads tokens over experts.
+struct Routing {
+  Tensor router_logits, topk_weights, topk_indices;
+};
+
+/// What a class of experts has of its own (use_experts_implementation).
+struct ExpertsParts {
+  bool is_transposed = false;  ///< weights are [experts, in, out]
+  bool has_bias = false;
+  Tensor (*apply_gate)(const Tensor& gate_up_out) = nullptr;  ///< _apply_gate; null: halves, act_fn(gate) * up
+};
+
 /// The experts of a layer, their weights in two tensors (transformers 5.23, integrations/moe.py): grouped_mm_experts_
 /// forward, and while generate() decodes batched_mm_experts_forward. What they allocate depends on the tokens' number
 /// alone.
 struct Experts {
   Experts() = default;
   Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size, std::int64_t intermediate_size,
-          Activation hidden_act);
+          Activation hidden_act, const ExpertsParts& its = {});
   Tensor operator()(const Tensor& hidden_states, const Tensor& top_k_index, const Tensor& top_k_weights) const;
 
   Tensor apply_gate(const Tensor& gate_up_out) const;
   Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
 
-  Tensor gate_up_proj, down_proj;
+  Tensor gate_up_proj, gate_up_proj_bias, down_proj, down_proj_bias;
+  ExpertsParts parts;
   Activation act_fn = Activation::silu;
   ModuleId module = 0;
 };

@@ -142,7 +142,8 @@ AttentionCall attention_call(const TextConfig& config, const ModelOptions& optio
 }
 
 AttentionOutputs attend(const AttentionCall& call, std::size_t layer_idx, AttentionInputs& states,
-                        const PositionEmbeddings& positions, const Tensor& attention_mask, EagerAttention own_eager) {
+                        const PositionEmbeddings& positions, const Tensor& attention_mask,
+                        const EagerAttention& own_eager) {
   if (KvCache* const cache = states.query.context().past_key_values) {
     KvCache::States cached = cache->update(layer_idx, states.key, states.value);
     states.key = std::move(cached.keys);
@@ -171,6 +172,7 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
   k_proj_ = Linear(builder.child("k_proj", "Linear"), hidden, kv_width, config.qkv_bias);
   v_proj_ = Linear(builder.child("v_proj", "Linear"), hidden, kv_width, config.qkv_bias);
   o_proj_ = Linear(builder.child(parts.o_proj, "Linear"), width, hidden, config.output_bias);
+  if (parts.with_sinks) sinks_ = builder.parameter("sinks", {config.num_attention_heads});
   if (parts.norms_at == HeadNorms::none) return;
   const bool whole = parts.norms_at == HeadNorms::whole, own = parts.norm == cohere_layer_norm;
   const auto make = [&](const char* name, std::int64_t heads) -> std::function<Tensor(const Tensor&)> {
@@ -187,6 +189,16 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
   const auto viewed = [&](const Tensor& projected) {
     return view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim_, head_dim_});
   };
+  if (parts_.norms_at == HeadNorms::projected) {
+    const auto normalised = [&](const Linear& projection, const std::function<Tensor(const Tensor&)>& norm) {
+      const Tensor heads = viewed(projection(hidden_states));
+      return transpose(norm(heads), 1, 2);
+    };
+    states.query = normalised(q_proj_, q_norm_);
+    states.key = normalised(k_proj_, k_norm_);
+    states.value = heads_of(v_proj_(hidden_states), head_dim_);
+    return states;
+  }
   if (parts_.norms_at == HeadNorms::whole) {
     states.query = q_norm_(q_proj_(hidden_states));
     states.key = k_norm_(k_proj_(hidden_states));
@@ -233,7 +245,12 @@ AttentionOutputs TextAttention::operator()(const Tensor& hidden_states, const Po
     states.query = q_norm_(states.query);
     states.key = k_norm_(states.key);
   }
-  AttentionOutputs attention = attend(call_, layer_idx_, states, positions, attention_mask);
+  EagerAttention own_eager;
+  if (parts_.with_sinks)
+    own_eager = [this](const AttentionCall& call, const AttentionInputs& its, const Tensor& mask) {
+      return parts_.with_sinks(call, its, mask, sinks_);
+    };
+  AttentionOutputs attention = attend(call_, layer_idx_, states, positions, attention_mask, own_eager);
   attention.output = o_proj_(attention.output);
   attention.output = self.result(dropout(attention.output, residual_dropout_));
   for (Tensor* name : {&states.query, &states.key, &states.value, &query_rot, &query_pass, &key_rot, &key_pass})

@@ -44,10 +44,15 @@ PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_em
 enum class HeadNorms : std::uint8_t {
   none,
   whole,       ///< all heads at once, as they are projected
+  projected,   ///< each head, as it is projected
   viewed,      ///< each head, before the heads change places with the tokens
   transposed,  ///< each head, afterwards
   rotated      ///< each head, with its position
 };
+
+/// A class's own eager_attention_forward. `sinks`: one number a head.
+using SinkAttention = AttentionOutputs (*)(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask,
+                                           const Tensor& sinks);
 
 /// What a class's attention has of its own.
 struct AttentionParts {
@@ -62,6 +67,7 @@ struct AttentionParts {
   using MakeNorm = std::function<Tensor(const Tensor&)> (*)(const Builder& norm, std::int64_t heads, std::int64_t size);
   MakeNorm make_norm = nullptr;
   const char* o_proj = "o_proj";
+  SinkAttention with_sinks = nullptr;  ///< none: no sinks
 };
 
 class TextAttention {
@@ -77,6 +83,7 @@ class TextAttention {
   AttentionParts parts_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::function<Tensor(const Tensor&)> q_norm_, k_norm_;
+  Tensor sinks_;
   std::int64_t head_dim_ = 0;
   double residual_dropout_ = 0;
   AttentionCall call_;
@@ -90,10 +97,10 @@ AttentionCall attention_call(const TextConfig& config, const ModelOptions& optio
 
 /// From keys and values with positions to `attn_output.reshape(*input_shape, -1)`, before o_proj.
 /// `own_eager`: the class's eager_attention_forward; null: Llama's.
-using EagerAttention = AttentionOutputs (*)(const AttentionCall& call, const AttentionInputs& states,
-                                            const Tensor& attention_mask);
+using EagerAttention = std::function<AttentionOutputs(const AttentionCall& call, const AttentionInputs& states,
+                                                      const Tensor& attention_mask)>;
 AttentionOutputs attend(const AttentionCall& call, std::size_t layer_idx, AttentionInputs& states,
                         const PositionEmbeddings& positions, const Tensor& attention_mask,
-                        EagerAttention own_eager = nullptr);
+                        const EagerAttention& own_eager = nullptr);
 
 }  // namespace oometer

@@ -34,8 +34,8 @@ bool TextConfig::has_both_types() const {
   return std::count(layer_windows.begin(), layer_windows.end(), 0) % num_hidden_layers != 0;
 }
 
-void read_mixed_layers(ConfigReader& reader, TextConfig& c, std::int64_t pattern) {
-  const std::int64_t window = reader.integer("sliding_window", 4096);
+void read_mixed_layers(ConfigReader& reader, TextConfig& c, std::int64_t pattern, std::int64_t usual_window) {
+  const std::int64_t window = reader.integer("sliding_window", usual_window);
   const std::vector<std::string> types = reader.texts("layer_types");
   const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
   if (!types.empty() && types.size() != layers)

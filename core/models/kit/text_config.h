@@ -8,6 +8,20 @@
 /// The config of a language model made from the kit.
 namespace oometer {
 
+/// The experts of a layer that has some, as a config names them. Sizes are elements.
+struct ExpertsConfig {
+  std::int64_t num_experts = 0;  ///< 0: it is no mixture of experts
+  std::int64_t num_experts_per_tok = 0;
+  std::int64_t intermediate_size = 0;  ///< moe_intermediate_size, where there is one
+  std::int64_t shared_intermediate_size = 0;
+  bool norm_topk_prob = false;
+  bool balances = false;     ///< the class has output_router_logits and router_aux_loss_coef
+  std::vector<bool> layers{};  ///< which have experts; empty: each
+
+  bool are_in(std::size_t layer) const { return layers.empty() || layers[layer]; }
+  bool operator==(const ExpertsConfig&) const = default;
+};
+
 /// Llama's, and what decides memory in classes that are not copies of Llama's.
 struct TextConfig : LlamaConfig {
   std::int64_t rotary_dim = 0;      ///< elements of a head that are rotated (partial_rotary_factor)
@@ -18,6 +32,7 @@ struct TextConfig : LlamaConfig {
   bool is_parallel = false;         ///< use_parallel_residual
   double residual_dropout = 0, embedding_dropout = 0;
   double layer_dropout = 0;  ///< the layer's own, of what attention and MLP give
+  ExpertsConfig experts;
 
   /// Some layers slide, others do not.
   bool has_both_types() const;
@@ -35,6 +50,7 @@ void read_partial_rotary(ConfigReader& reader, TextConfig& config, double usual)
 /// `layer_types` of full_attention and sliding_attention, with a window of `sliding_window`: of a class that makes both
 /// masks whatever its layers are. Where they are not given every `pattern`-th layer sees all that came before, and the
 /// others slide; 0: all slide.
-void read_mixed_layers(ConfigReader& reader, TextConfig& config, std::int64_t pattern);
+void read_mixed_layers(ConfigReader& reader, TextConfig& config, std::int64_t pattern,
+                       std::int64_t usual_window = 4096);
 
 }  // namespace oometer

@@ -1,14 +1,18 @@
 #include "models/kit/text_family.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/llama/family.h"
+#include "models/sizes.h"
 
 namespace oometer {
 
 ModelTraits text_traits(const TextConfig& config) {
   ModelTraits t = llama_traits(config);
   t.oldest_transformers = {5, 23, 0};
+  t.has_experts = config.experts.num_experts != 0;
+  t.balances_experts = config.experts.balances;
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
                                 Feature::headinfer, Feature::quantized_cache})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
@@ -22,14 +26,26 @@ ModelTraits traits_of_text_family(const FamilyConfig& config) {
 }
 
 double largest_tensor_of_text_family(const FamilyConfig& config, const DataConfig& data) {
-  return largest_tensor_of(config.as<TextConfig>(), data);
+  const auto& c = config.as<TextConfig>();
+  const ExpertsConfig& e = c.experts;
+  const std::int64_t batch = data.micro_batch_size, length = data.sequence_length, inner = e.intermediate_size;
+  return std::max({largest_tensor_of(c, data),
+                   bytes_of({batch, length, e.num_experts_per_tok, std::max(c.hidden_size, 2 * inner)}),
+                   bytes_of({batch, length, std::max(e.num_experts, e.shared_intermediate_size)}),
+                   bytes_of({e.num_experts, 2 * inner, c.hidden_size})});
 }
 
 std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& config, const DataConfig& data,
                                          const ModelOptions& options, DecoderParts parts) {
   parts.rotary_dim = config.rotary_dim;
-  if (!config.rotates.empty())
-    parts.kind = [config](std::size_t i) { return 2 * (config.window_of(i) != 0) + config.rotates_in(i); };
+  const std::vector<bool>& experts = config.experts.layers;
+  const auto first = std::find(experts.begin(), experts.end(), true);
+  const bool dense_first = std::find(first, experts.end(), false) == experts.end();
+  if (dense_first) parts.first_of_second_kind = static_cast<std::size_t>(first - experts.begin());
+  if (!config.rotates.empty() || !dense_first)
+    parts.kind = [config](std::size_t i) {
+      return 4 * config.experts.are_in(i) + 2 * (config.window_of(i) != 0) + config.rotates_in(i);
+    };
   if (config.softcaps_logits) parts.logits = softcap;
   return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));
 }

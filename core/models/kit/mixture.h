@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/kit/experts.h"
+#include "models/kit/text_family.h"
+
+/// Language models with mixtures of experts: the router, the module around router and experts, and what such a family
+/// has beside others of the kit.
+namespace oometer {
+
+/// A router's parameters, and how its class spreads tokens.
+struct Router {
+  using Forward = Routing (*)(const Router& router, const Tensor& hidden_states);
+
+  Router() = default;
+  Router(const Builder& builder, const TextConfig& config, Forward its_forward, bool with_bias = false);
+  Routing operator()(const Tensor& hidden_states) const { return forward(*this, hidden_states); }
+
+  Tensor weight, bias;
+  std::int64_t top_k = 0;
+  bool norm_topk_prob = false;
+  Forward forward = nullptr;
+  ModuleId module = 0;
+};
+
+/// Qwen3MoeTopKRouter.forward: the best probabilities, normalised or not, in the logits' type.
+Routing best_probabilities(const Router& router, const Tensor& hidden_states);
+/// MixtralTopKRouter.forward: normalised, and left in float32.
+Routing best_in_float32(const Router& router, const Tensor& hidden_states);
+
+/// Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock: its parts, made by the family's class in its own order.
+struct SparseMoeBlock {
+  explicit SparseMoeBlock(const Builder& builder) : module(builder.module) {}
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Router gate;
+  Experts experts;
+  ModuleId module = 0;
+};
+
+/// The experts of a layer, called `name`, of the class `type`.
+Experts make_experts(const Builder& block, const char* type, const TextConfig& config, const ExpertsParts& its = {});
+
+/// How many experts there are, as `key` or transformers' other name for it says (attribute_map), how many of them a
+/// token gets (`usual`: where the config does not say), and what is refused with them.
+void read_experts(ConfigReader& reader, TextConfig& config, const char* key, const char* other_name,
+                  ExpertsConfig usual);
+/// decoder_sparse_step and mlp_only_layers: which layers have experts.
+void read_sparse_layers(ConfigReader& reader, TextConfig& config);
+
+/// Names that a layer's expert had before transformers 5 made parameters of its projections.
+using ExpertNames = std::span<const char* const>;
+/// Paths of the Linear layers, those of the experts as they were among them.
+std::vector<std::string> projection_paths(const TextConfig& config, ExpertNames projections);
+/// Where transformers 5 keeps experts as parameters of their own, peft takes a text for the names that it matches, in
+/// whatever layer they are, and adapts parameters by the names that the experts' projections had (peft 0.21,
+/// utils/transformers_weight_conversion.py, _convert_peft_config_moe). These are refused. `others`: names to expect.
+void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const std::vector<std::string>& paths,
+                            ExpertNames projections, const char* others);
+/// The same of a family of the kit whose experts had Qwen2-MoE's names.
+void convert_mixture_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
+
+template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
+constexpr Family mixture_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                                decltype(Family::convert_targets) convert_targets = convert_mixture_targets) {
+  Family family = text_family<read, make_parts>(classes, blocks);
+  family.convert_targets = convert_targets;
+  return family;
+}
+
+}  // namespace oometer

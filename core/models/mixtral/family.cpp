@@ -1,0 +1,64 @@
+#include "config/reader.h"
+#include "models/kit/mixture.h"
+
+/// transformers 5.23, models/mixtral/modeling_mixtral.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"MixtralForCausalLM",    "MixtralModel",   "MixtralDecoderLayer",   "MixtralAttention",
+                                 "MixtralSparseMoeBlock", "MixtralRMSNorm", "MixtralRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.intermediate_size = 14336;
+  d.num_key_value_heads = 8;
+  d.max_position_embeddings = 131'072;
+  TextConfig c = read_text_sizes(reader, d);
+  c.sliding_window = reader.optional_integer("sliding_window").value_or(0);
+  check_llama_heads(reader, c);
+  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
+  c.experts.intermediate_size = c.intermediate_size;
+  if (reader.number("router_jitter_noise", 0, 0, 1) != 0)
+    reader.fail_found("router_jitter_noise", "not-modelled", "noise on what the router gets is not supported yet");
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  const Builder at = builder.child("mlp", kNames.mlp);
+  SparseMoeBlock block(at);
+  block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
+  block.experts = make_experts(at, "MixtralExperts", c);
+  layer->mlp = std::move(block);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+/// Its experts had numbers for names.
+void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+  constexpr const char* kProjections[] = {"w1", "w3", "w2"};
+  convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
+                         "q_proj, k_proj, v_proj, o_proj");
+}
+
+}  // namespace
+
+namespace family {
+extern const Family mixtral = mixture_family<read, parts>(kClasses, kBlocks, convert_targets);
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,76 @@
+#include "config/reader.h"
+#include "models/kit/mixture.h"
+#include "models/llama/llama.h"
+
+/// transformers 5.23, models/qwen3_moe/modeling_qwen3_moe.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"Qwen3MoeForCausalLM",    "Qwen3MoeModel", "Qwen3MoeDecoderLayer",
+                                 "Qwen3MoeAttention",      "Qwen3MoeMLP",   "Qwen3MoeRMSNorm",
+                                 "Qwen3MoeRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 151936;
+  d.hidden_size = 2048;
+  d.intermediate_size = 6144;
+  d.num_hidden_layers = 24;
+  d.num_key_value_heads = 4;
+  d.max_position_embeddings = 32768;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  if (reader.boolean("use_sliding_window", false)) {
+    if (!reader.is_null("sliding_window")) c.sliding_window = reader.integer("sliding_window", 4096);
+  } else {
+    reader.ignore({"sliding_window"});
+  }
+  reader.ignore({"max_window_layers"});
+  check_llama_heads(reader, c);
+  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 128, .num_experts_per_tok = 8});
+  c.experts.intermediate_size = reader.integer("moe_intermediate_size", 768);
+  c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", false);
+  read_sparse_layers(reader, c);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t index) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.norms_at = HeadNorms::projected;
+  its.norm = rms_norm;
+  its.norm_type = kNames.rms_norm;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  if (c.experts.are_in(index)) {
+    const Builder at = builder.child("mlp", "Qwen3MoeSparseMoeBlock");
+    SparseMoeBlock block(at);
+    block.experts = make_experts(at, "Qwen3MoeExperts", c);
+    block.gate = Router(at.child("gate", "Qwen3MoeTopKRouter"), c, best_probabilities);
+    layer->mlp = std::move(block);
+  } else {
+    layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  }
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family qwen3_moe = mixture_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer
