@@ -14,7 +14,6 @@ namespace oometer {
 
 DeepseekRouter::DeepseekRouter(const Builder& builder, const DeepseekConfig& c) : config(&c), module(builder.module) {
   weight = builder.parameter("weight", {c.n_routed_experts, c.hidden_size});
-  if (c.names->is_v3) e_score_correction_bias = builder.buffer({c.n_routed_experts}, builder.dtype);
 }
 
 Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
@@ -24,22 +23,21 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   const Tensor x = call.argument(hidden_in);
   const std::int64_t tokens = x.numel() / x.size(-1), experts = c.n_routed_experts, in_group = experts / c.n_group;
   const Tensor hidden_states = view(x, {tokens, x.size(-1)});
-  Tensor router_logits;
+  Routing routing;
   {
     const Tensor input = to(hidden_states, DType::float32), as_float = to(weight, DType::float32);
-    router_logits = linear(input, as_float, {});
+    routing.router_logits = linear(input, as_float, {});
   }
-  Tensor scores = c.names->is_v3 ? sigmoid(router_logits) : softmax(router_logits, DType::float32);
-  // Which groups and experts are chosen: no gradient comes from there. All of these are names of forward's.
+  Tensor scores = softmax(routing.router_logits, DType::float32);
+  // Which groups are chosen: no gradient comes from there. All of these are names of forward's.
   const auto made = [&](Op op, const Shape& sizes, DType dtype) { return empty(context, op, sizes, dtype); };
-  Tensor denominator, scores_for_choice = scores, group_scores, group_idx, group_mask, score_mask, chosen;
-  if (c.names->is_v3) scores_for_choice = add(scores, e_score_correction_bias);
+  Tensor scores_for_choice = scores, group_scores, group_idx, group_mask, score_mask, chosen;
   if (c.chooses_groups) {
     const Shape groups{tokens, c.n_group};
-    {  // V3: the sum of a group's two best; V2: its best, .max(dim=-1).values
-      TopK best = topk(view(scores_for_choice, {tokens, c.n_group, in_group}), c.names->is_v3 ? 2 : 1);
+    {  // a group's best, .max(dim=-1).values
+      TopK best = topk(view(scores_for_choice, {tokens, c.n_group, in_group}), 1);
       best.indices.reset();
-      group_scores = c.names->is_v3 ? sum(best.values, {-1}, false) : view(best.values, groups);
+      group_scores = view(best.values, groups);
     }
     {
       const Tensor values = made(Op::topk, {tokens, c.topk_group}, DType::float32);
@@ -54,51 +52,38 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
     scores_for_choice = masked_fill(scores_for_choice, chosen);
     chosen.reset();
   }
-  Routing routing;
-  routing.router_logits = std::move(router_logits);
-  if (c.names->is_v3) {
-    {
-      const Tensor values = made(Op::topk, {tokens, c.num_experts_per_tok}, DType::float32);
-      routing.topk_indices = made(Op::topk, {tokens, c.num_experts_per_tok}, DType::int64);
-    }
-    routing.topk_weights = gather(scores, routing.topk_indices);
-    if (c.norm_topk_prob) {
-      denominator = sum(routing.topk_weights, {-1}, true);
-      denominator = add_scalar(denominator);
-      routing.topk_weights = div_in_place(routing.topk_weights, denominator);
-    }
-  } else {
-    scores = scores_for_choice;  // one name there
-    TopK best = topk(scores, c.num_experts_per_tok);
-    routing.topk_weights = std::move(best.values);
-    routing.topk_indices = std::move(best.indices);
-  }
-  routing.topk_weights = mul_scalar(routing.topk_weights);
+  scores = scores_for_choice;  // one name there
+  TopK best = topk(scores, c.num_experts_per_tok);
+  routing.topk_indices = std::move(best.indices);
+  routing.topk_weights = mul_scalar(best.values);
+  best.values.reset();
   routing.router_logits = call.result(std::move(routing.router_logits));
   routing.topk_weights = call.result(std::move(routing.topk_weights));
   return routing;
 }
 
-DeepseekMoe::DeepseekMoe(const Builder& builder, const DeepseekConfig& c)
-    : experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
-              c.hidden_act),
-      gate(builder.child("gate", c.names->router), c),
-      shared_experts(builder.child("shared_experts", c.names->mlp),
-                     c.as_llama(c.moe_intermediate_size * c.n_shared_experts)),
-      module(builder.module) {}
-
-Tensor DeepseekMoe::operator()(const Tensor& hidden_in) const {
-  ModuleCall call(hidden_in.context(), module);
-  const Tensor residuals = call.argument(hidden_in);
-  const Routing routing = gate(residuals);
-  Tensor hidden_states = view(residuals, {residuals.numel() / residuals.size(-1), residuals.size(-1)});
-  hidden_states = experts(hidden_states, routing.topk_indices, routing.topk_weights);
-  hidden_states = view(hidden_states, residuals.sizes());
-  {
-    const Tensor shared = shared_experts(residuals);
-    hidden_states = add(hidden_states, shared);
+MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c) {
+  MoeWithShared moe;
+  moe.module = builder.module;
+  moe.experts = Experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size,
+                        c.moe_intermediate_size, c.hidden_act);
+  const Builder gate_at = builder.child("gate", c.names->router);
+  if (c.names->is_v3) {
+    ExpertsConfig experts;
+    experts.num_experts = c.n_routed_experts;
+    experts.num_experts_per_tok = c.num_experts_per_tok;
+    experts.n_group = c.n_group;
+    experts.topk_group = c.topk_group;
+    experts.norm_topk_prob = c.norm_topk_prob;
+    Router gate(gate_at, c.hidden_size, experts, best_of_groups);
+    gate.e_score_correction_bias = gate_at.buffer({c.n_routed_experts}, builder.dtype);
+    moe.gate = std::move(gate);
+  } else {
+    moe.gate = DeepseekRouter(gate_at, c);
   }
-  return call.result(hidden_states);
+  moe.shared_experts =
+      LlamaMLP(builder.child("shared_experts", c.names->mlp), c.as_llama(c.moe_intermediate_size * c.n_shared_experts));
+  return moe;
 }
 
 HyperNetwork::HyperNetwork(const Builder& builder, std::int64_t width)
@@ -258,7 +243,7 @@ DeepseekDecoderLayer::DeepseekDecoderLayer(const Builder& builder, const Deepsee
                                            bool with_experts)
     : PreNormLayer(builder), self_attn_(builder.child("self_attn", c.names->attention), c, options) {
   if (with_experts)
-    moe_.emplace(builder.child("mlp", c.names->moe), c);
+    moe_ = make_deepseek_moe(builder.child("mlp", c.names->moe), c);
   else
     mlp_ = LlamaMLP(builder.child("mlp", c.names->mlp), c.as_llama(c.intermediate_size));
   make_norms(builder, c.names->rms_norm, c.hidden_size);

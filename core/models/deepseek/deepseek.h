@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "models/deepseek/config.h"
-#include "models/kit/experts.h"
+#include "models/kit/mixture.h"
 #include "models/llama/llama.h"
 #include "models/model.h"
 #include "nn/module.h"
@@ -12,26 +12,17 @@
 /// order of steps are those files'.
 namespace oometer {
 
+/// DeepseekV2TopkRouter. V3's is the kit's (best_of_groups).
 struct DeepseekRouter {
-  DeepseekRouter() = default;
   DeepseekRouter(const Builder& builder, const DeepseekConfig& config);
   Routing operator()(const Tensor& hidden_states) const;
 
   const DeepseekConfig* config = nullptr;
-  Tensor weight, e_score_correction_bias;
+  Tensor weight;
   ModuleId module = 0;
 };
 
-struct DeepseekMoe {
-  DeepseekMoe() = default;
-  DeepseekMoe(const Builder& builder, const DeepseekConfig& config);
-  Tensor operator()(const Tensor& hidden_states) const;
-
-  Experts experts;
-  DeepseekRouter gate;
-  LlamaMLP shared_experts;
-  ModuleId module = 0;
-};
+MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& config);
 
 /// MTLA's (models/deepseek/mtla.h): how tokens' latents are weighted where they are merged; low_rank is 4.
 struct HyperNetwork {
@@ -82,7 +73,7 @@ class DeepseekDecoderLayer : public PreNormLayer {
 
   DeepseekAttention self_attn_;
   LlamaMLP mlp_;
-  std::optional<DeepseekMoe> moe_;
+  std::optional<MoeWithShared> moe_;
 };
 
 std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,

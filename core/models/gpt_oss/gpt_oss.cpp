@@ -100,7 +100,9 @@ GptOssLayer::GptOssLayer(const Builder& builder, const TextConfig& c, const Mode
   self_attn_ = TextAttention(builder.child("self_attn", c.names->attention), c, options, its);
   const Builder at = builder.child("mlp", c.names->mlp);
   mlp_module_ = at.module;
-  router_ = Router(at.child("router", "GptOssTopKRouter"), c, softmax_of_best, true);
+  const Builder router_at = at.child("router", "GptOssTopKRouter");
+  router_ = Router(router_at, c, softmax_of_best);
+  router_.bias = router_at.parameter("bias", {c.experts.num_experts});
   experts_ =
       make_experts(at, "GptOssExperts", c, {.is_transposed = true, .has_bias = true, .apply_gate = clamped_gate});
   const auto norm = [&](const char* name) {

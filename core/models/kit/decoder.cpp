@@ -57,7 +57,7 @@ Tensor Decoder::embed(const Tensor& input_ids) const {
     }
     require_input_grad(checkpointing, embeddings, embed_tokens.module);
   });
-  return parts.scale ? parts.scale(inputs_embeds) : inputs_embeds;
+  return parts.scale && !parts.scales_behind_masks ? parts.scale(inputs_embeds) : inputs_embeds;
 }
 
 Tensor Decoder::positions(Context& context, std::int64_t length) const {
@@ -67,7 +67,7 @@ Tensor Decoder::positions(Context& context, std::int64_t length) const {
   return unsqueeze(position_ids, 0);
 }
 
-Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& given) const {
+Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
   const CausalMask masking = context.behaviours.causal_mask;
@@ -94,6 +94,7 @@ Tensor Decoder::operator()(const Tensor& inputs_embeds, const MaskArguments& giv
   const bool given_by_generate = context.past_key_values && context.past_key_values->is_compileable();
   if (parts.makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
     causal_masks.sliding_attention = mask(sliding_window != 0 ? sliding_window : -1);
+  if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
@@ -204,9 +205,8 @@ ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
     if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
       position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
     const MaskArguments masked{position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
-    hidden_states =
-        call.result(inputs.inputs_embeds ? language_model_(inputs.inputs_embeds, masked)
-                                         : language_model_(language_model_.embed(inputs.input_ids), masked));
+    Tensor inputs_embeds = inputs.inputs_embeds ? inputs.inputs_embeds : language_model_.embed(inputs.input_ids);
+    hidden_states = call.result(language_model_.run(inputs_embeds, masked));
   }
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
 }

@@ -27,6 +27,7 @@ struct DecoderParts {
   std::function<Tensor(const Tensor& embeddings)> scale;  ///< of what embed_tokens gives, before anything else
   std::function<Tensor(Tensor logits)> logits;            ///< of what lm_head gives, before the loss
   std::function<int(std::size_t layer)> kind;  ///< layers of one do the same; none: those with the same window
+  bool scales_behind_masks = false;            ///< `scale` comes once masks are made
   bool scales_embeddings = false;  ///< embed_tokens multiplies what it gives by a buffer (GemmaTextScaledWordEmbedding)
   bool rotary_by_type = false;     ///< layers that slide have rotary embeddings of their own (Gemma3RotaryEmbedding)
   std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all
@@ -44,7 +45,12 @@ struct Decoder {
   Decoder() = default;
   Decoder(const Builder& builder, const LlamaConfig& config, const ModelOptions& options, DecoderParts parts = {});
   /// `given`: position_ids and a 2-D attention_mask, as the caller passes them.
-  Tensor operator()(const Tensor& inputs_embeds, const MaskArguments& given = {}) const;
+  Tensor operator()(const Tensor& inputs_embeds, const MaskArguments& given = {}) const {
+    Tensor name = inputs_embeds;
+    return run(name, given);
+  }
+  /// The same with a name of inputs_embeds that forward may bind anew.
+  Tensor run(Tensor& inputs_embeds, const MaskArguments& given) const;
   Tensor positions(Context& context, std::int64_t length) const;
   /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
   Tensor embed(const Tensor& input_ids) const;

@@ -9,16 +9,18 @@
 #include "config/reader.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 
-Router::Router(const Builder& builder, const TextConfig& config, Forward its_forward, bool with_bias)
-    : top_k(config.experts.num_experts_per_tok),
-      norm_topk_prob(config.experts.norm_topk_prob),
+Router::Router(const Builder& builder, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward)
+    : top_k(experts.num_experts_per_tok),
+      n_group(experts.n_group),
+      topk_group(experts.topk_group),
+      norm_topk_prob(experts.norm_topk_prob),
       forward(its_forward),
       module(builder.module) {
-  weight = builder.parameter("weight", {config.experts.num_experts, config.hidden_size});
-  if (with_bias) bias = builder.parameter("bias", {config.experts.num_experts});
+  weight = builder.parameter("weight", {experts.num_experts, hidden_size});
 }
 
 namespace {
@@ -64,13 +66,120 @@ Routing best_in_float32(const Router& router, const Tensor& hidden_in) {
   return routing;
 }
 
+Routing best_sigmoids(const Router& router, const Tensor& hidden_in) {
+  ModuleCall call(hidden_in.context(), router.module);
+  const Tensor hidden_states = call.argument(hidden_in);
+  Routing routing;
+  routing.router_logits = linear(hidden_states, router.weight, {});
+  Tensor routing_weights;
+  {
+    const Tensor as_float = to(routing.router_logits, DType::float32);
+    routing_weights = sigmoid(as_float);
+  }
+  const Tensor scores_for_choice = add(routing_weights, router.e_score_correction_bias);
+  TopK chosen = topk(scores_for_choice, router.top_k);  // the values stay in `_`
+  routing.topk_weights = normalised(gather(routing_weights, chosen.indices));
+  routing.topk_indices = std::move(chosen.indices);
+  routing.router_logits = call.result(std::move(routing.router_logits));
+  routing.topk_weights = call.result(std::move(routing.topk_weights));
+  return routing;
+}
+
+Routing best_of_groups(const Router& router, const Tensor& hidden_in) {
+  Context& context = hidden_in.context();
+  ModuleCall call(context, router.module);
+  const Tensor x = call.argument(hidden_in);
+  const std::int64_t tokens = x.numel() / x.size(-1), experts = router.weight.size(0), n_group = router.n_group,
+                     in_group = experts / n_group;
+  const Tensor hidden_states = view(x, {tokens, x.size(-1)});
+  Routing routing;
+  {
+    const Tensor input = to(hidden_states, DType::float32), as_float = to(router.weight, DType::float32);
+    routing.router_logits = linear(input, as_float, {});
+  }
+  const Tensor scores = sigmoid(routing.router_logits);
+  // Which groups and experts are chosen: no gradient comes from there. All of these are names of forward's.
+  const auto made = [&](Op op, const Shape& sizes, DType dtype) { return empty(context, op, sizes, dtype); };
+  Tensor denominator, scores_for_choice = add(scores, router.e_score_correction_bias), group_scores, group_idx,
+                      group_mask, score_mask;
+  {  // the sum of a group's two best
+    TopK best = topk(view(scores_for_choice, {tokens, n_group, in_group}), 2);
+    best.indices.reset();
+    group_scores = sum(best.values, {-1}, false);
+  }
+  {
+    const Tensor values = made(Op::topk, {tokens, router.topk_group}, DType::float32);
+    group_idx = made(Op::topk, {tokens, router.topk_group}, DType::int64);
+  }
+  group_mask = made(Op::zeros_like, {tokens, n_group}, DType::float32);
+  if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, in_group}, DType::float32);  // else a view
+  {
+    Tensor chosen;
+    {
+      const Tensor as_boolean = made(Op::to_copy, scores.sizes(), DType::boolean);
+      chosen = made(Op::bitwise_not, scores.sizes(), DType::boolean);
+    }
+    scores_for_choice = masked_fill(scores_for_choice, chosen);
+  }
+  {
+    const Tensor values = made(Op::topk, {tokens, router.top_k}, DType::float32);
+    routing.topk_indices = made(Op::topk, {tokens, router.top_k}, DType::int64);
+  }
+  routing.topk_weights = gather(scores, routing.topk_indices);
+  if (router.norm_topk_prob) {
+    denominator = sum(routing.topk_weights, {-1}, true);
+    denominator = add_scalar(denominator);
+    routing.topk_weights = div_in_place(routing.topk_weights, denominator);
+  }
+  routing.topk_weights = mul_scalar(routing.topk_weights);
+  routing.router_logits = call.result(std::move(routing.router_logits));
+  routing.topk_weights = call.result(std::move(routing.topk_weights));
+  return routing;
+}
+
+Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
+  ModuleCall call(hidden_in.context(), module);
+  const Tensor residuals = call.argument(hidden_in);
+  const Routing routing = gate(residuals);
+  Tensor hidden_states = view(residuals, {residuals.numel() / residuals.size(-1), residuals.size(-1)});
+  hidden_states = experts(hidden_states, routing.topk_indices, routing.topk_weights);
+  hidden_states = view(hidden_states, residuals.sizes());
+  {
+    const Tensor shared = shared_experts(residuals);
+    hidden_states = add(hidden_states, shared);
+  }
+  return call.result(hidden_states);
+}
+
+LlamaMLP make_shared(const Builder& builder, const TextConfig& c) {
+  LlamaConfig shared = c;
+  shared.intermediate_size = c.experts.shared_intermediate_size;
+  return {builder, shared};
+}
+
+MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& c, const char* experts, const char* router,
+                                   DType bias) {
+  MoeWithShared moe;
+  moe.module = at.module;
+  moe.experts = make_experts(at, experts, c);
+  const Builder gate_at = at.child("gate", router);
+  Router gate(gate_at, c, best_of_groups);
+  gate.e_score_correction_bias = gate_at.buffer({c.experts.num_experts}, bias);
+  moe.gate = std::move(gate);
+  moe.shared_experts = make_shared(at.child("shared_experts", c.names->mlp), c);
+  return moe;
+}
+
 Tensor SparseMoeBlock::operator()(const Tensor& argument) const {
   ModuleCall call(argument.context(), module);
   const Tensor hidden_in = call.argument(argument);
   const std::int64_t hidden = hidden_in.size(-1);
   Tensor hidden_states = view(hidden_in, {hidden_in.numel() / hidden, hidden});
+  Tensor shared_output;
+  if (shared_experts) shared_output = (*shared_experts)(hidden_states);
   const Routing routing = gate(hidden_states);  // the logits stay in `_` until the module returns
   hidden_states = experts(hidden_states, routing.topk_indices, routing.topk_weights);
+  if (shared_experts) hidden_states = add(hidden_states, shared_output);
   return call.result(view(hidden_states, hidden_in.sizes()));
 }
 
@@ -92,6 +201,27 @@ void read_experts(ConfigReader& reader, TextConfig& c, const char* key, const ch
   c.experts.balances = true;
   reader.refuse("output_router_logits", "the loss that balances experts is not supported yet: set it to false");
   reader.ignore({"router_aux_loss_coef"});
+}
+
+void read_grouped_experts(ConfigReader& reader, TextConfig& c, ExpertsConfig usual, std::int64_t usual_shared,
+                          std::int64_t usual_dense) {
+  const bool normalises = usual.norm_topk_prob;
+  read_experts(reader, c, "n_routed_experts", "num_local_experts", std::move(usual));
+  ExpertsConfig& e = c.experts;
+  e.balances = false;  // the class has output_router_logits, but no coefficient
+  e.intermediate_size = reader.integer("moe_intermediate_size", 1408);
+  e.shared_intermediate_size = e.intermediate_size * reader.integer("n_shared_experts", usual_shared);
+  e.n_group = reader.integer("n_group", 1);
+  e.topk_group = reader.integer("topk_group", 1);
+  e.norm_topk_prob = reader.boolean("norm_topk_prob", normalises);
+  if (e.num_experts % e.n_group != 0 || e.num_experts / e.n_group < 2 || e.topk_group > e.n_group)
+    reader.fail("n_group", "inconsistent",
+                "found " + std::to_string(e.n_group) + "; expected a divisor of n_routed_experts (" +
+                    std::to_string(e.num_experts) +
+                    "), groups of two experts at least, and at most so many topk_group");
+  const std::int64_t dense = reader.integer("first_k_dense_replace", usual_dense, non_negative);
+  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) e.layers.push_back(i >= dense);
+  reader.ignore({"routed_scaling_factor"});
 }
 
 void read_sparse_layers(ConfigReader& reader, TextConfig& c) {
@@ -118,6 +248,8 @@ std::vector<std::string> projection_paths(const TextConfig& c, ExpertNames proje
     }
     add("mlp.", kGate);
     add("mlp.experts.", projections);
+    if (c.experts.shared_intermediate_size == 0) continue;
+    for (const char* module : {"mlp.shared_experts.", "mlp.shared_expert."}) add(module, kMlp);
   }
   return paths;
 }
@@ -148,6 +280,12 @@ void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const st
 
 void convert_mixture_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
   constexpr const char* kProjections[] = {"gate_proj", "up_proj", "down_proj"};
+  convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
+                         "q_proj, k_proj, v_proj, o_proj");
+}
+
+void convert_mixtral_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+  constexpr const char* kProjections[] = {"w1", "w3", "w2"};
   convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
                          "q_proj, k_proj, v_proj, o_proj");
 }

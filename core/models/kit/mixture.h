@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/kit/experts.h"
 #include "models/kit/text_family.h"
+#include "models/llama/llama.h"
 
 /// Language models with mixtures of experts: the router, the module around router and experts, and what such a family
 /// has beside others of the kit.
@@ -17,11 +20,13 @@ struct Router {
   using Forward = Routing (*)(const Router& router, const Tensor& hidden_states);
 
   Router() = default;
-  Router(const Builder& builder, const TextConfig& config, Forward its_forward, bool with_bias = false);
+  Router(const Builder& builder, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward);
+  Router(const Builder& builder, const TextConfig& config, Forward its_forward)
+      : Router(builder, config.hidden_size, config.experts, its_forward) {}
   Routing operator()(const Tensor& hidden_states) const { return forward(*this, hidden_states); }
 
-  Tensor weight, bias;
-  std::int64_t top_k = 0;
+  Tensor weight, bias, e_score_correction_bias;  ///< the last two where the class has them
+  std::int64_t top_k = 0, n_group = 1, topk_group = 1;
   bool norm_topk_prob = false;
   Forward forward = nullptr;
   ModuleId module = 0;
@@ -32,15 +37,36 @@ Routing best_probabilities(const Router& router, const Tensor& hidden_states);
 /// MixtralTopKRouter.forward: normalised, and left in float32.
 Routing best_in_float32(const Router& router, const Tensor& hidden_states);
 
+/// MiniMaxM2TopKRouter.forward: sigmoid scores with a bias; the best ones' without it, normalised, in float32.
+Routing best_sigmoids(const Router& router, const Tensor& hidden_states);
+/// DeepseekV3TopkRouter.forward: the same of the best groups' experts, computed in float32.
+Routing best_of_groups(const Router& router, const Tensor& hidden_states);
+
 /// Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock: its parts, made by the family's class in its own order.
 struct SparseMoeBlock {
   explicit SparseMoeBlock(const Builder& builder) : module(builder.module) {}
   Tensor operator()(const Tensor& hidden_states) const;
 
-  Router gate;
+  std::function<Routing(const Tensor&)> gate;
   Experts experts;
+  std::optional<LlamaMLP> shared_experts;  ///< all tokens get it, first (Ernie4_5_MoeSparseMoeBlock)
   ModuleId module = 0;
 };
+
+/// DeepseekV3MoE: beside the experts that a router chooses one that all tokens get.
+struct MoeWithShared {
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Experts experts;
+  std::function<Routing(const Tensor&)> gate;
+  LlamaMLP shared_experts;
+  ModuleId module = 0;
+};
+/// An MLP as wide as the config's shared experts.
+LlamaMLP make_shared(const Builder& builder, const TextConfig& config);
+/// MoeWithShared of Router and best_of_groups. `bias`: the type of e_score_correction_bias.
+MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& config, const char* experts, const char* router,
+                                   DType bias);
 
 /// The experts of a layer, called `name`, of the class `type`.
 Experts make_experts(const Builder& block, const char* type, const TextConfig& config, const ExpertsParts& its = {});
@@ -49,6 +75,10 @@ Experts make_experts(const Builder& block, const char* type, const TextConfig& c
 /// token gets (`usual`: where the config does not say), and what is refused with them.
 void read_experts(ConfigReader& reader, TextConfig& config, const char* key, const char* other_name,
                   ExpertsConfig usual);
+/// The same as DeepseekV3Config calls it: n_routed_experts and its kin, groups, shared experts, dense layers first.
+/// `usual_shared`, `usual_dense`: n_shared_experts, first_k_dense_replace.
+void read_grouped_experts(ConfigReader& reader, TextConfig& config, ExpertsConfig usual, std::int64_t usual_shared,
+                          std::int64_t usual_dense);
 /// decoder_sparse_step and mlp_only_layers: which layers have experts.
 void read_sparse_layers(ConfigReader& reader, TextConfig& config);
 
@@ -61,8 +91,9 @@ std::vector<std::string> projection_paths(const TextConfig& config, ExpertNames 
 /// utils/transformers_weight_conversion.py, _convert_peft_config_moe). These are refused. `others`: names to expect.
 void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const std::vector<std::string>& paths,
                             ExpertNames projections, const char* others);
-/// The same of a family of the kit whose experts had Qwen2-MoE's names.
+/// The same of a family of the kit whose experts had Qwen2-MoE's names, and of one whose had Mixtral's numbers.
 void convert_mixture_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
+void convert_mixtral_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
 
 template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
 constexpr Family mixture_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,

@@ -173,7 +173,7 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
   v_proj_ = Linear(builder.child("v_proj", "Linear"), hidden, kv_width, config.qkv_bias);
   o_proj_ = Linear(builder.child(parts.o_proj, "Linear"), width, hidden, config.output_bias);
   if (parts.with_sinks) sinks_ = builder.parameter("sinks", {config.num_attention_heads});
-  if (parts.norms_at == HeadNorms::none) return;
+  if (parts.norms_at == HeadNorms::none || (!parts.norm && !parts.make_norm)) return;
   const bool whole = parts.norms_at == HeadNorms::whole, own = parts.norm == cohere_layer_norm;
   const auto make = [&](const char* name, std::int64_t heads) -> std::function<Tensor(const Tensor&)> {
     if (parts.make_norm) return parts.make_norm(builder.child(name, parts.norm_type), heads, head_dim_);
@@ -217,8 +217,10 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
   states.query = viewed(q_proj_(hidden_states));
   states.key = viewed(k_proj_(hidden_states));
   states.value = viewed(v_proj_(hidden_states));
-  states.query = q_norm_(states.query);
-  states.key = k_norm_(states.key);
+  if (q_norm_) {
+    states.query = q_norm_(states.query);
+    states.key = k_norm_(states.key);
+  }
   for (Tensor* heads : {&states.query, &states.key, &states.value}) *heads = transpose(*heads, 1, 2);
   return states;
 }

@@ -45,7 +45,7 @@ enum class HeadNorms : std::uint8_t {
   none,
   whole,       ///< all heads at once, as they are projected
   projected,   ///< each head, as it is projected
-  viewed,      ///< each head, before the heads change places with the tokens
+  viewed,      ///< each head, before the heads change places with the tokens; `norm` may be null
   transposed,  ///< each head, afterwards
   rotated      ///< each head, with its position
 };

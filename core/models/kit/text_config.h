@@ -14,8 +14,9 @@ struct ExpertsConfig {
   std::int64_t num_experts_per_tok = 0;
   std::int64_t intermediate_size = 0;  ///< moe_intermediate_size, where there is one
   std::int64_t shared_intermediate_size = 0;
+  std::int64_t n_group = 1, topk_group = 1;  ///< groups of experts, and of how many of them are chosen
   bool norm_topk_prob = false;
-  bool balances = false;     ///< the class has output_router_logits and router_aux_loss_coef
+  bool balances = false;       ///< the class has output_router_logits and router_aux_loss_coef
   std::vector<bool> layers{};  ///< which have experts; empty: each
 
   bool are_in(std::size_t layer) const { return layers.empty() || layers[layer]; }

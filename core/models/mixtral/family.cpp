@@ -48,17 +48,10 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
-/// Its experts had numbers for names.
-void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
-  constexpr const char* kProjections[] = {"w1", "w3", "w2"};
-  convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
-                         "q_proj, k_proj, v_proj, o_proj");
-}
-
 }  // namespace
 
 namespace family {
-extern const Family mixtral = mixture_family<read, parts>(kClasses, kBlocks, convert_targets);
+extern const Family mixtral = mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets);
 }  // namespace family
 
 }  // namespace oometer

@@ -50,9 +50,7 @@ struct BlockWithShared {
   BlockWithShared(const Builder& at, const TextConfig& c) : module(at.module) {
     gate = Router(at.child("gate", "Qwen2MoeTopKRouter"), c, best_probabilities);
     experts = make_experts(at, "Qwen2MoeExperts", c);
-    LlamaConfig shared = c;
-    shared.intermediate_size = c.experts.shared_intermediate_size;
-    shared_expert = LlamaMLP(at.child("shared_expert", kNames.mlp), shared);
+    shared_expert = make_shared(at.child("shared_expert", kNames.mlp), c);
     shared_expert_gate = Linear(at.child("shared_expert_gate", "Linear"), c.hidden_size, 1, false);
   }
 

@@ -83,8 +83,10 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
       for (const json& value : probe.values) {
         json job = {{"model", model}, {"parallel", json::object()}, {"data", json::object()}};
         // Images need many tokens; of a window a paged cache takes no more.
-        if (traits["text"] == true && traits["class"] != "CLIPModel")
-          job["data"]["sequence_length"] = traits["images"] == true ? 4096 : 128;
+        if (traits["text"] == true && traits["class"] != "CLIPModel") {
+          job["data"]["sequence_length"] = traits["images"] == true ? 4096 : 64;
+          if (probe.infers) job["inference"]["new_tokens"] = 16;
+        }
         if (probe.infers) job["task"] = "inference";
         if (!probe.infers && choices.contains("/training/loss")) job["training"]["loss"] = choices["/training/loss"][0];
         job[json::json_pointer(pointer)] = value;

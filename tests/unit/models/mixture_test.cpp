@@ -16,7 +16,11 @@ TEST_CASE("Every preset with experts has as many parameters as the published mod
   const Row row = GENERATE(Row{"qwen3-30b-a3b", 30'532'122'624}, Row{"qwen3-235b-a22b", 235'093'634'560},
                            Row{"qwen1.5-moe-a2.7b", 14'315'784'192}, Row{"mixtral-8x7b", 46'702'792'704},
                            Row{"mixtral-8x22b", 140'620'634'112}, Row{"olmoe-1b-7b", 6'919'161'856},
-                           Row{"gpt-oss-20b", 20'914'757'184}, Row{"gpt-oss-120b", 116'829'156'672});
+                           Row{"gpt-oss-20b", 20'914'757'184}, Row{"gpt-oss-120b", 116'829'156'672},
+                           Row{"granite-3.1-1b-a400m", 1'334'628'352}, Row{"granite-3.1-3b-a800m", 3'298'793'472},
+                           Row{"glm-4.5-air", 106'852'245'504}, Row{"glm-4.5", 352'797'814'784},
+                           Row{"ernie-4.5-21b-a3b", 21'825'437'888}, Row{"dots.llm1", 142'774'373'888},
+                           Row{"minimax-m2.5", 228'689'748'992});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -48,6 +52,10 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
         Row{job("mixtral", R"(, "router_jitter_noise": 0.1)"), "/model/config/router_jitter_noise"},
         Row{job("olmoe", R"(, "clip_qkv": 8)"), "/model/config/clip_qkv"},
         Row{job("qwen2_moe", R"(, "layer_types": ["sliding_attention"])"), "/model/config/layer_types"},
+        Row{job("granitemoe", R"(, "output_router_logits": true)"), "/model/config/output_router_logits"},
+        Row{job("glm4_moe", R"(, "n_routed_experts": 12, "n_group": 8)"), "/model/config/n_group"},
+        Row{job("dots1", ""), "/model/config/n_routed_experts"},
+        Row{job("minimax_m2", R"(, "router_jitter_noise": 0.1)"), "/model/config/router_jitter_noise"},
         Row{job("gpt_oss", R"(, "quantization_config": {"quant_method": "mxfp4"})"),
             "/model/config/quantization_config"},
         Row{job("gpt_oss", "", R"("training": {"attention": "sdpa"}, )"), "/training/attention"},

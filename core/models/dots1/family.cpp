@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "config/reader.h"
+#include "models/kit/mixture.h"
+
+/// transformers 5.23, models/dots1/modeling_dots1.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"Dots1ForCausalLM", "Dots1Model",   "Dots1DecoderLayer",   "Dots1Attention",
+                                 "Dots1MLP",         "Dots1RMSNorm", "Dots1RotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"dots1", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 152064;
+  d.hidden_size = 4608;
+  d.intermediate_size = 10944;
+  d.num_hidden_layers = 62;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  check_llama_heads(reader, c);
+  if (reader.is_null("sliding_window")) {
+    reader.ignore({"max_window_layers"});
+  } else {
+    const std::int64_t first = reader.optional_integer("max_window_layers", non_negative).value_or(62);
+    read_mixed_layers(reader, c, 0);
+    for (std::int64_t i = 0; i < std::min(first, c.num_hidden_layers) && reader.texts("layer_types").empty(); ++i)
+      c.layer_windows[static_cast<std::size_t>(i)] = 0;
+    if (std::count(c.layer_windows.begin(), c.layer_windows.end(), 0) == c.num_hidden_layers) c.sliding_window = 0;
+  }
+  if (c.sliding_window == 0) c.layer_windows.clear();
+  for (const char* key : {"n_routed_experts", "n_shared_experts", "num_experts_per_tok"})
+    if (!reader.has(key)) reader.fail(key, "missing", "found nothing; the class has no default");
+  read_grouped_experts(reader, c, {.num_experts = 128, .num_experts_per_tok = 6}, 2, 0);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t index) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  AttentionParts its;
+  its.norms_at = HeadNorms::projected;
+  its.norm = rms_norm;
+  its.norm_type = kNames.rms_norm;
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  if (c.experts.are_in(index))
+    layer->mlp =
+        make_moe_with_shared(builder.child("mlp", "Dots1MoE"), c, "Dots1Experts", "Dots1TopkRouter", builder.dtype);
+  else
+    layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family dots1 = mixture_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer

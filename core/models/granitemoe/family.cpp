@@ -1,0 +1,80 @@
+#include "config/reader.h"
+#include "models/kit/mixture.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+
+/// transformers 5.23, models/granitemoe/modeling_granitemoe.py.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"GraniteMoeForCausalLM",    "GraniteMoeModel", "GraniteMoeDecoderLayer",
+                                 "GraniteMoeAttention",      "GraniteMoeMoE",   "GraniteMoeRMSNorm",
+                                 "GraniteMoeRotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"granitemoe", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.num_key_value_heads = 0;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
+  check_llama_heads(reader, c);
+  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
+  c.experts.intermediate_size = c.intermediate_size;
+  return c;
+}
+
+/// GraniteMoeTopKRouter.forward: softmax of the best logits in float32, in the type of what came in.
+Routing softmax_in_float32(const Router& router, const Tensor& hidden_in) {
+  ModuleCall call(hidden_in.context(), router.module);
+  const Tensor hidden_states = call.argument(hidden_in);
+  Routing routing;
+  {
+    const Tensor logits = linear(hidden_states, router.weight, {});
+    routing.router_logits = to(logits, DType::float32);
+  }
+  TopK best = topk(routing.router_logits, router.top_k);
+  routing.topk_weights = softmax(best.values, DType::float32);
+  routing.topk_weights = to(routing.topk_weights, hidden_states.dtype());
+  routing.topk_indices = std::move(best.indices);
+  routing.router_logits = call.result(std::move(routing.router_logits));
+  routing.topk_weights = call.result(std::move(routing.topk_weights));
+  return routing;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->input_norm = norm("input_layernorm");
+  layer->feedforward_norm = norm("post_attention_layernorm");
+  const Builder at = builder.child("block_sparse_moe", kNames.mlp);
+  SparseMoeBlock block(at);
+  block.gate = Router(at.child("router", "GraniteMoeTopKRouter"), c, softmax_in_float32);
+  block.experts = make_experts(at, "GraniteMoeExperts", c);
+  layer->mlp = std::move(block);
+  layer->scales_residual = true;
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.scale = mul_scalar;
+  parts.scales_behind_masks = true;
+  parts.logits = [](const Tensor& logits) { return div_scalar(logits); };
+  return parts;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family granitemoe = text_family<read, parts>(kClasses, kBlocks);
+}  // namespace family
+
+}  // namespace oometer
