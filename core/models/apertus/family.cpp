@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <string>
-
 #include "config/reader.h"
 #include "models/kit/text_family.h"
 #include "ops/masks.h"

@@ -157,18 +157,15 @@ class BloomBlock : public DecoderLayer {
 
 /// _get_alibi_slopes.
 Tensor alibi_slopes(Context& context, std::int64_t heads) {
-  const auto powers_of = [&](std::int64_t count) {
-    const Tensor powers = empty(context, Op::arange, {count}, DType::int32);
-    return pointwise(Op::pow, {&powers}, DType::float32);
-  };
   const auto closest = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   const Tensor base = empty(context, Op::full_like, {}, DType::float32);
   const Tensor powers = empty(context, Op::arange, {closest}, DType::int32);
   Tensor slopes = pointwise(Op::pow, {&powers}, DType::float32);
   if (closest == heads) return slopes;
   const Tensor extra_base = empty(context, Op::full_like, {}, DType::float32);
-  const Tensor more = powers_of(std::min(closest, heads - closest));
-  return cat({slopes, more}, 0);
+  const Tensor extra_powers = empty(context, Op::arange, {std::min(closest, heads - closest)}, DType::int32);
+  const Tensor extra_slopes = pointwise(Op::pow, {&extra_powers}, DType::float32);
+  return cat({slopes, extra_slopes}, 0);
 }
 
 class BloomForCausalLM : public PositionedLM {
