@@ -13,6 +13,7 @@
 #include "cli/event_log.h"
 #include "cli/format.h"
 #include "cli/gpu_table.h"
+#include "cli/import_command.h"
 #include "cli/options.h"
 #include "cli/plan_table.h"
 #include "cli/resolved_table.h"
@@ -120,6 +121,12 @@ int run_resolve(const JobOptions& options, bool json) {
   });
 }
 
+int run_import(const std::vector<std::string>& files, const std::string& gpu, std::int64_t gpus, bool json) {
+  const importers::Ledger ledger = import_paths(files, gpu, gpus);
+  print(json ? importers::to_json(ledger) : import_table(ledger));
+  return ledger.refused || !ledger.job.contains("model") ? kBadInput : kFits;
+}
+
 int run_traits(const JobOptions& options) {
   return with_answer(traits_json(options.job()), [](const std::string& text, const nlohmann::ordered_json&) {
     print(text);
@@ -192,6 +199,19 @@ int run(int argc, char** argv) {
   const JobOptions resolve_options(*resolve);
   resolve->add_flag("--json", json, "the same, as JSON");
 
+  CLI::App* import = app.add_subcommand(
+      "import",
+      "make a job of a trainer's own files (YAML, JSON, shell script), with what was taken, what changes no memory and "
+      "what is not modelled");
+  std::vector<std::string> import_paths;
+  std::string import_gpu;
+  std::int64_t import_gpus = 0;
+  import->add_option("files", import_paths, "the trainer's file and those that it names; - is standard input")
+      ->required();
+  import->add_flag("--json", json, "job and lists, as JSON");
+  import->add_option("--gpu", import_gpu, "a GPU of `oometer presets`");
+  import->add_option("--gpus", import_gpus, "how many GPUs it runs on")->check(CLI::Range(1, 65536));
+
   CLI::App* presets = app.add_subcommand("presets", "list the models and GPUs that have a name");
 
   CLI::App* trace = app.add_subcommand("trace", "write a memory snapshot for PyTorch's memory viewer");
@@ -226,6 +246,7 @@ int run(int argc, char** argv) {
   if (gpus->parsed()) return run_gpus(gpus_options, json);
   if (plan->parsed()) return run_plan(plan_options, json);
   if (resolve->parsed()) return run_resolve(resolve_options, json);
+  if (import->parsed()) return run_import(import_paths, import_gpu, import_gpus, json);
   if (presets->parsed()) return run_presets();
   if (trace->parsed()) return run_trace(trace_options, snapshot_file);
   if (checkpoints->parsed()) return run_checkpoints(checkpoints_options);

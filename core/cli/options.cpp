@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "cli/import_command.h"
 #include "job/settings/describe.h"
 
 namespace oometer::cli {
@@ -64,8 +65,10 @@ void make_room(Json& job, std::string_view option) {
 }  // namespace
 
 JobOptions::JobOptions(CLI::App& command) {
-  command.add_option("job", file_,
-                     "JSON file of a job, or - for standard input; optional with --preset, --config or --graph");
+  command.add_option(
+      "job", file_,
+      "JSON file of a job, or - for standard input, or a trainer's YAML or shell script, as `oometer import` "
+      "reads it; optional with --preset, --config or --graph");
   command.add_option("--config", config_file_, "Hugging Face config.json of the model");
   command.add_option("--graph", graph_file_, "Graph of the model, written by tools/export_graph.py");
   command.add_option("--ds-config", ds_config_file_,
@@ -90,7 +93,7 @@ std::string JobOptions::job() const {
       std::any_of(given_.begin(), given_.end(), [](const Given& given) { return given.option->count() > 0; });
   Json job = {{"version", 1}};
   if (!file_.empty()) {
-    std::string text = read(file_);
+    std::string text = is_trainers_file(file_) ? imported_job(file_) : read(file_);
     if (!any && config_file_.empty() && graph_file_.empty() && ds_config_file_.empty() &&
         accelerate_config_file_.empty())
       return text;

@@ -624,6 +624,10 @@ class Spelling {
 
 }  // namespace
 
+bool changes_no_memory(std::string_view argument) {
+  return std::find(std::begin(kHarmless), std::end(kHarmless), argument) != std::end(kHarmless);
+}
+
 std::optional<Error> spell_out_loop(json& job) {
   const auto training = job.find("training");
   if (training == job.end() || !training->is_object() || !training->contains("loop")) return std::nullopt;

@@ -1,0 +1,405 @@
+#include "importers/axolotl/axolotl.h"
+
+#include "config/reader.h"
+#include "importers/transformers/training_arguments.h"
+
+namespace oometer::importers {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kSchema = "utils/schemas/config.py: AxolotlInputConfig";
+constexpr const char* kHyper = "utils/schemas/training.py: HyperparametersConfig";
+constexpr const char* kLora = "utils/schemas/peft.py: LoraConfig";
+constexpr const char* kLigerArgs = "integrations/liger/args.py: LigerArgs";
+
+constexpr Key kAxolotlKeys[] = {
+    {"base_model", "", "", ""},
+    {"sequence_len", "512", kSchema, ""},
+    {"micro_batch_size", "1", kHyper, ""},
+    {"batch_size", "", kHyper, ""},
+    {"gradient_accumulation_steps", "1", kHyper, ""},
+    {"eval_batch_size", "", "utils/config/__init__.py: normalize_config", ""},
+    {"max_grad_norm", "1.0", "core/builders/base.py: transformers' own", "/training/max_grad_norm"},
+    {"bf16", "\"auto\"", kSchema, ""},
+    {"fp16", "false", kSchema, ""},
+    {"bfloat16", "false", kSchema, ""},
+    {"float16", "false", kSchema, ""},
+    {"gradient_checkpointing", "false", kSchema, ""},
+    {"gradient_checkpointing_kwargs", "", "utils/config/__init__.py: normalize_config", ""},
+    {"optimizer", "\"adamw_torch_fused\"", kHyper, ""},
+    {"optim_args", "", kHyper, ""},
+    {"optim_target_modules", "", kHyper, ""},
+    {"weight_decay", "0.0", kHyper, ""},
+    {"attn_implementation", "\"sdpa\"", "modeling_utils.py: from_pretrained", ""},
+    {"flash_attention", "", kSchema, ""},
+    {"sdp_attention", "", kSchema, ""},
+    {"eager_attention", "", kSchema, ""},
+    {"sample_packing", "false", kSchema, ""},
+    {"multipack_real_batches", "", kSchema, ""},
+    {"adapter", "", kLora, ""},
+    {"load_in_4bit", "false", kLora, ""},
+    {"load_in_8bit", "false", kLora, ""},
+    {"bnb_config_kwargs", "", "loaders/model.py: _set_quantization_config", ""},
+    {"lora_r", "", kLora, "/training/lora/rank"},
+    {"lora_alpha", "", kLora, "/training/lora/alpha"},
+    {"lora_dropout", "0.0", kLora, "/training/lora/dropout"},
+    {"lora_target_modules", "", kLora, ""},
+    {"lora_target_linear", "false", kLora, ""},
+    {"lora_modules_to_save", "", kLora, ""},
+    {"peft_use_dora", "false", kLora, ""},
+    {"peft_use_rslora", "false", kLora, ""},
+    {"peft_autocast_adapter_dtype", "", kLora, ""},
+    {"lora_mlp_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
+    {"lora_qkv_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
+    {"lora_o_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
+    {"plugins", "", "", ""},
+    {"liger_rope", "", kLigerArgs, "/training/liger/rope"},
+    {"liger_rms_norm", "", kLigerArgs, "/training/liger/rms_norm"},
+    {"liger_glu_activation", "", kLigerArgs, "/training/liger/swiglu"},
+    {"liger_swiglu", "", kLigerArgs, "/training/liger/swiglu"},
+    {"liger_cross_entropy", "", kLigerArgs, "/training/liger/cross_entropy"},
+    {"liger_fused_linear_cross_entropy", "", kLigerArgs, "/training/liger/fused_linear_cross_entropy"},
+    {"chunked_cross_entropy", "false", kSchema, ""},
+    {"chunked_cross_entropy_num_chunks", "8", kSchema, ""},
+    {"val_set_size", "0.0", kSchema, ""},
+    {"test_datasets", "", kSchema, ""},
+    {"fsdp_version", "", kSchema, ""},
+    {"rl", "", kSchema, ""},
+    {"reward_model", "false", kSchema, ""},
+    {"process_reward_model", "false", kSchema, ""},
+    {"cut_cross_entropy", "false", "integrations/cut_cross_entropy/args.py: CutCrossEntropyArgs", ""},
+    {"freeze_mm_modules", "false", kSchema, ""},
+};
+
+constexpr Gap kAxolotlGaps[] = {
+    {"lora_model_dir", "", Effect::either, "adapters that are loaded have the rank and layers of their own file"},
+    {"lora_target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight, as experts'"},
+    {"lora_embedding_kernel", "", Effect::less, "a kernel of Axolotl's own for adapters of the embeddings"},
+    {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
+    {"layer_offloading", "", Effect::less, "weights of frozen layers lie in host memory"},
+    {"selective_checkpointing", "", Effect::more, "a checkpoint keeps what attention returned"},
+    {"unfrozen_parameters", "", Effect::less, "only these parameters train"},
+    {"quantize_moe_experts", "", Effect::less, "experts in four bits"},
+    {"use_scattermoe", "", Effect::either, "kernels of Axolotl's own for experts"},
+    {"use_sonicmoe", "", Effect::either, "kernels of Axolotl's own for experts"},
+    {"use_kernels", "", Effect::either, "kernels of the hub in the place of the model's own"},
+    {"use_dsv4_kernels", "", Effect::either, "kernels of Axolotl's own"},
+    {"use_glm_dsa_kernels", "", Effect::either, "kernels of Axolotl's own"},
+    {"fused_attn_kernel", "", Effect::less, "norm and rotary embedding in one kernel"},
+    {"experts_implementation", "", Effect::either, "how experts are computed"},
+    {"torch_compile", "false", Effect::either, "fused kernels keep fewer activations for backward"},
+    {"fp8", "", Effect::either, "products in fp8"},
+    {"fp8_enable_fsdp_float8_all_gather", "", Effect::less, "FSDP gathers weights in fp8"},
+    {"qat", "", Effect::more, "weights as they would be quantized, beside their own"},
+    {"quantization", "", Effect::either, "weights are quantized"},
+    {"llmcompressor", "", Effect::more, "masks of what was pruned"},
+    {"gptq", "", Effect::less, "weights that are stored quantized"},
+    {"model_quantization_config", "", Effect::less, "weights that are stored quantized are converted when loaded"},
+    {"context_parallel_size", "1", Effect::less, "each GPU has a part of the sequence"},
+    {"sequence_parallel_degree", "1", Effect::less, "each GPU has a part of the sequence"},
+    {"tensor_parallel_size", "1", Effect::less, "each GPU has a part of each weight"},
+    {"expert_parallel_size", "1", Effect::less, "each GPU has some of the experts"},
+    {"dp_shard_size", "1", Effect::either, "GPUs that share the weights: as many as are said with --gpus"},
+    {"dp_replicate_size", "1", Effect::either, "copies of the shards"},
+    {"neftune_noise_alpha", "", Effect::more, "noise of the size of the token embeddings' output"},
+    {"liger_rms_norm_gated", "", Effect::less, "gated norms in one kernel"},
+    {"liger_layer_norm", "", Effect::less, "layer norms in one kernel"},
+    {"liger_use_token_scaling", "", Effect::either, "weights of tokens in the loss"},
+    {"flash_attn_cross_entropy", "", Effect::less, "a loss in the place of the logits"},
+    {"flash_attn_rms_norm", "", Effect::less, "norms in one kernel"},
+    {"flash_attn_fuse_mlp", "", Effect::either, "an MLP in one kernel"},
+    {"flash_optimum", "", Effect::either, "BetterTransformer"},
+    {"xformers_attention", "", Effect::either, "attention of xformers; taken as SDPA"},
+    {"flex_attention", "", Effect::either, "FlexAttention; taken as SDPA"},
+    {"flex_attn_compile_kwargs", "", Effect::either, "FlexAttention"},
+    {"s2_attention", "", Effect::either, "attention in groups"},
+    {"gemma4_hybrid_attn_impl", "", Effect::either, "two implementations of attention"},
+    {"lisa_n_layers", "", Effect::less, "only some layers train at a time"},
+    {"relora", "", Effect::either, "adapters are merged and made anew"},
+    {"relora_steps", "", Effect::either, "adapters are merged and made anew"},
+    {"loraplus_lr_ratio", "", Effect::either, "parameter groups of their own for B"},
+    {"lr_groups", "", Effect::either, "parameter groups of their own"},
+    {"embedding_lr", "", Effect::either, "parameter groups of their own"},
+    {"resize_token_embeddings_to_32x", "", Effect::more, "up to 31 more rows of embeddings and head"},
+    {"tokens", "", Effect::more, "rows of the embeddings and of the head for new tokens"},
+    {"peft_init_lora_weights", "true", Effect::either, "how adapters are made"},
+    {"peft_layers_to_transform", "", Effect::less, "only some layers have adapters"},
+    {"peft_layer_replication", "", Effect::more, "layers run more than once"},
+    {"peft_trainable_token_indices", "", Effect::more, "rows of the embeddings that train"},
+    {"lora_rank_pattern", "", Effect::either, "adapters of other ranks"},
+    {"peft", "", Effect::either, "LoftQ"},
+    {"image_size", "", Effect::less, "images are made this size"},
+    {"batch_flattening", "", Effect::less, "a batch in one row, without padding"},
+    {"max_packed_sequence_len", "", Effect::either, "packing of an earlier version"},
+    {"early_stopping_patience", "", Effect::either, "an evaluation that ends the run"},
+    {"eval_table_size", "0", Effect::more, "an evaluation that generates"},
+    {"do_causal_lm_eval", "", Effect::more, "an evaluation that generates"},
+    {"overrides_of_model_config", "", Effect::either, "another configuration of the model"},
+    {"model_config", "", Effect::either, "another configuration of the model"},
+    {"diffusion", "", Effect::either, "a diffusion language model's training"},
+    {"ebft", "", Effect::either, "another objective"},
+    {"use_onebitllms", "", Effect::either, "weights of one bit"},
+    {"llama4_linearized_experts", "", Effect::either, "experts as layers"},
+    {"dynamic_checkpoint", "", Effect::either, "a checkpoint at any time"},
+    {"kd_trainer", "", Effect::more, "a teacher's logits"},
+    {"mora", "", Effect::either, "MoRA's adapters"},
+    {"reinit_weights", "", Effect::either, "weights are made anew"},
+    {"device_map", "", Effect::either, "where the weights are put"},
+    {"lora_on_cpu", "", Effect::less, "embeddings in host memory"},
+    {"auto_find_batch_size", "", Effect::less, "the batch is made smaller until it fits"},
+};
+
+constexpr std::string_view kAxolotlHarmless =
+    "model_type tokenizer_type tokenizer_config tokenizer_use_fast tokenizer_legacy tokenizer_use_mistral_common "
+    "processor_type processor_config processor_kwargs trust_remote_code base_model_config base_model_ignore_patterns "
+    "revision_of_model type_of_model is_llama_derived_model is_mistral_derived_model is_falcon_derived_model "
+    "is_qwen_derived_model strict datasets shuffle_merged_datasets shuffle_before_merging_datasets "
+    "dataset_prepared_path dataset_processes dataset_exact_deduplication dataset_keep_in_memory pretraining_dataset "
+    "skip_prepare_dataset push_dataset_to_hub hf_use_auth_token chat_template chat_template_jinja eot_tokens "
+    "default_system_message fix_untrained_tokens special_tokens added_tokens_overrides train_on_inputs "
+    "evals_per_epoch saves_per_epoch lr_scheduler num_epochs wandb_project wandb_entity wandb_watch wandb_name "
+    "wandb_log_model wandb_run_id wandb_mode use_wandb use_mlflow mlflow_tracking_uri mlflow_experiment_name "
+    "mlflow_run_name use_comet comet_api_key comet_workspace comet_project_name use_swanlab swanlab_project "
+    "swanlab_experiment_name swanlab_description swanlab_mode swanlab_log_completions swanlab_completion_log_interval "
+    "swanlab_completion_max_buffer swanlab_workspace use_trackio trackio_project_name trackio_run_name use_tensorboard "
+    "pad_to_sequence_len pad_to_multiple_of eval_sample_packing sample_packing_eff_est "
+    "sample_packing_seq_len_multiplier "
+    "sample_packing_group_size sample_packing_bin_size sample_packing_sequentially total_num_tokens "
+    "excess_length_strategy eval_sequence_len min_sample_len loss_watchdog_threshold loss_watchdog_patience "
+    "auto_resume_from_checkpoints resume_from_checkpoint lora_fan_in_fan_out gptq_groupsize gptq_model_v1 "
+    "torchdistx_path "
+    "experimental_skip_move_to_device adam_beta3 adam_epsilon2 adam_eps cosine_min_lr_ratio cosine_constant_lr_ratio "
+    "lr_quadratic_warmup lr_div_factor torch_compile_backend torch_compile_mode save_first_step save_total_limit "
+    "gc_steps gc_collect_steps loraplus_lr_embedding merge_lora relora_prune_ratio relora_cpu_offload "
+    "jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps curriculum_sampling "
+    "dsv4_fp4_grouped_mode expert_parallel_num_nvl_bytes expert_parallel_token_capacity center_rewards_coefficient "
+    "num_labels rl_beta kto_desirable_weight trl vllm model_quantization_config_kwargs mean_resizing_embeddings "
+    "shrink_embeddings embeddings_skip_upcast val_set_size dataloader_num_workers ddp world_size local_rank device "
+    "use_ray ray_run_name ray_num_workers tiled_mlp_num_shards logging_steps is_file save_safetensors hub_model_id "
+    "debug do_bench_eval cloud_provider include_tokens_per_second include_tkps";
+
+constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
+
+/// resolve_dtype (utils/config/__init__.py): the type that weights are loaded in.
+std::string weights_of(Keys& keys, bool bf16) {
+  if (bf16 || keys.truth("bfloat16")) return "bf16";
+  if (keys.truth("load_in_8bit") || keys.truth("fp16") || keys.truth("float16")) return "fp16";
+  return "fp32";
+}
+
+void take_axolotl_attention(Keys& keys) {
+  // The older switches (utils/schemas/config.py: normalize_attn_implementation).
+  constexpr std::pair<const char*, const char*> kOlder[] = {
+      {"flash_attention", "flash_attention_2"}, {"sdp_attention", "sdpa"}, {"eager_attention", "eager"}};
+  for (const auto& [key, means] : kOlder)
+    if (!keys.has("attn_implementation") && keys.truth(key)) return keys.take(key, "/training/attention", means);
+  std::string name = keys.text("attn_implementation");
+  if (is_word_of(name, "flash flash_attn flash_attention")) name = "flash_attention_2";
+  if (is_word_of(name, "flex_attention xformers sage flash_attention_4 flash_attention_torch")) {
+    keys.leave_out("attn_implementation", Effect::either, name + " is taken as SDPA");
+    name = "sdpa";
+  }
+  keys.take("attn_implementation", "/training/attention", name);
+}
+
+/// core/trainers/base.py: _create_multipack_sampler. Where the attention keeps documents apart, a batch is one row.
+void take_axolotl_samples(Context& context, Keys& keys) {
+  const std::int64_t length = keys.integer("sequence_len"), size = keys.integer("micro_batch_size");
+  const json attention = context.ledger.job["training"].value("attention", json());
+  const bool is_flash = attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos;
+  const bool packs = keys.truth("sample_packing");
+  if (packs) keys.note("sample_packing", "/data/sequence_length");
+  const bool real_batches = keys.has("multipack_real_batches") ? keys.truth("multipack_real_batches") : !is_flash;
+  keys.mark("multipack_real_batches");
+  if (!packs || real_batches || size == 1 || size < 1 || size > 1024 || length > (std::int64_t{1} << 31) / size) {
+    keys.take("sequence_len", "/data/sequence_length", length);
+    return keys.take("micro_batch_size", "/data/micro_batch_size", size);
+  }
+  keys.take("sequence_len", "/data/sequence_length", size * length);
+  keys.take("micro_batch_size", "/data/micro_batch_size", 1);
+}
+
+void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter) {
+  if (adapter != "lora" && adapter != "qlora")
+    return keys.refuse("adapter", "found " + quote(adapter) + ", which is not supported yet; expected lora or qlora");
+  keys.note("adapter", "/training/lora");
+  keys.take("lora_r");
+  keys.take("lora_alpha");
+  keys.take("lora_dropout");
+  const std::vector<std::string> names = keys.names("lora_target_modules");
+  const bool all = keys.truth("lora_target_linear");
+  const json given = keys.value("lora_target_modules");
+  if (all)
+    keys.take("lora_target_linear", "/training/lora/target_modules", "all-linear");
+  else if (given.is_string())
+    keys.take("lora_target_modules", "/training/lora/target_modules", given);  // an expression
+  else if (!names.empty())
+    keys.take("lora_target_modules", "/training/lora/target_modules", names);
+  if (all && !names.empty()) keys.mark("lora_target_modules");
+  if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
+    keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
+  if (keys.truth("peft_use_dora")) keys.take("peft_use_dora", "/training/lora/use_dora", true);
+  if (keys.truth("peft_use_rslora")) keys.take("peft_use_rslora", "/training/lora/use_rslora", true);
+  keys.take_given("peft_autocast_adapter_dtype", "/training/lora/autocast_adapter_dtype");
+  // Its own kernels are on unless they are turned off or cannot be (check_auto_enable_lora_kernels).
+  bool fuses = false;
+  for (const char* kernel : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}) fuses |= keys.truth(kernel);
+  const json dropout = keys.value("lora_dropout");
+  if (fuses && dropout == 0 && !keys.truth("load_in_8bit") && !keys.truth("peft_use_dora"))
+    keys.leave_out("lora_mlp_kernel", Effect::less,
+                   "Axolotl's kernels of adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel) keep fewer "
+                   "activations for backward");
+  if (adapter == "qlora" && keys.truth("load_in_4bit")) {
+    keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
+    keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_quant_type", "nf4");
+    keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_use_double_quant", true);
+    const std::string weights = weights_of(keys, context.published_dtype() == "bf16");
+    keys.take("bf16", "/training/quantization/bnb_4bit_compute_dtype", weights == "fp16" ? "float16" : "bfloat16");
+    // prepare_model_for_kbit_training makes norms and embeddings float32, and _configure_embedding_dtypes bf16 again.
+    context.ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
+    if (const json own = keys.value("bnb_config_kwargs"); own.is_object())
+      for (const auto& [name, value] : own.items())
+        if (is_word_of(name, "bnb_4bit_quant_type bnb_4bit_use_double_quant"))
+          context.ledger.put("/training/quantization/" + name, value);
+  } else if (keys.truth("load_in_8bit")) {
+    keys.take("load_in_8bit", "/training/quantization/load_in_8bit", true);
+  }
+  for (const char* key : {"load_in_4bit", "load_in_8bit"}) keys.mark(key);
+}
+
+void take_axolotl_losses(Context& context, Keys& keys) {
+  std::string plugins;
+  for (const std::string& plugin : keys.names("plugins")) plugins += plugin + " ";
+  const bool has_liger = plugins.find("liger") != std::string::npos;
+  constexpr const char* kLiger[] = {"liger_rope",   "liger_rms_norm",      "liger_glu_activation",
+                                    "liger_swiglu", "liger_cross_entropy", "liger_fused_linear_cross_entropy"};
+  bool any = false;
+  for (const char* key : kLiger) {
+    if (!has_liger || !keys.has(key)) {
+      keys.ignore(key);
+      continue;
+    }
+    if (!any)  // what is not said is off (integrations/liger/plugin.py)
+      context.ledger.put("/training/liger", {{"rope", false},
+                                             {"rms_norm", false},
+                                             {"swiglu", false},
+                                             {"cross_entropy", false},
+                                             {"fused_linear_cross_entropy", false}});
+    if (!any) keys.note("plugins", "/training/liger");
+    any = true;
+    keys.take(key);
+  }
+  if (keys.truth("chunked_cross_entropy"))
+    keys.take("chunked_cross_entropy_num_chunks", "/training/chunked_cross_entropy",
+              keys.integer("chunked_cross_entropy_num_chunks"));
+  else
+    keys.mark("chunked_cross_entropy_num_chunks");
+  const bool cuts = keys.has("cut_cross_entropy") ? keys.truth("cut_cross_entropy")
+                                                  : plugins.find("cut_cross_entropy") != std::string::npos;
+  keys.mark("cut_cross_entropy");
+  if (cuts) {
+    std::optional<std::int64_t> bytes;
+    const json& config = context.model_config();
+    const json vocabulary = config.is_object() ? config.value("vocab_size", json()) : json();
+    const std::int64_t tokens = keys.integer("sequence_len") * keys.integer("micro_batch_size");
+    // logits in half precision and in float32, and the gradient of each
+    if (vocabulary.is_number_integer() && vocabulary < 1 << 24 && tokens < std::int64_t{1} << 32)
+      bytes = 12 * tokens * vocabulary.get<std::int64_t>();
+    keys.leave_out("cut_cross_entropy", Effect::less, "the logits never exist as a whole, up to", bytes);
+  }
+}
+
+/// Norms, embeddings and head are float32 where the whole model trains, outside FSDP, with an attention that takes
+/// float32 (loaders/model.py: _configure_embedding_dtypes).
+void note_float32_parts(Context& context, Keys& keys) {
+  const json attention = context.ledger.job["training"].value("attention", json());
+  if (keys.has("fsdp") || keys.has("fsdp_config")) return;
+  if (keys.has("attn_implementation") && attention != "sdpa" && attention != "eager") return;
+  std::optional<std::int64_t> bytes;
+  const json& config = context.model_config();
+  if (config.is_object()) {
+    const json rows = config.value("vocab_size", json()), width = config.value("hidden_size", json());
+    if (rows.is_number_integer() && width.is_number_integer() && rows < 1 << 24 && width < 1 << 20)
+      // weight, gradient and two states: 8 bytes more an element
+      bytes = 8 * rows.get<std::int64_t>() * width.get<std::int64_t>() *
+              (config.value("tie_word_embeddings", false) ? 1 : 2);
+  }
+  keys.leave_out("adapter", Effect::more,
+                 "norms, embeddings and head are float32 where the whole model trains without FSDP; here they have the "
+                 "weights' type",
+                 bytes);
+}
+
+}  // namespace
+
+bool is_axolotl(const json& tree) { return tree.contains("base_model") && !tree.contains("base_model_name_or_path"); }
+
+void read_axolotl(Context& context, Keys& keys) {
+  keys.know(training_arguments());
+  keys.know(kAxolotl);
+  context.ledger.trainer = kAxolotl.project;
+  for (const char* key : {"rl", "reward_model", "process_reward_model"})
+    if (const json given = keys.value(key); !given.is_null() && given != false && given != "")
+      keys.refuse(key, "found " + describe(given) + ": Axolotl's trainer of it is not supported yet");
+  context.ledger.put("/training/loop/name", "transformers.Trainer");
+  context.take_model(keys, "base_model");
+  const json said = keys.value("bf16");
+  const bool fp16 = keys.truth("fp16");
+  const bool bf16 = said == "auto" ? !fp16 : said == "full" || keys.truth("bf16");
+  const std::string weights = weights_of(keys, bf16);
+  // core/builders/base.py: _configure_precision_settings
+  const bool autocasts = bf16 || keys.truth("bfloat16");
+  context.take_precision(keys, "bf16", weights, "bf16", autocasts ? "bf16" : fp16 ? "fp16" : "");
+  take_axolotl_attention(keys);
+  take_axolotl_samples(context, keys);
+  if (keys.has("batch_size") && !keys.has("gradient_accumulation_steps")) {
+    const std::int64_t size = std::max<std::int64_t>(keys.integer("micro_batch_size"), 1);
+    keys.take("batch_size", "/training/gradient_accumulation_steps",
+              std::max<std::int64_t>(keys.integer("batch_size") / size, 1));
+  } else {
+    keys.mark("batch_size");
+    keys.take("gradient_accumulation_steps", "/training/gradient_accumulation_steps",
+              keys.integer("gradient_accumulation_steps"));
+  }
+  keys.take("max_grad_norm");
+  keys.take("optimizer", "/training/loop/args/optim", keys.text("optimizer"));
+  if (keys.value("optim_args").is_string()) keys.take_given("optim_args", "/training/loop/args/optim_args");
+  keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");
+  keys.take_given("weight_decay", "/training/loop/args/weight_decay");
+  const json checkpointing = keys.value("gradient_checkpointing");
+  if (checkpointing.is_string() && checkpointing.get<std::string>().starts_with("offload")) {
+    keys.leave_out("gradient_checkpointing", Effect::less, "what a checkpoint keeps is in host memory or on disk");
+    context.ledger.put("/training/activation_checkpointing", "reentrant");
+  } else {
+    take_checkpointing(keys, true);
+  }
+  const std::string adapter = keys.text("adapter");
+  if (adapter.empty()) {
+    keys.take("adapter", "/training/stage", "full");
+    if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
+      keys.refuse(keys.truth("load_in_4bit") ? "load_in_4bit" : "load_in_8bit",
+                  "quantized weights cannot be trained: set adapter");
+    note_float32_parts(context, keys);
+  } else {
+    take_axolotl_lora(context, keys, adapter);
+  }
+  take_axolotl_losses(context, keys);
+  const json held_back = keys.value("val_set_size");
+  if ((held_back.is_number() && held_back > 0) || keys.has("test_datasets")) {
+    keys.take(keys.has("test_datasets") ? "test_datasets" : "val_set_size", "/training/loop/args/eval_strategy",
+              "steps");
+    keys.take("eval_batch_size", "/training/loop/args/per_device_eval_batch_size",
+              keys.has("eval_batch_size") ? keys.value("eval_batch_size")
+                                          : context.ledger.job["data"].value("micro_batch_size", json(1)));
+  } else {
+    keys.mark("test_datasets");
+    keys.ignore("eval_batch_size");
+  }
+  for (const char* key : {"eval_steps", "eval_strategy", "save_steps", "save_strategy", "max_steps"}) keys.ignore(key);
+  if (keys.truth("freeze_mm_modules"))
+    keys.leave_out("freeze_mm_modules", Effect::less, "the tower and its projector do not train");
+}
+
+}  // namespace oometer::importers

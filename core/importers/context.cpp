@@ -1,0 +1,131 @@
+#include "importers/context.h"
+
+#include <utility>
+
+#include "config/reader.h"
+#include "job/presets.h"
+
+namespace oometer::importers {
+
+using nlohmann::json;
+
+namespace {
+
+std::string last_part(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/', path.find_last_not_of('/'));
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+/// The name of a model without its organisation, as one compares it. Meta took "Meta-" out of its models' names.
+std::string plain_name(const std::string& id) {
+  std::string name = lower_case(last_part(id));
+  return name.starts_with("meta-llama-") ? name.substr(5) : name;
+}
+
+bool is_config(const json& content) {
+  return content.is_object() && content.contains("model_type") && content["model_type"].is_string() &&
+         !content.contains("base_model");
+}
+
+}  // namespace
+
+std::string dtype_of(const std::string& name) {
+  const std::string word = name.starts_with("torch.") ? name.substr(6) : name;
+  if (word == "bfloat16" || word == "bf16") return "bf16";
+  if (word == "float16" || word == "fp16" || word == "half") return "fp16";
+  if (word == "float32" || word == "fp32" || word == "float") return "fp32";
+  return "";
+}
+
+const SourceFile* Context::find_file(const std::string& path) const {
+  for (const SourceFile& file : files_)
+    if (file.name == path) return &file;
+  for (const SourceFile& file : files_)
+    if (last_part(file.name) == last_part(path)) return &file;
+  return nullptr;
+}
+
+json Context::named_file(Keys& keys, const char* key) {
+  json given = keys.value(key);
+  if (given.is_string() && given.get<std::string>().starts_with('{'))  // JSON in the place of a path, as HF takes it
+    if (const Result<json> tree = parse_json(given.get<std::string>())) given = *tree;
+  if (given.is_object() || given.is_null()) return given;
+  const std::string path = keys.text(key);
+  if (const SourceFile* file = find_file(path); file && file->content.is_object()) return file->content;
+  ledger.missing.push_back({"file", path, keys.file(), key, "the file that it names decides memory: give it too"});
+  return json();
+}
+
+void Context::take_model(Keys& keys, const char* key) {
+  const std::string name = keys.text(key);
+  const SourceFile* own = nullptr;
+  for (const SourceFile& file : files_)
+    if (is_config(file.content)) own = &file;
+  if (own != nullptr) {
+    model_config_ = own->content;
+    ledger.put("/model/config", own->content);
+    if (!name.empty()) ledger.put("/model/name", name);
+    ledger.taken.push_back({own->name, "model_type", "/model/config", own->content["model_type"], false, ""});
+    keys.ignore(key);
+    return;
+  }
+  if (name.empty()) {
+    ledger.missing.push_back(
+        {"config.json", "", keys.file(), key, "no model is named: give the model's config.json too, or its name"});
+    return;
+  }
+  const json* found = nullptr;
+  bool is_same = false;
+  if (hub_.is_array())
+    for (const json& model : hub_) {
+      const std::string id = model.value("id", "");
+      const bool same = lower_case(id) == lower_case(name);
+      if (!same && (found != nullptr || plain_name(id) != plain_name(name))) continue;
+      if (!is_same) found = &model;
+      is_same |= same;
+    }
+  if (found == nullptr && !preset_text("models", name).empty()) {
+    keys.take(key, "/model/preset", name);
+    model_config_ = (*parse_json(preset_text("models", name))).value("config", json());
+    return;
+  }
+  if (found == nullptr) {
+    ledger.missing.push_back(
+        {"config.json", name, keys.file(), key, "no model of the catalogue has this name: give its config.json too"});
+    keys.mark(key);
+    return;
+  }
+  const std::string id = found->value("id", "");
+  if (found->contains("preset")) {
+    const std::string preset = found->value("preset", "");
+    keys.take(key, "/model/preset", preset);
+    model_config_ = (*parse_json(preset_text("models", preset))).value("config", json());
+  } else {
+    keys.take(key, "/model/config", found->value("config", json()));
+    ledger.put("/model/name", name);
+    model_config_ = found->value("config", json());
+  }
+  if (!is_same)
+    keys.leave_out(key, Effect::either,
+                   "taken as " + id +
+                       " of the catalogue, which has the same name in another organisation: if it was "
+                       "changed, give its config.json too");
+}
+
+std::string Context::published_dtype() const {
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const auto at = model_config_.find(key); model_config_.is_object() && at != model_config_.end())
+      if (at->is_string() && !dtype_of(at->get<std::string>()).empty()) return dtype_of(at->get<std::string>());
+  return "bf16";
+}
+
+void Context::take_precision(Keys& keys, const char* weights_key, const std::string& weights, const char* autocast_key,
+                             const std::string& autocast) {
+  const char* const at = "/training/precision";
+  if (autocast.empty()) return keys.take(weights_key, at, weights);
+  if (weights == "fp32") return keys.take(autocast_key, at, "amp-" + autocast);
+  keys.take(weights_key, std::string(at) + "/weights", weights);
+  keys.take(autocast_key, std::string(at) + "/autocast", autocast);
+}
+
+}  // namespace oometer::importers

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "importers/keys.h"
+#include "importers/ledger.h"
+
+namespace oometer::importers {
+
+/// How the program is started, where a command line or a file of accelerate says it.
+struct Launch {
+  std::int64_t gpus = 0;      ///< 0: nobody says it
+  std::string file, key;      ///< who does
+  std::string program;        ///< "trl sft", "llamafactory-cli train", a script's path
+  nlohmann::json accelerate;  ///< the content of accelerate's file and options; null: none
+  std::string accelerate_file;
+  std::map<std::string, std::string> environment;
+};
+
+/// One question while it is read: everything that was given, and what was made of it.
+class Context {
+ public:
+  Context(std::vector<SourceFile> files, nlohmann::json hub) : files_(std::move(files)), hub_(std::move(hub)) {}
+
+  Ledger ledger;
+  Launch launch;
+
+  /// The file that a key names, which is asked for where it was not given; a tree in its place is that file.
+  nlohmann::json named_file(Keys& keys, const char* key);
+  /// A given file by the last part of its path.
+  const SourceFile* find_file(const std::string& path) const;
+
+  /// The model that a key names: of the hub's catalogue, or the config.json that was given too, else it is asked for.
+  void take_model(Keys& keys, const char* key);
+  /// Its configuration, as far as it is known; else null.
+  const nlohmann::json& model_config() const { return model_config_; }
+  /// The type of its weights as they are published: fp32, bf16 or fp16; bf16 where its config does not say.
+  std::string published_dtype() const;
+
+  /// Weights and autocast ("": none), in the shortest spelling. The keys that decide each.
+  void take_precision(Keys& keys, const char* weights_key, const std::string& weights, const char* autocast_key,
+                      const std::string& autocast);
+
+ private:
+  std::vector<SourceFile> files_;
+  nlohmann::json hub_;
+  nlohmann::json model_config_;
+};
+
+/// "bfloat16", "torch.bfloat16", "bf16" -> "bf16"; "" for others.
+std::string dtype_of(const std::string& name);
+
+}  // namespace oometer::importers

@@ -1,0 +1,326 @@
+#include "importers/import.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "config/reader.h"
+#include "importers/axolotl/axolotl.h"
+#include "importers/context.h"
+#include "importers/launch.h"
+#include "importers/llamafactory/llamafactory.h"
+#include "importers/parallel.h"
+#include "importers/shell.h"
+#include "importers/transformers/training_arguments.h"
+#include "importers/trl/trl.h"
+#include "job/estimate.h"
+#include "job/loop.h"
+#include "job/parse.h"
+#include "job/simulate.h"
+
+namespace oometer::importers {
+
+using nlohmann::json;
+
+namespace {
+
+/// What a file is, by its keys.
+enum class FileKind : std::uint8_t { unknown, shell, model, deepspeed, accelerate, helper, trainer };
+
+bool has_any(const json& tree, std::initializer_list<const char*> keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return tree.contains(key); });
+}
+
+/// Whose keys a tree has; "" for none that is known.
+std::string trainer_of_keys(const json& tree) {
+  if (is_axolotl(tree)) return "axolotl";
+  if (is_llamafactory(tree)) return "llamafactory";
+  if (is_trl(tree)) return "trl";
+  if (has_any(tree, {"per_device_train_batch_size", "num_train_epochs", "gradient_checkpointing"}))
+    return "transformers";
+  return "";
+}
+
+/// Trainers whose files are known by their keys, and nothing more.
+const char* other_trainer(const json& tree) {
+  if (!tree.is_object()) return "";
+  if (has_any(tree, {"dist_config", "train_dataset", "sample_backend"}) && tree.contains("model"))
+    return "LLaMA-Factory's v1";
+  if (has_any(tree, {"step_scheduler", "dist_env", "distributed"}) && tree.contains("model")) return "NeMo Automodel";
+  if (has_any(tree, {"actor_rollout_ref", "algorithm"}) && tree.contains("data")) return "verl";
+  if (has_any(tree, {"rlhf_type", "tuner_type", "train_type", "swift"})) return "ms-swift";
+  if (tree.contains("tokenizer") && tree["tokenizer"].is_object() && tree["tokenizer"].contains("_component_"))
+    return "torchtune";
+  return "";
+}
+
+FileKind kind_of(const SourceFile& file) {
+  const json& tree = file.content;
+  if (tree.is_string()) return FileKind::shell;
+  if (!tree.is_object()) return FileKind::unknown;
+  if (tree.contains("model_type") && has_any(tree, {"architectures", "hidden_size", "text_config", "n_embd"}))
+    return FileKind::model;
+  if (has_any(tree, {"zero_optimization", "train_micro_batch_size_per_gpu"})) return FileKind::deepspeed;
+  if (has_any(tree, {"distributed_type", "compute_environment"})) return FileKind::accelerate;
+  if (!trainer_of_keys(tree).empty()) return FileKind::trainer;
+  if (has_any(tree, {"peft_type", "image_processor_type", "processor_class", "transformer_layer_cls_to_wrap",
+                     "fsdp_transformer_layer_cls_to_wrap", "reshard_after_forward", "train_batch_size"}))
+    return FileKind::helper;
+  return FileKind::unknown;
+}
+
+/// What starts, and the file of its keys.
+struct Run {
+  Started started;
+  std::string file;  ///< the script, or the file of keys where there is no script
+};
+
+std::optional<Run> find_script(Context& context, const std::vector<SourceFile>& files) {
+  std::optional<Run> run;
+  for (const SourceFile& file : files) {
+    if (kind_of(file) != FileKind::shell) continue;
+    for (const ShellCommand& command : read_shell(file.content.get<std::string>())) {
+      Context trial = context;
+      Started started = read_launch(trial, command, file.name);
+      if (started.trainer.empty()) continue;
+      if (run) {
+        context.ledger.unmodelled.push_back(
+            {file.name,
+             started.program,
+             json(),
+             "line " + std::to_string(command.line) + " starts another training, which is a job of its own",
+             Effect::unknown,
+             {}});
+        continue;
+      }
+      context = trial;
+      for (const std::string& name : command.unset)
+        context.ledger.missing.push_back(
+            {"variable", name, file.name, name,
+             "line " + std::to_string(command.line) + " uses it and the script does not say what it is: " +
+                 (name.starts_with('$') ? "write its value in its place" : "set it, as " + name + "=...")});
+      run = Run{std::move(started), file.name};
+    }
+  }
+  return run;
+}
+
+/// The tree of a file that a command names, or that was given alone.
+const SourceFile* keys_file(Context& context, const std::vector<SourceFile>& files, const Run* run) {
+  if (run != nullptr && !run->started.config.empty()) {
+    const SourceFile* found = context.find_file(run->started.config);
+    if (found != nullptr && found->content.is_object()) return found;
+    context.ledger.missing.push_back({"file", run->started.config, run->file, "",
+                                      "the file that the command names says what is trained: give it too"});
+    return nullptr;
+  }
+  if (run != nullptr) return nullptr;
+  const SourceFile* found = nullptr;
+  for (const SourceFile& file : files) {
+    if (kind_of(file) != FileKind::trainer) continue;
+    if (found != nullptr)
+      context.ledger.refuse(
+          file.name, "",
+          "both " + found->name + " and " + file.name + " say what is trained: give one of them at a time");
+    else
+      found = &file;
+  }
+  return found;
+}
+
+void read_trainer(Context& context, Keys& keys, const std::string& trainer, const std::string& program) {
+  if (trainer == "llamafactory") return read_llamafactory(context, keys);
+  if (trainer == "axolotl") return read_axolotl(context, keys);
+  if (trainer == "trl") return read_trl(context, keys, program);
+  if (trainer == "transformers") return read_training_arguments(context, keys);
+  keys.refuse("", "the trainer " + trainer + " is not supported yet");
+}
+
+/// The key that led to a place of the job.
+const Taken* key_of(const Ledger& ledger, const std::string& pointer) {
+  const Taken* best = nullptr;
+  for (const Taken& taken : ledger.taken)  // the nearest one at or above the place
+    if ((pointer + "/").starts_with(taken.pointer + "/") &&
+        (best == nullptr || taken.pointer.size() > best->pointer.size()))
+      best = &taken;
+  if (best != nullptr || pointer == "/training/loop") return best;
+  for (const Taken& taken : ledger.taken)  // else the first one below it
+    if (taken.pointer.starts_with(pointer + "/")) return &taken;
+  return nullptr;
+}
+
+std::optional<Error> refusal_of(const json& job) {
+  const std::string text = job.dump(-1, ' ', false, json::error_handler_t::replace);
+  const Result<Job> parsed = parse_job(text);
+  if (!parsed) return parsed.error();
+  return simulate(*parsed, resolve_behaviours(parsed->runtime)).refusal;
+}
+
+/// What transformers' Trainer is not supported with yet (several GPUs, quantized weights, models with images) a plain
+/// step with the same arguments is.
+std::optional<json> as_plain_step(const json& job) {
+  json plain = job;
+  if (plain["training"]["loop"].value("name", "") != "transformers.Trainer" || spell_out_loop(plain))
+    return std::nullopt;
+  plain["training"].erase("loop");
+  if (plain.contains("/parallel/accelerate_config"_json_pointer)) {
+    // Its own word for precision stands in the file too (job/accelerate.h).
+    json& config = plain["parallel"]["accelerate_config"];
+    if (config.contains("mixed_precision")) plain["training"].erase("precision");
+  }
+  return plain;
+}
+
+void run_plain_step(Ledger& ledger, json plain, const std::string& why) {
+  ledger.job = std::move(plain);
+  const std::string args = "/training/loop/args/";
+  std::vector<Taken> kept;
+  for (Taken& taken : ledger.taken) {
+    if (!taken.pointer.starts_with(args)) {
+      kept.push_back(std::move(taken));
+    } else if (taken.key.starts_with("optim") || taken.key == "weight_decay") {
+      taken.pointer = "/training/optimizer";
+      if (const json::json_pointer at(taken.pointer); ledger.job.contains(at)) taken.value = ledger.job[at];
+      kept.push_back(std::move(taken));
+    } else if (!taken.is_default) {
+      ledger.ignored.emplace_back(taken.file, taken.key);
+    }
+  }
+  ledger.taken = std::move(kept);
+  ledger.unmodelled.push_back({"",
+                               "",
+                               json(),
+                               "answered as a plain step of the same arguments, without the trainer's evaluation and "
+                               "checkpoints (" +
+                                   why + ")",
+                               Effect::either,
+                               {}});
+}
+
+/// Whether the core takes the job, and if not, by which of their keys.
+void settle(Ledger& ledger) {
+  if (ledger.refused || !ledger.job.contains("model")) return;
+  std::optional<Error> error = refusal_of(ledger.job);
+  if (error) {
+    if (std::optional<json> plain = as_plain_step(ledger.job)) {
+      std::optional<Error> other = refusal_of(*plain);
+      if (!other || other->pointer != error->pointer || other->message != error->message) {
+        run_plain_step(ledger, std::move(*plain), error->message);
+        error = std::move(other);
+      }
+    }
+  }
+  if (!error) return;
+  const Taken* taken = key_of(ledger, error->pointer);
+  ledger.refused = Refusal{taken ? taken->file : "", taken ? taken->key : "", error->pointer, error->message};
+}
+
+const char* effect_name(Effect effect) {
+  switch (effect) {
+    case Effect::less:
+      return "less";
+    case Effect::more:
+      return "more";
+    case Effect::either:
+      return "either";
+    case Effect::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Ledger import_files(const Question& question) {
+  Context context(question.files, question.hub);
+  for (const SourceFile& file : question.files)
+    if (kind_of(file) == FileKind::accelerate) {
+      context.launch.accelerate = file.content;
+      context.launch.accelerate_file = file.name;
+    }
+  const std::optional<Run> run = find_script(context, question.files);
+  const SourceFile* file = keys_file(context, question.files, run ? &*run : nullptr);
+  Ledger& ledger = context.ledger;
+  if (!run && file == nullptr) {
+    for (const SourceFile& given : question.files)
+      if (const FileKind kind = kind_of(given); kind != FileKind::unknown && kind != FileKind::shell)
+        ledger.missing.push_back({"file", "", given.name, "",
+                                  "it says how or what to train, but not everything: give the trainer's own file or "
+                                  "command line too"});
+    for (const SourceFile& given : question.files)
+      if (const char* const name = other_trainer(given.content); *name != '\0')
+        ledger.refuse(given.name, "", std::string("it is a file of ") + name + ", which is not supported yet");
+    if (ledger.missing.empty())
+      ledger.refuse(
+          question.files.empty() ? "" : question.files[0].name, "",
+          "no trainer that is known has these keys; expected a file or command line of LLaMA-Factory, Axolotl, "
+          "TRL or transformers' TrainingArguments");
+    return std::move(ledger);
+  }
+  if (run && !run->started.config.empty() && file == nullptr) return std::move(ledger);
+  if (question.gpus > 0)
+    context.launch.gpus = question.gpus, context.launch.file.clear(), context.launch.key = "--gpus";
+  Keys keys(ledger, file ? file->name : run->file, file ? file->content : json::object());
+  if (run) keys.over(run->file, run->started.arguments);
+  const std::string trainer = run ? run->started.trainer : trainer_of_keys(file->content);
+  read_trainer(context, keys, trainer, run ? run->started.program : trainer == "trl" ? trl_program(file->content) : "");
+  take_parallel(context, keys);
+  keys.finish();
+  if (!question.gpu.empty()) ledger.put("/gpu/name", question.gpu);
+  settle(ledger);
+  return std::move(ledger);
+}
+
+std::string to_json(const Ledger& ledger) {
+  json out = {{"trainer", ledger.trainer}, {"job", ledger.job},           {"taken", json::array()},
+              {"ignored", json::array()},  {"unmodelled", json::array()}, {"missing", json::array()},
+              {"refused", json()}};
+  for (const Taken& taken : ledger.taken)
+    out["taken"].push_back({{"file", taken.file},
+                            {"key", taken.key},
+                            {"pointer", taken.pointer},
+                            {"value", taken.value},
+                            {"from", taken.is_default ? "default" : "file"},
+                            {"source", taken.source}});
+  for (const auto& [file, key] : ledger.ignored) out["ignored"].push_back({{"file", file}, {"key", key}});
+  for (const LeftOut& left : ledger.unmodelled)
+    out["unmodelled"].push_back({{"file", left.file},
+                                 {"key", left.key},
+                                 {"value", left.value},
+                                 {"text", left.text},
+                                 {"effect", effect_name(left.effect)},
+                                 {"bytes", left.bytes ? json(*left.bytes) : json()}});
+  for (const Missing& missing : ledger.missing)
+    out["missing"].push_back({{"kind", missing.kind},
+                              {"name", missing.name},
+                              {"file", missing.file},
+                              {"key", missing.key},
+                              {"text", missing.text}});
+  if (ledger.refused)
+    out["refused"] = {{"file", ledger.refused->file},
+                      {"key", ledger.refused->key},
+                      {"pointer", ledger.refused->pointer},
+                      {"message", ledger.refused->message}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string import_json(std::string_view text) {
+  const Result<json> given = parse_json(text);
+  if (!given) return error_json(given.error());
+  if (!given->is_object() || !given->contains("files") || !(*given)["files"].is_array())
+    return error_json(Error{"missing", "/files", "expected a list of files, [{\"name\", \"content\"}]"});
+  Question question;
+  for (const json& file : (*given)["files"]) {
+    if (!file.is_object() || !file.contains("content"))
+      return error_json(Error{"missing", "/files", "expected {\"name\", \"content\"} of each file"});
+    const json name = file.value("name", json());
+    question.files.push_back({name.is_string() ? name.get<std::string>() : "", file["content"]});
+  }
+  question.hub = given->value("hub", json());
+  if (const json gpu = given->value("gpu", json()); gpu.is_string()) question.gpu = gpu.get<std::string>();
+  if (const json gpus = given->value("gpus", json()); gpus.is_number_integer() && gpus > 0 && gpus <= 65536)
+    question.gpus = gpus.get<std::int64_t>();
+  return to_json(import_files(question));
+}
+
+}  // namespace oometer::importers

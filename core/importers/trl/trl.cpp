@@ -1,0 +1,163 @@
+#include "importers/trl/trl.h"
+
+#include "config/reader.h"
+#include "importers/transformers/training_arguments.h"
+
+namespace oometer::importers {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kModelSource = "trainer/model_config.py: ModelConfig";
+constexpr const char* kConfigSource = "trainer/sft_config.py: SFTConfig";
+constexpr const char* kTrlArgs = "/training/loop/args/";
+
+constexpr Key kTrlKeys[] = {
+    {"model_name_or_path", "", kModelSource, ""},
+    {"dtype", "\"float32\"", kModelSource, ""},
+    {"torch_dtype", "", kModelSource, ""},  // its name until 0.23
+    {"attn_implementation", "\"sdpa\"", kModelSource, "/training/attention"},
+    {"use_peft", "false", kModelSource, ""},
+    {"lora_r", "16", kModelSource, "/training/lora/rank"},
+    {"lora_alpha", "32", kModelSource, "/training/lora/alpha"},
+    {"lora_dropout", "0.05", kModelSource, "/training/lora/dropout"},
+    {"lora_target_modules", "", kModelSource, ""},
+    {"lora_modules_to_save", "", kModelSource, ""},
+    {"use_rslora", "false", kModelSource, ""},
+    {"use_dora", "false", kModelSource, ""},
+    {"load_in_8bit", "false", kModelSource, ""},
+    {"load_in_4bit", "false", kModelSource, ""},
+    {"bnb_4bit_quant_type", "\"nf4\"", kModelSource, "/training/quantization/bnb_4bit_quant_type"},
+    {"use_bnb_nested_quant", "false", kModelSource, "/training/quantization/bnb_4bit_use_double_quant"},
+    {"bnb_4bit_quant_storage", "", kModelSource, ""},
+    {"bf16", "true", "trainer/base_config.py: _BaseConfig.__post_init__", ""},  // unless fp16
+    {"gradient_checkpointing", "true", "trainer/base_config.py: _BaseConfig", ""},
+    {"max_length", "1024", kConfigSource, ""},
+    {"packing", "false", kConfigSource, ""},
+    {"packing_strategy", "\"bfd\"", kConfigSource, ""},
+    {"eval_packing", "", kConfigSource, ""},
+    {"padding_free", "false", kConfigSource, ""},
+    {"pad_to_multiple_of", "\"auto\"", kConfigSource, ""},
+    {"completion_only_loss", "", kConfigSource, ""},
+    {"assistant_only_loss", "false", kConfigSource, ""},
+    {"loss_type", "", kConfigSource, ""},
+    {"model_init_kwargs", "", kConfigSource, ""},
+    {"router_aux_loss_coef", "", kConfigSource, ""},
+    {"chat_template_path", "", kConfigSource, ""},
+    {"disable_dropout", "true", "trainer/dpo_config.py: DPOConfig", ""},
+    {"precompute_ref_log_probs", "false", "trainer/dpo_config.py: DPOConfig", ""},
+    {"f_divergence_type", "\"reverse_kl\"", "trainer/dpo_config.py: DPOConfig", ""},
+};
+
+constexpr Gap kTrlGaps[] = {
+    {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
+    {"lora_target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight"},
+    {"ld_alpha", "", Effect::more, "log-probabilities of each token twice"},
+    {"use_weighting", "", Effect::more, "log-probabilities of all classes for the weights of samples"},
+    {"sync_ref_model", "", Effect::more, "a copy of the policy while the reference follows it"},
+};
+
+constexpr std::string_view kTrlHarmless =
+    "model_revision trust_remote_code lora_task_type dataset_name dataset_config dataset_train_split "
+    "dataset_test_split "
+    "dataset_streaming ignore_bias_buffers gradient_checkpointing_use_reentrant datasets streaming test_split_size "
+    "dataset_text_field dataset_kwargs dataset_num_proc eos_token pad_token shuffle_dataset truncation_mode beta "
+    "discopop_tau f_alpha_divergence_coef label_smoothing loss_weights precompute_ref_batch_size "
+    "ref_model_mixup_alpha ref_model_sync_steps env config max_prompt_length dataset_batch_size model_code_revision "
+    "num_of_sequences";
+
+constexpr Table kTrl = {"trl 1.16", kTrlKeys, kTrlGaps, kTrlHarmless};
+
+void take_trl_lora(Context& context, Keys& keys) {
+  Ledger& ledger = context.ledger;
+  if (!keys.truth("use_peft")) {
+    keys.take("use_peft", "/training/stage", "full");
+    if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
+      keys.refuse("load_in_4bit", "quantized weights cannot be trained: set use_peft");
+    for (const char* key : {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
+                            "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant"})
+      keys.ignore(key);
+    return;
+  }
+  keys.note("use_peft", "/training/lora");
+  for (const char* key : {"lora_r", "lora_alpha", "lora_dropout"}) keys.take(key);
+  if (std::vector<std::string> targets = keys.names("lora_target_modules"); !targets.empty())
+    keys.take("lora_target_modules", "/training/lora/target_modules",
+              targets.size() == 1 ? json(targets[0]) : json(targets));
+  if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
+    keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
+  if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);
+  if (keys.truth("use_rslora")) keys.take("use_rslora", "/training/lora/use_rslora", true);
+  if (!keys.truth("load_in_4bit")) {
+    if (keys.truth("load_in_8bit")) keys.take("load_in_8bit", "/training/quantization/load_in_8bit", true);
+    for (const char* key : {"bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"}) keys.ignore(key);
+    return;
+  }
+  keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
+  keys.take("bnb_4bit_quant_type");
+  keys.take("use_bnb_nested_quant");
+  keys.ignore("bnb_4bit_quant_storage");  // the same bytes, whatever they are called
+  // get_quantization_config (trainer/utils.py): computes in the weights' own type.
+  const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
+  const std::string weights = dtype_of(keys.text(dtype));
+  keys.take(dtype, "/training/quantization/bnb_4bit_compute_dtype",
+            weights == "bf16"   ? "bfloat16"
+            : weights == "fp16" ? "float16"
+                                : "float32");
+  // SFTTrainer calls no prepare_model_for_kbit_training, and makes the adapters bf16 (sft_trainer.py: __init__).
+  ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
+  ledger.put("/training/lora/autocast_adapter_dtype", false);
+  ledger.taken.push_back({"", "load_in_4bit", "/training/lora/autocast_adapter_dtype", false, true,
+                          "trl 1.16, trainer/sft_trainer.py: SFTTrainer.__init__"});
+  if (weights != "bf16")
+    keys.leave_out(dtype, Effect::less,
+                   "adapters are bf16, as TRL makes them on quantized weights; here they have the weights' type");
+}
+
+}  // namespace
+
+bool is_trl(const json& tree) {
+  for (const char* key : {"dataset_name", "dataset_train_split", "use_peft", "max_length", "completion_only_loss",
+                          "lora_target_modules", "packing_strategy"})
+    if (tree.contains(key)) return tree.contains("model_name_or_path") || tree.contains("dataset_name");
+  return false;
+}
+
+std::string trl_program(const json& tree) {
+  for (const char* key : {"beta", "precompute_ref_log_probs", "f_divergence_type", "ref_model_sync_steps", "ld_alpha"})
+    if (tree.contains(key)) return "dpo";
+  return "sft";
+}
+
+void read_trl(Context& context, Keys& keys, const std::string& program) {
+  keys.know(training_arguments());
+  keys.know(kTrl);
+  context.ledger.trainer = kTrl.project;
+  const bool is_dpo = program == "dpo";
+  if (program != "sft" && !is_dpo)
+    keys.refuse("", "`trl " + program + "` is not supported yet; `trl sft` and `trl dpo` are");
+  context.ledger.put("/training/loop/name", is_dpo ? "trl.DPOTrainer" : "trl.SFTTrainer");
+  context.take_model(keys, "model_name_or_path");
+  const Autocast autocast = autocast_of(context, keys, true);
+  const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
+  std::string weights = dtype_of(keys.text(dtype));
+  if (weights.empty()) weights = context.published_dtype();
+  context.take_precision(keys, dtype, weights, autocast.key, autocast.dtype);
+  keys.take("attn_implementation");
+  take_checkpointing(keys, false);
+  take_training_arguments(context, keys);
+  take_trl_lora(context, keys);
+  const json most = keys.value("max_length");
+  keys.take("max_length", std::string(kTrlArgs) + "max_length", most);
+  if (!most.is_number_integer())
+    context.ledger.missing.push_back({"value", "max_length", keys.file(), "max_length",
+                                      "samples are not cut: say how long the longest is (data.sequence_length)"});
+  for (const char* key :
+       {"packing", "packing_strategy", "eval_packing", "padding_free", "pad_to_multiple_of", "completion_only_loss",
+        "assistant_only_loss", "loss_type", "model_init_kwargs", "router_aux_loss_coef", "chat_template_path",
+        "disable_dropout", "precompute_ref_log_probs", "f_divergence_type"})
+    keys.take_given(key, std::string(kTrlArgs) + key);
+}
+
+}  // namespace oometer::importers
