@@ -78,7 +78,7 @@ void Context::take_model(Keys& keys, const char* key) {
   bool is_same = false;
   if (hub_.is_array())
     for (const json& model : hub_) {
-      const std::string id = model.value("id", "");
+      const std::string id = member_text(model, "id");
       const bool same = lower_case(id) == lower_case(name);
       if (!same && (found != nullptr || plain_name(id) != plain_name(name))) continue;
       if (!is_same) found = &model;
@@ -86,7 +86,7 @@ void Context::take_model(Keys& keys, const char* key) {
     }
   if (found == nullptr && !preset_text("models", name).empty()) {
     keys.take(key, "/model/preset", name);
-    model_config_ = (*parse_json(preset_text("models", name))).value("config", json());
+    model_config_ = member(*parse_json(preset_text("models", name)), "config");
     return;
   }
   if (found == nullptr) {
@@ -95,15 +95,15 @@ void Context::take_model(Keys& keys, const char* key) {
     keys.mark(key);
     return;
   }
-  const std::string id = found->value("id", "");
+  const std::string id = member_text(*found, "id");
   if (found->contains("preset")) {
-    const std::string preset = found->value("preset", "");
+    const std::string preset = member_text(*found, "preset");
     keys.take(key, "/model/preset", preset);
-    model_config_ = (*parse_json(preset_text("models", preset))).value("config", json());
+    model_config_ = member(*parse_json(preset_text("models", preset)), "config");
   } else {
-    keys.take(key, "/model/config", found->value("config", json()));
+    keys.take(key, "/model/config", member(*found, "config"));
     ledger.put("/model/name", name);
-    model_config_ = found->value("config", json());
+    model_config_ = member(*found, "config");
   }
   if (!is_same)
     keys.leave_out(key, Effect::either,

@@ -9,8 +9,10 @@
 #include "importers/context.h"
 #include "importers/launch.h"
 #include "importers/llamafactory/llamafactory.h"
+#include "importers/llava/llava.h"
 #include "importers/parallel.h"
 #include "importers/shell.h"
+#include "importers/swift/swift.h"
 #include "importers/transformers/training_arguments.h"
 #include "importers/trl/trl.h"
 #include "job/estimate.h"
@@ -35,6 +37,7 @@ bool has_any(const json& tree, std::initializer_list<const char*> keys) {
 std::string trainer_of_keys(const json& tree) {
   if (is_axolotl(tree)) return "axolotl";
   if (is_llamafactory(tree)) return "llamafactory";
+  if (is_swift(tree)) return "swift";
   if (is_trl(tree)) return "trl";
   if (has_any(tree, {"per_device_train_batch_size", "num_train_epochs", "gradient_checkpointing"}))
     return "transformers";
@@ -48,7 +51,6 @@ const char* other_trainer(const json& tree) {
     return "LLaMA-Factory's v1";
   if (has_any(tree, {"step_scheduler", "dist_env", "distributed"}) && tree.contains("model")) return "NeMo Automodel";
   if (has_any(tree, {"actor_rollout_ref", "algorithm"}) && tree.contains("data")) return "verl";
-  if (has_any(tree, {"rlhf_type", "tuner_type", "train_type", "swift"})) return "ms-swift";
   if (tree.contains("tokenizer") && tree["tokenizer"].is_object() && tree["tokenizer"].contains("_component_"))
     return "torchtune";
   return "";
@@ -131,6 +133,8 @@ const SourceFile* keys_file(Context& context, const std::vector<SourceFile>& fil
 void read_trainer(Context& context, Keys& keys, const std::string& trainer, const std::string& program) {
   if (trainer == "llamafactory") return read_llamafactory(context, keys);
   if (trainer == "axolotl") return read_axolotl(context, keys);
+  if (trainer == "swift") return read_swift(context, keys, program);
+  if (trainer == "llava") return read_llava(context, keys, program);
   if (trainer == "trl") return read_trl(context, keys, program);
   if (trainer == "transformers") return read_training_arguments(context, keys);
   keys.refuse("", "the trainer " + trainer + " is not supported yet");
@@ -160,7 +164,7 @@ std::optional<Error> refusal_of(const json& job) {
 /// step with the same arguments is.
 std::optional<json> as_plain_step(const json& job) {
   json plain = job;
-  if (plain["training"]["loop"].value("name", "") != "transformers.Trainer" || spell_out_loop(plain))
+  if (member(member(member(plain, "training"), "loop"), "name") != "transformers.Trainer" || spell_out_loop(plain))
     return std::nullopt;
   plain["training"].erase("loop");
   if (plain.contains("/parallel/accelerate_config"_json_pointer)) {
@@ -313,12 +317,12 @@ std::string import_json(std::string_view text) {
   for (const json& file : (*given)["files"]) {
     if (!file.is_object() || !file.contains("content"))
       return error_json(Error{"missing", "/files", "expected {\"name\", \"content\"} of each file"});
-    const json name = file.value("name", json());
+    const json name = member(file, "name");
     question.files.push_back({name.is_string() ? name.get<std::string>() : "", file["content"]});
   }
-  question.hub = given->value("hub", json());
-  if (const json gpu = given->value("gpu", json()); gpu.is_string()) question.gpu = gpu.get<std::string>();
-  if (const json gpus = given->value("gpus", json()); gpus.is_number_integer() && gpus > 0 && gpus <= 65536)
+  question.hub = member(*given, "hub");
+  if (const json gpu = member(*given, "gpu"); gpu.is_string()) question.gpu = gpu.get<std::string>();
+  if (const json gpus = member(*given, "gpus"); gpus.is_number_integer() && gpus > 0 && gpus <= 65536)
     question.gpus = gpus.get<std::int64_t>();
   return to_json(import_files(question));
 }

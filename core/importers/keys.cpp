@@ -47,9 +47,20 @@ std::vector<std::string> split_words(std::string_view text, std::string_view bet
   return words;
 }
 
+json member(const json& tree, const char* key) {
+  if (!tree.is_object()) return {};
+  const auto at = tree.find(key);
+  return at == tree.end() ? json() : *at;
+}
+
+std::string member_text(const json& tree, const char* key) {
+  const json value = member(tree, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
 json scalar_of(const std::string& word) {
   const std::string lower = lower_case(word);
-  if (is_word_of(lower, "null ~ none")) return json();
+  if (is_word_of(lower, "null ~")) return json();
   if (is_word_of(lower, "true yes on")) return true;
   if (is_word_of(lower, "false no off")) return false;
   if (word.empty() || word.size() > 32 || word.find_first_not_of("0123456789+-._eE") != std::string::npos) return word;
@@ -161,8 +172,11 @@ void Keys::take(const char* name, const std::string& pointer, json put) {
 void Keys::take(const char* name) {
   json taken = value(name);
   if (taken.is_null()) return;
-  if (taken.is_string()) taken = scalar_of(taken.get<std::string>());
-  take(name, find(name).key->pointer, std::move(taken));
+  if (taken.is_string())
+    if (const json plain = scalar_of(taken.get<std::string>()); !plain.is_null()) taken = plain;
+  for (const Table* table : tables_)  // another table may say where it stands
+    for (const Key& key : table->keys)
+      if (key.name == std::string_view(name) && *key.pointer != '\0') return take(name, key.pointer, std::move(taken));
 }
 
 void Keys::take_given(const char* name, const std::string& pointer) {

@@ -53,6 +53,9 @@ class Keys {
   Ledger& ledger() { return ledger_; }
   const std::string& file() const { return file_; }
 
+  /// The file that says a key.
+  const std::string& file_of(std::string_view name) const;
+
   /// The file says it, and not null.
   bool has(const char* name) const;
   /// What the file says, else the trainer's default, else null. Marks it as read.
@@ -86,7 +89,6 @@ class Keys {
     const Table* table;
   };
   Row find(std::string_view name) const;
-  const std::string& file_of(std::string_view name) const;
   std::string source_of(std::string_view name) const;
   bool is_read(std::string_view name) const;
   bool is_listed(std::string_view name) const;
@@ -98,6 +100,11 @@ class Keys {
   std::vector<const Table*> tables_;
   std::vector<std::string> read_;
 };
+
+/// A member of an object; null where there is none, or no object.
+nlohmann::json member(const nlohmann::json& tree, const char* key);
+/// The same as text; "" where it is none.
+std::string member_text(const nlohmann::json& tree, const char* key);
 
 /// What a word of a command line or of YAML says: null, a truth, a number or a text.
 nlohmann::json scalar_of(const std::string& word);

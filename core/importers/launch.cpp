@@ -55,24 +55,33 @@ json options_of(const Words& words, std::size_t& at) {
 
 /// What a program is given: --key value, --key=value, --key a b c, key=value (OmegaConf), --flag, --no_flag; the
 /// first word that is none of these is its file.
+/// What a variable that nobody sets decides is as if it were not said.
 void read_arguments(const Words& words, std::size_t at, Started& started) {
+  const auto say = [&](const std::string& name, const std::string& value) {
+    if (value.find(kUnset) == std::string::npos) started.arguments[name] = scalar_of(value);
+  };
   while (at < words.size()) {
     const std::string& word = words[at++];
     const std::size_t equals = word.find('=');
     if (!is_option(word)) {
       if (equals != std::string::npos && equals > 0)
-        started.arguments[word.substr(0, equals)] = scalar_of(word.substr(equals + 1));
-      else if (started.config.empty())
+        say(word.substr(0, equals), word.substr(equals + 1));
+      else if (started.config.empty() && word.find(kUnset) == std::string::npos)
         started.config = word;
       continue;
     }
     const std::string name = name_of_option(word);
     if (equals != std::string::npos) {
-      started.arguments[name] = scalar_of(word.substr(equals + 1));
+      say(name, word.substr(equals + 1));
       continue;
     }
     json values = json::array();
-    while (at < words.size() && !is_option(words[at])) values.push_back(scalar_of(words[at++]));
+    bool is_known = true;
+    while (at < words.size() && !is_option(words[at])) {
+      is_known &= words[at].find(kUnset) == std::string::npos;
+      values.push_back(scalar_of(words[at++]));
+    }
+    if (!is_known) continue;
     if (values.empty())
       started.arguments[name] = true;
     else
@@ -164,6 +173,7 @@ std::string trainer_of(const std::string& program, const json& arguments) {
   const auto has = [&](const char* part) { return program.find(part) != std::string::npos; };
   if (has("swift")) return "swift";
   if (has("axolotl")) return "axolotl";
+  if (has("llava") && !has("llava_next")) return "llava";
   if (has("llamafactory") || has("LLaMA-Factory")) return "llamafactory";
   const std::size_t slash =
       program.find_last_of("/.", program.ends_with(".py") ? program.size() - 4 : std::string::npos);

@@ -10,6 +10,11 @@ using nlohmann::json;
 
 namespace {
 
+std::string distributed_type_of(const json& accelerate) {
+  const std::string type = member_text(accelerate, "distributed_type");
+  return type.empty() ? "NO" : type;
+}
+
 void note(Context& context, const std::string& key, const std::string& pointer, const json& value) {
   context.ledger.taken.push_back({context.launch.file, key, pointer, value, context.launch.file.empty(), ""});
 }
@@ -19,13 +24,13 @@ void note(Context& context, const std::string& key, const std::string& pointer, 
 void take_engine_precision(Context& context, const json& config) {
   json& precision = context.ledger.job["training"]["precision"];
   std::string autocast;
-  if (precision.is_object()) autocast = precision.value("autocast", "");
+  if (precision.is_object()) autocast = member_text(precision, "autocast");
   if (precision.is_string() && precision.get<std::string>().starts_with("amp-"))
     autocast = precision.get<std::string>().substr(4);
   std::string engine;
   for (const char* type : {"bf16", "fp16"}) {
     if (!config.is_object() || !config.contains(type) || !config[type].is_object()) continue;
-    const json enabled = config[type].value("enabled", json(false));
+    const json enabled = member(config[type], "enabled");
     if (enabled == true || (enabled == "auto" && autocast == type)) engine = type;
   }
   const bool says = config.is_object() && (config.contains("bf16") || config.contains("fp16"));
@@ -55,10 +60,10 @@ void take_accelerate(Context& context) {
   Ledger& ledger = context.ledger;
   const Launch& launch = context.launch;
   json config = launch.accelerate;
-  const std::string type = config.value("distributed_type", "NO");
+  const std::string type = distributed_type_of(config);
   if (config.contains("deepspeed_config") && config["deepspeed_config"].is_object() && type == "DEEPSPEED") {
     json& deepspeed = config["deepspeed_config"];
-    if (const json file = deepspeed.value("deepspeed_config_file", json()); file.is_string()) {
+    if (const json file = member(deepspeed, "deepspeed_config_file"); file.is_string()) {
       const SourceFile* found = context.find_file(file.get<std::string>());
       if (found != nullptr && found->content.is_object()) {
         deepspeed["deepspeed_config_file"] = found->content;
@@ -68,7 +73,7 @@ void take_accelerate(Context& context) {
         return;
       }
     }
-    const json inner = deepspeed.value("deepspeed_config_file", json());
+    const json inner = member(deepspeed, "deepspeed_config_file");
     take_engine_precision(context, inner);
   }
   // What it says of precision is in training.precision (autocast_of), and of accumulation in the arguments.
@@ -76,7 +81,7 @@ void take_accelerate(Context& context) {
   if (config.contains("deepspeed_config") && config["deepspeed_config"].is_object())
     config["deepspeed_config"].erase("gradient_accumulation_steps");
   if (launch.gpus > 0) config["num_processes"] = launch.gpus;
-  const json precision = ledger.job["training"].value("precision", json());
+  const json precision = member(member(ledger.job, "training"), "precision");
   if (type == "FSDP" && precision.is_string() && precision.get<std::string>().starts_with("amp-"))
     config["mixed_precision"] = precision.get<std::string>().substr(4);
   ledger.put("/parallel/accelerate_config", config);
@@ -137,7 +142,7 @@ void take_fsdp(Context& context, Keys& keys) {
   json config = {{"distributed_type", "FSDP"},
                  {"num_processes", std::max<std::int64_t>(context.launch.gpus, 1)},
                  {"fsdp_config", std::move(fsdp)}};
-  const json precision = context.ledger.job["training"].value("precision", json());
+  const json precision = member(member(context.ledger.job, "training"), "precision");
   if (precision.is_string() && precision.get<std::string>().starts_with("amp-"))
     config["mixed_precision"] = precision.get<std::string>().substr(4);
   keys.take(keys.has("fsdp") ? "fsdp" : "fsdp_config", "/parallel/accelerate_config", config);
@@ -163,7 +168,7 @@ void take_parallel(Context& context, Keys& keys) {
   const bool has_fsdp =
       (fsdp.is_string() && fsdp != "" && fsdp != "false") || (fsdp.is_array() && !fsdp.empty()) || fsdp == true;
   if (context.launch.accelerate.is_object()) {
-    const std::string type = context.launch.accelerate.value("distributed_type", "NO");
+    const std::string type = distributed_type_of(context.launch.accelerate);
     if (keys.has("deepspeed") && type != "NO" && type != "DEEPSPEED")
       keys.refuse("deepspeed", "accelerate's file says distributed_type " + type + ": leave one of them out");
     if (!keys.has("deepspeed") && type != "NO") {

@@ -183,12 +183,16 @@ class ShellReader {
             if (std::string_view("\"\\$`").find(escaped) == std::string_view::npos) word += '\\';
             word += escaped;
           } else if (inner == '$') {
-            if (const auto said = expansion()) put(*said, true);
+            if (const auto said = expansion())
+              put(*said, true);
+            else
+              word += kUnset;
           } else if (inner == '`') {
             std::string command;
             while (!ends() && peek() != '`') command += next();
             if (!ends()) next();
             ask("$(" + command + ")");
+            word += kUnset;
           } else {
             word += inner;
           }
@@ -199,12 +203,16 @@ class ShellReader {
         const char escaped = next();
         if (escaped != '\n') word += escaped, is_word = true;
       } else if (letter == '$') {
-        if (const auto said = expansion()) put(*said, false);
+        if (const auto said = expansion())
+          put(*said, false);
+        else
+          word += kUnset, is_word = true;
       } else if (letter == '`') {
         std::string command;
         while (!ends() && peek() != '`') command += next();
         if (!ends()) next();
         ask("$(" + command + ")");
+        word += kUnset;
         is_word = true;
       } else {
         word += letter;

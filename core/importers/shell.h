@@ -8,10 +8,13 @@
 /// Shell scripts, read and never executed: words by the shell's rules of quoting, variables that the script sets.
 namespace oometer::importers {
 
+/// Stands in a word for what is not known.
+inline constexpr char kUnset = '\x01';
+
 struct ShellCommand {
   std::map<std::string, std::string> environment;  ///< assignments before it, and those of the script
   std::vector<std::string> words;
-  /// Variables and substitutions that its words use and the script does not say, "MODEL", "$(nproc)": read as empty.
+  /// Variables and substitutions that its words use and the script does not say, "MODEL", "$(nproc)".
   std::vector<std::string> unset;
   int line = 1;
 };

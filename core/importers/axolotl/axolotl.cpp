@@ -148,6 +148,31 @@ constexpr Gap kAxolotlGaps[] = {
     {"reinit_weights", "", Effect::either, "weights are made anew"},
     {"device_map", "", Effect::either, "where the weights are put"},
     {"lora_on_cpu", "", Effect::less, "embeddings in host memory"},
+    {"tiled_mlp", "", Effect::less, "the MLP runs a part of the sequence at a time"},
+    {"fp32_norms", "", Effect::more, "norms in float32"},
+    {"use_eaft", "", Effect::more, "a loss of its own, from float32 logits"},
+    {"sage_attention", "", Effect::either, "SageAttention; taken as SDPA"},
+    {"large_head_attention", "", Effect::either, "attention of large heads by another kernel"},
+    {"sdpa_varlen", "", Effect::less, "documents of a row without a mask"},
+    {"scaling_softmax", "", Effect::either, "attention with a scale of its own"},
+    {"ple_cpu_offload", "", Effect::less, "embeddings of layers in host memory"},
+    {"deepcompile", "", Effect::either, "DeepSpeed compiles the model"},
+    {"use_pose", "", Effect::either, "positions with gaps"},
+    {"profiler_steps", "", Effect::more, "what a profiler keeps"},
+    {"max_memory", "", Effect::either, "where the weights are put"},
+    {"gpu_memory_limit", "", Effect::either, "where the weights are put"},
+    {"embedding_lr_scale", "", Effect::either, "parameter groups of their own"},
+    {"grokfast_alpha", "", Effect::more, "a mean of the gradients"},
+    {"noisy_embedding_alpha", "", Effect::more, "noise of the size of the token embeddings' output"},
+    {"rope_scaling", "", Effect::either, "rotary tables of longer sequences"},
+    {"lora_alpha_pattern", "", Effect::either, "adapters of other scales"},
+    {"peft_layers_pattern", "", Effect::less, "only some layers have adapters"},
+    {"torch_compile_options", "", Effect::either, "how the model is compiled"},
+    {"spectrum_top_fraction", "", Effect::less, "only some layers train"},
+    {"overrides_of_model_kwargs", "", Effect::either, "what the model is loaded with"},
+    {"dense_mixer", "", Effect::more, "all experts run in backward"},
+    {"moe_grouped_backend", "", Effect::either, "kernels of Axolotl's own for experts"},
+    {"hatchery", "", Effect::either, "another machine trains"},
     {"auto_find_batch_size", "", Effect::less, "the batch is made smaller until it fits"},
 };
 
@@ -178,6 +203,12 @@ constexpr std::string_view kAxolotlHarmless =
     "num_labels rl_beta kto_desirable_weight trl vllm model_quantization_config_kwargs mean_resizing_embeddings "
     "shrink_embeddings embeddings_skip_upcast val_set_size dataloader_num_workers ddp world_size local_rank device "
     "use_ray ray_run_name ray_num_workers tiled_mlp_num_shards logging_steps is_file save_safetensors hub_model_id "
+    "streaming sample_packing_mp_start_method image_resize_algorithm role_boundaries tokenizer_save_jinja_files "
+    "trainer_cls profiler_steps_start eval_causal_lm_metrics lisa_step_interval "
+    "lisa_layers_attribute liger_kernel_impl qlora_sharded_model_loading merge_method relora_prune_method "
+    "streaming_multipack_buffer_size pretrain_multipack_buffer_size pretrain_multipack_attn "
+    "pretraining_sample_concatenation dataset_shard_num dataset_shard_idx generate_samples comet_mode comet_online "
+    "swanlab_api_key swanlab_log_model lm_eval_tasks lm_eval_batch_size gradio_title gradio_share "
     "debug do_bench_eval cloud_provider include_tokens_per_second include_tkps";
 
 constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
@@ -207,7 +238,7 @@ void take_axolotl_attention(Keys& keys) {
 /// core/trainers/base.py: _create_multipack_sampler. Where the attention keeps documents apart, a batch is one row.
 void take_axolotl_samples(Context& context, Keys& keys) {
   const std::int64_t length = keys.integer("sequence_len"), size = keys.integer("micro_batch_size");
-  const json attention = context.ledger.job["training"].value("attention", json());
+  const json attention = member(member(context.ledger.job, "training"), "attention");
   const bool is_flash = attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos;
   const bool packs = keys.truth("sample_packing");
   if (packs) keys.note("sample_packing", "/data/sequence_length");
@@ -243,14 +274,18 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   if (keys.truth("peft_use_dora")) keys.take("peft_use_dora", "/training/lora/use_dora", true);
   if (keys.truth("peft_use_rslora")) keys.take("peft_use_rslora", "/training/lora/use_rslora", true);
   keys.take_given("peft_autocast_adapter_dtype", "/training/lora/autocast_adapter_dtype");
-  // Its own kernels are on unless they are turned off or cannot be (check_auto_enable_lora_kernels).
-  bool fuses = false;
-  for (const char* kernel : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}) fuses |= keys.truth(kernel);
-  const json dropout = keys.value("lora_dropout");
-  if (fuses && dropout == 0 && !keys.truth("load_in_8bit") && !keys.truth("peft_use_dora"))
+  // Its own kernels: those that are named, else all where they can run (check_auto_enable_lora_kernels).
+  constexpr const char* kKernels[] = {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"};
+  bool is_said = false, fuses = false;
+  for (const char* kernel : kKernels) is_said |= keys.has(kernel);
+  for (const char* kernel : kKernels) fuses |= is_said ? keys.has(kernel) && keys.truth(kernel) : true;
+  if (!is_said && ((adapter == "lora" && keys.truth("load_in_8bit")) || keys.truth("trust_remote_code"))) fuses = false;
+  if (fuses)
     keys.leave_out("lora_mlp_kernel", Effect::less,
                    "Axolotl's kernels of adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel) keep fewer "
                    "activations for backward");
+  else
+    for (const char* kernel : kKernels) keys.ignore(kernel);
   if (adapter == "qlora" && keys.truth("load_in_4bit")) {
     keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
     keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_quant_type", "nf4");
@@ -302,7 +337,7 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   if (cuts) {
     std::optional<std::int64_t> bytes;
     const json& config = context.model_config();
-    const json vocabulary = config.is_object() ? config.value("vocab_size", json()) : json();
+    const json vocabulary = member(config, "vocab_size");
     const std::int64_t tokens = keys.integer("sequence_len") * keys.integer("micro_batch_size");
     // logits in half precision and in float32, and the gradient of each
     if (vocabulary.is_number_integer() && vocabulary < 1 << 24 && tokens < std::int64_t{1} << 32)
@@ -314,17 +349,18 @@ void take_axolotl_losses(Context& context, Keys& keys) {
 /// Norms, embeddings and head are float32 where the whole model trains, outside FSDP, with an attention that takes
 /// float32 (loaders/model.py: _configure_embedding_dtypes).
 void note_float32_parts(Context& context, Keys& keys) {
-  const json attention = context.ledger.job["training"].value("attention", json());
+  const json attention = member(member(context.ledger.job, "training"), "attention");
   if (keys.has("fsdp") || keys.has("fsdp_config")) return;
-  if (keys.has("attn_implementation") && attention != "sdpa" && attention != "eager") return;
+  const std::string said = keys.text("attn_implementation");
+  if ((attention != "sdpa" && attention != "eager") || !is_word_of(said, "sdpa eager")) return;
   std::optional<std::int64_t> bytes;
   const json& config = context.model_config();
   if (config.is_object()) {
-    const json rows = config.value("vocab_size", json()), width = config.value("hidden_size", json());
+    const json rows = member(config, "vocab_size"), width = member(config, "hidden_size");
     if (rows.is_number_integer() && width.is_number_integer() && rows < 1 << 24 && width < 1 << 20)
       // weight, gradient and two states: 8 bytes more an element
       bytes = 8 * rows.get<std::int64_t>() * width.get<std::int64_t>() *
-              (config.value("tie_word_embeddings", false) ? 1 : 2);
+              (member(config, "tie_word_embeddings") == true ? 1 : 2);
   }
   keys.leave_out("adapter", Effect::more,
                  "norms, embeddings and head are float32 where the whole model trains without FSDP; here they have the "
@@ -392,7 +428,7 @@ void read_axolotl(Context& context, Keys& keys) {
               "steps");
     keys.take("eval_batch_size", "/training/loop/args/per_device_eval_batch_size",
               keys.has("eval_batch_size") ? keys.value("eval_batch_size")
-                                          : context.ledger.job["data"].value("micro_batch_size", json(1)));
+                                          : member(member(context.ledger.job, "data"), "micro_batch_size"));
   } else {
     keys.mark("test_datasets");
     keys.ignore("eval_batch_size");

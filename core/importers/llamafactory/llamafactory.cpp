@@ -148,7 +148,7 @@ constexpr Composite kComposites[] = {
 
 const Composite* composite_of(const json& config) {
   if (!config.is_object()) return nullptr;
-  const json type = config.value("model_type", json());
+  const json type = member(config, "model_type");
   const auto at = std::find_if(std::begin(kComposites), std::end(kComposites),
                                [&](const Composite& one) { return type == one.model_type; });
   return at == std::end(kComposites) ? nullptr : at;
@@ -232,7 +232,7 @@ void take_quantization(Context& context, Keys& keys, const std::string& computes
 void take_attention(Context& context, Keys& keys) {
   const json given = keys.value("flash_attn");
   const std::string word = given == false ? "disabled" : given == true ? "fa2" : keys.text("flash_attn");
-  const json type = context.model_config().is_object() ? context.model_config().value("model_type", json()) : json();
+  const json type = member(context.model_config(), "model_type");
   std::string attention = word == "fa2" ? "flash_attention_2" : word == "fa3" ? "flash_attention_3" : "sdpa";
   if (word == "disabled") attention = "eager";
   if (type == "gemma2" && word == "auto") {  // configure_attn_implementation: fa2, where it is installed
@@ -307,8 +307,7 @@ void read_llamafactory(Context& context, Keys& keys) {
   const std::string computes = is_pure ? "bf16" : autocast.dtype.empty() ? published : autocast.dtype;
   take_quantization(context, keys, computes);
   // prepare_model_for_training calls it with use_reentrant_gc; FSDP2 wants it otherwise.
-  const bool fsdp2 = context.launch.accelerate.is_object() &&
-                     context.launch.accelerate.value("fsdp_config", json::object()).value("fsdp_version", json(1)) == 2;
+  const bool fsdp2 = member(member(context.launch.accelerate, "fsdp_config"), "fsdp_version") == 2;
   const bool checkpoints = !keys.truth("disable_gradient_checkpointing");
   const bool reentrant = keys.truth("use_reentrant_gc") && !fsdp2;
   keys.take(checkpoints ? "use_reentrant_gc" : "disable_gradient_checkpointing", "/training/activation_checkpointing",

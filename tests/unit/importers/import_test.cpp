@@ -108,6 +108,18 @@ TEST_CASE("variables that a script does not set are asked for", "[importers]") {
   CHECK(at(ledger, "/training/loop/args/max_length") == 2048);
 }
 
+TEST_CASE("a key whose variable nobody sets has its default", "[importers]") {
+  const Ledger ledger = ask({file_of("run.sh",
+                                     "trl sft --model_name_or_path Qwen/Qwen3-0.6B --dataset_name a/b "
+                                     "--per_device_train_batch_size $N --max_length=${L} --bf16 $(bf16) --seed 1")});
+  CHECK(ledger.missing.size() == 3);
+  CHECK(at(ledger, "/data/micro_batch_size") == 8);
+  CHECK(taken_at(ledger, "/data/micro_batch_size")->is_default);
+  CHECK(at(ledger, "/training/loop/args/max_length") == 1024);
+  CHECK(at(ledger, "/training/precision") == "amp-bf16");
+  CHECK_FALSE(ledger.refused);
+}
+
 TEST_CASE("a command's own file is read, and its words go over it", "[importers]") {
   const Ledger ledger = ask({file_of("run.sh",
                                      "FORCE_TORCHRUN=1 NPROC_PER_NODE=2 llamafactory-cli train a/b/train.yaml "
@@ -148,9 +160,9 @@ TEST_CASE("what is no trainer's file is said to be none", "[importers]") {
   CHECK(ask_one("echo hello").refused);
   CHECK(ask_one("[1, 2]").refused);
   CHECK(ask({}).refused);
-  const Ledger other = ask_one(R"({"rlhf_type": "grpo", "model": "Qwen/Qwen3-0.6B"})");
+  const Ledger other = ask_one(R"({"step_scheduler": {}, "model": {"_target_": "x"}})");
   REQUIRE(other.refused);
-  CHECK(other.refused->message.find("ms-swift") != std::string::npos);
+  CHECK(other.refused->message.find("NeMo Automodel") != std::string::npos);
   const Ledger half = ask({file_of("ds.json", kZero2)});
   CHECK_FALSE(half.missing.empty());
   const Ledger two = ask({file_of("a.yaml", kFactory), file_of("b.yaml", R"({"base_model": "Qwen/Qwen3-8B"})")});
@@ -232,6 +244,39 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
       tree[key] = *parse_json(value);
       CHECK(parse_json(import_json(json({{"files", {{{"name", "a"}, {"content", tree}}}}, {"hub", hub()}}).dump()))
                 .has_value());
+    }
+  const char* swift[] = {"model",
+                         "tuner_type",
+                         "max_length",
+                         "torch_dtype",
+                         "bf16",
+                         "target_modules",
+                         "quant_method",
+                         "quant_bits",
+                         "deepspeed",
+                         "freeze_vit",
+                         "max_pixels",
+                         "per_device_train_batch_size",
+                         "gradient_accumulation_steps",
+                         "attn_impl",
+                         "lora_bias",
+                         "rlhf_type"};
+  for (const char* key : swift)
+    for (const char* value : values) {
+      json tree = {{"model", "Qwen/Qwen2.5-VL-3B-Instruct"}, {"tuner_type", "full"}, {"attn_impl", "sdpa"}};
+      tree[key] = *parse_json(value);
+      CHECK(parse_json(import_json(json({{"files", {{{"name", "a"}, {"content", tree}}}}, {"hub", hub()}}).dump()))
+                .has_value());
+    }
+  const char* accelerate[] = {"distributed_type", "num_processes", "mixed_precision", "fsdp_config",
+                              "deepspeed_config"};
+  for (const char* key : accelerate)
+    for (const char* value : values) {
+      json config = *parse_json(kAccelerate), tree = *parse_json(kFactory);
+      tree.erase("deepspeed");
+      config[key] = *parse_json(value);
+      const json files = {{{"name", "a"}, {"content", tree}}, {{"name", "b"}, {"content", config}}};
+      CHECK(parse_json(import_json(json({{"files", files}, {"hub", hub()}}).dump())).has_value());
     }
   for (const char* text : {"", "[", "{}", R"({"files": 1})", R"({"files": [1]})", R"({"files": []})"})
     CHECK(parse_json(import_json(text)).has_value());

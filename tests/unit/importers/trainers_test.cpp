@@ -119,7 +119,10 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(packed, "/data/sequence_length") == 8192);
   CHECK(at(packed, "/training/activation_checkpointing") == "reentrant");
   CHECK(at(packed, "/training/lora/target_modules") == "all-linear");
-  CHECK(left_out(packed, "lora_mlp_kernel") == nullptr);  // its kernels take no dropout
+  CHECK(left_out(packed, "lora_mlp_kernel") != nullptr);
+  const Ledger remote = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
+                                    "lora_target_linear": true, "trust_remote_code": true})");
+  CHECK(left_out(remote, "lora_mlp_kernel") == nullptr);  // its kernels do not run such code
   const Ledger eager = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "sequence_len": 2048, "micro_batch_size": 4,
                                    "sample_packing": true, "attn_implementation": "sdpa"})");
   CHECK(at(eager, "/data/micro_batch_size") == 4);
@@ -172,4 +175,79 @@ TEST_CASE("TrainingArguments alone want a model, and have transformers' defaults
   check_accepted(whole);
   CHECK(at(whole, "/training/precision") == "amp-bf16");  // as published
   CHECK(at(whole, "/data/micro_batch_size") == 2);
+}
+
+TEST_CASE("ms-swift trains adapters, in the published type, 16 samples a step", "[importers][swift]") {
+  const auto sft = [](const std::string& words) { return ask({file_of("run.sh", "swift sft " + words)}); };
+  const Ledger bare = sft("--model Qwen/Qwen3-0.6B --dataset a/b --max_length 2048");
+  check_accepted(bare);
+  CHECK(at(bare, "/training/precision") == json({{"weights", "bf16"}, {"autocast", "bf16"}}));
+  CHECK(at(bare, "/data/micro_batch_size") == 1);
+  CHECK(at(bare, "/training/gradient_accumulation_steps") == 16);
+  CHECK(at(bare, "/training/lora") ==
+        json({{"rank", 8}, {"alpha", 32}, {"dropout", 0.05}, {"bias", "none"}, {"target_modules", "all-linear"}}));
+  CHECK(at(bare, "/training/activation_checkpointing") == "reentrant");
+  CHECK(left_out(bare, "use_logits_to_keep")->effect == Effect::less);
+  const Ledger four = ask({file_of("run.sh",
+                                   "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen3-0.6B --max_length 2048 "
+                                   "--per_device_train_batch_size 2")});
+  check_accepted(four);
+  CHECK(at(four, "/training/gradient_accumulation_steps") == 2);             // ceil(16 / 2 / 4)
+  CHECK(at(four, "/training/activation_checkpointing") == "non-reentrant");  // DDP
+  CHECK(at(four, "/parallel/data") == 4);
+  const Ledger zero = ask({file_of("run.sh",
+                                   "NPROC_PER_NODE=2 swift sft --model Qwen/Qwen3-0.6B --max_length 2048 "
+                                   "--train_type full --deepspeed zero3_offload")});
+  check_accepted(zero);
+  CHECK(at(zero, "/parallel/ds_config/zero_optimization/stage") == 3);
+  CHECK(at(zero, "/parallel/ds_config/zero_optimization/offload_param/device") == "cpu");
+  CHECK(at(zero, "/training/activation_checkpointing") == "reentrant");
+  const Ledger sees = ask({file_of("run.sh",
+                                   "MAX_PIXELS=262144 swift sft --model Qwen/Qwen2.5-VL-3B-Instruct "
+                                   "--max_length 2048 --tuner_type full")});
+  check_accepted(sees);
+  CHECK(at(sees, "/data/max_pixels") == 262144);
+  CHECK(at(sees, "/training/freeze") == json({"visual", "visual.merger"}));
+  const Ledger long_one = sft("--model Qwen/Qwen3-0.6B");
+  REQUIRE(long_one.missing.size() == 1);
+  CHECK(long_one.missing[0].name == "max_length");
+  const Ledger rlhf = ask({file_of("run.sh", "swift rlhf --rlhf_type dpo --model Qwen/Qwen3-0.6B")});
+  CHECK(rlhf.refused);
+}
+
+TEST_CASE("LLaVA's scripts are its own code under DeepSpeed", "[importers][llava]") {
+  const std::string head =
+      "deepspeed --num_gpus 8 llava/train/train_mem.py --deepspeed ./scripts/zero2.json --version v1 "
+      "--vision_tower openai/clip-vit-large-patch14-336 --mm_projector_type mlp2x_gelu "
+      "--mm_vision_select_layer -2 --mm_use_im_start_end False --mm_use_im_patch_token False "
+      "--bf16 True --per_device_train_batch_size 16 --model_max_length 2048 "
+      "--gradient_checkpointing True ";
+  const auto llava = [&](const std::string& words) {
+    return ask({file_of("run.sh", head + words), file_of("zero2.json", R"({"bf16": {"enabled": "auto"},
+        "train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto", "gradient_accumulation_steps": "auto",
+        "zero_optimization": {"stage": 2, "overlap_comm": true, "contiguous_gradients": true, "sub_group_size": 1e9,
+        "reduce_bucket_size": "auto"}})")});
+  };
+  const Ledger tuned = llava("--model_name_or_path lmsys/vicuna-7b-v1.5");
+  check_accepted(tuned);
+  CHECK(at(tuned, "/model/preset") == "llava-1.5-7b");
+  CHECK(at(tuned, "/runtime/framework") == "llava");
+  CHECK(at(tuned, "/training/stage") == "finetune");
+  CHECK(at(tuned, "/training/precision") == "bf16");
+  CHECK(at(tuned, "/training/activation_checkpointing") == "reentrant");
+  CHECK(at(tuned, "/parallel/data") == 8);
+  const Ledger projector = llava("--model_name_or_path lmsys/vicuna-13b-v1.5 --tune_mm_mlp_adapter True");
+  check_accepted(projector);
+  CHECK(at(projector, "/model/preset") == "llava-1.5-13b");
+  CHECK(at(projector, "/training/stage") == "pretrain");
+  const Ledger lora =
+      llava("--model_name_or_path lmsys/vicuna-7b-v1.5 --lora_enable True --lora_r 128 --lora_alpha 256");
+  check_accepted(lora);
+  CHECK(at(lora, "/training/lora/rank") == 128);
+  CHECK(at(lora, "/training/lora/also_train") == json({"mm_projector"}));
+  const Ledger linear = ask({file_of("run.sh",
+                                     "deepspeed llava/train/train.py --model_name_or_path lmsys/vicuna-7b-v1.5 "
+                                     "--vision_tower openai/clip-vit-large-patch14-336")});
+  REQUIRE(linear.refused);  // the default projector
+  CHECK(linear.refused->key == "mm_projector_type");
 }
