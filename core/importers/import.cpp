@@ -84,6 +84,12 @@ std::optional<Run> find_script(Context& context, const std::vector<SourceFile>& 
     for (const ShellCommand& command : read_shell(file.content.get<std::string>())) {
       Context trial = context;
       Started started = read_launch(trial, command, file.name);
+      // A script of any name that is given a file: the file says whose it is.
+      if (const SourceFile* given = started.config.empty() ? nullptr : trial.find_file(started.config);
+          started.trainer.empty() && given != nullptr && given->content.is_object()) {
+        started.trainer = trainer_of_keys(given->content);
+        started.program = started.trainer == "trl" ? trl_program(given->content) : "";
+      }
       if (started.trainer.empty()) continue;
       if (run) {
         context.ledger.unmodelled.push_back(

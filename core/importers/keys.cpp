@@ -145,6 +145,8 @@ std::int64_t Keys::integer(const char* name) {
   return fallback.is_number_integer() ? fallback.get<std::int64_t>() : 0;
 }
 
+std::int64_t Keys::size(const char* name) { return std::clamp<std::int64_t>(integer(name), 0, std::int64_t{1} << 24); }
+
 std::vector<std::string> Keys::names(const char* name) {
   const json given = value(name);
   std::vector<std::string> words;

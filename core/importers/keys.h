@@ -63,6 +63,8 @@ class Keys {
   bool truth(const char* name);
   std::string text(const char* name);
   std::int64_t integer(const char* name);
+  /// The same within what sizes can be, 0 to 2^24: safe to multiply.
+  std::int64_t size(const char* name);
   /// A list of names; a text with commas is one.
   std::vector<std::string> names(const char* name);
 

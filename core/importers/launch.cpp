@@ -103,7 +103,7 @@ std::int64_t visible_gpus(const ShellCommand& command) {
 
 void set_gpus(Context& context, const std::string& file, const char* key, std::int64_t gpus) {
   if (gpus <= 0) return;
-  context.launch.gpus = gpus;
+  context.launch.gpus = std::min<std::int64_t>(gpus, 65537);  // more than a job may have
   context.launch.file = file;
   context.launch.key = key;
 }
@@ -245,8 +245,8 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
     started.trainer = own;
     started.program = words[at + 1];
     read_arguments(words, at + 2, started);
-    if (started.trainer == "llamafactory" && started.program != "train") started.trainer.clear();
-    if (started.trainer == "axolotl" && started.program != "train") started.trainer.clear();
+    // Exporting, preprocessing, chatting: no training.
+    if (started.program != "train" && (started.trainer == "llamafactory" || started.trainer == "axolotl")) return {};
     // They start torchrun by themselves, on all GPUs or as the environment says (llamafactory/launcher.py,
     // swift/cli/main.py); axolotl calls accelerate, which is given what it does not know.
     const auto per_node = command.environment.find("NPROC_PER_NODE");

@@ -338,9 +338,9 @@ void take_axolotl_losses(Context& context, Keys& keys) {
     std::optional<std::int64_t> bytes;
     const json& config = context.model_config();
     const json vocabulary = member(config, "vocab_size");
-    const std::int64_t tokens = keys.integer("sequence_len") * keys.integer("micro_batch_size");
+    const std::int64_t tokens = keys.size("sequence_len") * std::min<std::int64_t>(keys.size("micro_batch_size"), 256);
     // logits in half precision and in float32, and the gradient of each
-    if (vocabulary.is_number_integer() && vocabulary < 1 << 24 && tokens < std::int64_t{1} << 32)
+    if (vocabulary.is_number_integer() && vocabulary > 0 && vocabulary < 1 << 24)
       bytes = 12 * tokens * vocabulary.get<std::int64_t>();
     keys.leave_out("cut_cross_entropy", Effect::less, "the logits never exist as a whole, up to", bytes);
   }

@@ -188,7 +188,7 @@ json targets_of(Keys& keys, const char* key, const Composite* parts) {
 void take_factory_lora(Keys& keys, const Composite* parts) {
   keys.take("lora_rank");
   keys.take("lora_alpha", "/training/lora/alpha",
-            keys.has("lora_alpha") ? keys.value("lora_alpha") : json(2 * keys.integer("lora_rank")));
+            keys.has("lora_alpha") ? keys.value("lora_alpha") : json(2 * keys.size("lora_rank")));
   keys.take("lora_dropout");
   keys.take("lora_target", "/training/lora/target_modules", targets_of(keys, "lora_target", parts));
   if (const std::vector<std::string> saved = keys.names("additional_target"); !saved.empty())
@@ -271,7 +271,8 @@ void read_llamafactory(Context& context, Keys& keys) {
   const bool packs = keys.has("packing") ? keys.truth("packing") : stage == "pt";
   keys.mark("packing");
   if (keys.truth("neat_packing")) {
-    const std::int64_t length = keys.integer("cutoff_len"), size = keys.integer("per_device_train_batch_size");
+    const std::int64_t length = keys.size("cutoff_len"),
+                       size = std::min<std::int64_t>(keys.size("per_device_train_batch_size"), 4096);
     keys.leave_out("neat_packing", Effect::more,
                    "a mask of all pairs of tokens in half precision, unless FlashAttention-2 runs",
                    2 * length * length * size);

@@ -278,7 +278,7 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
                               "samples are cut at the model's longest: say how long yours are (max_length)"});
   // A row of documents is max_length long, each micro-batch has as many as it says.
   for (const char* key : {"packing", "padding_free"}) keys.ignore(key);
-  const std::int64_t size = std::max<std::int64_t>(keys.integer("per_device_train_batch_size"), 1);
+  const std::int64_t size = std::max<std::int64_t>(keys.size("per_device_train_batch_size"), 1);
   if (!keys.has("gradient_accumulation_steps")) {
     const std::int64_t all = std::min<std::int64_t>(size * std::max<std::int64_t>(context.launch.gpus, 1), 1 << 20);
     keys.take("gradient_accumulation_steps", "/training/gradient_accumulation_steps",

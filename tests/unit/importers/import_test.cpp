@@ -132,6 +132,16 @@ TEST_CASE("a command's own file is read, and its words go over it", "[importers]
   CHECK(taken_at(ledger, "/training/precision/autocast")->file == "train.yaml");
   CHECK(at(ledger, "/parallel/data") == 2);
   CHECK_FALSE(ledger.refused);
+  const Ledger script = ask({file_of("run.sh", "torchrun --nproc_per_node 2 src/train.py train.yaml"),
+                             file_of("train.yaml", R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft",
+                                                       "finetuning_type": "full", "bf16": true})")});
+  CHECK(script.trainer == "llamafactory 0.9.5");
+  CHECK(at(script, "/parallel/data") == 2);
+  CHECK_FALSE(script.refused);
+  const Ledger prepared = ask({file_of("run.sh", "axolotl preprocess c.yaml\naxolotl train c.yaml"),
+                               file_of("c.yaml", R"({"base_model": "Qwen/Qwen3-0.6B"})")});
+  CHECK(left_out(prepared, "train") == nullptr);  // one training
+  CHECK_FALSE(prepared.refused);
   const Ledger alone = ask({file_of("run.sh", "axolotl train c.yaml")});
   REQUIRE(alone.missing.size() == 1);
   CHECK(alone.missing[0].name == "c.yaml");
@@ -150,9 +160,11 @@ TEST_CASE("models are found by their names, else their config is asked for", "[i
   CHECK(own.missing[0].kind == "config.json");
   CHECK(own.missing[0].name == "me/my-model");
   CHECK(at(own, "/data/sequence_length") == 512);  // what could be read is there
-  const Ledger unknown = ask_model("openai-community/gpt2");
+  const Ledger unknown = ask({file_of("a.yaml", R"({"base_model": "me/my-model"})"),
+                              file_of("config.json", R"({"model_type": "no_family", "hidden_size": 64})")});
   REQUIRE(unknown.refused);
-  CHECK(unknown.refused->key == "base_model");
+  CHECK(unknown.refused->pointer.starts_with("/model"));
+  CHECK(unknown.refused->key == "model_type");
 }
 
 TEST_CASE("what is no trainer's file is said to be none", "[importers]") {
@@ -245,6 +257,15 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
       CHECK(parse_json(import_json(json({{"files", {{{"name", "a"}, {"content", tree}}}}, {"hub", hub()}}).dump()))
                 .has_value());
     }
+  // Numbers that do not fit.
+  const std::string most = "9223372036854775807";
+  for (const std::string& line :
+       {"NPROC_PER_NODE=" + most + " swift sft --model Qwen/Qwen3-0.6B --per_device_train_batch_size " + most,
+        "llamafactory-cli train model_name_or_path=Qwen/Qwen3-0.6B neat_packing=true cutoff_len=" + most +
+            " lora_rank=" + most + " per_device_train_batch_size=" + most,
+        "torchrun --nproc_per_node " + most + " train.py --model_name_or_path Qwen/Qwen3-0.6B --num_train_epochs " +
+            most})
+    CHECK(parse_json(to_json(ask({file_of("run.sh", line)}))).has_value());
   const char* swift[] = {"model",
                          "tuner_type",
                          "max_length",
