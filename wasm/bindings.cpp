@@ -9,6 +9,7 @@
 #include "advice/advice.h"
 #include "advice/checkpoint_advice.h"
 #include "advice/gpus.h"
+#include "importers/import.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "job/order_spread.h"
@@ -82,6 +83,8 @@ emscripten::val snapshot(const std::string& job) {
 
 std::string order_spread(const std::string& job) { return order_spread_json(job); }
 
+std::string import_files(const std::string& question) { return importers::import_json(question); }
+
 std::string traits(const std::string& job) { return traits_json(job); }
 
 std::string advise(const std::string& job) { return advise_json(job); }
@@ -152,6 +155,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("onGpus", &on_gpus);
   function("checkpoints", &checkpoints);
   function("gpus", &gpus);
+  function("importFiles", &import_files);
   function("resolve", &resolve);
   function("presets", &presets);
   function("orderSpread", &order_spread);

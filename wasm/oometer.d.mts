@@ -53,6 +53,11 @@ export interface Oometer {
    * with the most bytes that the blocks keep, how many run twice, and a JSON merge patch on the job; or the error.
    */
   checkpoints(job: string): string;
+  /**
+   * A trainer's own files, `{"files": [{name, content}], "hub", "gpu", "gpus"}`, as a job with an account of every key; `content` is the tree
+   * of JSON or YAML, or a script's text: `{trainer, job, taken, ignored, unmodelled, missing, refused}`, or the error.
+   */
+  importFiles(question: string): string;
 }
 
 /**

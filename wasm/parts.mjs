@@ -1,6 +1,6 @@
 // A core comes in parts, so that an answer waits for no more than it runs: oometer.wasm, which first answers run and which
 // works alone until one needs more; oometer.rest.wasm, which the others take, too, with oometer.presets.wasm, the models
-// that later answers know by a name; oometer.FAMILY.wasm, one for each family of models, and oometer.graph.wasm.
+// that later answers know by a name; oometer.FAMILY.wasm, one for each family of models, oometer.graph.wasm and oometer.importers.wasm.
 
 /** The rest is several files, for none to be too large; who takes it loads all of them. */
 export const OF_REST = ["rest", "advice", "generation", "loops", "optimizers", "peft", "presets"];
