@@ -68,7 +68,7 @@ describe('a config.json', () => {
     await drop(['tiny.json', llama(2)]);
     await expect.poll(modelField).toBe('tiny');
     await drop(['notes.txt', 'hello']);
-    await expect.poll(() => page.getByRole('alert').innerText()).toContain('not JSON');
+    await expect.poll(() => page.getByRole('alert').innerText()).toContain('notes.txt: No trainer');
     expect(await modelField()).toBe('tiny');
   });
 

@@ -48,11 +48,11 @@ export const appStyles = css`
   main {
     display: grid;
     grid-template-columns: 21rem minmax(0, 1fr);
-    grid-template-rows: auto auto 1fr;
+    grid-template-rows: auto auto auto 1fr;
     background: linear-gradient(to right, var(--surface-raised) 21rem, transparent 21rem);
   }
   .setup {
-    grid-area: 1 / 1 / 4 / 2;
+    grid-area: 1 / 1 / 5 / 2;
     position: sticky;
     top: 0;
     align-self: start;
@@ -69,7 +69,7 @@ export const appStyles = css`
     background: var(--surface);
   }
   .details {
-    grid-area: 3 / 2;
+    grid-area: 4 / 2;
     display: grid;
     grid-template-columns: minmax(0, 1fr);
     align-content: start;
@@ -137,8 +137,12 @@ export const appStyles = css`
     opacity: 0.55;
   }
   /* What comes after the answer moves nothing. */
-  oometer-remedy {
+  oometer-own-model {
     grid-area: 2 / 2;
+    min-width: 0;
+  }
+  oometer-remedy {
+    grid-area: 3 / 2;
     display: block;
     min-height: 3.5rem;
     padding: 0.75rem 2rem 0.25rem;

@@ -15,7 +15,7 @@ import { UNKNOWN } from '../state/traits';
 import type { Effects } from '../state/effects';
 import { applyTheme, loadTheme, nextTheme, type Theme } from '../state/theme';
 import { shared } from '../styles/shared';
-import { ask, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
+import { ask, estimated, isTrouble, refusal, type Result, type Trouble } from '../wasm/ask';
 import { loadCore, type PageCore } from '../wasm/core';
 import { follow } from '../wasm/follow';
 import { Advisor } from './advisor';
@@ -39,6 +39,8 @@ const ANNOUNCE_DELAY = 500;
 const REST = 150;
 /** The form is drawn without an answer only where the core is late: drawn twice, it would hold the answer up. */
 const PATIENCE = 150;
+/** Of a job's places in a sentence. */
+const LONGEST_LIST = 200;
 
 /** The whole page: settings on the left, the answer on the right, the setup in the address. */
 export class OometerApp extends LitElement {
@@ -365,6 +367,25 @@ export class OometerApp extends LitElement {
                 : html`<p class="waiting">Computing the example …</p>`
           }
         </div>
+        <oometer-own-model
+          .setup=${this.setup}
+          .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : null)}
+          .core=${this.core}
+          .result=${result}
+          .setupOf=${this.setupOf}
+          @use=${({ detail }: CustomEvent<Setup>) => {
+            this.show(detail, this.pins, true);
+          }}
+          @models=${(event: CustomEvent<OwnModel[]>) => {
+            void this.useOwn(event.detail);
+          }}
+          @lengths=${({ detail }: CustomEvent<Lengths>) => {
+            this.show({ ...this.setup, ...detail, lengths: 'list' }, this.pins, true);
+          }}
+          @runfile=${(event: CustomEvent<RunFile>) => {
+            this.show(withRun(this.setup, event.detail), this.pins, true);
+          }}
+        ></oometer-own-model>
         ${result && !trouble ? this.remedy(result) : nothing}
         <section class="setup" aria-label="Settings">
           <oometer-form
@@ -401,20 +422,6 @@ export class OometerApp extends LitElement {
         <a href="./compare.html${write(this.setup, this.pins)}">Compare with your run</a>.
         ${this.core ? html`oometer ${this.core.version}` : nothing}
       </footer>
-      <oometer-own-model
-        .setup=${this.setup}
-        .judge=${async (own: OwnModel) => (this.core ? refusal(this.core, own) : null)}
-        .useJob=${this.useJob}
-        @models=${(event: CustomEvent<OwnModel[]>) => {
-          void this.useOwn(event.detail);
-        }}
-        @lengths=${({ detail }: CustomEvent<Lengths>) => {
-          this.show({ ...this.setup, ...detail, lengths: 'list' }, this.pins, true);
-        }}
-        @runfile=${(event: CustomEvent<RunFile>) => {
-          this.show(withRun(this.setup, event.detail), this.pins, true);
-        }}
-      ></oometer-own-model>
       <div role="status" class="hidden" id="said">${this.said}</div>
     `;
   }
@@ -515,22 +522,26 @@ export class OometerApp extends LitElement {
   }
 
   /** Throws a sentence where the settings cannot express the job: where their answer is another one. */
-  private readonly useJob = async (job: Job): Promise<void> => {
+  private readonly setupOf = async (job: Job): Promise<Setup> => {
     const { core } = this;
-    if (!core) return;
+    if (!core) return this.setup;
     const { setupOfJob } = await import('./later');
     const { preset, ...own } = job.model as { preset?: string } & OwnModel;
     const config = preset === undefined ? await this.library.add({ ...own, name: own.name || 'model' }) : '';
     const names = { model: preset ?? START.model, config };
+    await this.takeModels();
     const model = this.library.find({ ...START, ...names });
-    await core.loadWhole();
-    const answer = core.estimate(job);
+    const answer = await estimated(core, job);
     if (!answer.ok) throw new Error(`The job is refused: ${answer.error.message} (${answer.error.pointer})`);
-    const setup = model && setupOfJob(job, names, model);
-    const shown = setup && ask(core, setup, this.library.find);
-    if (!shown || isTrouble(shown) || shown.report.peak.total !== answer.report.peak.total)
-      throw new Error('This job says more than the settings here can. The command answers it: oometer estimate.');
-    this.show(setup, this.pins, true);
+    const { setup, lacking } = model ? setupOfJob(job, names, model) : { setup: null, lacking: [] };
+    const shown = setup && lacking.length === 0 ? ask(core, setup, this.library.find) : null;
+    if (!setup || !shown || isTrouble(shown) || shown.report.peak.total !== answer.report.peak.total) {
+      const which = lacking.length === 0 ? '' : ` (${lacking.join(', ').slice(0, LONGEST_LIST)})`;
+      throw new Error(
+        `This job says more than the settings here can${which}. The command answers it: oometer estimate.`,
+      );
+    }
+    return setup;
   };
 
   /** The first of several models is shown, the others stand beside it. */

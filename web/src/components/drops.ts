@@ -1,4 +1,5 @@
 import type { ReactiveController, ReactiveControllerHost } from 'lit';
+import { isGiven, pastedName } from '../state/pasted';
 
 /** Files that are dropped anywhere on the page, and a configuration that is pasted anywhere but into a field. */
 export class Drops implements ReactiveController {
@@ -54,6 +55,6 @@ export class Drops implements ReactiveController {
     const [target] = event.composedPath();
     if (target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement) return;
     const text = event.clipboardData?.getData('text/plain') ?? '';
-    if (/^\s*\{|^(compute_environment|distributed_type):/m.test(text)) this.take([new File([text], 'config.json')]);
+    if (isGiven(text)) this.take([new File([text], pastedName(text))]);
   };
 }

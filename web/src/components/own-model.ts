@@ -1,13 +1,19 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
-import { reason } from '../format/reason';
+import { reason, sentences } from '../format/reason';
 import { infers, number, START, type Setup } from '../state/fields';
+import type { Dropped, TextFile } from '../state/dropped';
 import type { Job } from '../state/job.generated';
+import { isObject } from '../state/json';
 import { readConfig, type OwnModel } from '../state/model';
-import { isLengths, packLengths, readLengths } from '../state/lengths';
-import { readRun, type RunFile } from '../state/runfile';
+import { isBraced, pastedName } from '../state/pasted';
+import { packLengths, readLengths } from '../state/lengths';
+import type { RunFile } from '../state/runfile';
 import { unsupported, type Unsupported } from '../state/unsupported';
-import { placed } from '../wasm/ask';
+import { placed, type Result } from '../wasm/ask';
+import type { PageCore } from '../wasm/core';
+import type { SourceFile } from '../wasm/imported';
 import type { JobError } from '../wasm/report';
+import type { OometerImport } from './import';
 import './copy';
 import { fields, shared } from '../styles/shared';
 
@@ -20,14 +26,17 @@ const config = ({ seq }: Setup): string =>
   `python export_graph.py --hf config.json --task causal-lm --sequence-length ${number(seq) || 2048} -o model.json`;
 
 /**
- * Asks for a config.json, a graph of operators, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped. Several models stand side
- * by side.
+ * Asks for a config.json, a graph of operators, a trainer's own files, or for the file of DeepSpeed or accelerate: pasted, chosen or dropped.
+ * Several models stand side by side; what a trainer's files say stands where this element does.
  */
 export class OometerOwnModel extends LitElement {
   static override properties = {
     judge: { attribute: false },
     setup: { attribute: false },
-    useJob: { attribute: false },
+    core: { attribute: false },
+    result: { attribute: false },
+    setupOf: { attribute: false },
+    imported: { state: true },
     problem: { state: true },
     unknown: { state: true },
     snapshot: { state: true },
@@ -36,8 +45,13 @@ export class OometerOwnModel extends LitElement {
   declare judge: (own: OwnModel) => Promise<JobError | null>;
   /** The page's settings, to which a graph has to be written. */
   declare setup: Setup;
-  /** Takes a job; throws a sentence where the page cannot show it. */
-  declare useJob: (job: Job) => Promise<void>;
+  declare core: PageCore | null;
+  /** The page's answer: its GPU is the one that is asked about. */
+  declare result: Result | null;
+  /** A job as settings; throws a sentence where these cannot express it. */
+  declare setupOf: (job: Job) => Promise<Setup>;
+  /** A trainer's files, one of each name. */
+  declare private imported: readonly SourceFile[];
   declare private problem: string;
   /** A model that is not supported, and the ways on. */
   declare private unknown: Unsupported | null;
@@ -48,7 +62,10 @@ export class OometerOwnModel extends LitElement {
     super();
     this.judge = () => Promise.resolve(null);
     this.setup = { ...START };
-    this.useJob = () => Promise.resolve();
+    this.core = null;
+    this.result = null;
+    this.setupOf = () => Promise.resolve({ ...START });
+    this.imported = [];
     this.snapshot = null;
     this.problem = '';
     this.unknown = null;
@@ -126,10 +143,12 @@ export class OometerOwnModel extends LitElement {
       <dialog aria-labelledby="title" @close=${this.clear}>
         <h2 id="title">Your own model or configuration</h2>
         <p class="small soft">
-          A Hugging Face <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file
-          (below), a DeepSpeed <code>ds_config.json</code>, what <code>accelerate config</code> wrote, a job of the
-          command, the lengths of your samples, or a memory snapshot. It stays in this tab. Several models are compared
-          side by side. Files may also be dropped anywhere on the page, and a text be pasted.
+          What starts your training: the YAML of LLaMA-Factory, Axolotl, ms-swift or TRL,
+          <code>TrainingArguments</code> as JSON, or a launch script, with the files that it names. Or a Hugging Face
+          <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file (below), a
+          DeepSpeed <code>ds_config.json</code>, what <code>accelerate config</code> wrote, a job of the command, the
+          lengths of your samples, or a memory snapshot. It stays in this tab. Several models are compared side by side.
+          Files may also be dropped anywhere on the page, and a text be pasted.
         </p>
         <details class="graph">
           <summary>Any other PyTorch model: how to write its graph file</summary>
@@ -170,12 +189,31 @@ export class OometerOwnModel extends LitElement {
         <input
           type="file"
           name="files"
-          accept=".json,.yaml,.yml,.pickle,application/json"
+          accept=".json,.yaml,.yml,.sh,.bash,.txt,.pickle,application/json"
           multiple
           hidden
           @change=${this.useChosen}
         />
       </dialog>
+      ${
+        this.imported.length === 0
+          ? nothing
+          : html`<oometer-import
+              .files=${this.imported}
+              .core=${this.core}
+              .result=${this.result}
+              .setupOf=${this.setupOf}
+              @use=${({ detail }: CustomEvent<Setup>) => {
+                this.use(detail);
+              }}
+              @add=${({ detail }: CustomEvent<SourceFile[]>) => {
+                this.imported = withFiles(this.imported, detail);
+              }}
+              @close=${() => {
+                this.imported = [];
+              }}
+            ></oometer-import>`
+      }
     `;
   }
 
@@ -222,17 +260,44 @@ export class OometerOwnModel extends LitElement {
   async take(files: readonly File[]): Promise<void> {
     try {
       const { identify } = await import('./later');
+      const dropped = await Promise.all(files.map(identify));
+      if (await this.takeTrainers(dropped)) return;
       const models: (OwnModel | RunFile | Lengths)[] = [];
-      for (const dropped of await Promise.all(files.map(identify))) {
-        if (dropped.kind === 'text') models.push(await this.read(dropped.text, dropped.name));
-        else if (dropped.kind === 'job') await this.useJob(dropped.job);
-        else this.snapshot = dropped.file;
+      for (const one of dropped) {
+        if (one.kind === 'job') this.use(await this.setupOf(one.job));
+        else if (one.kind === 'snapshot') this.snapshot = one.file;
+        else if (one.kind === 'lengths') models.push({ histogram: packLengths(readLengths(one.text)) });
+        else models.push(one.kind === 'run' ? one.run : await this.read(one.file));
       }
       if (models.length > 0 || !this.snapshot) this.give(models);
       else this.show();
     } catch (error) {
       this.tell(error);
     }
+  }
+
+  /**
+   * Takes a trainer's files with those that they name, and what an earlier one still lacks. False where there is none among them; throws a
+   * sentence where one means to be.
+   */
+  private async takeTrainers(dropped: readonly Dropped[]): Promise<boolean> {
+    const texts = dropped.flatMap((one) => ('run' in one || one.kind === 'model' || one.kind === 'other' ? [one] : []));
+    const files = texts.map(({ file }) => file);
+    const others = texts.flatMap((one) => (one.kind === 'other' && mayBeTrainers(one.file) ? [one.file] : []));
+    const shown = this.renderRoot.querySelector<OometerImport>('oometer-import');
+    const wanted = shown && files.length > 0 && files.every((file) => shown.wants(file));
+    if ((others.length === 0 && !wanted) || !this.core) return false;
+    if (wanted) this.imported = withFiles(this.imported, files);
+    else {
+      const { importFiles } = await import('./import');
+      const answer = await importFiles(this.core, files);
+      const isNone = answer.trainer === '' && answer.refused;
+      if (isNone && others.every(({ content }) => isObject(content))) return false; // the reader of models says more
+      if (isNone) throw new Error(`${others[0]?.name ?? ''}: ${sentences(answer.refused?.message ?? '')}`);
+      this.imported = withFiles([], files);
+    }
+    this.close();
+    return true;
   }
 
   private tell(error: unknown): void {
@@ -251,16 +316,17 @@ export class OometerOwnModel extends LitElement {
   };
 
   /** Throws what is wrong with it, for the person who gave it. */
-  private async read(text: string, file?: string): Promise<OwnModel | RunFile | Lengths> {
-    const run = readRun(text);
-    if (run) return run;
-    if (isLengths(text)) return { histogram: packLengths(readLengths(text)) };
-    const model = readConfig(text, file);
+  private async read({ text, name }: TextFile): Promise<OwnModel> {
+    const model = readConfig(text, name);
     const wrong = await this.judge(model);
     if (!wrong) return model;
     const { setup } = this;
     const unknown = unsupported(wrong, model, { tokens: setup.seq, infers: infers(setup) });
     throw unknown ? new NotSupported(unknown) : new Error(placed(wrong));
+  }
+
+  private use(setup: Setup): void {
+    this.dispatchEvent(new CustomEvent<Setup>('use', { detail: setup }));
   }
 
   private give(all: (OwnModel | RunFile | Lengths)[]): void {
@@ -275,12 +341,8 @@ export class OometerOwnModel extends LitElement {
   }
 
   private readonly usePasted = async (): Promise<void> => {
-    try {
-      const text = this.textarea()?.value ?? '';
-      this.give([await this.read(text)]);
-    } catch (error) {
-      this.tell(error);
-    }
+    const text = this.textarea()?.value ?? '';
+    await this.take([new File([text], pastedName(text))]);
   };
 
   private readonly choose = (): void => {
@@ -313,6 +375,14 @@ export class OometerOwnModel extends LitElement {
     return this.renderRoot.querySelector('textarea');
   }
 }
+
+/** What is no JSON is a script at best. */
+const mayBeTrainers = ({ content, text }: TextFile): boolean => isObject(content) || !isBraced(text);
+
+/** One of each name, the later one. */
+const withFiles = (files: readonly SourceFile[], more: readonly SourceFile[]): SourceFile[] => [
+  ...new Map([...files, ...more].map(({ name, content }) => [name, { name, content }])).values(),
+];
 
 class NotSupported extends Error {
   constructor(readonly what: Unsupported) {

@@ -18,9 +18,13 @@ function hasPeak(part: object): void {
   const job = { version: 1, model: { preset: 'llama-3-8b' }, ...part } as Job;
   const named = 'preset' in job.model ? job.model.preset : undefined;
   const model = named === undefined ? own(job.model as OwnModel) : preset(named);
-  const setup = setupOfJob(job, { model: named ?? START.model, config: named === undefined ? 'own' : '' }, model);
-  expect(setup).not.toBeNull();
-  expect(peak(toJob(setup ?? START, model))).toBe(peak(job));
+  const { setup, lacking } = setupOfJob(
+    job,
+    { model: named ?? START.model, config: named === undefined ? 'own' : '' },
+    model,
+  );
+  expect(lacking).toEqual([]);
+  expect(peak(toJob(setup, model))).toBe(peak(job));
 }
 
 describe('a job as settings', () => {
@@ -70,8 +74,32 @@ describe('a job as settings', () => {
     });
   });
 
-  it('is none where no field holds what the job says', () => {
+  it.each([
+    {
+      data: { micro_batch_size: 1, sequence_length: 512 },
+      training: {
+        loop: { name: 'transformers.Trainer', args: { optim: 'adamw_torch_fused' } },
+        lora: { rank: 16, alpha: 16, target_modules: 'all-linear' },
+      },
+    },
+    {
+      data: { micro_batch_size: 2, sequence_length: 512 },
+      training: { lora: { rank: 8, use_dora: true, target_modules: ['v_proj', 'q_proj'] } },
+    },
+    {
+      data: { micro_batch_size: 1 },
+      training: { loop: { name: 'trl.SFTTrainer', args: { optim: 'paged_adamw_8bit', max_length: 512 } } },
+    },
+    {
+      data: { micro_batch_size: 1, sequence_length: 512 },
+      parallel: { strategy: 'deepspeed', data: 4, ds_config: { zero_optimization: { stage: 2 } } },
+    },
+  ])('has the peak of what a trainer’s file becomes: %j', (part) => {
+    hasPeak(part);
+  });
+
+  it('lacks what no field holds', () => {
     const job = { version: 1, model: { preset: 'llama-2-7b' }, parallel: { rank: 3 } } as unknown as Job;
-    expect(setupOfJob(job, { model: 'llama-2-7b', config: '' }, llama)).toBeNull();
+    expect(setupOfJob(job, { model: 'llama-2-7b', config: '' }, llama).lacking).toEqual(['/parallel/rank']);
   });
 });

@@ -5,7 +5,8 @@ import type { Job } from './job.generated';
 import { at } from './json';
 import { packLengths, type Bar } from './lengths';
 import type { Model } from './model';
-import { applied } from './patch';
+import { nearest, type Nearest } from './patch';
+import { packRun, runOf } from './runfile';
 
 /** What a job means by what it leaves out. */
 const DEFAULTS: Partial<Setup> = {
@@ -49,8 +50,58 @@ function samplesOf({ lengths, evaluation }: NonNullable<Job['data']>): Partial<S
 
 const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);
 
-/** `setup` names the job's model. Null where a field for something in the job is missing. */
-export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, model: Model): Setup | null {
+type Training = NonNullable<Job['training']>;
+
+/** Optimizers of the form by transformers' names (OptimizerNames of training_args.py; kNames of core/job/optimizers.cpp). */
+const OPTIMIZERS: Readonly<Record<string, NonNullable<Training['optimizer']>>> = {
+  adamw_torch: { name: 'adamw', implementation: 'foreach' },
+  adamw_torch_fused: { name: 'adamw', implementation: 'fused' },
+  adamw_bnb_8bit: { name: 'adamw', implementation: 'bnb-8bit' },
+  adamw_8bit: { name: 'adamw', implementation: 'bnb-8bit' },
+  paged_adamw_8bit: { name: 'adamw', implementation: 'bnb-8bit', paged: true },
+  paged_adamw_32bit: { name: 'adamw', implementation: 'bnb-32bit', paged: true },
+  paged_adamw: { name: 'adamw', implementation: 'bnb-32bit', paged: true },
+};
+
+/** What a trainer's arguments say in the words of plain jobs, taken out of them. */
+function spelledOut(args: Record<string, unknown>): { training: Partial<Training>; data: object } {
+  const optimizer = typeof args.optim === 'string' ? OPTIMIZERS[args.optim] : undefined;
+  const length = args.max_length;
+  if (optimizer) Reflect.deleteProperty(args, 'optim');
+  if (typeof length === 'number') Reflect.deleteProperty(args, 'max_length');
+  return {
+    training: optimizer ? { optimizer } : {},
+    data: typeof length === 'number' ? { sequence_length: length } : {},
+  };
+}
+
+/** Layers by the form's names, where a job names them otherwise. */
+const LAYERS: Readonly<Record<string, string>> = {
+  'all-linear': 'linear',
+  'down_proj gate_proj k_proj o_proj q_proj up_proj v_proj': 'linear',
+  'k_proj o_proj q_proj v_proj': 'attention',
+  'q_proj v_proj': 'qv',
+};
+
+/** Adapters whose layers the form has a name for; alpha changes no memory. */
+function adaptersIn(training: Training): { setup: Partial<Setup>; training: Training } {
+  const targets = training.lora?.target_modules ?? '';
+  const layers = LAYERS[typeof targets === 'string' ? targets : [...targets].sort().join(' ')];
+  if (layers === undefined) return { setup: {}, training };
+  const lora = { ...training.lora };
+  for (const key of ['target_modules', 'alpha']) Reflect.deleteProperty(lora, key);
+  const adapters = lora.use_dora === true ? 'dora' : 'lora';
+  return { setup: { adapters, targets: layers }, training: { ...training, lora } };
+}
+
+/** One's own configuration of DeepSpeed or accelerate. */
+function runIn({ ds_config, accelerate_config }: NonNullable<Job['parallel']>): Partial<Setup> {
+  const run = runOf(ds_config ?? accelerate_config);
+  return run ? { runfile: packRun(run) } : {};
+}
+
+/** The settings that come nearest to a job whose model `setup` names, and the places of the job that no field expresses. */
+export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, model: Model): Nearest {
   const rest: Partial<Job> = { ...job };
   delete rest.model;
   delete rest.version;
@@ -61,17 +112,23 @@ export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, mod
     const { precision: said, ...training } = job.training ?? {};
     const args = { ...(at(loop, '/args') as Record<string, unknown> | undefined) };
     const precision = precisionIn(said, name, args);
-    if (precision === undefined) return null;
+    if (precision === undefined) return { setup: { ...START, ...setup }, lacking: ['/training/precision'] };
     byTrainer = { mbs: '8', ...ofLoop(name), precision, loop: name };
     for (const key of ['bf16', 'fp16']) Reflect.deleteProperty(args, key);
+    const plain = spelledOut(args);
     const own = typeof loop === 'string' ? { name } : { ...loop, args };
-    rest.training = { ...training, loop: own as Loop };
+    if (Object.keys(args).length === 0) Reflect.deleteProperty(own, 'args');
+    rest.training = { ...plain.training, ...training, loop: own as Loop };
+    rest.data = { ...plain.data, ...rest.data };
   }
   const length = model.sequence_length === null ? {} : { seq: String(model.sequence_length) };
   const mode = job.training?.activation_checkpointing;
   const usual = byTrl(name) ? START.checkpointing : 'none';
   const checkpointing = mode === undefined ? usual : mode === 'none' ? 'none' : START.checkpointing;
   const images = model.images && !('images_per_sample' in (job.data ?? {})) ? { images: '1' } : {};
-  const own = { ...length, ...images, ...byTrainer, ...samplesOf(job.data ?? {}), checkpointing };
-  return applied({ ...START, ...DEFAULTS, ...own, ...setup }, model, rest);
+  const adapters = adaptersIn(rest.training ?? {});
+  if (rest.training) rest.training = adapters.training;
+  const ways = { ...adapters.setup, ...runIn(job.parallel ?? {}) };
+  const own = { ...length, ...images, ...ways, ...byTrainer, ...samplesOf(job.data ?? {}), checkpointing };
+  return nearest({ ...START, ...DEFAULTS, ...own, ...setup }, model, rest);
 }

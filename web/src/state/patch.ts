@@ -27,6 +27,13 @@ export function differences(a: unknown, b: unknown): number {
   );
 }
 
+/** Where two jobs differ, by pointers. */
+function differing(a: unknown, b: unknown, pointer = ''): string[] {
+  if (!isObject(a) || !isObject(b)) return JSON.stringify(a) === JSON.stringify(b) ? [] : [pointer];
+  const names = new Set([...Object.keys(a), ...Object.keys(b)]);
+  return [...names].flatMap((name) => differing(a[name], b[name], `${pointer}/${name}`));
+}
+
 /** What a field may hold to meet the patch. */
 function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] {
   const named = pointers.map((pointer) => at(patch, pointer)).filter((value) => value !== undefined);
@@ -41,8 +48,14 @@ function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] 
 const nothingAt = (pointer: string): unknown =>
   keys(pointer).reduceRight<unknown>((value, key) => ({ [key]: value }), null);
 
-/** The settings after the change; null where they cannot express it. */
-export function applied(setup: Setup, model: Model, patch: Patch): Setup | null {
+export interface Nearest {
+  setup: Setup;
+  /** Where it is not as the change says, by pointers. */
+  lacking: readonly string[];
+}
+
+/** The settings that come nearest to those after the change. */
+export function nearest(setup: Setup, model: Model, patch: Patch): Nearest {
   const removed = OPTIONS.filter(([pointer, , usual]) => usual !== null && at(patch, pointer) === null);
   /** Without what the patch removes, where it is as its absence means. */
   const jobOf = (candidate: Setup): unknown =>
@@ -65,5 +78,12 @@ export function applied(setup: Setup, model: Model, patch: Patch): Setup | null 
       [best, lacks, differs] = [next, nextLacks, nextDiffers];
     }
   }
-  return lacks === 0 ? best : null;
+  const job = jobOf(best);
+  return { setup: best, lacking: lacks === 0 ? [] : differing(job, merge(job, patch)) };
+}
+
+/** The settings after the change; null where they cannot express it. */
+export function applied(setup: Setup, model: Model, patch: Patch): Setup | null {
+  const { setup: after, lacking } = nearest(setup, model, patch);
+  return lacking.length === 0 ? after : null;
 }

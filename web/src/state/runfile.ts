@@ -8,61 +8,16 @@ export interface RunFile {
   config: Readonly<Record<string, unknown>>;
 }
 
-function known(config: unknown): RunFile | null {
+/** What the tree of a file is; null where it is something else. */
+export function runOf(config: unknown): RunFile | null {
   if (!isObject(config)) return null;
   if ('zero_optimization' in config) return { kind: 'ds_config', config };
   if ('distributed_type' in config) return { kind: 'accelerate_config', config };
   return null;
 }
 
-function scalar(text: string): unknown {
-  const quoted = /^'(.*)'$/.exec(text)?.[1] ?? /^"([^\\]*)"$/.exec(text)?.[1];
-  if (quoted !== undefined) return quoted.replaceAll("''", "'");
-  if (text === '[]') return [];
-  if (text === '{}') return {};
-  if (/^(null|~|)$/i.test(text)) return null;
-  if (/^(true|false)$/i.test(text)) return text.toLowerCase() === 'true';
-  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? Number(text) : text;
-}
-
-/** YAML as `accelerate config` writes it: keys with a word or a number, or with keys below them. Throws a sentence. */
-export function readYaml(text: string): Record<string, unknown> {
-  const root: Record<string, unknown> = {};
-  const stack: [indent: number, object: Record<string, unknown>][] = [[-1, root]];
-  let open: string | null = null;
-  text.split('\n').forEach((line, index) => {
-    if (/^\s*(#|---|$)/.test(line)) return;
-    const found = /^( *)([\w-]+):(?: +(.*?))?\s*(?:\s#.*)?$/.exec(line);
-    if (!found) throw new Error(`Line ${index + 1} is not as accelerate config writes it. Expected “key: value”.`);
-    const [, spaces = '', key = '', value = ''] = found;
-    const [indent, last] = stack[stack.length - 1] ?? [-1, root];
-    if (open !== null && spaces.length > indent) {
-      const below: Record<string, unknown> = {};
-      last[open] = below;
-      stack.push([spaces.length, below]);
-    }
-    while ((stack[stack.length - 1]?.[0] ?? -1) > spaces.length) stack.pop();
-    if (stack.length === 1) stack.push([0, root]);
-    const [depth, object] = stack[stack.length - 1] ?? [0, root];
-    if (depth !== spaces.length) throw new Error(`Line ${index + 1} begins at another place than those above it.`);
-    object[key] = scalar(value);
-    open = value === '' ? key : null;
-  });
-  return root;
-}
-
-/** What a pasted text or a dropped file holds; null where it is something else. Throws a sentence. */
-export function readRun(text: string): RunFile | null {
-  if (/^(compute_environment|distributed_type):/m.test(text)) return known(readYaml(text));
-  try {
-    return known(JSON.parse(text));
-  } catch {
-    return null;
-  }
-}
-
 export const packRun = ({ config }: RunFile): string => toText(config);
-export const unpackRun = (packed: string): RunFile | null => (packed === '' ? null : known(fromText(packed)));
+export const unpackRun = (packed: string): RunFile | null => (packed === '' ? null : runOf(fromText(packed)));
 
 /** What it runs, in a few words: "DeepSpeed ZeRO-3, optimizer on the host", "FSDP2". */
 export function describeRun({ kind, config }: RunFile): string {

@@ -6,7 +6,7 @@ import type { Job } from '../state/job.generated';
 import type { Model, OwnModel } from '../state/model';
 import type { Gpu } from './catalogue';
 import type { JobError, Report } from './report';
-import type { Core } from './wrap';
+import type { Answer, Core } from './wrap';
 
 /** An answer, with what it answers. */
 export interface Result {
@@ -53,14 +53,17 @@ export function ask(core: Core, setup: Setup, find: FindModel): Result | Trouble
   return { setup, model, gpu, count: Number(setup.gpus), job, report, milliseconds };
 }
 
+/** The answer to a job, for which the core is loaded further where that takes it. */
+export async function estimated(core: Core, job: Job): Promise<Answer> {
+  const answer = core.estimate(job);
+  if (answer.ok || answer.error.code !== 'elsewhere') return answer;
+  await core.loadWhole();
+  return core.estimate(job);
+}
+
 /** Why the core takes no job with this model; null where it takes some. */
 export async function refusal(core: Core, model: OwnModel): Promise<JobError | null> {
-  const job: Job = { version: 1, model: { ...model } };
-  let answer = core.estimate(job);
-  if (!answer.ok && answer.error.code === 'elsewhere') {
-    await core.loadWhole();
-    answer = core.estimate(job);
-  }
+  const answer = await estimated(core, { version: 1, model: { ...model } });
   return answer.ok || !answer.error.pointer.startsWith('/model') ? null : answer.error;
 }
 

@@ -1,6 +1,7 @@
 // The core, loaded once and then asked directly: an answer takes about a millisecond, less than a message to a worker.
 import type { Job } from '../state/job.generated';
 import type { JobError, LargeTensor, Module, Report, Resolved } from './report';
+import { readImported, type Imported, type ImportQuestion } from './imported';
 import { wrap, type Core } from './wrap';
 
 /** What only the page asks, of a job that has a report; null where the whole core has to be loaded before. */
@@ -13,6 +14,8 @@ export interface PageCore extends Core {
   resolve(job: Job): Resolved[] | null;
   /** Everything that a module holds at the peak, the largest first. */
   tensors(job: Job, module: string): LargeTensor[] | null;
+  /** A trainer's own files as a job. */
+  importFiles(question: ImportQuestion): Imported | JobError | null;
 }
 
 interface Resolver {
@@ -35,6 +38,10 @@ export async function loadCore(): Promise<PageCore> {
     tensors(job: Job, path: string) {
       const json = core.attempt((module) => module.tensors(text(job), path));
       return json === null ? null : (JSON.parse(json) as LargeTensor[]);
+    },
+    importFiles(question: ImportQuestion) {
+      const json = core.attempt((module) => module.importFiles(text(question)));
+      return json === null ? null : readImported(json);
     },
     snapshot(job: Job) {
       const pickle = core.attempt((module) => module.snapshot(text(job)));
