@@ -19,6 +19,9 @@ struct Launch {
   nlohmann::json accelerate;  ///< the content of accelerate's file and options; null: none
   std::string accelerate_file;
   std::map<std::string, std::string> environment;
+
+  /// More than one process, as far as is known so far.
+  bool is_of_several() const { return gpus > 1 || (gpus == 0 && !accelerate.is_null()); }
 };
 
 /// One question while it is read: everything that was given, and what was made of it.

@@ -400,6 +400,10 @@ void read_axolotl(Context& context, Keys& keys) {
               keys.integer("gradient_accumulation_steps"));
   }
   keys.take("max_grad_norm");
+  // core/builders/causal.py: build
+  if (context.launch.is_of_several())
+    keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters",
+              keys.truth("ddp_find_unused_parameters"));
   keys.take("optimizer", "/training/loop/args/optim", keys.text("optimizer"));
   if (keys.value("optim_args").is_string()) keys.take_given("optim_args", "/training/loop/args/optim_args");
   keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");

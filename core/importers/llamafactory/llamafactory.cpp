@@ -22,6 +22,7 @@ constexpr Key kFactoryKeys[] = {
     {"pure_bf16", "false", "model/adapter.py: init_adapter", ""},  // else what trains is cast to fp32
     {"cutoff_len", "2048", kData, "/data/sequence_length"},
     {"packing", "", "hparams/parser.py: get_train_args", ""},  // true at the stage pt
+    {"ddp_find_unused_parameters", "", "hparams/parser.py: get_train_args", ""},
     {"neat_packing", "false", kData, ""},
     {"flash_attn", "\"auto\"", kModel, ""},
     {"enable_liger_kernel", "false", kModel, ""},
@@ -321,6 +322,8 @@ void read_llamafactory(Context& context, Keys& keys) {
   take_attention(context, keys);
   if (keys.truth("enable_liger_kernel")) keys.take("enable_liger_kernel", "/training/liger", true);
   take_training_arguments(context, keys);
+  if (tuning == "lora" && !keys.has("ddp_find_unused_parameters") && context.launch.is_of_several())
+    keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters", false);
   const bool is_qwen_vl = parts && std::string_view(parts->model_type).find("_vl") != std::string_view::npos;
   for (const char* key : {"image_max_pixels", "image_min_pixels"}) {
     if (is_qwen_vl)

@@ -49,6 +49,10 @@ constexpr Key kKeys[] = {
     {"torch_empty_cache_steps", "", kSource, ""},
     {"prediction_loss_only", "false", kSource, ""},
     {"eval_accumulation_steps", "", kSource, ""},
+    {"ddp_find_unused_parameters", "", kSource, ""},
+    {"ddp_bucket_cap_mb", "", kSource, ""},
+    {"ddp_broadcast_buffers", "", kSource, ""},
+    {"ddp_static_graph", "", kSource, ""},
 };
 
 constexpr Gap kGaps[] = {
@@ -69,10 +73,6 @@ constexpr Gap kGaps[] = {
     {"use_cache", "", Effect::more, "keys and values of all layers, as long as the outputs live"},
     {"use_cpu", "", Effect::less, "it runs without the GPU"},
     {"no_cuda", "", Effect::less, "it runs without the GPU"},
-    {"ddp_bucket_cap_mb", "", Effect::either, "the size of DDP's buckets"},
-    {"ddp_find_unused_parameters", "", Effect::more, "DDP clones what the model returns, logits too"},
-    {"ddp_broadcast_buffers", "", Effect::either, "buffers are sent before each forward"},
-    {"ddp_static_graph", "", Effect::less, "DDP looks for unused parameters once"},
     {"train_sampling_strategy", "\"random\"", Effect::less, "samples of like length in a batch"},
     {"group_by_length", "", Effect::less, "samples of like length in a batch, so less padding"},
     {"predict_with_generate", "", Effect::more, "an evaluation generates, with a KV cache"},
@@ -195,7 +195,8 @@ void take_training_arguments(Context&, Keys& keys) {
   take_evaluation(keys);
   take_saving(keys);
   for (const char* name : {"label_smoothing_factor", "average_tokens_across_devices", "include_num_input_tokens_seen",
-                           "torch_empty_cache_steps"})
+                           "torch_empty_cache_steps", "ddp_find_unused_parameters", "ddp_bucket_cap_mb",
+                           "ddp_broadcast_buffers", "ddp_static_graph"})
     keys.take_given(name, kArgs + std::string(name));
 }
 
