@@ -17,16 +17,25 @@ export function coreFolder(): string {
   return core;
 }
 
+const compiled = new Map<string, WebAssembly.Module>();
+
+function compile(file: string): WebAssembly.Module {
+  const module = compiled.get(file) ?? new WebAssembly.Module(readFileSync(file));
+  compiled.set(file, module);
+  return module;
+}
+
+const script = <T>(name: string): Promise<T> => import(pathToFileURL(`${coreFolder()}/${name}`).href) as Promise<T>;
+const partsScript = (): Promise<typeof import('oometer-core/parts.mjs')> => script('parts.mjs');
+
 /** The core in Node, of its first part and those of these names; null stands for all. */
 async function coreOf(names: readonly string[] | null): Promise<Oometer> {
   const core = coreFolder();
-  const script = <T>(name: string): Promise<T> => import(pathToFileURL(`${core}/${name}`).href) as Promise<T>;
   const { default: create } = await script<typeof import('oometer-core/oometer.mjs')>('oometer.mjs');
-  const { instantiate } = await script<typeof import('oometer-core/parts.mjs')>('parts.mjs');
-  const compile = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(`${core}/${name}`));
+  const { instantiate } = await partsScript();
   const later = names ?? readdirSync(core).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []);
-  const parts = later.map((part) => [part, compile(`oometer.${part}.wasm`)] as const);
-  return instantiate(create, { first: compile('oometer.wasm'), ...Object.fromEntries(parts) });
+  const parts = later.map((part) => [part, compile(`${core}/oometer.${part}.wasm`)] as const);
+  return instantiate(create, { first: compile(`${core}/oometer.wasm`), ...Object.fromEntries(parts) });
 }
 
 /** The core with all its parts, in Node. */
@@ -40,6 +49,21 @@ async function isFirst(preset: string): Promise<boolean> {
     return true;
   } catch {
     return false;
+  }
+}
+
+/** The parts that an answer about the preset takes beside the first and the rest. */
+async function partsOf(preset: string): Promise<string[]> {
+  const { OF_REST } = await partsScript();
+  for (const more: string[] = []; ;) {
+    const core = await coreOf([...OF_REST, ...more]);
+    try {
+      core.estimate(JSON.stringify({ version: 1, model: { preset } }));
+      return more;
+    } catch (error) {
+      if (!(error instanceof Error && 'part' in error && typeof error.part === 'string')) throw error;
+      more.push(error.part);
+    }
   }
 }
 
@@ -64,7 +88,8 @@ export function models(): Plugin {
       for (const model of known.models) {
         const job = { model: { preset: model.id } };
         const row = { ...model, job: job.model, ...(JSON.parse(core.traits(JSON.stringify(job))) as object) };
-        ((await isFirst(model.id)) ? first : later).push(row);
+        if (await isFirst(model.id)) first.push(row);
+        else later.push({ ...row, parts: await partsOf(model.id) });
       }
       const source = JSON.stringify(later);
       const address = serves

@@ -45,7 +45,9 @@ export class Explorer implements ReactiveController {
       return; // what the others would do stays unknown
     }
     const { models, gpus } = core.catalogue;
-    const lists: Partial<Record<FieldKey, readonly { id: string }[]>> = { model: models, gpu: gpus };
+    // Only who picks a model of another family has its part loaded.
+    const loaded = models.filter(({ parts = [] }) => core.has(parts));
+    const lists: Partial<Record<FieldKey, readonly { id: string }[]>> = { model: loaded, gpu: gpus };
     const listed = [...this.opened].flatMap((key) =>
       (lists[key] ?? []).map(({ id }): Alternative => ({ key, value: id })),
     );

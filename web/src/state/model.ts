@@ -11,6 +11,8 @@ export interface Model extends Traits {
   description: string;
   /** How a job names it; null where only its name is known: a link's file that is not here. */
   job: { preset: string } | OwnModel | null;
+  /** Of a preset of later answers: the core's parts that its family takes. */
+  parts?: readonly string[];
 }
 
 type Json = Readonly<Record<string, unknown>>;

@@ -20,6 +20,8 @@ export interface Core {
   estimate(job: Job): Answer;
   /** What one's own model is; the core is loaded further where that takes it. A model that cannot be read has no traits. */
   readonly traits: (model: OwnModel) => Promise<Traits>;
+  /** Whether all these parts are loaded. */
+  has(parts: readonly string[]): boolean;
   /** Loads the rest, and whatever else an answer lacked so far. Asked again, what failed is then tried again. */
   loadWhole(): Promise<void>;
 }
@@ -89,6 +91,7 @@ export async function wrap(load: Load): Promise<Wrapped> {
       listed = true;
     },
     version: module.version(),
+    has: (wanted) => wanted.every((part) => parts.includes(part)),
     attempt,
     raw,
     estimate(job) {
