@@ -78,7 +78,10 @@ describe('a job as settings', () => {
     {
       data: { micro_batch_size: 1, sequence_length: 512 },
       training: {
-        loop: { name: 'transformers.Trainer', args: { optim: 'adamw_torch_fused' } },
+        loop: {
+          name: 'transformers.Trainer',
+          args: { optim: 'adamw_torch_fused', save_steps: 200, weight_decay: 0.1 },
+        },
         lora: { rank: 16, alpha: 16, target_modules: 'all-linear' },
       },
     },

@@ -67,8 +67,10 @@ const OPTIMIZERS: Readonly<Record<string, NonNullable<Training['optimizer']>>> =
 function spelledOut(args: Record<string, unknown>): { training: Partial<Training>; data: object } {
   const optimizer = typeof args.optim === 'string' ? OPTIMIZERS[args.optim] : undefined;
   const length = args.max_length;
-  if (optimizer) Reflect.deleteProperty(args, 'optim');
+  // AdamW's weight decay takes no memory.
+  if (optimizer) for (const key of ['optim', 'weight_decay']) Reflect.deleteProperty(args, key);
   if (typeof length === 'number') Reflect.deleteProperty(args, 'max_length');
+  for (const key of ['save_strategy', 'save_steps']) Reflect.deleteProperty(args, key); // written from the host
   return {
     training: optimizer ? { optimizer } : {},
     data: typeof length === 'number' ? { sequence_length: length } : {},
