@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node
 import { before, test } from "node:test";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { untimed } from "./untimed.mjs";
 
 const root = new URL("../../", import.meta.url);
 const native = new URL("build/native/oometer", root).pathname;
@@ -30,12 +31,9 @@ before(async () => {
   oometer = await load("rest", ...families);
 });
 
-/** The command's report says how long a step takes, too: last, and in the last of its notes. */
-const withoutTime = (report) => report.replace(/,"time":(null|\{.*\})\}$/, "}").replace(/,?"(No t|T)ime: ([^"\\]|\\.)*"/g, "");
-
 function nativeReport(job) {
   try {
-    return withoutTime(execFileSync(native, ["estimate", "--json", "-"], { input: job, encoding: "utf8", stdio: "pipe", maxBuffer: 1 << 26 }).trimEnd());
+    return untimed(execFileSync(native, ["estimate", "--json", "-"], { input: job, encoding: "utf8", stdio: "pipe", maxBuffer: 1 << 26 }).trimEnd());
   } catch (error) {
     return { status: error.status, message: error.stderr };
   }
