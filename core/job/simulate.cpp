@@ -179,7 +179,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
             train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
-    if (on_host && job.parallel.strategy == Strategy::deepspeed && !zero_init)
+    if (on_host && job.parallel.strategy == Strategy::deepspeed)
       cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {
       context.stopped = false;

@@ -52,6 +52,7 @@ void HfTrainer::train() {
   strategy_.initialize();
   strategy_.prepare_optimizer();
   strategy_.grad_norm.is_held = true;
+  strategy_.scale_wrt_gas = false;
   context_.autocast.dtype = autocast_dtype(training_.precision).value_or(DType::bfloat16);
   tr_loss_ = empty(context_, Op::to_copy, {}, DType::float32, Role::buffer);
   // What happens after many steps happens here after the second.
@@ -139,7 +140,6 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
     const Tensor scaled = div_scalar(loss);  // Accelerator.backward, by its own accumulation steps
     strategy_.backward(scaled, is_last);
   } else {
-    strategy_.scale_wrt_gas = false;
     strategy_.backward(loss, is_last);
   }
   context_.begin_phase(PhaseName::optimizer, step);
