@@ -15,8 +15,8 @@ struct Started {
   nlohmann::json arguments = nlohmann::json::object();
 };
 
-/// What a command starts; `trainer` is "" where it is no training. How many processes there are, and what accelerate
-/// is told, goes into the context.
+/// What a command starts; `trainer` is "" where it is no training. The context takes how many processes there are,
+/// and accelerate's options.
 Started read_launch(Context& context, const ShellCommand& command, const std::string& file);
 
 }  // namespace oometer::importers

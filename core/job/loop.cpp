@@ -289,7 +289,7 @@ class Spelling {
     return {};
   }
 
-  /// get_peft_model is told not to turn adapters to float32: ZeRO-3 wants persistent parameters of one type.
+  /// TRL calls get_peft_model with autocast_adapter_dtype=False: ZeRO-3 wants persistent parameters of one type.
   void keep_adapters_dtype() {
     json& training = job_["training"];
     const auto keep = [](json& adapter) {

@@ -18,7 +18,7 @@ void check_accepted(const Ledger& ledger) {
 
 }  // namespace
 
-TEST_CASE("LLaMA-Factory trains in float32 unless it is told otherwise", "[importers][llamafactory]") {
+TEST_CASE("LLaMA-Factory trains in float32 unless the file says pure_bf16", "[importers][llamafactory]") {
   const std::string head = R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "bf16": true, )";
   // model/adapter.py: init_adapter casts what trains to float32
   const Ledger full = ask_one(head + R"("finetuning_type": "full"})");

@@ -7,7 +7,7 @@ const file = (content: string | Uint8Array<ArrayBuffer>, name = 'file'): File =>
 const bytes = (...values: number[]): Uint8Array<ArrayBuffer> => Uint8Array.from(values);
 
 describe('a dropped file', () => {
-  it('is told by its content', async () => {
+  it('is recognised by its content', async () => {
     expect((await identify(file(bytes(0x80, 4, 0x95, 0, 0), 's.pickle'))).kind).toBe('snapshot');
     expect((await identify(file('{"version": 1, "model": {"preset": "llama-2-7b"}}'))).kind).toBe('job');
     expect((await identify(file('{"model_type": "llama"}', 'config.json'))).kind).toBe('model');
@@ -35,7 +35,7 @@ describe('a dropped file', () => {
     expect(await identify(file(text, name))).toEqual({ kind: 'other', file: { name, text, content } });
   });
 
-  it('of YAML that cannot be read is told with its line', async () => {
+  it('of YAML that cannot be read says its line', async () => {
     await expect(identify(file('a: 1\na: 2\n', 'train.yaml'))).rejects.toThrow(
       'train.yaml: Line 2, column 1: the key “a” stands here twice.',
     );

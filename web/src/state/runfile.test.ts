@@ -19,7 +19,7 @@ const accelerate = {
 };
 
 describe('a file of one’s own', () => {
-  it('is told by its keys', () => {
+  it('is recognised by its keys', () => {
     expect(runOf(accelerate)).toEqual({ kind: 'accelerate_config', config: accelerate });
     expect(runOf({ zero_optimization: { stage: 2 } })?.kind).toBe('ds_config');
     expect(runOf({ model_type: 'llama' })).toBeNull();
