@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from step.batch import make_inputs
-from step.device_values import DeviceValues, read_grids, route_evenly
+from step.device_values import DeviceValues, read_grids, route_evenly, visual_tokens
 from step.generation import generate
 from step.ghost import enter_ghost, quiet_torch
 from step.job import spec_of
@@ -307,7 +307,7 @@ def run(
     quiet_torch()
     modules, peaks = Modules(), Peaks()
     route_evenly(spec)
-    keep = None if mode else DeviceValues(read_grids(spec))
+    keep = None if mode else DeviceValues(read_grids(spec), found=visual_tokens(spec))
     with contextlib.ExitStack() as stack:
         if out:
             torch.cuda.memory._record_memory_history(max_entries=10_000_000, context=None)

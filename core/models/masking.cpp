@@ -148,6 +148,19 @@ MaskFunction and_masks(std::vector<MaskFunction> mask_functions) {
   };
 }
 
+MaskFunction or_masks(std::vector<MaskFunction> mask_functions) {
+  return [mask_functions = std::move(mask_functions)](const MaskIndices& at) {
+    Tensor result = empty(at.query.context(), Op::zeros, {}, DType::boolean);
+    for (const MaskFunction& function : mask_functions) {
+      Tensor mask = function(at);
+      Tensor either = booleans(Op::bitwise_or, {&result, &mask});
+      mask.reset();
+      result = std::move(either);
+    }
+    return result;
+  };
+}
+
 Tensor causal_mask_function(const MaskIndices& at) { return booleans(Op::le, {&at.key, &at.query}); }
 
 Tensor sliding_window_overlay(const MaskIndices& at) {
@@ -176,6 +189,16 @@ MaskFunction packed_sequence_mask_function(const Tensor& packed_sequence_mask) {
     const Tensor of_query = index_rows(packed_sequence_mask, at.batch, at.query);
     const Tensor of_key = index_rows(packed_sequence_mask, at.batch, at.key);
     return booleans(Op::eq, {&of_query, &of_key});
+  };
+}
+
+MaskFunction blockwise_overlay(const Tensor& block_sequence_ids) {
+  return [block_sequence_ids](const MaskIndices& at) {
+    const Tensor q_group = index_rows(block_sequence_ids, at.batch, at.query);
+    const Tensor kv_group = index_rows(block_sequence_ids, at.batch, at.key);
+    const Tensor same = booleans(Op::eq, {&q_group, &kv_group});
+    const Tensor is_block = booleans(Op::ge, {&q_group});
+    return booleans(Op::bitwise_and, {&same, &is_block});
   };
 }
 
@@ -265,6 +288,27 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
 }
 
 }  // namespace
+
+CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                   const Tensor& block_sequence_ids, std::int64_t sliding_window) {
+  Context& context = inputs_embeds.context();
+  const NoGrad no_grad(context);
+  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
+  const DType dtype = masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean;
+  const auto preprocessed = [&] { return given.attention_mask ? to(given.attention_mask, DType::boolean) : Tensor(); };
+  const auto make = [&](MaskFunction mask_function) {
+    const Tensor attention_mask = preprocessed();
+    if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
+    return make_mask(context, {batch, 1, length, length}, dtype, mask_function);
+  };
+  const MaskFunction either = or_masks({causal_mask_function, blockwise_overlay(block_sequence_ids)});
+  CausalMasks masks;
+  masks.full_attention = make(either);
+  if (sliding_window == 0) return masks;
+  { const Tensor attention_mask = preprocessed(); }
+  masks.sliding_attention = make(and_masks({either, sliding_window_overlay}));
+  return masks;
+}
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
                    std::int64_t sliding_window, const Tensor& attention_mask) {

@@ -9,14 +9,16 @@
 namespace oometer {
 
 class KvCache;
+struct CausalMasks;
 
 /// What says which tokens see which, as forward was called with it; null: not passed.
 struct MaskArguments {
-  Tensor position_ids;         ///< [b, s] or [1, s]
-  Tensor attention_mask;       ///< [b, s]
-  const Rows* rows = nullptr;  ///< what stands in both; null: each row is one document that fills it
-  Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
-  bool is_triangular = true;   ///< of CausalMask::cache_position: what is masked is cut out as a triangle first (Llama)
+  Tensor position_ids;                 ///< [b, s] or [1, s]
+  Tensor attention_mask;               ///< [b, s]
+  const Rows* rows = nullptr;          ///< what stands in both; null: each row is one document that fills it
+  Tensor cu_seq_lens{};                ///< where documents begin, for flash attention
+  const CausalMasks* masks = nullptr;  ///< what the caller has made of the others already; null: nothing
+  bool is_triangular = true;  ///< of CausalMask::cache_position: what is masked is cut out as a triangle first (Llama)
 };
 
 /// Whose mask it is (ALL_MASK_ATTENTION_FUNCTIONS).
@@ -32,6 +34,12 @@ MaskedBy masked_by(AttentionKind attention);
 /// there are as many keys. -1: of a model none of whose layers slide, whose window has no size.
 Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                           std::int64_t sliding_window = 0);
+
+/// The same of a batch in training whose images see all of themselves (block_sequence_ids [b, s]: which block a token
+/// is of; null: there are none). `sliding_window`: as create_masks_for_vision_model (models/gemma3/modeling_gemma3.py)
+/// makes the second one, through vmap; 0: it makes none.
+CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                   const Tensor& block_sequence_ids, std::int64_t sliding_window);
 
 /// The same of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.

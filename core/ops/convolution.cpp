@@ -1,6 +1,7 @@
 #include "ops/convolution.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -23,12 +24,20 @@ void convolution_backward(Backward& b) {
   const Tensor grad_output =
       grad.is_contiguous() ? grad : empty(context, Op::convolution_backward, grad.sizes(), grad.dtype());
   Tensor grad_input = b.wants(0) ? empty_like(Op::convolution_backward, x) : Tensor();
-  const auto sum_bias = [&] { return reduce(Op::sum, grad_output, {0, 2, 3}, false, grad.dtype()); };
-  Tensor grad_bias = b.wants(2) && !context.behaviours.cudnn ? sum_bias() : Tensor();
+  std::vector<int> but_channels{0};
+  for (int i = 2; i < grad.ndim(); ++i) but_channels.push_back(i);
+  const auto sum_bias = [&] { return reduce(Op::sum, grad_output, but_channels, false, grad.dtype()); };
+  // Three-dimensional ones are another kernel's (NaiveDilatedConvolution.cu), which sums the bias a sample at a time.
+  const bool by_sample = grad.ndim() == 5 && !context.behaviours.cudnn;
+  Tensor grad_bias = b.wants(2) && !context.behaviours.cudnn && !by_sample ? sum_bias() : Tensor();
   Tensor grad_weight = b.wants(1) ? empty_like(Op::convolution_backward, weight) : Tensor();
+  if (b.wants(2) && by_sample) grad_bias = empty(context, Op::convolution_backward, {grad.size(1)}, grad.dtype());
   if (!context.behaviours.cudnn) {
     const Tensor columns = columns_of(x, numel(grad.sizes()) / (grad.size(0) * grad.size(1)), weight.sizes());
-    multiply_each(context, x.size(0));
+    for (std::int64_t sample = 0; sample < x.size(0); ++sample) {
+      multiply_each(context, 1);
+      if (grad_bias && by_sample) const Tensor sum = empty(context, Op::sum, {grad.size(1)}, grad.dtype());
+    }
   }
   if (grad_input)
     convolution_kernel(Op::convolution_backward, x.sizes(), grad.sizes(), weight.sizes(), false, {&grad, &weight},

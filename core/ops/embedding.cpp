@@ -2,6 +2,7 @@
 
 #include "ops/cub.h"
 #include "ops/ops.h"
+#include "rounding.h"
 #include "tensor/node.h"
 
 /// ATen/native/Embedding.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu (2.15).
@@ -28,7 +29,8 @@ void embedding_backward(Backward& b) {
   const Tensor sorted = indices_like(count), original = indices_like(count);
   {
     const Tensor range = indices_like(count);
-    const Workspace sort(context, op, cub_sort_pairs_bytes(count));
+    // Indices of eight bits are sorted in one pass, which needs no second buffers.
+    const Workspace sort(context, op, rows < 256 ? 2559 + 1024 * divide_up(count, 3584) : cub_sort_pairs_bytes(count));
   }
   Tensor grad_weight = empty(context, op, {rows, columns}, dtype);
   const Tensor segment_offsets = indices_like(count), segments = indices_like(1);

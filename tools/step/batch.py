@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from step.spec import QWEN_VL, Spec, tensor
+from step.spec import QWEN3_VL, QWEN_VL, Spec, tensor
 
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
@@ -14,6 +14,35 @@ def anyres_tiles(size: list[int], pinpoints: list[list[int]], tile: int) -> int:
     from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
 
     return int(image_size_to_num_patches(size, pinpoints, tile))
+
+
+def pixtral_size(size: list[int], longest_edge: int, cell: int) -> list[int]:
+    import numpy
+    from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
+
+    image = numpy.broadcast_to(numpy.zeros((), numpy.uint8), (*size, 3))
+    return list(get_resize_output_image_size(image, longest_edge, cell))
+
+
+def idefics3_tiles(config: dict[str, Any], data: dict[str, Any]) -> int:
+    """Tiles of a sample: as the processor cuts images of their size, where the job does not say how many."""
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    vision, images = config.get("vision_config", {}), data.get("images_per_sample", 1)
+    if not images or data.get("tiles"):
+        return images * data.get("tiles", 1)
+    side = vision.get("image_size", 224)
+    tile = vision.get("max_image_size", {}).get("longest_edge", side)
+    edge = vision.get("size", {}).get("longest_edge", 4 * tile)
+    processor = Idefics3ImageProcessorPil(size={"longest_edge": edge}, max_image_size={"longest_edge": tile})
+    return images * max(processor.get_number_of_image_patches(*data.get("image_size", [side, side]), {})[0], 1)
+
+
+def internvl_tiles(size: list[int], tile: list[int]) -> int:
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
+
+    tiles = math.prod(get_optimal_tiled_canvas(tuple(size), tuple(tile), 1, 12))
+    return tiles + (tiles > 1)
 
 
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
@@ -27,7 +56,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     vision = config.get("vision_config", config)
     images = batch * data.get("images_per_sample", 1)
     if kind in ("smolvlm", "idefics3"):
-        tiles = data.get("images_per_sample", 1) * data.get("tiles", 1)
+        tiles = idefics3_tiles(config, data)
         if tiles:
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
@@ -42,6 +71,23 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "gemma3":
+        if images:
+            side = [vision.get("image_size", 224)] * 2
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+            out["token_type_ids"] = tensor([batch, sequence])
+    elif kind == "internvl":
+        if images:
+            side = vision.get("image_size", 448)
+            side = list(side) if isinstance(side, list) else [side] * 2
+            tiles = data.get("tiles") or internvl_tiles(data.get("image_size", side), side)
+            out["pixel_values"] = tensor([images * tiles, vision.get("num_channels", 3), *side], dtype)
+    elif kind == "mistral3":
+        if images:
+            cell = vision.get("patch_size", 16) * config.get("spatial_merge_size", 2)
+            size = pixtral_size(data.get("image_size", [672, 448]), vision.get("image_size", 1024), cell)
+            out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *size], dtype)
+            out["image_sizes"] = {"values": [size] * images}
     elif kind in QWEN_VL:
         out |= qwen_vl_inputs(config, data, dtype)
     elif "vision_config" in config:
@@ -58,12 +104,14 @@ def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
     if not images:
         return out
-    sizes = (("patch_size", 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
+    newer = config.get("model_type") in QWEN3_VL
+    sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
+    least, most = (65536, 16777216) if newer else (3136, 12845056)  # preprocessor_config.json of the published models
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
     grid = data.get("grid_thw")
     if not grid:
         side = smart_resize(
-            *data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", 3136), data.get("max_pixels", 12845056)
+            *data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", least), data.get("max_pixels", most)
         )
         grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
     features = vision.get("in_channels", 3) * frames * patch * patch

@@ -8,24 +8,29 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import CLASSES, Spec
+from step.spec import CLASSES, QWEN3_VL, Spec
 
 
 class DeviceValues:
     """Answers what real kernels would have computed, on a device whose kernels do nothing.
 
     A bool read is true, another scalar is 1.0 or `integer`, and so is each element of an integer tensor's tolist(); nonzero() finds
-    everything, or as many elements as masked_scatter's source had. The real operators run all the same, so what they allocate on the
+    everything, as many elements as masked_scatter's source had, or for a mask of a shape in `found` that many. The real operators run all the same, so what they allocate on the
     way is theirs: nonzero() reads its count from its first scratch block, so the count is put where that block will be.
     """
 
     def __init__(
-        self, integer: int | Callable[[Any], int] = 0, device_type: str = "CUDA", active: Callable[[], bool] = lambda: True
+        self,
+        integer: int | Callable[[Any], int] = 0,
+        device_type: str = "CUDA",
+        active: Callable[[], bool] = lambda: True,
+        found: dict[tuple[int, ...], int] | None = None,
     ) -> None:
         import torch
 
         self.torch, self.integer, self.active = torch, integer, active
         self.selected: int | None = None
+        self.found = found or {}
         self.library = torch.library.Library("aten", "IMPL")
         self.library.impl("_local_scalar_dense", self.scalar, device_type)
         self.library.impl("nonzero", self.nonzero, device_type)
@@ -51,7 +56,7 @@ class DeviceValues:
 
     def nonzero(self, tensor: Any) -> Any:
         torch = self.torch
-        count = tensor.numel() if self.selected is None else self.selected
+        count = self.found.get(tuple(tensor.shape), tensor.numel()) if self.selected is None else self.selected
         tensor = tensor.contiguous()
         block = torch.empty(1, dtype=torch.int32, device=tensor.device)
         ctypes.c_int32.from_address(block.data_ptr()).value = count
@@ -76,6 +81,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     So is get_rope_index, which tokens are an image's. Returns the integer that an operator reads on the way: how many
     sequences there are (repeat_interleave), how many bounds windows have (unique_consecutive), a grid's own numbers.
     """
+    if "values" in spec["inputs"].get("image_sizes", {}):
+        return small_integers(spec["inputs"]["image_sizes"]["values"])
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
     if not given or "values" not in given:
         return spec.get("item_int", 0)
@@ -90,6 +97,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
     features = (grid.prod(-1) // merge**2).tolist()
+    patches = int(grid.prod(-1).sum())
     tolist = torch.Tensor.tolist
     answers: dict[str, Callable[[int], list[int]]] = {
         "get_vision_position_ids": lambda images: [merge] * images,
@@ -102,6 +110,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
 
     def answer(self: Any) -> Any:
         caller = sys._getframe(1).f_code.co_name
+        if self.dim() == 2 and caller == "get_vision_position_ids":
+            return grid.tolist()
         if self.dim() != 1 or caller not in answers:
             return tolist(self)
         return answers[caller](len(self))
@@ -113,11 +123,53 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and sys._getframe(2).f_code.co_name == "get_vision_position_ids":
             return int(grid.flatten()[tensor.storage_offset()])
         frame: Any = sys._getframe(2)
+        if frame and frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
+            return patches
         while frame and frame.f_code.co_name != "get_vision_window_index":
             frame = frame.f_back
         return len(bounds[1]) if frame else len(bounds[0]) - 1
 
     return count
+
+
+def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
+    """Mistral 3 computes with image_sizes on the device: what becomes of its few integers is computed here, too."""
+    import torch
+
+    batch, computed = torch.tensor(sizes), {}
+
+    def values(tensor: Any) -> Any:
+        if tensor.untyped_storage().nbytes() == batch.nbytes:  # the batch's own, or a part of it
+            return batch.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return computed[tensor.data_ptr()]
+
+    def computing(name: str) -> None:
+        original = getattr(torch.Tensor, name)
+
+        def run(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            out = original(self, *arguments, **keywords)
+            if isinstance(out, torch.Tensor) and out.is_cuda and out.dtype is torch.int64 and out.numel() <= batch.numel():
+                operands = [values(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+                computed[out.data_ptr()] = original(values(self), *operands, **keywords)
+            return out
+
+        setattr(torch.Tensor, name, run)
+
+    for name in ("__floordiv__", "__mul__", "prod"):
+        computing(name)
+    tolist = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda self: values(self).tolist() if self.is_cuda and self.dtype is torch.int64 else tolist(self)
+    return lambda tensor: int(values(tensor))
+
+
+def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
+    """How many True a mask of a batch's image tokens has, by its shape: Qwen3-VL's deepstack takes these tokens by it."""
+    given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
+    config = spec["model"].get("config", {})
+    if not given or config.get("model_type") not in QWEN3_VL:
+        return {}
+    merge = config.get("vision_config", {}).get("spatial_merge_size", 2)
+    return {tuple(spec["inputs"]["input_ids"]["shape"]): sum(math.prod(grid) // merge**2 for grid in given["values"])}
 
 
 def modalities(spec: Spec, tokens: int, features: list[int]) -> list[int]:
@@ -141,7 +193,8 @@ EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_expe
 
 def route_evenly(spec: Spec) -> None:
     """Gives each expert as many tokens as any other, on a device that counts nothing: grouped_mm reads the offsets on the host."""
-    if not any(key in spec["model"].get("config", {}) for key in EXPERTS):
+    config = spec["model"].get("config", {})
+    if not any(key in part for key in EXPERTS for part in (config, config.get("text_config", {}))):
         return
     import torch
 

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from step.batch import inputs_of, processors_own
-from step.spec import CLASSES, DTYPES, QWEN_VL, Spec, tensor
+from step.batch import idefics3_tiles, inputs_of, processors_own
+from step.spec import CLASSES, DTYPES, QWEN3_VL, QWEN_VL, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 # The dotted names of a model's tower and projector.
 PARTS = {"smolvlm": ("vision_model", "connector"), "idefics3": ("vision_model", "connector")}
+QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
     "pretrain": {"only": ["visual.merger"]},
     "finetune": {"freeze": ["visual.patch_embed", "visual.blocks"]},
@@ -85,6 +86,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
     elif model["config"].get("model_type") in QWEN_VL:
         train |= QWEN_VL_STAGES[stage]
+        if model["config"].get("model_type") in QWEN3_VL and stage == "finetune":
+            train["freeze"] = QWEN3_VL_FROZEN
     elif "vision_config" in model["config"]:
         train |= stage_of(stage, model["config"].get("model_type", ""))
     if training.get("lora"):
@@ -122,7 +125,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
-        spec["item_int"] = data.get("images_per_sample", 1) * data.get("tiles", 1)
+        spec["item_int"] = idefics3_tiles(model["config"], data)
     if parallel.get("strategy", "none") != "none":
         spec["parallel"] = {**parallel, "world": parallel.get("data", 1), "param_groups": optimizer.get("param_groups", 2)}
         spec["parallel"].setdefault("ds_config", plain_deepspeed(parallel.get("zero_stage", 2)))

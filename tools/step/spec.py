@@ -14,6 +14,11 @@ CLASSES = {
     "llava_next": "LlavaNextForConditionalGeneration",
     "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "internvl": "InternVLForConditionalGeneration",
+    "mistral3": "Mistral3ForConditionalGeneration",
     "smolvlm": "SmolVLMForConditionalGeneration",
     "idefics3": "Idefics3ForConditionalGeneration",
     "mistral": "MistralForCausalLM",
@@ -22,7 +27,8 @@ CLASSES = {
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
 }
-QWEN_VL = ("qwen2_vl", "qwen2_5_vl")
+QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
+QWEN3_VL = QWEN_VL[2:]
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

@@ -67,7 +67,22 @@ Tensor Decoder::positions(Context& context, std::int64_t length) const {
   return unsqueeze(position_ids, 0);
 }
 
-Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given) const {
+namespace {
+
+// Qwen3VLTextModel._deepstack_process
+Tensor deepstack_process(const Tensor& hidden_in, const Tensor& visual_pos_masks, const Tensor& features) {
+  const Tensor visual_embeds = to(features, hidden_in.dtype());
+  Tensor hidden_states = clone(hidden_in), local_this;
+  {
+    const Tensor visual = index_mask(hidden_states, visual_pos_masks, visual_embeds.size(0));
+    local_this = add(visual, visual_embeds);
+  }
+  return index_put_mask_(std::move(hidden_states), visual_pos_masks, local_this);
+}
+
+}  // namespace
+
+Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
   const CausalMask masking = context.behaviours.causal_mask;
@@ -90,9 +105,11 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given) const {
     return create_causal_mask(inputs_embeds, mask_arguments, masked, window);
   };
   CausalMasks causal_masks;
-  if (parts.makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
+  if (given.masks) causal_masks = *given.masks;
+  const bool makes_masks = parts.makes_masks && !given.masks;
+  if (makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
   const bool given_by_generate = context.past_key_values && context.past_key_values->is_compileable();
-  if (parts.makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
+  if (makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
     causal_masks.sliding_attention = mask(sliding_window != 0 ? sliding_window : -1);
   if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
@@ -119,12 +136,30 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given) const {
   const auto is_other = [&](std::size_t i) {
     return parts.kind ? parts.kind(i) != parts.kind(0) : windows[i] != windows[0];
   };
+  std::size_t first = 0;
+  if (deepstack && !deepstack->visual_embeds.empty()) {
+    Tensor layer_outputs;  // Qwen3VLTextModel.forward: what a layer gave, until the next one has given its own
+    const auto run_layer = [&] {
+      layer_outputs = blocks.run(first, first + 1, std::move(hidden_states), checkpointing, block, {.nested = nested});
+      ++first;
+    };
+    for (const Tensor& visual_embeds : deepstack->visual_embeds) {
+      if (first == layers.size()) break;
+      run_layer();
+      hidden_states = deepstack_process(layer_outputs, deepstack->visual_pos_masks, visual_embeds);
+    }
+    if (first < layers.size()) {
+      run_layer();
+      hidden_states = std::move(layer_outputs);
+    }
+  }
   // Of two kinds: two stacks of equal layers, but a checkpointed region may lie in both.
   const std::size_t second = checkpointing.segments.empty() ? std::min(parts.first_of_second_kind, layers.size()) : 0;
-  for (const auto& [begin, end] : {std::pair{std::size_t{0}, second}, std::pair{second, layers.size()}})
-    if (begin < end)
-      hidden_states = blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
-                                 {.nested = nested, .is_other = is_other});
+  for (const auto& [begin, end] : {std::pair{first, second}, std::pair{std::max(first, second), layers.size()}}) {
+    if (begin >= end) continue;
+    hidden_states = blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
+                               {.nested = nested, .is_other = is_other});
+  }
   return norm(hidden_states);
 }
 
@@ -164,9 +199,10 @@ void LanguageModel::make_head(const Builder& parent, const LlamaConfig& text, bo
   if (ties_embeddings) tie(lm_head_, language_model_.embed_tokens);
 }
 
-Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const {
+Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const MaskArguments& given,
+                                  const Deepstack* deepstack) const {
   ModuleCall call(context_, language_model_.module);
-  return call.result(language_model_(inputs_embeds, given));
+  return call.result(language_model_(inputs_embeds, given, deepstack));
 }
 
 ModelInputs LanguageModel::make_inputs(bool with_labels) {

@@ -40,17 +40,24 @@ struct DecoderParts {
   bool makes_both_masks = false;  ///< that of a window, too, where there is none (its size is 0 then)
 };
 
+/// Qwen3VLTextModel._deepstack_process: features that are added to the images' tokens behind the first layers.
+struct Deepstack {
+  Tensor visual_pos_masks;   ///< [b, s]
+  TensorList visual_embeds;  ///< of a layer each
+};
+
 /// Embeddings, layers, a norm.
 struct Decoder {
   Decoder() = default;
   Decoder(const Builder& builder, const LlamaConfig& config, const ModelOptions& options, DecoderParts parts = {});
   /// `given`: position_ids and a 2-D attention_mask, as the caller passes them.
-  Tensor operator()(const Tensor& inputs_embeds, const MaskArguments& given = {}) const {
+  Tensor operator()(const Tensor& inputs_embeds, const MaskArguments& given = {},
+                    const Deepstack* deepstack = nullptr) const {
     Tensor name = inputs_embeds;
-    return run(name, given);
+    return run(name, given, deepstack);
   }
   /// The same with a name of inputs_embeds that forward may bind anew.
-  Tensor run(Tensor& inputs_embeds, const MaskArguments& given) const;
+  Tensor run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack = nullptr) const;
   Tensor positions(Context& context, std::int64_t length) const;
   /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
   Tensor embed(const Tensor& input_ids) const;
@@ -94,7 +101,8 @@ class LanguageModel : public Model {
   }
   void make_head(const Builder& parent, const LlamaConfig& text, bool ties_embeddings);
   /// The decoder as a module that is called.
-  Tensor run_decoder(const Tensor& inputs_embeds, const MaskArguments& given) const;
+  Tensor run_decoder(const Tensor& inputs_embeds, const MaskArguments& given,
+                     const Deepstack* deepstack = nullptr) const;
 
   /// Of a sample, as the tokenizer gives them.
   virtual std::int64_t text_length() const { return data_.sequence_length; }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "models/kit/grids.h"
 #include "models/qwen2/config.h"
 #include "rounding.h"
 
@@ -44,25 +45,6 @@ namespace {
 
 /// Sides of images in pixels, and how many frames.
 constexpr Range kPixels{1, 1 << 16};
-/// What one operator may make of a tensor: Node::outputs counts in 16 bits.
-constexpr std::int64_t kMostSequences = 65'535;
-
-/// smart_resize, in units of `factor` pixels, with Python's arithmetic.
-std::pair<std::int64_t, std::int64_t> smart_resize(double height, double width, double factor, double min_pixels,
-                                                   double max_pixels) {
-  double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);  // halves to even
-  const double pixels = rows * factor * (columns * factor);
-  if (pixels > max_pixels) {
-    const double beta = std::sqrt(height * width / max_pixels);
-    rows = std::max(1.0, std::floor(height / beta / factor));
-    columns = std::max(1.0, std::floor(width / beta / factor));
-  } else if (pixels < min_pixels) {
-    const double beta = std::sqrt(min_pixels / (height * width));
-    rows = std::ceil(height * beta / factor);
-    columns = std::ceil(width * beta / factor);
-  }
-  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
-}
 
 QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
   QwenVisionConfig c;
@@ -157,52 +139,11 @@ QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& n
 }
 
 void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& data) {
-  const QwenVisionConfig& vision = config.vision;
-  const std::int64_t factor = vision.patch_size * vision.spatial_merge_size;
+  const QwenVisionConfig& v = config.vision;
   // preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct; the class itself has a
   // max_pixels of 28 * 28 * 1280.
-  const std::int64_t min_pixels = reader.optional_integer("min_pixels").value_or(56 * 56),
-                     max_pixels = reader.optional_integer("max_pixels").value_or(12'845'056),
-                     frames = reader.optional_integer("frames", kPixels).value_or(1);
-  std::vector<std::int64_t> size = reader.integers("image_size", kPixels), grid = reader.integers("grid_thw", kPixels);
-  if (data.images_per_sample == 0) return;
-  if (!grid.empty()) {
-    if (grid.size() != 3 || grid[1] % vision.spatial_merge_size != 0 || grid[2] % vision.spatial_merge_size != 0) {
-      reader.fail_found("grid_thw", "inconsistent",
-                        "expected [frames, rows, columns] of patches, rows and columns multiples of "
-                        "spatial_merge_size (" +
-                            std::to_string(vision.spatial_merge_size) + ")");
-      return;
-    }
-    if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
-  } else {
-    if (size.empty()) size = {672, 448};
-    if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
-      reader.fail_found("image_size", "inconsistent",
-                        "expected [height, width] in pixels, neither more than 200 times the other");
-      return;
-    }
-    const auto [height, width] =
-        smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
-                     static_cast<double>(min_pixels), static_cast<double>(max_pixels));
-    grid = {divide_up(frames, vision.temporal_patch_size), height * vision.spatial_merge_size,
-            width * vision.spatial_merge_size};
-  }
-  data.grid_t = grid[0];
-  data.grid_h = grid[1];
-  data.grid_w = grid[2];
-  data.image_height = grid[1] * vision.patch_size;
-  data.image_width = grid[2] * vision.patch_size;
-  data.tokens_per_image = data.patches() / vision.merge_unit();
-  const std::int64_t sequences = checked_product(data.images(), windows_with_padding(vision, data));
-  if (sequences > kMostSequences)
-    reader.fail(reader.has("grid_thw") ? "grid_thw" : "image_size", "out-of-range",
-                "found " + std::to_string(sequences) + " windows of attention in a micro-batch; at most " +
-                    std::to_string(kMostSequences) + " are modelled");
-}
-
-std::vector<std::int64_t> frame_lengths(const DataConfig& data) {
-  return std::vector<std::int64_t>(static_cast<std::size_t>(data.grid_t), data.grid_h * data.grid_w);
+  read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056}, data);
+  if (data.grid_t > 0) check_sequences(reader, checked_product(data.images(), windows_with_padding(v, data)));
 }
 
 std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data) {

@@ -54,14 +54,11 @@ struct QwenVLConfig {
 /// With its text_config, or flat as the published ones are.
 QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& names);
 
-/// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
-/// (models/qwen2_vl/image_processing_qwen2_vl.py), with the limits of pixels that the published models' processors
-/// have.
+/// What a job's `data` says of images, by the rule of the published models' processors.
 void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& data);
 
-/// Patches that attend to one another in one image: its frames, or what its windows hold (get_vision_cu_seqlens,
-/// get_vision_window_index, vision_utils.py). All images have the same.
-std::vector<std::int64_t> frame_lengths(const DataConfig& data);
+/// Patches that attend to one another in one image: what its windows hold (get_vision_window_index, vision_utils.py).
+/// All images have the same.
 std::vector<std::int64_t> window_lengths(const QwenVisionConfig& config, const DataConfig& data);
 /// How many windows there are, those that hold nothing but padding too.
 std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data);

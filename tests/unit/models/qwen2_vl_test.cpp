@@ -71,8 +71,6 @@ TEST_CASE("Windows of a grid", "[models]") {
   data.grid_h = data.grid_w = 16;
   CHECK(window_lengths(config, data) == std::vector<std::int64_t>(4, 64));
   CHECK(windows_with_padding(config, data) == 9);  // the processor's padding adds a row and a column of none
-  data.grid_t = 3;
-  CHECK(frame_lengths(data) == std::vector<std::int64_t>(3, 256));
 }
 
 TEST_CASE("What Qwen-VL refuses is named", "[models]") {

@@ -1,0 +1,410 @@
+#include "models/kit/grids.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "config/reader.h"
+#include "nn/checkpointing.h"
+#include "ops/cub.h"
+#include "ops/integers.h"
+#include "rounding.h"
+
+namespace oometer {
+
+namespace {
+
+/// CUB's scratch memory for a scan or a selection of int32: descriptors of 8 bytes, of 32 tiles for the first tile.
+constexpr std::int64_t kSmallScan = 1023;
+/// Sides of images in pixels, and how many frames.
+constexpr Range kPixels{1, 1 << 16};
+/// What one operator may make of a tensor: Node::outputs counts in 16 bits.
+constexpr std::int64_t kMostSequences = 65'535;
+
+/// smart_resize, in units of `factor` pixels, with Python's arithmetic.
+std::pair<std::int64_t, std::int64_t> smart_resize(double height, double width, double factor, double min_pixels,
+                                                   double max_pixels) {
+  double rows = std::nearbyint(height / factor), columns = std::nearbyint(width / factor);  // halves to even
+  const double pixels = rows * factor * (columns * factor);
+  if (pixels > max_pixels) {
+    const double beta = std::sqrt(height * width / max_pixels);
+    rows = std::max(1.0, std::floor(height / beta / factor));
+    columns = std::max(1.0, std::floor(width / beta / factor));
+  } else if (pixels < min_pixels) {
+    const double beta = std::sqrt(min_pixels / (height * width));
+    rows = std::ceil(height * beta / factor);
+    columns = std::ceil(width * beta / factor);
+  }
+  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
+}
+
+}  // namespace
+
+void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
+  const std::int64_t factor = rule.patch_size * rule.spatial_merge_size;
+  const std::int64_t min_pixels = reader.optional_integer("min_pixels").value_or(rule.min_pixels),
+                     max_pixels = reader.optional_integer("max_pixels").value_or(rule.max_pixels),
+                     frames = reader.optional_integer("frames", kPixels).value_or(1);
+  std::vector<std::int64_t> size = reader.integers("image_size", kPixels), grid = reader.integers("grid_thw", kPixels);
+  if (data.images_per_sample == 0) return;
+  if (!grid.empty()) {
+    if (grid.size() != 3 || grid[1] % rule.spatial_merge_size != 0 || grid[2] % rule.spatial_merge_size != 0) {
+      reader.fail_found("grid_thw", "inconsistent",
+                        "expected [frames, rows, columns] of patches, rows and columns multiples of "
+                        "spatial_merge_size (" +
+                            std::to_string(rule.spatial_merge_size) + ")");
+      return;
+    }
+    if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
+  } else {
+    if (size.empty()) size = {672, 448};
+    if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
+      reader.fail_found("image_size", "inconsistent",
+                        "expected [height, width] in pixels, neither more than 200 times the other");
+      return;
+    }
+    const auto [height, width] =
+        smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
+                     static_cast<double>(min_pixels), static_cast<double>(max_pixels));
+    grid = {divide_up(frames, rule.temporal_patch_size), height * rule.spatial_merge_size,
+            width * rule.spatial_merge_size};
+  }
+  data.grid_t = grid[0];
+  data.grid_h = grid[1];
+  data.grid_w = grid[2];
+  data.image_height = grid[1] * rule.patch_size;
+  data.image_width = grid[2] * rule.patch_size;
+  data.tokens_per_image = data.patches() / (rule.spatial_merge_size * rule.spatial_merge_size);
+  check_sequences(reader, checked_product(data.images(), data.grid_t));
+}
+
+void check_sequences(ConfigReader& reader, std::int64_t sequences) {
+  if (sequences > kMostSequences)
+    reader.fail(reader.has("grid_thw") ? "grid_thw" : "image_size", "out-of-range",
+                "found " + std::to_string(sequences) + " windows of attention in a micro-batch; at most " +
+                    std::to_string(kMostSequences) + " are modelled");
+}
+
+std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data) {
+  std::vector<std::int64_t> all;
+  for (std::int64_t image = 0; image < data.images(); ++image) all.insert(all.end(), lengths.begin(), lengths.end());
+  return all;
+}
+
+Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements) {
+  // A strided column is copied each time.
+  const auto column = [&] {
+    return repeats_by_column && images > 1 ? integers(context, Op::clone, {images}) : Tensor();
+  };
+  Tensor indices;
+  {
+    const Tensor repeats = column();
+    const Tensor sums = integers(context, Op::cumsum, {images});
+    {
+      const Tensor copy = column();
+      const Workspace scan(context, Op::cumsum, cub_scan_bytes(images));
+    }
+    {
+      const Tensor least = integers(context, Op::empty, {});
+      const Tensor copy = column();
+    }
+    indices = integers(context, Op::empty, {elements});
+  }
+  return integers(context, Op::index, {elements});
+}
+
+PatchSequences frames_of(Context& context, const DataConfig& data) {
+  const std::int64_t images = data.images(), frames = checked_product(images, data.grid_t);
+  Tensor seqlens;
+  {
+    const Tensor areas = integers(context, Op::mul, {images});
+    seqlens = repeat_interleave(context, images, true, frames);
+  }
+  const Tensor sums = empty(context, Op::cumsum, {frames}, DType::int32);
+  {
+    const Tensor copy = empty(context, Op::to_copy, {frames}, DType::int32);
+    const Workspace scan(context, Op::cumsum, kSmallScan);
+  }
+  Tensor bounds = empty(context, Op::constant_pad_nd, {frames + 1}, DType::int32);
+  return {std::move(bounds), std::vector<std::int64_t>(static_cast<std::size_t>(frames), data.grid_h * data.grid_w)};
+}
+
+Tensor vision_position_ids(Context& context, const DataConfig& data) {
+  const std::int64_t h = data.grid_h, w = data.grid_w;
+  TensorList position_ids;
+  Tensor wpos_ids, hpos_ids, spatial_merge_size = integers(context, Op::to_copy, {1});
+  for (std::int64_t image = 0; image < data.images(); ++image) {
+    Tensor rows = integers(context, Op::arange, {h}), columns = integers(context, Op::arange, {w});
+    hpos_ids.reset();
+    wpos_ids.reset();
+    hpos_ids = integers(context, Op::clone, {h * w});
+    rows.reset();
+    wpos_ids = integers(context, Op::clone, {h * w});
+    columns.reset();
+    const Tensor both = integers(context, Op::cat, {h * w, 2});
+    position_ids.push_back(integers(context, Op::clone, {data.patches(), 2}));
+  }
+  Tensor result = integers(context, Op::cat, {checked_product(data.images(), data.patches()), 2});
+  spatial_merge_size.reset();
+  position_ids.clear();
+  return result;
+}
+
+PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
+  Context& context = position_ids.context();
+  ModuleCall call(context, rotary_emb.module);
+  const NoGrad no_grad(context);
+  Tensor freqs = rotary_angles(position_ids, rotary_emb.inv_freq);
+  const auto of = [&](Op op) {
+    const Tensor values = pointwise(op, {&freqs}, DType::float32);
+    return mul_scalar(values);
+  };
+  Tensor cos = of(Op::cos), sin = of(Op::sin);
+  const auto recomposition_frequencies = [](const Tensor& freq) {
+    const Tensor freq_h = select(freq, 1, 0), freq_w = select(freq, 1, 1);
+    const Tensor freq_hw = cat({freq_h, freq_w}, -1);
+    return cat({freq_hw, freq_hw}, -1);
+  };
+  cos = recomposition_frequencies(cos);
+  sin = recomposition_frequencies(sin);
+  return {call.result(cos), call.result(sin)};
+}
+
+PatchAttention::PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
+                               AttentionKind attention)
+    : qkv(builder.child("qkv", "Linear"), hidden_size, 3 * hidden_size, true),
+      proj(builder.child("proj", "Linear"), hidden_size, hidden_size, true),
+      num_heads(heads),
+      head_dim(hidden_size / heads),
+      call{attention, false, 0},
+      module(builder.module) {}
+
+namespace {
+
+void apply_rotary_pos_emb_vision(Tensor& query_states, Tensor& key_states, const PositionEmbeddings& positions) {
+  const DType dtype = query_states.dtype();
+  Tensor k_embed, q_embed, k, q;  // q goes first
+  q = to(query_states, DType::float32);
+  k = to(key_states, DType::float32);
+  const Tensor cos = unsqueeze(positions.cos, -2), sin = unsqueeze(positions.sin, -2);
+  q_embed = rotate(q, cos, sin);
+  k_embed = rotate(k, cos, sin);
+  q_embed = to(q_embed, dtype);
+  k_embed = to(k_embed, dtype);
+  query_states = std::move(q_embed);
+  key_states = std::move(k_embed);
+}
+
+}  // namespace
+
+Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& sequences,
+                                  const PositionEmbeddings& positions) const {
+  ModuleCall self(argument.context(), module);
+  const Tensor hidden_states = self.argument(argument);
+  const std::int64_t seq_length = hidden_states.size(0);
+  Tensor attn_output;
+  TensorList attn_outputs;
+  std::vector<TensorList> splits;
+  Tensor lengths, value_states, key_states, query_states;
+  {
+    const Tensor projected = qkv(hidden_states);
+    TensorList states = unbind(transpose(view(projected, {seq_length, 3, num_heads, head_dim}), 0, 1));
+    query_states = states[0];
+    key_states = states[1];
+    value_states = states[2];
+  }
+  apply_rotary_pos_emb_vision(query_states, key_states, positions);
+  for (Tensor* states : {&query_states, &key_states, &value_states}) *states = unsqueeze(transpose(*states, 0, 1), 0);
+  lengths = empty(hidden_states.context(), Op::sub, {std::ssize(sequences.lengths)}, DType::int32);
+  for (const Tensor* states : {&query_states, &key_states, &value_states})
+    splits.push_back(split(*states, sequences.lengths, 2));
+  attn_outputs.reserve(sequences.lengths.size());
+  for (std::size_t i = 0; i < sequences.lengths.size(); ++i)
+    attn_outputs.push_back(attention_forward(call, splits[0][i], splits[1][i], splits[2][i], {}).output);
+  attn_output = cat(attn_outputs, 1);
+  attn_output = view(attn_output, {seq_length, checked_product(num_heads, head_dim)});
+  return self.result(proj(attn_output));
+}
+
+GridPatchEmbed::GridPatchEmbed(const Builder& builder, const Shape& sizes, bool with_bias,
+                               const CheckpointingConfig& config)
+    : checkpointing(config), module(builder.module) {
+  const Builder conv = builder.child("proj", "Conv3d");
+  proj = conv.module;
+  weight = conv.parameter("weight", sizes);
+  if (with_bias) bias = conv.parameter("bias", {sizes[0]});
+}
+
+Tensor GridPatchEmbed::operator()(const Tensor& pixel_values) const {
+  Context& context = pixel_values.context();
+  ModuleCall call(context, module);
+  if (context.modules) context.modules->read(weight);  // `target_dtype`
+  const Shape& kernel = weight.sizes();
+  Tensor hidden_states =
+      view(call.argument(pixel_values), {pixel_values.size(0), kernel[1], kernel[2], kernel[3], kernel[4]});
+  hidden_states = to(hidden_states, weight.dtype());
+  {
+    ModuleCall inner(context, proj);
+    hidden_states = inner.result(convolution(inner.argument(hidden_states), weight, bias));
+  }
+  hidden_states = call.result(view(hidden_states, {pixel_values.size(0), kernel[0]}));
+  require_input_grad(checkpointing, hidden_states, module);
+  return hidden_states;
+}
+
+void GridLanguageModel::make_images(ModelInputs& batch, std::int64_t images_per_sample) {
+  data_.images_per_sample = images_per_sample;
+  if (data_.images() == 0) return;
+  batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
+  make_pixel_values(batch);
+  if (is_video() && has_seconds_) batch.second_per_grid_ts = input({data_.images()}, DType::float32);
+}
+
+TensorList GridLanguageModel::encoded_images(const ModelInputs& batch) {
+  if (!batch.pixel_values) return {};
+  GridOutputs outputs = image_features(batch.pixel_values);
+  TensorList all{std::move(outputs.pooler_output), std::move(outputs.last_hidden_state)};
+  for (Tensor& features : outputs.deepstack_features) all.push_back(std::move(features));
+  return all;
+}
+
+Tensor GridLanguageModel::prepare_position_ids(const ModelInputs& batch, Tensor text_positions, bool continues) {
+  if (continues) return integers(context_, Op::add, {1, text_positions.size(0), text_positions.size(1)});
+  Tensor vision_positions;
+  const Shape sizes{4, text_positions.size(0), text_positions.size(1)};
+  if (batch.mm_token_type_ids) {
+    { const Workspace has_new_vision_tokens(context_, Op::any, 1); }
+    vision_positions = rope_index(text_positions);
+  } else
+    rope_deltas_ = integers(context_, Op::zeros, {sizes[1], 1});
+  Tensor position_ids = integers(context_, Op::cat, sizes);
+  text_positions.reset();
+  return position_ids;
+}
+
+ModelOutputs GridLanguageModel::forward(const ModelInputs& inputs) {
+  const Tensor hidden_states = model_forward(inputs);
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+}
+
+void GridLanguageModel::complete(ModelInputs& batch) {
+  batch.position_ids = input({3, data_.micro_batch_size, data_.sequence_length});
+  make_pixel_values(batch);
+}
+
+void GridLanguageModel::make_pixel_values(ModelInputs& batch) const {
+  const std::int64_t images = data_.images();
+  if (images == 0) return;
+  batch.pixel_values =
+      input({checked_product(images, data_.patches()), patch_elements_}, data_.pixel_dtype.value_or(dtype_));
+  batch.image_grid_thw = input({images, 3});
+}
+
+// get_rope_index. A token of text comes before each image, the rest of the text after the last. Left out: scalars,
+// and what is as long as an image's side and goes at once.
+Tensor GridLanguageModel::rope_index(const Tensor& text_positions) {
+  const std::int64_t batch = text_positions.size(0), length = text_positions.size(1);
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor llm_positions;
+  TensorList llm_pos_ids_list;
+  Tensor input_token_type, current_input_ids;
+  Tensor position_ids = integers(context_, Op::zeros, {3, batch, length});
+  for (std::int64_t row = 0; row < batch; ++row) {
+    const auto attended = [&] { return empty(context_, Op::to_copy, {length}, DType::boolean); };
+    const auto unpadded = [&] { return index_mask(select(text_positions, 0, row), attended(), length); };
+    current_input_ids.reset();
+    input_token_type.reset();
+    current_input_ids = unpadded();
+    input_token_type = unpadded();
+    llm_pos_ids_list.clear();
+    const auto group = [&](std::int64_t tokens) {
+      if (tokens > 0) llm_pos_ids_list.push_back(integers(context_, Op::add, {3, tokens}));
+      return tokens;
+    };
+    std::int64_t text = length - checked_product(data_.images_per_sample, data_.tokens_per_image);
+    for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
+      text -= group(std::min<std::int64_t>(text, 1));
+      group(data_.tokens_per_image);
+    }
+    group(text);
+    llm_positions = integers(context_, Op::cat, {3, length});
+    const Tensor mask = attended(), where = nonzero(mask, length);
+  }
+  rope_deltas_ = integers(context_, Op::to_copy, {batch});
+  return position_ids;
+}
+
+namespace {
+
+/// Qwen2_5_VLTextModel.forward: positions of frame, row and column, without the text's own that generate() has.
+Tensor axes_of(const Tensor& given) {
+  if (given.ndim() == 3 && given.size(0) != 1) return given.size(0) == 4 ? slice(given, 0, 1, 3) : given;
+  const Tensor one = given.ndim() == 3 ? given : unsqueeze(given, 0);
+  return expand(one, {3, one.size(1), one.size(2)});
+}
+
+}  // namespace
+
+// Qwen2_5_VLModel.forward, Qwen3VLModel.forward
+Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) const {
+  ModuleCall call(context_, model_);
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Deepstack deepstack;
+  Tensor other_mask, image_mask, image_embeds;
+  GridOutputs image_outputs;
+  Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+  if (has_images(inputs)) {
+    if (inputs.images)
+      image_outputs = {(*inputs.images)[1], inputs.images->front(), {inputs.images->begin() + 2, inputs.images->end()}};
+    else
+      image_outputs = image_features(inputs.pixel_values);
+    // The tuple of each image's features becomes one tensor again, and so do those of the deepstack.
+    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
+    const TensorList pieces = split(image_outputs.pooler_output, of_images, 0);
+    List<TensorList> deeper;
+    for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
+    image_embeds = cat(pieces, 0);
+    image_embeds = to(image_embeds, inputs_embeds.dtype());
+    image_mask = placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
+    inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
+    if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
+    for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
+  }
+  Tensor hidden_states =
+      run_decoder(inputs_embeds, {axes_of(inputs.position_ids), inputs.attention_mask, inputs.rows}, &deepstack);
+  inputs_embeds.reset();
+  image_outputs.last_hidden_state.reset();
+  image_outputs.pooler_output.reset();
+  image_embeds.reset();
+  return call.result(hidden_states);
+}
+
+GridOutputs GridLanguageModel::image_features(const Tensor& pixel_values) const {
+  const Tensor typed = to(pixel_values, first_of_tower().dtype());  // self.visual.dtype
+  GridOutputs outputs = run_tower(typed);
+  Tensor split_sizes;
+  {
+    const Tensor patches = integers(context_, Op::mul, {data_.images()});
+    split_sizes = integers(context_, Op::div, {data_.images()});
+  }
+  return outputs;
+}
+
+// get_placeholder_mask, of images or videos; `other`: that of the others
+Tensor GridLanguageModel::placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const {
+  const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  other = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  const auto check = [](const Tensor& tokens) {
+    Tensor elements = mul_scalar(tokens);
+    const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
+    elements.reset();
+  };
+  Tensor n_video_tokens, n_image_tokens = sum_all(special_image_mask);
+  if (!of_videos) check(n_image_tokens);
+  n_video_tokens = sum_all(other);
+  if (of_videos) check(n_video_tokens);
+  return unsqueeze(special_image_mask, -1);
+}
+
+}  // namespace oometer

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/data.h"
+#include "models/kit/decoder.h"
+#include "models/model.h"
+#include "nn/attention.h"
+#include "nn/module.h"
+
+/// Images of any size, each a grid of patches (image_grid_thw): what Qwen2-VL's classes share with those made after
+/// them (transformers 5.23, vision_utils.py, models/qwen2_vl/modeling_qwen2_vl.py).
+namespace oometer {
+
+class ConfigReader;
+
+/// What makes a grid of an image: the model's sizes, and the limits that the published models' processors have, in
+/// pixels of the whole image.
+struct GridRule {
+  std::int64_t patch_size = 14, spatial_merge_size = 2, temporal_patch_size = 2;
+  std::int64_t min_pixels = 0, max_pixels = 0;
+};
+/// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
+/// (models/qwen2_vl/image_processing_qwen2_vl.py).
+void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data);
+/// Notes in the reader that a micro-batch has more sequences of attention than can be modelled.
+void check_sequences(ConfigReader& reader, std::int64_t sequences);
+
+/// Patches that attend to one another: cu_seqlens, which holds the bounds of the sequences, and their lengths.
+struct PatchSequences {
+  Tensor cu_seqlens;
+  std::vector<std::int64_t> lengths;
+};
+/// The frames of all images (get_vision_cu_seqlens). All images have the same.
+PatchSequences frames_of(Context& context, const DataConfig& data);
+/// One image's sequences, of every image.
+std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data);
+
+/// get_vision_position_ids: [patches, 2].
+Tensor vision_position_ids(Context& context, const DataConfig& data);
+/// Qwen2_5_VLVisionRotaryEmbedding.forward
+PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids);
+/// torch.repeat_interleave(column, repeats) of so many elements together, where each is a column of the grid of
+/// `images` rows or a tensor of its own.
+Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements);
+
+/// VisionAttention, Qwen3VLVisionAttention: each sequence attends by itself.
+struct PatchAttention {
+  PatchAttention() = default;
+  PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention);
+  Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
+
+  Linear qkv, proj;
+  std::int64_t num_heads = 0, head_dim = 0;
+  AttentionCall call;
+  ModuleId module = 0;
+};
+
+/// PatchEmbed, Qwen3VLVisionPatchEmbed: a convolution over single patches.
+struct GridPatchEmbed {
+  GridPatchEmbed() = default;
+  /// `sizes`: of the convolution's weight [hidden, channels, frames, patch, patch].
+  GridPatchEmbed(const Builder& builder, const Shape& sizes, bool bias, const CheckpointingConfig& checkpointing);
+  Tensor operator()(const Tensor& pixel_values) const;
+
+  Tensor weight, bias;
+  CheckpointingConfig checkpointing;  ///< see require_input_grad
+  ModuleId module = 0, proj = 0;
+};
+
+/// What a tower of grids gives. `deepstack_features`: of blocks in the middle, merged (Qwen3-VL).
+struct GridOutputs {
+  Tensor last_hidden_state, pooler_output;
+  TensorList deepstack_features{};
+};
+
+/// Qwen2VLForConditionalGeneration and those like it. The batch has its position_ids, as get_rope_index makes them in a
+/// data collator, and image_grid_thw on the device, as whoever moves a batch there leaves it.
+class GridLanguageModel : public LanguageModel {
+ public:
+  /// The processor's batch: no position ids, but which tokens are an image's.
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override;
+  TensorList encoded_images(const ModelInputs& batch) override;
+  Tensor prepare_position_ids(const ModelInputs& batch, Tensor text_positions, bool continues) override;
+  ModelOutputs forward(const ModelInputs& inputs) override;
+
+ protected:
+  /// `patch_elements`: of a row of pixel_values. `has_seconds`: it takes second_per_grid_ts.
+  GridLanguageModel(Context& context, const char* class_name, const DataConfig& data, const ModelOptions& options,
+                    std::int64_t patch_elements, bool has_seconds)
+      : LanguageModel(context, class_name, Modality::none, data, options),
+        patch_elements_(patch_elements),
+        has_seconds_(has_seconds) {}
+  virtual GridOutputs run_tower(const Tensor& pixel_values) const = 0;
+  /// Its first parameter, whose type is the tower's.
+  virtual const Tensor& first_of_tower() const = 0;
+
+  ModuleId model_ = 0;
+
+ private:
+  void complete(ModelInputs& batch) override;
+  void make_pixel_values(ModelInputs& batch) const;
+  /// generate() is given pixel_values_videos; training, pixel_values.
+  bool is_video() const { return data_.grid_t > 1; }
+  Tensor rope_index(const Tensor& text_positions);
+  Tensor model_forward(const ModelInputs& inputs) const;
+  GridOutputs image_features(const Tensor& pixel_values) const;
+  Tensor placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const;
+
+  std::int64_t patch_elements_ = 0;
+  bool has_seconds_ = false;
+  Tensor rope_deltas_;  ///< of generation
+};
+
+}  // namespace oometer

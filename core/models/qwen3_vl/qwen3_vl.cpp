@@ -1,0 +1,304 @@
+#include "models/qwen3_vl/qwen3_vl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/kit/grids.h"
+#include "nn/activation.h"
+#include "nn/checkpointing.h"
+#include "ops/cub.h"
+#include "ops/integers.h"
+
+/// Names and order of steps are the modeling files'.
+namespace oometer {
+
+namespace {
+
+struct VisionMLP {
+  VisionMLP() = default;
+  VisionMLP(const Builder& builder, const Qwen3VisionConfig& config)
+      : linear_fc1(builder.child("linear_fc1", "Linear"), config.hidden_size, config.intermediate_size, true),
+        linear_fc2(builder.child("linear_fc2", "Linear"), config.intermediate_size, config.hidden_size, true),
+        act_fn(config.hidden_act),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_state = linear_fc1(call.argument(argument));
+    hidden_state = activate(act_fn, hidden_state);
+    return call.result(linear_fc2(hidden_state));
+  }
+
+  Linear linear_fc1, linear_fc2;
+  Activation act_fn = Activation::gelu_tanh;
+  ModuleId module = 0;
+};
+
+struct VisionBlock {
+  VisionBlock() = default;
+  VisionBlock(const Builder& builder, const Qwen3VLConfig& config, const ModelOptions& options)
+      : norm1(builder.child("norm1", "LayerNorm"), config.vision.hidden_size),
+        norm2(builder.child("norm2", "LayerNorm"), config.vision.hidden_size),
+        attn(builder.child("attn", config.of->attention), config.vision.hidden_size, config.vision.num_heads,
+             options.attention),
+        mlp(builder.child("mlp", config.of->mlp), config.vision),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& hidden_in, const PatchSequences& sequences,
+                    const PositionEmbeddings& positions) const {
+    const ModuleScope scope(hidden_in.context(), module);
+    Tensor hidden_states = norm1(hidden_in);
+    hidden_states = attn(hidden_states, sequences, positions);
+    hidden_states = add(hidden_in, hidden_states);
+    Tensor transformed = norm2(hidden_states);
+    transformed = mlp(transformed);
+    Tensor result = add(hidden_states, transformed);
+    transformed.reset();
+    return result;
+  }
+
+  LayerNorm norm1, norm2;
+  PatchAttention attn;
+  VisionMLP mlp;
+  ModuleId module = 0;
+};
+
+struct PatchMerger {
+  PatchMerger() = default;
+  PatchMerger(const Builder& builder, const Qwen3VisionConfig& config, bool with_postshuffle_norm)
+      : hidden_size(checked_product(config.hidden_size, config.merge_unit())),
+        use_postshuffle_norm(with_postshuffle_norm),
+        norm(builder.child("norm", "LayerNorm"), use_postshuffle_norm ? hidden_size : config.hidden_size),
+        linear_fc1(builder.child("linear_fc1", "Linear"), hidden_size, hidden_size, true),
+        act_fn(builder.child("act_fn", "GELU").module),
+        linear_fc2(builder.child("linear_fc2", "Linear"), hidden_size, config.out_hidden_size, true),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor given = call.argument(argument);
+    const auto rows = [&](const Tensor& tensor) { return view(tensor, {tensor.numel() / hidden_size, hidden_size}); };
+    Tensor x = norm(use_postshuffle_norm ? rows(given) : given);
+    x = rows(x);
+    Tensor transformed = linear_fc1(x);
+    {
+      const ModuleScope scope(argument.context(), act_fn);
+      transformed = activate(Activation::gelu, transformed);
+    }
+    transformed = linear_fc2(transformed);
+    x = std::move(transformed);
+    return call.result(x);
+  }
+
+  std::int64_t hidden_size = 0;
+  bool use_postshuffle_norm = false;
+  LayerNorm norm;
+  Linear linear_fc1;
+  ModuleId act_fn = 0;
+  Linear linear_fc2;
+  ModuleId module = 0;
+};
+
+/// Which four of the learned positions are mixed for each patch, and how much of each.
+struct Interpolation {
+  Tensor indices, weights;  ///< [patches, 4], [patches, 4, 1]
+};
+
+// _interpolation_axis_taps_weights, vision_utils.py: bilinear, with aligned corners
+Interpolation axis_taps_weights(Context& context, std::int64_t patches) {
+  const auto floats = [&](Op op, const Shape& sizes) { return empty(context, op, sizes, DType::float32); };
+  const Shape one{patches}, two{patches, 2};
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor weights, distance, taps, raw_taps, offsets, floor, src, index;
+  index = floats(Op::to_copy, one);
+  {
+    const Tensor scaled = floats(Op::mul, one);
+    Tensor last = integers(context, Op::sub, one);
+    const Tensor divisor = integers(context, Op::clamp, one);
+    last.reset();
+    src = floats(Op::div, one);
+  }
+  floor = floats(Op::floor, one);
+  offsets = integers(context, Op::arange, {2});
+  {
+    const Tensor whole = integers(context, Op::to_copy, one);
+    raw_taps = integers(context, Op::add, two);
+  }
+  taps = integers(context, Op::clamp, two);
+  {
+    Tensor from_floor = floats(Op::sub, one);
+    const Tensor from_taps = floats(Op::sub, two);
+    from_floor.reset();
+    distance = floats(Op::abs, two);
+  }
+  {
+    const Tensor nearness = floats(Op::sub, two);
+    weights = floats(Op::clamp, two);
+  }
+  return {taps, weights};
+}
+
+// get_vision_interpolation_indices_and_weights, vision_utils.py
+Interpolation interpolation(Context& context, const DataConfig& data) {
+  const std::int64_t images = data.images(), patches = checked_product(images, data.patches());
+  const auto numbers = [&](Op op) { return integers(context, op, {patches}); };
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Interpolation result, columns, rows;
+  Tensor col, row, block_row, block_col, in_row, in_col, blocks_w, within, starts, widths, heights, counts;
+  {
+    const Tensor areas = integers(context, Op::mul, {images});
+    counts = integers(context, Op::mul, {images});
+  }
+  heights = repeat_interleave(context, images, false, patches);
+  widths = repeat_interleave(context, images, false, patches);
+  {
+    Tensor sums = integers(context, Op::cumsum, {images});
+    { const Workspace scan(context, Op::cumsum, cub_scan_bytes(images)); }
+    const Tensor padded = integers(context, Op::constant_pad_nd, {images});
+    sums.reset();
+    starts = repeat_interleave(context, images, false, patches);
+  }
+  {
+    Tensor all;
+    {
+      const Tensor count = integers(context, Op::sum, {});
+      all = numbers(Op::arange);
+    }
+    const Tensor own = numbers(Op::sub);
+    all.reset();
+    const Tensor area = numbers(Op::mul);
+    within = numbers(Op::floor_divide);
+  }
+  blocks_w = numbers(Op::floor_divide);
+  in_col = numbers(Op::floor_divide);
+  const auto of_quotient = [&](Op op) {
+    const Tensor quotient = numbers(Op::floor_divide);
+    return numbers(op);
+  };
+  in_row = of_quotient(Op::floor_divide);
+  block_col = of_quotient(Op::floor_divide);
+  const auto of_product = [&](Op op) {
+    const Tensor product = numbers(Op::mul);
+    return numbers(op);
+  };
+  block_row = of_product(Op::floor_divide);
+  row = of_product(Op::add);
+  col = of_product(Op::add);
+  rows = axis_taps_weights(context, patches);
+  columns = axis_taps_weights(context, patches);
+  {
+    const Tensor scaled = integers(context, Op::mul, {patches, 2, 1});
+    result.indices = integers(context, Op::add, {patches, 4});
+  }
+  result.weights = empty(context, Op::mul, {patches, 4, 1}, DType::float32);
+  return result;
+}
+
+// Qwen3VLVisionModel
+struct VisionModel {
+  VisionModel() = default;
+  VisionModel(const Builder& builder, const Qwen3VLConfig& config_in, const ModelOptions& options)
+      : config(config_in.vision), checkpointing(options.checkpointing), module(builder.module) {
+    const Qwen3VLClass& names = *config_in.of;
+    // No hook of checkpointing: transformers 5.23 does not find this tower's input embeddings.
+    patch_embed = GridPatchEmbed(
+        builder.child("patch_embed", names.patch_embed),
+        {config.hidden_size, config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size},
+        true, {});
+    pos_embed = Embedding(builder.child("pos_embed", "Embedding"), config.num_position_embeddings, config.hidden_size);
+    LlamaConfig half;  // compute_axial_rope_parameters: frequencies of half a head
+    half.head_dim = config.hidden_size / config.num_heads / 2;
+    rotary_pos_emb = LlamaRotaryEmbedding(builder.child("rotary_pos_emb", names.rotary_embedding), half);
+    blocks.reserve(static_cast<std::size_t>(config.depth));
+    stack = BlockStack(builder);
+    for (std::int32_t i = 0; i < config.depth; ++i) {
+      blocks.emplace_back(builder.child("blocks", names.block, i), config_in, options);
+      stack.add_block(builder);
+    }
+    merger = PatchMerger(builder.child("merger", names.merger, Modality::projector), config, false);
+    Builder projector = builder;
+    projector.modality = Modality::projector;
+    for (std::int32_t i = 0; i < std::ssize(config.deepstack_visual_indexes); ++i)
+      deepstack_merger_list.emplace_back(projector.child("deepstack_merger_list", names.merger, i), config, true);
+  }
+
+  GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const {
+    Context& context = pixel_values.context();
+    ModuleCall call(context, module);
+    const Interpolation interp = interpolation(context, data);
+    const Tensor position_ids = vision_position_ids(context, data);
+    const PatchSequences sequences = frames_of(context, data);
+    Tensor hidden_states = patch_embed(pixel_values), pos_embeds;
+    {
+      Tensor mixed = pos_embed(interp.indices);
+      mixed = mul(mixed, interp.weights);
+      pos_embeds = sum(mixed, {1}, false);
+    }
+    {
+      const Tensor typed = to(pos_embeds, hidden_states.dtype());
+      hidden_states = add(hidden_states, typed);
+    }
+    const PositionEmbeddings positions = vision_rotary(rotary_pos_emb, position_ids);
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&block = blocks[i], sequences, positions](const Tensor& hidden) {
+        return block(hidden, sequences, positions);
+      };
+    };
+    GridOutputs outputs;
+    std::size_t begin = 0;
+    for (std::size_t k = 0; k < deepstack_merger_list.size(); ++k) {
+      const auto end = static_cast<std::size_t>(config.deepstack_visual_indexes[k]) + 1;
+      hidden_states = stack.run(begin, end, std::move(hidden_states), checkpointing, block);
+      outputs.deepstack_features.push_back(deepstack_merger_list[k](hidden_states));
+      begin = end;
+    }
+    hidden_states = stack.run(begin, blocks.size(), std::move(hidden_states), checkpointing, block);
+    outputs.pooler_output = merger(hidden_states);
+    outputs.last_hidden_state = call.result(hidden_states);
+    outputs.pooler_output = call.result(outputs.pooler_output);
+    for (Tensor& features : outputs.deepstack_features) features = call.result(features);
+    return outputs;
+  }
+
+  Qwen3VisionConfig config;
+  CheckpointingConfig checkpointing;
+  Embedding pos_embed;
+  LlamaRotaryEmbedding rotary_pos_emb;
+  std::vector<VisionBlock> blocks;
+  PatchMerger merger;
+  std::vector<PatchMerger> deepstack_merger_list;
+  GridPatchEmbed patch_embed;
+  BlockStack stack;
+  ModuleId module = 0;
+};
+
+// Qwen3VLForConditionalGeneration
+class Qwen3VL : public GridLanguageModel {
+ public:
+  Qwen3VL(Context& context, const Qwen3VLConfig& config, const DataConfig& data, const ModelOptions& options)
+      : GridLanguageModel(context, config.of->class_name, data, options, config.vision.patch_elements(), false) {
+    const Qwen3VLClass& of = *config.of;
+    const Builder model = root_.child("model", of.model);
+    model_ = model.module;
+    visual_ = VisionModel(model.child("visual", of.tower, Modality::vision), config, options);
+    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
+                 of.make_parts(config.text, options));
+    language_model_.blocks.first_block = visual_.stack.size();
+    make_head(root_, config.text, config.tie_word_embeddings);
+  }
+
+ private:
+  GridOutputs run_tower(const Tensor& pixel_values) const override { return visual_(pixel_values, data_); }
+  const Tensor& first_of_tower() const override { return visual_.patch_embed.weight; }
+
+  VisionModel visual_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_qwen3_vl(Context& context, const Qwen3VLConfig& config, const DataConfig& data,
+                                      const ModelOptions& options) {
+  return std::make_unique<Qwen3VL>(context, config, data, options);
+}
+
+}  // namespace oometer
