@@ -1,6 +1,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/gemma3_text/gemma3_text.h"
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
 
@@ -14,7 +15,9 @@ constexpr LlamaClassNames kNames{"Gemma3ForCausalLM", "Gemma3TextModel", "Gemma3
 constexpr ModelClass kClasses[] = {{"gemma3_text", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+}  // namespace
+
+TextConfig read_gemma3_text_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 262208;
@@ -41,6 +44,8 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
+namespace {
+
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
@@ -60,13 +65,17 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return layer;
 }
 
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+}  // namespace
+
+DecoderParts gemma3_text_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scales_embeddings = true;
   parts.norm = final_norm(rms_norm_one_plus);
   parts.rotary_by_type = config.has_both_types();
   return parts;
 }
+
+namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
@@ -81,7 +90,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gemma3_text = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family gemma3_text = text_family<read_gemma3_text_config, gemma3_text_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,0 +1,69 @@
+#include "models/family.h"
+
+#include <algorithm>
+
+#include "models/gemma3/gemma3.h"
+#include "models/llama/family.h"
+#include "models/sizes.h"
+#include "models/vision_language.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"gemma3", "Gemma3ForConditionalGeneration"}};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_gemma3_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_gemma3(context, config.as<Gemma3Config>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<Gemma3Config>();
+  ModelTraits t = vision_language_traits("Gemma3ForConditionalGeneration", c.text, c.tie_word_embeddings);
+  t.set_parts("vision_tower", "multi_modal_projector", "language_model");
+  t.image_keys = {"image_size"};
+  t.image_size = c.vision.image_size;
+  t.cuts_images = true;  // the processor makes a square of any
+  t.oldest_transformers = {5, 23, 0};
+  // Gemma3PreTrainedModel._no_split_modules
+  t.no_split_modules = {"Gemma3DecoderLayer", "SiglipVisionEmbeddings", "SiglipEncoderLayer",
+                        "SiglipMultiheadAttentionPoolingHead"};
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
+                                Feature::inference, Feature::flash_attention_2, Feature::lengths})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.text.softcaps_attention)
+    t.refuse(Feature::sdpa, "inconsistent", "attn_logit_softcapping is set, which SDPA cannot do: expected eager");
+  return t;
+}
+
+/// Without pan and scan, which the published processors leave off, an image of any size takes as many tokens.
+ImageCount count_image(const FamilyConfig& config, std::int64_t, std::int64_t, std::int64_t) {
+  return {1, config.as<Gemma3Config>().mm_tokens_per_image};
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<Gemma3Config>();
+  const ClipVisionConfig& v = c.vision;
+  const std::int64_t images = std::max<std::int64_t>(data.images(), 1);
+  return std::max({largest_tensor_of(c.text, data), bytes_of({c.vision.hidden_size, c.text.hidden_size}),
+                   bytes_of({data.micro_batch_size, data.sequence_length, data.sequence_length}),
+                   bytes_of_layer(images, v.num_patches(), v.hidden_size, v.intermediate_size, v.num_attention_heads),
+                   bytes_of({images, v.num_channels, v.image_size, v.image_size}),
+                   bytes_of({images, c.mm_tokens_per_image, c.text.hidden_size})});
+}
+
+}  // namespace
+
+namespace family {
+extern const Family gemma3{.classes = kClasses,
+                           .read = read,
+                           .build = build,
+                           .traits = traits,
+                           .largest_tensor = largest_tensor,
+                           .count_image = count_image};
+}  // namespace family
+
+}  // namespace oometer

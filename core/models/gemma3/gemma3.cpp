@@ -1,0 +1,139 @@
+#include "models/gemma3/gemma3.h"
+
+#include "models/gemma3_text/gemma3_text.h"
+#include "models/kit/image_text.h"
+#include "models/kit/norms.h"
+#include "models/masking.h"
+#include "models/siglip/siglip.h"
+#include "nn/kv_cache.h"
+#include "ops/integers.h"
+#include "ops/masks.h"
+#include "ops/vision.h"
+
+/// Names and order of steps are the modeling file's.
+namespace oometer {
+
+namespace {
+
+struct MultiModalProjector {
+  MultiModalProjector() = default;
+  MultiModalProjector(const Builder& builder, const Gemma3Config& config)
+      : weight(builder.parameter("mm_input_projection_weight", {config.vision.hidden_size, config.text.hidden_size})),
+        norm(builder.child("mm_soft_emb_norm", "Gemma3RMSNorm"), rms_norm_one_plus, {config.vision.hidden_size}),
+        patches_per_image(config.patches_per_image()),
+        tokens_per_side(config.tokens_per_side()),
+        avg_pool_module(builder.child("avg_pool", "AvgPool2d").module),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor vision_outputs = call.argument(argument);
+    const std::int64_t batch_size = vision_outputs.size(0), hidden_size = vision_outputs.size(2);
+    Tensor reshaped = transpose(vision_outputs, 1, 2), pooled;
+    reshaped = reshape(reshaped, {batch_size, hidden_size, patches_per_image, patches_per_image});
+    reshaped = contiguous(reshaped);
+    {
+      const ModuleScope scope(argument.context(), avg_pool_module);
+      pooled = avg_pool(reshaped, {batch_size, hidden_size, tokens_per_side, tokens_per_side});
+    }
+    pooled = view(pooled, {batch_size, hidden_size, tokens_per_side * tokens_per_side});
+    pooled = transpose(pooled, 1, 2);
+    const Tensor normed = norm(pooled);
+    if (argument.context().modules) argument.context().modules->read(weight);
+    const Tensor projected = matmul(normed, weight);
+    return call.result(to(projected, vision_outputs.dtype()));
+  }
+
+  Tensor weight;
+  Norm norm;
+  std::int64_t patches_per_image = 0, tokens_per_side = 0;
+  ModuleId avg_pool_module = 0, module = 0;
+};
+
+// get_block_sequence_ids_for_mask
+Tensor block_sequence_ids_of(const Tensor& token_type_ids) {
+  Context& context = token_type_ids.context();
+  const Shape& sizes = token_type_ids.sizes();
+  const auto booleans = [&](Op op, const Shape& of) { return empty(context, op, of, DType::boolean); };
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor group_ids, new_image_start, is_previous_image, is_image;
+  is_image = booleans(Op::eq, sizes);
+  is_previous_image = booleans(Op::constant_pad_nd, {sizes[0], sizes[1] + 1});
+  {
+    const Tensor others = booleans(Op::bitwise_not, sizes);
+    new_image_start = booleans(Op::bitwise_and, sizes);
+  }
+  {
+    const Tensor sums = [&] {
+      const Tensor as_integers = empty(context, Op::to_copy, sizes, DType::int32);
+      return cumsum(as_integers, 1, DType::int64);
+    }();
+    group_ids = integers(context, Op::sub, sizes);
+  }
+  const Tensor none = integers(context, Op::empty, {});
+  return integers(context, Op::where, sizes);
+}
+
+// Gemma3ForConditionalGeneration
+class Gemma3 : public ImageTextModel {
+ public:
+  Gemma3(Context& context, const Gemma3Config& config, const DataConfig& data, const ModelOptions& options)
+      : ImageTextModel(context, "Gemma3ForConditionalGeneration", Modality::none, data, options), config_(config) {
+    const Builder model = root_.child("model", "Gemma3Model");
+    model_ = model.module;
+    vision_tower_ = SiglipVisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision),
+                                      config.vision, options);
+    vision_tower_.embeddings.checkpointing = options.checkpointing;
+    projector_ = MultiModalProjector(
+        model.child("multi_modal_projector", "Gemma3MultiModalProjector", Modality::projector), config);
+    DecoderParts parts = gemma3_text_parts(config.text, options);
+    parts.masks_know_positions = false;
+    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
+                 std::move(parts));
+    language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
+    make_head(root_, config.text, config.tie_word_embeddings);
+  }
+
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
+    ImageTextModel::make_images(batch, images_per_sample);
+    if (data_.images() > 0) batch.mm_token_type_ids = input({data_.micro_batch_size, data_.sequence_length});
+  }
+
+ private:
+  Shape pixel_sizes() const override {
+    const ClipVisionConfig& v = config_.vision;
+    return {data_.images(), v.num_channels, v.image_size, v.image_size};
+  }
+
+  ImageFeatures image_features(const ModelInputs& batch) const override {
+    ClipVisionOutput vision_outputs = vision_tower_(batch.pixel_values);
+    vision_outputs.pooler_output = projector_(vision_outputs.last_hidden_state);
+    return {{vision_outputs.pooler_output}, {vision_outputs.last_hidden_state}};
+  }
+
+  Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const override {
+    MaskArguments given{inputs.position_ids, inputs.attention_mask, inputs.rows};
+    Tensor block_sequence_ids;
+    CausalMasks masks;
+    if (inputs.mm_token_type_ids) {
+      block_sequence_ids = block_sequence_ids_of(inputs.mm_token_type_ids);
+      masks = create_blockwise_masks(inputs_embeds, given, language_model_.masked, block_sequence_ids,
+                                     config_.text.sliding_window);
+      given.masks = &masks;
+    }
+    return run_decoder(inputs_embeds, given);
+  }
+
+  Gemma3Config config_;
+  SiglipVisionModel vision_tower_;
+  MultiModalProjector projector_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_gemma3(Context& context, const Gemma3Config& config, const DataConfig& data,
+                                    const ModelOptions& options) {
+  return std::make_unique<Gemma3>(context, config, data, options);
+}
+
+}  // namespace oometer

@@ -1,0 +1,62 @@
+#include "models/kit/image_text.h"
+
+#include "ops/ops.h"
+
+namespace oometer {
+
+void ImageTextModel::make_images(ModelInputs& batch, std::int64_t images_per_sample) {
+  data_.images_per_sample = images_per_sample;
+  if (data_.images() > 0) batch.pixel_values = input(pixel_sizes(), data_.pixel_dtype.value_or(dtype_));
+}
+
+TensorList ImageTextModel::encoded_images(const ModelInputs& batch) {
+  if (!batch.pixel_values) return {};
+  ImageFeatures image = image_features(batch);
+  TensorList outputs = std::move(image.pooler_output);
+  for (Tensor& other : image.others) outputs.push_back(std::move(other));
+  return outputs;
+}
+
+ModelOutputs ImageTextModel::forward(const ModelInputs& inputs) {
+  Tensor image_hidden_states;
+  const Tensor hidden_states = model_forward(inputs, image_hidden_states);
+  ModelOutputs outputs =
+      causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+  if (image_hidden_states) outputs.others.push_back(image_hidden_states);
+  return outputs;
+}
+
+namespace {
+
+// get_placeholder_mask
+Tensor placeholder_mask(const Tensor& input_ids) {
+  const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  const Tensor n_image_tokens = sum_all(special_image_mask);
+  const Tensor elements = mul_scalar(n_image_tokens);
+  const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
+  return unsqueeze(special_image_mask, -1);
+}
+
+}  // namespace
+
+Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const {
+  ModuleCall call(context_, model_);
+  Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+  ImageFeatures image;
+  Tensor special_image_mask;  // bound until forward returns
+  if (has_images(inputs)) {
+    if (inputs.images)
+      for (std::size_t i = 0; i < features_of(data_.images()); ++i) image.pooler_output.push_back((*inputs.images)[i]);
+    else
+      image = image_features(inputs);
+    Tensor features = image.pooler_output.size() > 1 || features_of(2) > 1 ? cat(image.pooler_output, 0)
+                                                                           : image.pooler_output.front();
+    features = to(features, inputs_embeds.dtype());
+    special_image_mask = placeholder_mask(inputs.input_ids);
+    inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
+    image_hidden_states = features;
+  }
+  return call.result(run_language(inputs_embeds, inputs));
+}
+
+}  // namespace oometer

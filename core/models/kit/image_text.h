@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+
+#include "models/kit/decoder.h"
+#include "models/model.h"
+
+/// A tower, a connector and a language model, in whose embeddings the features of images take the places of the image
+/// tokens: LlavaModel.forward, as it is copied in transformers 5.23 (InternVLModel, Mistral3Model, ...).
+namespace oometer {
+
+/// What get_image_features gives. All of it lives until the model's forward returns.
+struct ImageFeatures {
+  TensorList pooler_output;  ///< of all images, or a tensor an image
+  TensorList others;         ///< the tower's own outputs
+};
+
+class ImageTextModel : public LanguageModel {
+ public:
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override;
+  TensorList encoded_images(const ModelInputs& batch) override;
+  ModelOutputs forward(const ModelInputs& inputs) override;
+
+ protected:
+  using LanguageModel::LanguageModel;
+  virtual Shape pixel_sizes() const = 0;
+  virtual ImageFeatures image_features(const ModelInputs& batch) const = 0;
+  /// Runs the language model on embeddings that have the images in them.
+  virtual Tensor run_language(const Tensor& inputs_embeds, const ModelInputs& inputs) const {
+    return run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows});
+  }
+  /// How many tensors pooler_output has.
+  virtual std::size_t features_of(std::int64_t) const { return 1; }
+
+  ModuleId model_ = 0;  ///< the class without the head
+
+ private:
+  void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
+  Tensor model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const;
+};
+
+}  // namespace oometer
