@@ -21,7 +21,13 @@ TEST_CASE("Every preset has as many parameters as the published model", "[models
       Row{"qwen2.5-vl-72b", 73'410'777'344}, Row{"clip-vit-l-14", 427'616'513}, Row{"clip-vit-l-14-336", 427'944'193},
       Row{"smolvlm-256m", 256'484'928}, Row{"smolvlm-500m", 507'482'304}, Row{"smolvlm-2.2b", 2'246'272'880},
       Row{"idefics3-8b", 8'462'086'384}, Row{"llava-v1.6-vicuna-7b", 7'063'431'168},
-      Row{"llava-v1.6-mistral-7b", 7'566'747'648}, Row{"deepseek-v2-lite", 15'706'484'224});
+      Row{"llava-v1.6-mistral-7b", 7'566'747'648}, Row{"deepseek-v2-lite", 15'706'484'224},
+      Row{"qwen3-vl-2b", 2'127'532'032}, Row{"qwen3-vl-4b", 4'437'815'808}, Row{"qwen3-vl-8b", 8'767'123'696},
+      Row{"qwen3-vl-32b", 33'357'390'064}, Row{"qwen3-vl-30b-a3b", 31'070'754'032},
+      Row{"qwen3-vl-235b-a22b", 235'670'022'896}, Row{"gemma-3-4b", 4'300'079'472}, Row{"gemma-3-12b", 12'187'325'040},
+      Row{"gemma-3-27b", 27'432'406'640}, Row{"internvl3-1b", 938'193'024}, Row{"internvl3-2b", 2'088'957'440},
+      Row{"internvl3-8b", 7'944'373'760}, Row{"internvl3-14b", 15'117'256'704}, Row{"internvl3.5-4b", 4'732'489'216},
+      Row{"internvl3.5-8b", 8'528'318'464});
   const Simulation s = simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})");
   CAPTURE(row.preset);
   CHECK(s.parameters == row.parameters);

@@ -1,0 +1,69 @@
+#include "models/family.h"
+
+#include <algorithm>
+
+#include "models/internvl/internvl.h"
+#include "models/llama/family.h"
+#include "models/sizes.h"
+#include "models/vision_language.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"internvl", "InternVLForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {"InternVLVisionLayer"};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_internvl_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_internvl(context, config.as<InternVLConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<InternVLConfig>();
+  ModelTraits t = vision_language_traits("InternVLForConditionalGeneration", c.text, c.tie_word_embeddings);
+  t.set_parts("vision_tower", "multi_modal_projector", "language_model");
+  t.image_keys = {"image_size", "tiles"};
+  t.image_size = c.vision.image_size;
+  t.cuts_images = t.chooses_tiles = true;
+  t.oldest_transformers = {5, 23, 0};
+  t.no_split_modules.emplace_back(kBlocks[0]);
+  t.casts_by_first_parameter = true;
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
+                                Feature::inference, Feature::flash_attention_2, Feature::lengths})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+ImageCount count_image(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
+  const auto& c = config.as<InternVLConfig>();
+  if (tiles == 0) tiles = c.tiles(height, width);
+  return {tiles, tiles * c.tokens_per_tile()};
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<InternVLConfig>();
+  const InternVisionConfig& v = c.vision;
+  const std::int64_t tiles = std::max<std::int64_t>(data.all_tiles(), 1), wide = v.hidden_size * c.shuffle * c.shuffle;
+  return std::max({largest_tensor_of(c.text, data),
+                   bytes_of_layer(tiles, v.num_positions(), v.hidden_size, v.intermediate_size, v.num_attention_heads),
+                   bytes_of({tiles, v.num_channels, v.image_size, v.image_size}),
+                   bytes_of({tiles, c.tokens_per_tile(), std::max(c.text.hidden_size, wide)}),
+                   bytes_of({std::max(wide, c.text.hidden_size), c.text.hidden_size})});
+}
+
+}  // namespace
+
+namespace family {
+extern const Family internvl{.classes = kClasses,
+                             .blocks = kBlocks,
+                             .read = read,
+                             .build = build,
+                             .traits = traits,
+                             .largest_tensor = largest_tensor,
+                             .count_image = count_image};
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,93 @@
+"""Asks the real processors how many tokens images of random sizes take: tests/reference/FAMILY/tokens.jsonl.
+
+    tokens.py FAMILY... [--count 1000]
+
+A line is {"model", "sizes": [[height, width, tokens], ...]}: a preset, and images in pixels. Needs transformers and Pillow, no weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+Tokens = Callable[[int, int], int]
+
+
+def config_of(preset: str) -> dict[str, Any]:
+    return json.loads((ROOT / "presets" / "models" / f"{preset}.json").read_text())["config"]
+
+
+def qwen_vl(patch: int, least: int, most: int) -> Tokens:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    size = {"shortest_edge": least, "longest_edge": most}
+    processor = Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, size=size)
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
+def internvl(config: dict[str, Any]) -> Tokens:
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    side = config["vision_config"]["image_size"][0]
+    processor = GotOcr2ImageProcessorPil(size={"height": side, "width": side}, crop_to_patches=True)
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) * config["image_seq_length"]
+
+
+def mistral3(config: dict[str, Any]) -> Tokens:
+    import numpy
+    from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
+
+    vision = config["vision_config"]
+    cell = vision["patch_size"] * config["spatial_merge_size"]
+
+    def tokens(height: int, width: int) -> int:
+        image = numpy.broadcast_to(numpy.zeros((), numpy.uint8), (height, width, 3))
+        rows, columns = (side // cell for side in get_resize_output_image_size(image, vision["image_size"], cell))
+        return rows * columns
+
+    return tokens
+
+
+def idefics3(config: dict[str, Any]) -> Tokens:
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    vision = config["vision_config"]
+    tile = vision.get("max_image_size", {}).get("longest_edge", vision["image_size"])
+    edge = vision.get("size", {}).get("longest_edge", 4 * tile)
+    processor = Idefics3ImageProcessorPil(size={"longest_edge": edge}, max_image_size={"longest_edge": tile})
+    of_tile = (tile // vision["patch_size"] // config["scale_factor"]) ** 2
+    return lambda height, width: max(processor.get_number_of_image_patches(height, width, {})[0], 1) * of_tile
+
+
+FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
+    "qwen2_vl": {"qwen2.5-vl-7b": lambda _config: qwen_vl(14, 3136, 12845056)},
+    "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
+    "internvl": {"internvl3-8b": internvl},
+    "mistral3": {"mistral-small-3.1-24b": mistral3},
+    "idefics3": {"smolvlm-2.2b": idefics3, "smolvlm-256m": idefics3, "idefics3-8b": idefics3},
+}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("families", nargs="*", default=list(FAMILIES))
+    arguments.add_argument("--count", type=int, default=1000)
+    given = arguments.parse_args()
+    for family in given.families:
+        lines = []
+        for preset, make in FAMILIES[family].items():
+            numbers, tokens = random.Random(preset), make(config_of(preset))
+            sizes = [[numbers.randint(28, 4000), numbers.randint(28, 4000)] for _ in range(given.count)]
+            lines.append({"model": preset, "sizes": [[*size, int(tokens(*size))] for size in sizes]})
+        folder = ROOT / "tests" / "reference" / family
+        folder.mkdir(exist_ok=True)
+        (folder / "tokens.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
