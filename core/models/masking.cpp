@@ -327,6 +327,17 @@ Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, s
   return make_mask(context, {batch, 1, queries, keys}, dtype, mask_function);
 }
 
+Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskArguments& given) {
+  const Tensor& mask = given.attention_mask;
+  if (!mask || inputs_embeds.size(1) == 1) return {};
+  const NoGrad no_grad(inputs_embeds.context());
+  {  // torch.all(attention_mask == 1)
+    const Tensor attended = booleans(Op::eq, {&mask});
+    const Tensor all = reduce(Op::all, attended, {0, 1}, false, DType::boolean);
+  }
+  return given.rows != nullptr && given.rows->are_padded(inputs_embeds.size(1)) ? mask : Tensor();
+}
+
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
   const NoGrad no_grad(inputs_embeds.context());
   return converter_mask(inputs_embeds, false);

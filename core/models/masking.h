@@ -41,6 +41,10 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
 CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                                    const Tensor& block_sequence_ids, std::int64_t sliding_window);
 
+/// create_recurrent_attention_mask: the attention_mask itself, for layers that only have to know which tokens are
+/// padding; null where none is.
+Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskArguments& given);
+
 /// The same of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.
 /// `attention_mask`: [b, keys], null or, where the cache takes padding, made part of it.

@@ -8,8 +8,9 @@
 namespace oometer {
 
 Tensor einsum(std::string a, std::string b, const std::string& out, const Tensor& first, const Tensor& second) {
-  Tensor x = autocast_lower(first);  // einsum itself is of the lower_precision_fp list
-  Tensor y = autocast_lower(second);
+  // einsum itself is of the lower_precision_fp list; what it casts is there until it returns.
+  const Tensor cast_first = autocast_lower(first), cast_second = autocast_lower(second);
+  Tensor x = cast_first, y = cast_second;
   const auto is_in = [](const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; };
   // Letters of both and the result, of one and the result, of both alone; in the result's order.
   std::string both, left, right, summed;

@@ -73,6 +73,23 @@ Tensor abs(const Tensor& x) {
   return record.output(empty_like(Op::abs, x));
 }
 
+// PadNd.cpp, constant_pad_nd: nothing to pad is a clone, fewer elements (its backward) the clone of a view.
+Tensor pad(const Tensor& x, int dim, std::int64_t more) {
+  constexpr Op op = Op::constant_pad_nd;
+  Record record(op,
+                [](Backward& b) {
+                  const Shape &sizes = b.node.sizes, &padded = b.grad().sizes();
+                  const Tensor view = sizes == padded ? b.grad() : make_view(b.grad(), sizes, b.grad().strides());
+                  b.give(0, empty_like(Op::constant_pad_nd, view));
+                },
+                {&x});
+  if (record) record->sizes = x.sizes();
+  if (more == 0) return record.output(empty_like(op, x));
+  Shape sizes = x.sizes();
+  sizes[dim] += more;
+  return record.output(in_order_of(x, op, sizes, x.ndim() == 4 && is_channels_last(x)));
+}
+
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask) {
   Record record(Op::masked_fill, [](Backward& b) { b.give(0, empty_like(Op::masked_fill, b.grad())); }, {&x});
   record.save(mask);

@@ -19,6 +19,8 @@ Tensor triangle(const Tensor& x);
 Tensor abs(const Tensor& x);
 /// x.flip(dims)
 Tensor flip(const Tensor& x);
+/// F.pad of one dimension, at one end: a copy even where `more` is 0.
+Tensor pad(const Tensor& x, int dim, std::int64_t more);
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
 /// x.copy_(source)
 Tensor copy_in_place(const Tensor& x, const Tensor& source);

@@ -37,7 +37,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
   else
     norm = [its = LlamaRMSNorm(last, config.hidden_size, options.liger.rms_norm)](const Tensor& x) { return its(x); };
   const Rotary rotary = builder.context->behaviours.rotary;
-  if (rotary == Rotary::cached_per_layer || rotary == Rotary::matmul_per_layer) return;
+  if (rotary == Rotary::cached_per_layer || rotary == Rotary::matmul_per_layer || parts.rotary_dim < 0) return;
   LlamaConfig rotated = config;
   if (parts.rotary_dim != 0) rotated.head_dim = parts.rotary_dim;
   const Builder tables = builder.child("rotary_emb", config.names->rotary_embedding);
@@ -53,7 +53,8 @@ Tensor Decoder::embed(const Tensor& input_ids) const {
   const Tensor inputs_embeds = embed_tokens(input_ids, [&](Tensor& embeddings) {
     if (embed_scale) {
       const ModuleScope scope(context, embed_tokens.module);
-      embeddings = mul(embeddings, embed_scale);
+      const Tensor scale = to(embed_scale, embed_tokens.weight.dtype());
+      embeddings = mul(embeddings, scale);
     }
     require_input_grad(checkpointing, embeddings, embed_tokens.module);
   });
@@ -86,7 +87,11 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
   const CausalMask masking = context.behaviours.causal_mask;
-  const Tensor position_ids = given.position_ids ? given.position_ids : positions(context, inputs_embeds.size(1));
+  const bool has_positions = parts.makes_masks || parts.rotary_dim >= 0;
+  Tensor position_ids =
+      given.position_ids || !has_positions ? given.position_ids : positions(context, inputs_embeds.size(1));
+  if (parts.positions_by_sample && position_ids.ndim() == 2)
+    position_ids = expand(position_ids, {inputs_embeds.size(0), position_ids.size(1)});
   Tensor cache_position;  // otherwise position_ids is a view of it
   if (given.position_ids && masking == CausalMask::cache_position)
     cache_position = positions(context, inputs_embeds.size(1));
@@ -96,7 +101,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
   // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const bool knows = parts.masks_know_positions && position_ids.ndim() != 3;
+  const bool knows = parts.masks_know_positions && position_ids && position_ids.ndim() != 3;
   const MaskArguments mask_arguments{.position_ids = knows ? position_ids : Tensor(),
                                      .attention_mask = given.attention_mask,
                                      .rows = given.rows,
@@ -111,6 +116,8 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   const bool given_by_generate = context.past_key_values && context.past_key_values->is_compileable();
   if (makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
     causal_masks.sliding_attention = mask(sliding_window != 0 ? sliding_window : -1);
+  Tensor padding_mask;
+  if (parts.is_recurrent) padding_mask = create_recurrent_attention_mask(inputs_embeds, mask_arguments);
   if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
   PositionEmbeddings positions, sliding_positions;
@@ -127,10 +134,11 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   positions = embed_positions(rotary_emb);
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
+  const auto is_recurrent = [&](std::size_t i) { return parts.is_recurrent && parts.is_recurrent(i); };
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     const bool slides = windows[i] != 0;
     return [&layer = *layers[i], positions = slides && parts.rotary_by_type ? sliding_positions : positions,
-            causal_mask = causal_masks.of(slides),
+            causal_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides),
             cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
   };
   const auto is_other = [&](std::size_t i) {
@@ -177,7 +185,14 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
     return outputs;
   }
   const std::int64_t length = hidden_states.size(1), kept = inputs.logits_to_keep;
-  Tensor logits = lm_head(kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept));
+  Tensor logits;
+  {
+    Tensor states = kept == 0 || kept >= length ? hidden_states : slice(hidden_states, 1, length - kept, kept);
+    // `hidden_states.to(self.lm_head.weight.dtype)` of classes whose residuals are float32 (Mamba2ForCausalLM)
+    const DType dtype = lm_head.weight.dtype();
+    if (states.dtype() == DType::float32 && is_half(dtype) && !lm_head.quantized) states = to(states, dtype);
+    logits = lm_head(states);
+  }
   if (of_logits) logits = of_logits(std::move(logits));
   if (logits.context().behaviours.logits_float_in_model) logits = to(logits, DType::float32);
   if (inputs.labels) outputs.loss = (*loss_function)(logits, inputs.labels);

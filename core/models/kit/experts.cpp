@@ -15,7 +15,8 @@ Experts::Experts(const Builder& builder, std::int64_t num_experts, std::int64_t 
   const auto weight = [&](const char* name, std::int64_t out, std::int64_t in) {
     return builder.parameter(name, its.is_transposed ? Shape{num_experts, in, out} : Shape{num_experts, out, in});
   };
-  gate_up_proj = weight("gate_up_proj", 2 * intermediate_size, hidden_size);
+  gate_up_proj = its.has_gate ? weight("gate_up_proj", 2 * intermediate_size, hidden_size)
+                              : weight("up_proj", intermediate_size, hidden_size);
   if (its.has_bias) gate_up_proj_bias = builder.parameter("gate_up_proj_bias", {num_experts, 2 * intermediate_size});
   down_proj = weight("down_proj", hidden_size, intermediate_size);
   if (its.has_bias) down_proj_bias = builder.parameter("down_proj_bias", {num_experts, hidden_size});
@@ -23,6 +24,7 @@ Experts::Experts(const Builder& builder, std::int64_t num_experts, std::int64_t 
 
 Tensor Experts::apply_gate(const Tensor& gate_up_out) const {
   if (parts.apply_gate) return parts.apply_gate(gate_up_out);
+  if (!parts.has_gate) return activate(act_fn, gate_up_out);
   const std::int64_t half = gate_up_out.size(1) / 2;
   TensorList gate_up = split(gate_up_out, {half, half}, -1);
   const Tensor gate = activate(act_fn, gate_up[0]);

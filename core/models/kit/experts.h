@@ -16,6 +16,7 @@ struct Routing {
 struct ExpertsParts {
   bool is_transposed = false;  ///< weights are [experts, in, out]
   bool has_bias = false;
+  bool has_gate = true;  ///< else up_proj is in gate_up_proj's place, with act_fn behind it
   Tensor (*apply_gate)(const Tensor& gate_up_out) = nullptr;  ///< _apply_gate; null: halves, act_fn(gate) * up
 };
 

@@ -151,6 +151,31 @@ Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
   return call.result(hidden_states);
 }
 
+BlockWithGatedShared::BlockWithGatedShared(const Builder& at, const TextConfig& c, const char* router,
+                                           const char* experts_type)
+    : gate(at.child("gate", router), c, best_probabilities),
+      experts(make_experts(at, experts_type, c)),
+      shared_expert(make_shared(at.child("shared_expert", c.names->mlp), c)),
+      shared_expert_gate(at.child("shared_expert_gate", "Linear"), c.hidden_size, 1, false),
+      module(at.module) {}
+
+Tensor BlockWithGatedShared::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  const Tensor hidden_in = call.argument(argument);
+  const std::int64_t hidden = hidden_in.size(-1);
+  const Tensor hidden_states = view(hidden_in, {hidden_in.numel() / hidden, hidden});
+  Tensor shared_expert_output = shared_expert(hidden_states);
+  const Routing routing = gate(hidden_states);
+  Tensor expert_output = experts(hidden_states, routing.topk_indices, routing.topk_weights);
+  {
+    Tensor share = shared_expert_gate(hidden_states);
+    share = sigmoid(share);
+    shared_expert_output = mul(share, shared_expert_output);
+  }
+  expert_output = add(expert_output, shared_expert_output);
+  return call.result(view(expert_output, hidden_in.sizes()));
+}
+
 LlamaMLP make_shared(const Builder& builder, const TextConfig& c) {
   LlamaConfig shared = c;
   shared.intermediate_size = c.experts.shared_intermediate_size;
@@ -241,7 +266,12 @@ std::vector<std::string> projection_paths(const TextConfig& c, ExpertNames proje
     };
     constexpr const char *kHeads[] = {"q_proj", "k_proj", "v_proj", "o_proj"},
                          *kMlp[] = {"gate_proj", "up_proj", "down_proj"}, *kGate[] = {"gate"};
-    add("self_attn.", kHeads);
+    if (c.mixer.is_in(i)) {
+      constexpr const char* kLinear[] = {"in_proj_qkvz", "in_proj_ba", "out_proj"};
+      add("linear_attn.", kLinear);
+    } else {
+      add("self_attn.", kHeads);
+    }
     if (!c.experts.are_in(i)) {
       add("mlp.", kMlp);
       continue;

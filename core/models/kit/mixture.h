@@ -62,6 +62,18 @@ struct MoeWithShared {
   LlamaMLP shared_experts;
   ModuleId module = 0;
 };
+/// Qwen2MoeSparseMoeBlock: an expert that all tokens get, as far as a gate lets it, beside those that the router
+/// chooses.
+struct BlockWithGatedShared {
+  BlockWithGatedShared(const Builder& at, const TextConfig& config, const char* router, const char* experts);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Router gate;
+  Experts experts;
+  LlamaMLP shared_expert;
+  Linear shared_expert_gate;
+  ModuleId module = 0;
+};
 /// An MLP as wide as the config's shared experts.
 LlamaMLP make_shared(const Builder& builder, const TextConfig& config);
 /// MoeWithShared of Router and best_of_groups. `bias`: the type of e_score_correction_bias.

@@ -168,7 +168,7 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
       module_(builder.module) {
   const std::int64_t hidden = config.hidden_size, width = config.num_attention_heads * head_dim_,
                      kv_width = config.num_key_value_heads * head_dim_;
-  q_proj_ = Linear(builder.child("q_proj", "Linear"), hidden, width, config.qkv_bias);
+  q_proj_ = Linear(builder.child("q_proj", "Linear"), hidden, parts.has_gate ? 2 * width : width, config.qkv_bias);
   k_proj_ = Linear(builder.child("k_proj", "Linear"), hidden, kv_width, config.qkv_bias);
   v_proj_ = Linear(builder.child("v_proj", "Linear"), hidden, kv_width, config.qkv_bias);
   o_proj_ = Linear(builder.child(parts.o_proj, "Linear"), width, hidden, config.output_bias);
@@ -184,7 +184,7 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
   k_norm_ = make(parts.k_norm, config.num_key_value_heads);
 }
 
-AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
+AttentionInputs TextAttention::projected(const Tensor& hidden_states, Tensor& gate) const {
   AttentionInputs states;
   const auto viewed = [&](const Tensor& projected) {
     return view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim_, head_dim_});
@@ -194,7 +194,20 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
       const Tensor heads = viewed(projection(hidden_states));
       return transpose(norm(heads), 1, 2);
     };
-    states.query = normalised(q_proj_, q_norm_);
+    if (parts_.has_gate) {
+      states.query = q_proj_(hidden_states);
+      const std::int64_t batch = states.query.size(0), length = states.query.size(1), width = states.query.size(2);
+      states.query = view(states.query, {batch, length, width / (2 * head_dim_), 2 * head_dim_});
+      {
+        const TensorList halves = split(states.query, {head_dim_, head_dim_}, -1);
+        states.query = halves[0];
+        gate = halves[1];
+      }
+      gate = reshape(gate, {batch, length, width / 2});
+      states.query = transpose(q_norm_(states.query), 1, 2);
+    } else {
+      states.query = normalised(q_proj_, q_norm_);
+    }
     states.key = normalised(k_proj_, k_norm_);
     states.value = heads_of(v_proj_(hidden_states), head_dim_);
     return states;
@@ -228,7 +241,8 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states) const {
 AttentionOutputs TextAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                                            const Tensor& attention_mask) const {
   ModuleCall self(hidden_states.context(), module_);
-  AttentionInputs states = projected(hidden_states);
+  Tensor gate;
+  AttentionInputs states = projected(hidden_states, gate);
   Tensor query_rot, query_pass, key_rot, key_pass;
   if (parts_.cuts_heads) {
     const std::int64_t rotary_dim = positions.cos.size(-1);
@@ -253,6 +267,10 @@ AttentionOutputs TextAttention::operator()(const Tensor& hidden_states, const Po
       return parts_.with_sinks(call, its, mask, sinks_);
     };
   AttentionOutputs attention = attend(call_, layer_idx_, states, positions, attention_mask, own_eager);
+  if (gate) {
+    const Tensor share = sigmoid(gate);
+    attention.output = mul(attention.output, share);
+  }
   attention.output = o_proj_(attention.output);
   attention.output = self.result(dropout(attention.output, residual_dropout_));
   for (Tensor* name : {&states.query, &states.key, &states.value, &query_rot, &query_pass, &key_rot, &key_pass})

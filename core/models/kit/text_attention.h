@@ -56,6 +56,7 @@ using SinkAttention = AttentionOutputs (*)(const AttentionCall& call, const Atte
 
 /// What a class's attention has of its own.
 struct AttentionParts {
+  bool has_gate = false;               ///< q_proj gives a gate of the result, too (Qwen3NextAttention)
   bool projects_first = false;         ///< see project (nn/attention.h)
   bool cuts_heads = false;             ///< forward itself takes off what is rotated, by names that stay
   ApplyRotary rotate = rotate_halves;  ///< null: none
@@ -78,7 +79,8 @@ class TextAttention {
                               const Tensor& attention_mask) const;
 
  private:
-  AttentionInputs projected(const Tensor& hidden_states) const;
+  /// `gate`: where there is one.
+  AttentionInputs projected(const Tensor& hidden_states, Tensor& gate) const;
 
   AttentionParts parts_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;

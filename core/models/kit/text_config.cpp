@@ -55,4 +55,22 @@ void read_mixed_layers(ConfigReader& reader, TextConfig& c, std::int64_t pattern
   }
 }
 
+void read_mixer_layers(ConfigReader& reader, TextConfig& c, const char* mixer, std::int64_t pattern) {
+  const std::vector<std::string> types = reader.texts("layer_types");
+  const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
+  if (!types.empty() && types.size() != layers)
+    reader.fail("layer_types", "inconsistent",
+                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
+                    " layers; expected num_hidden_layers of them");
+  c.mixer.layers.assign(layers, false);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const bool attends =
+        i < types.size() ? types[i] == "full_attention" : (static_cast<std::int64_t>(i) + 1) % pattern == 0;
+    c.mixer.layers[i] = !attends;
+    if (i < types.size() && !attends && types[i] != mixer)
+      reader.fail("layer_types", "not-modelled",
+                  "found \"" + types[i] + "\"; \"full_attention\" and \"" + mixer + "\" are what this class knows");
+  }
+}
+
 }  // namespace oometer

@@ -16,11 +16,28 @@ struct ExpertsConfig {
   std::int64_t shared_intermediate_size = 0;
   std::int64_t n_group = 1, topk_group = 1;  ///< groups of experts, and of how many of them are chosen
   bool norm_topk_prob = false;
+  bool has_bias = false;       ///< that only the choice of experts sees (use_expert_bias)
   bool balances = false;       ///< the class has output_router_logits and router_aux_loss_coef
   std::vector<bool> layers{};  ///< which have experts; empty: each
 
   bool are_in(std::size_t layer) const { return layers.empty() || layers[layer]; }
   bool operator==(const ExpertsConfig&) const = default;
+};
+
+/// What stands in attention's place in some layers: linear attention, a state space or a short convolution. Sizes are
+/// elements.
+struct MixerConfig {
+  std::vector<bool> layers{};                           ///< which have it; empty: none
+  std::int64_t conv_kernel = 0;                         ///< tokens that its causal convolution sees
+  std::int64_t num_key_heads = 0, num_value_heads = 0;  ///< of a state space: its groups, its heads
+  std::int64_t key_head_dim = 0, value_head_dim = 0;    ///< of a state space: its state, its head
+  std::int64_t chunk_size = 64;                         ///< tokens
+  bool conv_bias = false, bias = false;                 ///< of its projections
+
+  bool is_in(std::size_t layer) const { return !layers.empty() && layers[layer]; }
+  std::int64_t key_size() const { return num_key_heads * key_head_dim; }
+  std::int64_t value_size() const { return num_value_heads * value_head_dim; }
+  bool operator==(const MixerConfig&) const = default;
 };
 
 /// Llama's, and what decides memory in classes that are not copies of Llama's.
@@ -34,6 +51,7 @@ struct TextConfig : LlamaConfig {
   double residual_dropout = 0, embedding_dropout = 0;
   double layer_dropout = 0;  ///< the layer's own, of what attention and MLP give
   ExpertsConfig experts;
+  MixerConfig mixer;
 
   /// Some layers slide, others do not.
   bool has_both_types() const;
@@ -47,6 +65,10 @@ TextConfig read_text_sizes(ConfigReader& reader, const TextConfig& defaults, std
 
 /// rope_parameters.partial_rotary_factor, or at the top as older files have it; an even number of a head's elements.
 void read_partial_rotary(ConfigReader& reader, TextConfig& config, double usual);
+
+/// `layer_types` of full_attention and `mixer` ("linear_attention", "conv"); where they are not given, every
+/// `pattern`-th layer has attention.
+void read_mixer_layers(ConfigReader& reader, TextConfig& config, const char* mixer, std::int64_t pattern);
 
 /// `layer_types` of full_attention and sliding_attention, with a window of `sliding_window`: of a class that makes both
 /// masks whatever its layers are. Where they are not given every `pattern`-th layer sees all that came before, and the

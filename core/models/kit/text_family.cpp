@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/kit/recurrent.h"
 #include "models/llama/family.h"
 #include "models/sizes.h"
 
@@ -26,10 +27,15 @@ ModelTraits traits_of_text_family(const FamilyConfig& config) {
 }
 
 double largest_tensor_of_text_family(const FamilyConfig& config, const DataConfig& data) {
-  const auto& c = config.as<TextConfig>();
+  return largest_tensor_of_text(config.as<TextConfig>(), data);
+}
+
+double largest_tensor_of_text(const TextConfig& c, const DataConfig& data) {
   const ExpertsConfig& e = c.experts;
   const std::int64_t batch = data.micro_batch_size, length = data.sequence_length, inner = e.intermediate_size;
+  const MixerConfig& m = c.mixer;
   return std::max({largest_tensor_of(c, data),
+                   2 * bytes_of({batch, length, m.num_value_heads, std::max(m.chunk_size, m.value_head_dim)}),
                    bytes_of({batch, length, e.num_experts_per_tok, std::max(c.hidden_size, 2 * inner)}),
                    bytes_of({batch, length, std::max(e.num_experts, e.shared_intermediate_size)}),
                    bytes_of({e.num_experts, 2 * inner, c.hidden_size})});
@@ -42,9 +48,12 @@ std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& con
   const auto first = std::find(experts.begin(), experts.end(), true);
   const bool dense_first = std::find(first, experts.end(), false) == experts.end();
   if (dense_first) parts.first_of_second_kind = static_cast<std::size_t>(first - experts.begin());
-  if (!config.rotates.empty() || !dense_first)
+  const MixerConfig& mixer = config.mixer;
+  if (!mixer.layers.empty()) parts.is_recurrent = [mixer](std::size_t i) { return mixer.is_in(i); };
+  if (!parts.kind && (!config.rotates.empty() || !dense_first || !mixer.layers.empty()))
     parts.kind = [config](std::size_t i) {
-      return 4 * config.experts.are_in(i) + 2 * (config.window_of(i) != 0) + config.rotates_in(i);
+      return 8 * config.mixer.is_in(i) + 4 * config.experts.are_in(i) + 2 * (config.window_of(i) != 0) +
+             config.rotates_in(i);
     };
   if (config.softcaps_logits) parts.logits = softcap;
   return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));

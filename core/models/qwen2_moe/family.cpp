@@ -1,7 +1,6 @@
 #include "config/reader.h"
 #include "models/kit/mixture.h"
 #include "models/llama/llama.h"
-#include "ops/ops.h"
 
 /// transformers 5.23, models/qwen2_moe/modeling_qwen2_moe.py.
 namespace oometer {
@@ -45,39 +44,6 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-/// Qwen2MoeSparseMoeBlock: an expert that all tokens get beside those that the router chooses.
-struct BlockWithShared {
-  BlockWithShared(const Builder& at, const TextConfig& c) : module(at.module) {
-    gate = Router(at.child("gate", "Qwen2MoeTopKRouter"), c, best_probabilities);
-    experts = make_experts(at, "Qwen2MoeExperts", c);
-    shared_expert = make_shared(at.child("shared_expert", kNames.mlp), c);
-    shared_expert_gate = Linear(at.child("shared_expert_gate", "Linear"), c.hidden_size, 1, false);
-  }
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    const Tensor hidden_in = call.argument(argument);
-    const std::int64_t hidden = hidden_in.size(-1);
-    const Tensor hidden_states = view(hidden_in, {hidden_in.numel() / hidden, hidden});
-    Tensor shared_expert_output = shared_expert(hidden_states);
-    const Routing routing = gate(hidden_states);
-    Tensor expert_output = experts(hidden_states, routing.topk_indices, routing.topk_weights);
-    {
-      Tensor share = shared_expert_gate(hidden_states);
-      share = sigmoid(share);
-      shared_expert_output = mul(share, shared_expert_output);
-    }
-    expert_output = add(expert_output, shared_expert_output);
-    return call.result(view(expert_output, hidden_in.sizes()));
-  }
-
-  Router gate;
-  Experts experts;
-  LlamaMLP shared_expert;
-  Linear shared_expert_gate;
-  ModuleId module;
-};
-
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
@@ -86,7 +52,8 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   };
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
   if (c.experts.are_in(index))
-    layer->mlp = BlockWithShared(builder.child("mlp", "Qwen2MoeSparseMoeBlock"), c);
+    layer->mlp = BlockWithGatedShared(builder.child("mlp", "Qwen2MoeSparseMoeBlock"), c, "Qwen2MoeTopKRouter",
+                                      "Qwen2MoeExperts");
   else
     layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
   layer->input_norm = norm("input_layernorm");

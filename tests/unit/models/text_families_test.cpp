@@ -31,7 +31,11 @@ TEST_CASE("Every preset of the kit has as many parameters as the published model
       Row{"pythia-12b", 11'846'072'320}, Row{"gpt2", 124'439'808}, Row{"gpt2-medium", 354'823'168},
       Row{"gpt2-large", 774'030'080}, Row{"gpt2-xl", 1'557'611'200}, Row{"opt-125m", 125'239'296},
       Row{"opt-1.3b", 1'315'758'080}, Row{"opt-6.7b", 6'658'473'984}, Row{"apertus-8b", 8'053'338'176},
-      Row{"gpt-j-6b", 6'050'882'784}, Row{"bloom-560m", 559'214'592}, Row{"bloom-7b1", 7'069'016'064});
+      Row{"gpt-j-6b", 6'050'882'784}, Row{"bloom-560m", 559'214'592}, Row{"bloom-7b1", 7'069'016'064},
+      Row{"qwen3-next-80b-a3b", 79'674'391'296}, Row{"qwen3.5-27b-text", 26'895'998'464},
+      Row{"qwen3.5-35b-a3b-text", 34'660'610'688}, Row{"lfm2-350m", 354'483'968}, Row{"lfm2-700m", 742'489'344},
+      Row{"lfm2-1.2b", 1'170'340'608}, Row{"lfm2-8b-a1b", 8'339'929'856},
+      Row{"nemotron-3-nano-30b-a3b", 31'577'937'344}, Row{"granite-4.0-h-tiny", 6'939'037'248});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
@@ -60,6 +64,27 @@ TEST_CASE("layer_types that the class would not take are refused", "[models]") {
   CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16, "sliding_window": 0)")).find("sliding_window") !=
         std::string::npos);
   CHECK(refusal_of(tiny("gemma3_text", R"(, "head_dim": 16)")).empty());
+}
+
+TEST_CASE("Of layers with linear attention, a state space or a convolution, what is not supported is refused",
+          "[models]") {
+  struct Row {
+    const char *model_type, *more, *says;
+  };
+  const Row row = GENERATE(
+      Row{"qwen3_5_text", R"(, "layer_types": ["linear_attention"])", "found 1 types for 4 layers"},
+      Row{"qwen3_5_text", R"(, "layer_types": ["linear_attention", "conv", "conv", "full_attention"])", "\"conv\""},
+      Row{"qwen3_next", R"(, "linear_num_value_heads": 3, "linear_num_key_heads": 2)", "linear_num_value_heads"},
+      Row{"lfm2_moe", "", "layer_types"}, Row{"bamba", R"(, "mamba_n_heads": 7)", "mamba_n_heads"},
+      Row{"bamba", R"(, "mamba_n_heads": 8, "mamba_n_groups": 3)", "mamba_n_groups"},
+      Row{"nemotron_h", R"(, "hybrid_override_pattern": "MX")", "\"X\""},
+      Row{"granitemoehybrid", R"(, "mamba_n_heads": 8, "layer_types": ["mamba", "conv", "mamba", "mamba"])",
+          "\"conv\""});
+  CAPTURE(row.model_type, row.more);
+  CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.says) != std::string::npos);
+  std::string inference = tiny("qwen3_5_text", "");
+  inference.insert(1, R"("task": "inference", )");
+  CHECK(refusal_of(inference).find("Qwen3_5ForCausalLM") != std::string::npos);
 }
 
 TEST_CASE("What a class itself could not build is refused", "[models]") {

@@ -25,6 +25,16 @@ TEST_CASE("cumsum copies what is of another type or order, and one row takes CUB
   CHECK(p.allocations().size() == 3);  // the input, the sums, the scan's descriptors
 }
 
+TEST_CASE("pad copies even where there is nothing to pad, and its backward cuts off again", "[ops]") {
+  Process p;
+  const Tensor x = p.input({2, 96, 8}, DType::float32, true);
+  p.mark();
+  const Tensor same = pad(x, 1, 0), longer = pad(x, 1, 32);
+  CHECK(p.allocations() == Bytes{2 * 96 * 8 * 4, 2 * 128 * 8 * 4});
+  CHECK(longer.size(1) == 128);
+  CHECK(p.saved(Role::input).empty());
+}
+
 TEST_CASE("where keeps its condition, tril nothing, abs its input", "[ops]") {
   Process p;
   const Tensor condition = p.input({8, 8}, DType::boolean), x = p.input({8, 8}, DType::float32, true);

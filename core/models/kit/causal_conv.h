@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "config/activation.h"
+#include "nn/module.h"
+
+/// Convolutions over the tokens that came before, a channel each (transformers 5.23, causal_conv1d_fn and kin).
+namespace oometer {
+
+/// hidden_states * attention_mask[:, :, None]; themselves where there is no padding (apply_mask_to_padding_states).
+Tensor apply_mask_to_padding_states(const Tensor& hidden_states, const Tensor& attention_mask);
+
+/// nn.Conv1d with a group a channel and padding on both sides, of which forward takes the first tokens.
+struct CausalConv {
+  CausalConv() = default;
+  CausalConv(const Builder& builder, std::int64_t channels, std::int64_t kernel, bool has_bias);
+
+  /// causal_conv1d_fn(x, weight.squeeze(1), bias, activation), without the package of that name: x [b, channels, s].
+  Tensor operator()(const Tensor& x, std::optional<Activation> activation) const;
+
+  Tensor weight, bias;
+};
+
+}  // namespace oometer

@@ -1,0 +1,15 @@
+#include "models/kit/recurrent.h"
+
+namespace oometer {
+
+ModelTraits recurrent_traits(const TextConfig& config) {
+  ModelTraits t = text_traits(config);
+  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.generates = false;
+  t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
+  return t;
+}
+
+ModelTraits traits_of_recurrent_family(const FamilyConfig& config) { return recurrent_traits(config.as<TextConfig>()); }
+
+}  // namespace oometer

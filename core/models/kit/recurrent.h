@@ -1,0 +1,33 @@
+#pragma once
+
+#include "models/kit/text_family.h"
+
+/// Language models some of whose layers have something else in attention's place.
+namespace oometer {
+
+/// As of the kit's families, less what is not there yet.
+ModelTraits recurrent_traits(const TextConfig& config);
+ModelTraits traits_of_recurrent_family(const FamilyConfig& config);
+
+/// largest_tensor_of_text_family of a config.
+double largest_tensor_of_text(const TextConfig& config, const DataConfig& data);
+
+/// text_family with a config of the family's own, which adds to TextConfig.
+template <typename Config, Config (*read)(ConfigReader&),
+          DecoderParts (*make_parts)(const Config& config, const ModelOptions& options)>
+constexpr Family text_family_of(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                                ModelTraits (*traits)(const FamilyConfig&)) {
+  return {.classes = classes,
+          .blocks = blocks,
+          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .build =
+              [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
+                const auto& its = config.as<Config>();
+                return build_text_family(context, its, data, options, make_parts(its, options));
+              },
+          .traits = traits,
+          .largest_tensor = [](const FamilyConfig& config,
+                               const DataConfig& data) { return largest_tensor_of_text(config.as<Config>(), data); }};
+}
+
+}  // namespace oometer

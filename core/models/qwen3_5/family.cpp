@@ -1,0 +1,37 @@
+#include "config/reader.h"
+#include "models/qwen3_5/qwen3_5.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"Qwen3_5ForCausalLM",        "Qwen3_5TextModel", "Qwen3_5DecoderLayer",
+                                 "Qwen3_5Attention",          "Qwen3_5MLP",       "Qwen3_5RMSNorm",
+                                 "Qwen3_5TextRotaryEmbedding"};
+constexpr GatedLayerNames kParts{"Qwen3_5GatedDeltaNet", "Qwen3_5RMSNormGated"};
+constexpr ModelClass kClasses[] = {{"qwen3_5_text", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+}  // namespace
+
+TextConfig read_qwen3_5_text(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.vocab_size = 248320;
+  d.intermediate_size = 12288;
+  d.num_attention_heads = 16;
+  d.num_key_value_heads = 4;
+  d.max_position_embeddings = 32768;
+  return read_gated_text(reader, d);
+}
+
+DecoderParts qwen3_5_text_parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_like_qwen3_5(config, options, kParts);
+}
+
+namespace family {
+extern const Family qwen3_5 =
+    text_family<read_qwen3_5_text, qwen3_5_text_parts>(kClasses, kBlocks, traits_of_recurrent_family);
+}  // namespace family
+
+}  // namespace oometer
