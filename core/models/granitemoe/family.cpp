@@ -1,10 +1,27 @@
 #include "config/reader.h"
-#include "models/kit/mixture.h"
+#include "models/granitemoe/granitemoe.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/granitemoe/modeling_granitemoe.py.
 namespace oometer {
+
+Routing softmax_in_float32(const Router& router, const Tensor& hidden_in) {
+  ModuleCall call(hidden_in.context(), router.module);
+  const Tensor hidden_states = call.argument(hidden_in);
+  Routing routing;
+  {
+    const Tensor logits = linear(hidden_states, router.weight, {});
+    routing.router_logits = to(logits, DType::float32);
+  }
+  TopK best = topk(routing.router_logits, router.top_k);
+  routing.topk_weights = softmax(best.values, DType::float32);
+  routing.topk_weights = to(routing.topk_weights, hidden_states.dtype());
+  routing.topk_indices = std::move(best.indices);
+  routing.router_logits = call.result(std::move(routing.router_logits));
+  routing.topk_weights = call.result(std::move(routing.topk_weights));
+  return routing;
+}
 
 namespace {
 
@@ -25,24 +42,6 @@ TextConfig read(ConfigReader& reader) {
   read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
   c.experts.intermediate_size = c.intermediate_size;
   return c;
-}
-
-/// GraniteMoeTopKRouter.forward: softmax of the best logits in float32, in the type of what came in.
-Routing softmax_in_float32(const Router& router, const Tensor& hidden_in) {
-  ModuleCall call(hidden_in.context(), router.module);
-  const Tensor hidden_states = call.argument(hidden_in);
-  Routing routing;
-  {
-    const Tensor logits = linear(hidden_states, router.weight, {});
-    routing.router_logits = to(logits, DType::float32);
-  }
-  TopK best = topk(routing.router_logits, router.top_k);
-  routing.topk_weights = softmax(best.values, DType::float32);
-  routing.topk_weights = to(routing.topk_weights, hidden_states.dtype());
-  routing.topk_indices = std::move(best.indices);
-  routing.router_logits = call.result(std::move(routing.router_logits));
-  routing.topk_weights = call.result(std::move(routing.topk_weights));
-  return routing;
 }
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
