@@ -366,10 +366,11 @@ Tensor math_attention(const Tensor& query_in, const Tensor& key_in, const Tensor
 
 Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_in, const Tensor& key_in,
                                     const Tensor& value_in, const Tensor& mask_in, const AttentionOptions& options) {
+  const Tensor mask_lower = autocast_lower(mask_in);
   const Tensor value = autocast_lower(value_in), key = autocast_lower(key_in), query = autocast_lower(query_in);
   // What it is made of is not cast again: cached_cast's ExcludeDispatchKeyGuard (ATen/autocast_mode.h, WrapFunction_).
   const Scoped<bool> autocast(query.context().autocast.enabled, false);
-  Tensor mask = convert_boolean_attn_mask(mask_in, query.dtype());
+  Tensor mask = convert_boolean_attn_mask(mask_lower, query.dtype());
   switch (kernel) {
     case AttentionKernel::flash:
       return flash_attention(query, key, value, options);

@@ -139,9 +139,12 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     batch, computed = torch.tensor(sizes), {}
 
     def values(tensor: Any) -> Any:
+        known = computed.get(tensor.data_ptr())
+        if known is not None and known.size() == tensor.size():
+            return known
         if tensor.untyped_storage().nbytes() == batch.nbytes:  # the batch's own, or a part of it
             return batch.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-        return computed[tensor.data_ptr()]
+        return torch.zeros(tensor.size(), dtype=torch.int64)
 
     def computing(name: str) -> None:
         original = getattr(torch.Tensor, name)
@@ -155,6 +158,8 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
 
         setattr(torch.Tensor, name, run)
 
+    on_host = torch.Tensor.prod  # the stand-in falls over the real one's kernel on the device
+    torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim]) if self.is_cuda else on_host(self, dim)
     for name in ("__floordiv__", "__mul__", "prod"):
         computing(name)
     tolist = torch.Tensor.tolist

@@ -1,6 +1,7 @@
 #include "config/reader.h"
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
+#include "models/ministral3/ministral3.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/ministral3/modeling_ministral3.py.
@@ -14,7 +15,9 @@ constexpr LlamaClassNames kNames{"Ministral3ForCausalLM",    "Ministral3Model", 
 constexpr ModelClass kClasses[] = {{"ministral3", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+}  // namespace
+
+TextConfig read_ministral3_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 131072;
@@ -30,6 +33,8 @@ TextConfig read(ConfigReader& reader) {
   check_llama_heads(reader, c);
   return c;
 }
+
+namespace {
 
 /// 1 + beta * torch.log(1 + torch.floor(position_ids / original_max_position_embeddings))
 Tensor get_llama_4_attn_scale(const Tensor& position_ids) {
@@ -60,14 +65,14 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return layer;
 }
 
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+}  // namespace
+
+DecoderParts ministral3_parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
-}  // namespace
-
 namespace family {
-extern const Family ministral3 = text_family<read, parts>(kClasses, kBlocks);
+extern const Family ministral3 = text_family<read_ministral3_config, ministral3_parts>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,0 +1,79 @@
+#include "models/family.h"
+
+#include <algorithm>
+
+#include "config/reader.h"
+#include "models/llama/family.h"
+#include "models/mistral3/mistral3.h"
+#include "models/sizes.h"
+#include "models/vision_language.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"mistral3", "Mistral3ForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {"PixtralAttentionLayer"};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_mistral3_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_mistral3(context, config.as<Mistral3Config>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<Mistral3Config>();
+  ModelTraits t = vision_language_traits("Mistral3ForConditionalGeneration", c.text, c.tie_word_embeddings);
+  t.set_parts("vision_tower", "multi_modal_projector", "language_model");
+  t.image_keys = {"image_size"};
+  t.oldest_transformers = {5, 23, 0};
+  t.no_split_modules.emplace_back(kBlocks[0]);
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
+                                Feature::inference, Feature::flash_attention_2, Feature::lengths})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<Mistral3Config>();
+  const PixtralVisionConfig& v = c.vision;
+  const std::int64_t patches = checked_product(
+      data.images(), (data.image_height / v.patch_size) * (data.image_width / v.patch_size));  // one sequence
+  const std::int64_t merged = v.hidden_size * c.spatial_merge_size * c.spatial_merge_size;
+  return std::max({largest_tensor_of(c.text, data),
+                   bytes_of_layer(1, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
+                   bytes_of({data.images(), v.num_channels, data.image_height, data.image_width}),
+                   bytes_of({merged, v.hidden_size}),
+                   bytes_of({c.text.hidden_size, std::max(c.text.hidden_size, v.hidden_size)})});
+}
+
+void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
+  const auto& c = config.as<Mistral3Config>();
+  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
+  if (data.images_per_sample == 0) return;
+  if (size.empty()) size = {672, 448};
+  if (size.size() != 2) {
+    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
+    return;
+  }
+  // processor_config.json of the published models: longest_edge is the tower's image_size
+  const auto [rows, columns] = pixtral_cells(size[0], size[1], c.vision.image_size, c.cell());
+  data.image_height = rows * c.cell();
+  data.image_width = columns * c.cell();
+  data.tokens_per_image = rows * columns;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family mistral3{.classes = kClasses,
+                             .blocks = kBlocks,
+                             .read = read,
+                             .build = build,
+                             .traits = traits,
+                             .largest_tensor = largest_tensor,
+                             .read_images = read_images};
+}  // namespace family
+
+}  // namespace oometer
