@@ -65,6 +65,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
+  t.allow({Feature::zero3, Feature::fsdp});
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm", "norm"};

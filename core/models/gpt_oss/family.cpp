@@ -52,6 +52,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
+  t.allow({Feature::zero3});
   t.refuse(Feature::sdpa, "inconsistent", "GPT-OSS has attention sinks, which SDPA has not: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "GPT-OSS has attention sinks, which it has not: expected eager");
   t.refuse(Feature::packing, "inconsistent", "GPT-OSS makes its masks without looking for packed samples");

@@ -49,10 +49,16 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts;
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_of_text_family(config);
+  t.allow({Feature::zero3});
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family olmo2 = text_family<read, parts>(kClasses, kBlocks);
+extern const Family olmo2 = text_family<read, parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

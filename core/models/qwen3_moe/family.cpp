@@ -67,10 +67,20 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_of_text_family(config);
+  t.allow({Feature::fsdp});
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family qwen3_moe = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family qwen3_moe = [] {
+  Family its = text_family<read, parts>(kClasses, kBlocks, traits);
+  its.convert_targets = convert_mixture_targets;
+  return its;
+}();
 }  // namespace family
 
 }  // namespace oometer
