@@ -1,6 +1,7 @@
 #include "autograd/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "ops/ops.h"
@@ -51,22 +52,25 @@ bool can_accumulate_in_place(const Context& context, const Tensor& gradient) {
 
 /// Generated code unpacks and releases its saved tensors by name, results after inputs: "mat2" and "other" before
 /// "self", "attn_bias" and "key" before "query", "logsumexp" before "output".
-unsigned unpacked_slot(Op op, unsigned n) {
-  constexpr unsigned kAttention[Node::kMaxSaved] = {1, 0, 2, 4, 3, 5, 6, 7};
-  constexpr unsigned kBiasedAttention[Node::kMaxSaved] = {7, 1, 0, 2, 4, 3, 5, 6};
+using SlotOrder = std::array<std::uint8_t, Node::kMaxSaved>;
+const SlotOrder& unpacked_slots(Op op) {
+  static constexpr SlotOrder kInOrder{0, 1, 2, 3, 4, 5, 6, 7};
+  static constexpr SlotOrder kProduct{1, 0, 2, 3, 4, 5, 6, 7};
+  static constexpr SlotOrder kAttention{1, 0, 2, 4, 3, 5, 6, 7};
+  static constexpr SlotOrder kBiasedAttention{7, 1, 0, 2, 4, 3, 5, 6};
   switch (op) {
     case Op::mm:
     case Op::bmm:
     case Op::mul:
     case Op::div:
-      return n < 2 ? 1 - n : n;
+      return kProduct;
     case Op::efficient_attention:
-      return kBiasedAttention[n];
+      return kBiasedAttention;
     case Op::flash_attention:
     case Op::cudnn_attention:
-      return kAttention[n];
+      return kAttention;
     default:
-      return n;
+      return kInOrder;
   }
 }
 
@@ -160,10 +164,10 @@ class GraphTask {
       // The generated backward unpacks all that was saved first; in a checkpointed block that runs the block again.
       for (unsigned i = 0; node.promised >> i != 0; ++i)
         if (node.promised >> i & 1U) node.saved[i] = node.hooks->unpack(node, i);
-      for (unsigned n = 0; node.on_host != 0 && n < Node::kMaxSaved; ++n) {
-        const unsigned i = unpacked_slot(node.op, n);
-        if (node.on_host >> i & 1U) node.saved[i] = unpack_from_cpu(node.saved[i]);
-      }
+      const SlotOrder& slots = unpacked_slots(node.op);
+      if (node.on_host != 0)
+        for (const unsigned i : slots)
+          if (node.on_host >> i & 1U) node.saved[i] = unpack_from_cpu(node.saved[i]);
       call.grads = std::move(node.gradients);
       node.gradients = {};
       if (call.grads.size() < node.outputs) call.grads.resize(node.outputs);
@@ -180,7 +184,7 @@ class GraphTask {
         if (unpacked >> i & 1U) node.saved[i].reset();
       validate(node, call);
       call.grads.clear();
-      for (unsigned n = 0; n < Node::kMaxSaved; ++n) node.saved[unpacked_slot(node.op, n)].reset();
+      for (const unsigned i : slots) node.saved[i].reset();
       node.hooks.reset();
     }
     node.seen = false;

@@ -205,7 +205,9 @@ const char* LoraModel::name_of(std::size_t adapter, int kind) const {
 }
 
 std::int64_t LoraModel::rank_of(std::size_t adapter, ModuleId module) const {
-  return rank_patterns_[adapter].of(module_path(context_.log, module), adapters_[adapter].config->rank);
+  const ModulePattern& pattern = rank_patterns_[adapter];
+  const std::int64_t rank = adapters_[adapter].config->rank;
+  return pattern.empty() ? rank : pattern.of(module_path(context_.log, module), rank);
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,

@@ -64,6 +64,7 @@ class ModulePattern {
  public:
   explicit ModulePattern(const NumberByModule& numbers);
   std::int64_t of(const std::string& path, std::int64_t otherwise) const;
+  bool empty() const { return patterns_.empty(); }
 
  private:
   std::vector<std::pair<Pattern, std::int64_t>> patterns_;

@@ -141,18 +141,13 @@ constexpr bool is_factory(Op op) {
          op == Op::full_like || op == Op::randn || op == Op::eye || op == Op::bernoulli;
 }
 
-/// What is asked about each allocation and each recorded operator.
-struct Habits {
-  WorkKind kind = WorkKind::none;
-  bool is_told_by_allocation = false, reads_inputs = false, is_factory = false;
-};
 constexpr std::size_t kOps = 0
 #define OOMETER_COUNT_OP(name) +1
     OOMETER_OPS(OOMETER_COUNT_OP)
 #undef OOMETER_COUNT_OP
     ;
-constexpr std::array<Habits, kOps> kHabits = [] {
-  std::array<Habits, kOps> of_ops;
+constexpr std::array<KernelHabits, kOps> kHabits = [] {
+  std::array<KernelHabits, kOps> of_ops;
   for (std::size_t i = 0; i < kOps; ++i) {
     const auto op = static_cast<Op>(i);
     const WorkKind kind = kind_of(op);
@@ -162,31 +157,9 @@ constexpr std::array<Habits, kOps> kHabits = [] {
   return of_ops;
 }();
 
-constexpr const Habits& habits(Op op) { return kHabits[static_cast<std::size_t>(op)]; }
-
 }  // namespace
 
-WorkKind work_kind(Op op) { return habits(op).kind; }
-
-std::int64_t touched(std::initializer_list<const Tensor*> tensors) {
-  std::int64_t bytes = 0;
-  for (const Tensor* tensor : tensors) bytes += touched(*tensor);
-  return bytes;
-}
-
-void writes(Context& context, Op op, std::int64_t bytes, DType dtype) {
-  const Habits& its = habits(op);
-  if (!its.is_told_by_allocation || context.stopped || bytes == 0) return;
-  context.work({.op = static_cast<OpId>(op),
-                .kind = its.kind,
-                .dtype = dtype,
-                .read = its.is_factory ? 0 : bytes,
-                .written = bytes});
-}
-
-std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs) {
-  return habits(op).reads_inputs ? touched(inputs) : kNotTold;
-}
+const KernelHabits* const kKernelHabits = kHabits.data();
 
 std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs) {
   if (!habits(op).reads_inputs) return kNotTold;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -14,20 +15,42 @@
 /// told.
 namespace oometer {
 
-WorkKind work_kind(Op op);
+/// What is asked about each allocation and each recorded operator.
+struct KernelHabits {
+  WorkKind kind = WorkKind::none;
+  bool is_told_by_allocation = false, reads_inputs = false, is_factory = false;
+};
+extern const KernelHabits* const kKernelHabits;  ///< by Op
+
+inline const KernelHabits& habits(Op op) { return kKernelHabits[static_cast<std::size_t>(op)]; }
+inline WorkKind work_kind(Op op) { return habits(op).kind; }
 
 /// The bytes of a tensor's values that lie in memory: an expanded tensor has fewer than `nbytes`. Of a null one, none.
 inline std::int64_t touched(const Tensor& tensor) {
   return tensor ? std::min(tensor.nbytes(), tensor->storage->bytes) : 0;
 }
-std::int64_t touched(std::initializer_list<const Tensor*> tensors);
+inline std::int64_t touched(std::initializer_list<const Tensor*> tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor* tensor : tensors) bytes += touched(*tensor);
+  return bytes;
+}
 
 /// A tensor has just been allocated by an operator, to be written.
-void writes(Context& context, Op op, std::int64_t bytes, DType dtype);
+inline void writes(Context& context, Op op, std::int64_t bytes, DType dtype) {
+  const KernelHabits& its = habits(op);
+  if (!its.is_told_by_allocation || context.stopped || bytes == 0) return;
+  context.work({.op = static_cast<OpId>(op),
+                .kind = its.kind,
+                .dtype = dtype,
+                .read = its.is_factory ? 0 : bytes,
+                .written = bytes});
+}
 /// The bytes that a recorded operator reads of its inputs. kNotTold of a product, which tells its own kernel, and of a
 /// gather, which reads as much as it writes.
 inline constexpr std::int64_t kNotTold = -1;
-std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs);
+inline std::int64_t read_of_inputs(Op op, std::initializer_list<const Tensor*> inputs) {
+  return habits(op).reads_inputs ? touched(inputs) : kNotTold;
+}
 std::int64_t read_of_inputs(Op op, const std::vector<Tensor>& inputs);
 /// For what `op` has allocated last, `result` or beside it, it reads so many bytes.
 void reads(Op op, const Tensor& result, std::int64_t bytes);

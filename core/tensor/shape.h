@@ -53,7 +53,11 @@ constexpr std::int64_t checked_product(std::int64_t a, std::int64_t b) {
 
 constexpr std::int64_t numel(const Shape& shape) {
   std::int64_t product = 1;
-  for (std::int64_t dim : shape) product = checked_product(product, dim);
+  bool overflows = false;
+  for (const std::int64_t dim : shape) overflows |= __builtin_mul_overflow(product, dim, &product);
+  if (!overflows && product <= kSizeLimit) return product;
+  product = 1;
+  for (const std::int64_t dim : shape) product = checked_product(product, dim);
   return product;
 }
 

@@ -92,13 +92,17 @@ Tensor allocate(Context& context, Op op, std::int64_t elements, const Shape& siz
 }  // namespace
 
 Tensor empty(Context& context, Op op, const Shape& sizes, DType dtype, Role role) {
-  const Shape strides = contiguous_strides(sizes);
-  // What the first dimension's stride is times its size, but for a tensor that is empty.
+  // contiguous_strides, which comes to the number of elements.
+  Shape strides;
+  strides.count = sizes.count;
   std::int64_t elements = 1;
-  if (sizes.count > 0) elements = checked_product(strides.dims[0], sizes.dims[0]);
-  for (const std::int64_t size : sizes)
-    if (size == 0) elements = 0;
-  return allocate(context, op, elements, sizes, strides, dtype, role);
+  bool is_empty = false;
+  for (unsigned i = sizes.count; i-- > 0;) {
+    strides.dims[i] = elements;
+    if (sizes.dims[i] > 1) elements = checked_product(elements, sizes.dims[i]);
+    is_empty |= sizes.dims[i] == 0;
+  }
+  return allocate(context, op, is_empty ? 0 : elements, sizes, strides, dtype, role);
 }
 
 Tensor empty_strided(Context& context, Op op, const Shape& sizes, const Shape& strides, DType dtype, Role role) {

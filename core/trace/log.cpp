@@ -1,25 +1,60 @@
 #include "trace/log.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace oometer {
 
 namespace {
 
-void append_path(const Log& log, ModuleId module, std::string& path) {
-  const ModuleRecord& record = log.modules[module];
-  if (record.parent != module) append_path(log, record.parent, path);
-  if (!path.empty()) path += '.';
-  path += record.name;
-  if (record.index < 0) return;
-  if (!path.empty() && path.back() != '.') path += '.';  // an item of a Sequential has no name of its own
-  path += std::to_string(record.index);
-}
+/// A module's own part of its path: "q_proj", "layers.3"; of an item of a Sequential, which has no name, "3".
+struct OwnName {
+  explicit OwnName(const ModuleRecord& record) : name(record.name) {
+    if (record.index < 0) return;
+    char* at = std::end(index_text);
+    for (std::int32_t rest = record.index; at == std::end(index_text) || rest > 0; rest /= 10)
+      *--at = static_cast<char>('0' + rest % 10);
+    index = std::string_view(at, static_cast<std::size_t>(std::end(index_text) - at));
+  }
+  OwnName(const OwnName&) = delete;
+  OwnName& operator=(const OwnName&) = delete;
+
+  std::string_view name, index;
+  char index_text[10];
+};
 
 }  // namespace
 
+ModuleId Log::root_of(ModuleId module) const {
+  while (!is_root(module)) module = modules[module].parent;
+  return module;
+}
+
+ModuleId Log::end_of(ModuleId root) const {
+  auto end = static_cast<ModuleId>(modules.size());
+  if (end > 0 && root_of(end - 1) == root) return end;  // the last model
+  for (end = root + 1; end < modules.size() && !is_root(end);) ++end;
+  return end;
+}
+
 std::string module_path(const Log& log, ModuleId module) {
-  std::string path;
-  path.reserve(96);  // mostly enough: it grows no more
-  append_path(log, module, path);
+  // A module knows what it is in: written from the end, once it is known how long it is.
+  const auto for_each = [&](const auto& call) {
+    for (ModuleId at = module;; at = log.modules[at].parent) {
+      const OwnName own(log.modules[at]);
+      if (!own.index.empty()) call(own.index);
+      if (!own.name.empty()) call(own.name);
+      if (log.is_root(at)) return;
+    }
+  };
+  std::size_t size = 0;
+  for_each([&](std::string_view name) { size += name.size() + (size > 0 ? 1 : 0); });
+  std::string path(size, '.');
+  char* begin = path.data() + size;
+  for_each([&](std::string_view name) {
+    if (begin != path.data() + size) --begin;
+    begin = std::copy_backward(name.begin(), name.end(), begin);
+  });
   return path;
 }
 

@@ -114,6 +114,10 @@ struct Share {
 struct Log {
   /// Whether it is a model, not a module of one.
   bool is_root(ModuleId module) const { return modules[module].parent == module; }
+  /// The model that a module is in.
+  ModuleId root_of(ModuleId module) const;
+  /// A model's modules are those from its root to here.
+  ModuleId end_of(ModuleId root) const;
 
   std::vector<Event> events;
   std::vector<StorageRecord> storages;

@@ -40,6 +40,7 @@ bool Repetition::find_left(const std::vector<Tensor*>& handles) {
         event.kind == EventKind::free && event.storage < first_storage_ && !is_held(event.storage))
       return false;
   std::vector<std::uint32_t> holder(last_storage_ - first_storage_, kNever);  // which handle came to a storage first
+  left_.reserve(handles.size());
   for (Tensor* handle : handles) {
     const Tensor& tensor = *handle;
     if (!tensor) continue;

@@ -25,6 +25,7 @@ class Adam final : public Optimizer {
 
   State make_state(const Parameter& parameter) override {
     State state;
+    state.reserve(3);
     // A step counter on the device only for the fused (or capturable) kernel.
     Tensor counter = is_fused() ? scalar_state() : Tensor();
     state.push_back(state_like(parameter.tensor));

@@ -19,6 +19,19 @@ TEST_CASE("A module's path is the names from the root, list positions among them
   CHECK(module_path(log, 4) == "lm_head");
 }
 
+TEST_CASE("Models follow each other, each with its modules", "[trace]") {
+  Log log;
+  log.modules = {{0, "", -1, "Policy", Modality::none},
+                 {0, "layers", 0, "Layer", Modality::none},
+                 {2, "reference", -1, "Policy", Modality::none},
+                 {2, "layers", 0, "Layer", Modality::none}};
+  CHECK(module_path(log, 3) == "reference.layers.0");
+  CHECK(log.root_of(1) == 0);
+  CHECK(log.root_of(3) == 2);
+  CHECK(log.end_of(0) == 2);
+  CHECK(log.end_of(2) == 4);
+}
+
 TEST_CASE("Element sizes and names are PyTorch's", "[trace]") {
   CHECK(element_size(DType::float64) == 8);
   CHECK(element_size(DType::float32) == 4);
