@@ -28,15 +28,9 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, {}, [&](const Builder& layer) {
+    return PlainMLP(layer.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -92,27 +92,20 @@ struct StaticsRouter {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   its.rotate = rotate_spread_float32;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  if (c.experts.are_in(index)) {
-    const Builder at = builder.child("mlp", "Ernie4_5_MoeSparseMoeBlock");
-    SparseMoeBlock block(at);
-    block.gate = StaticsRouter(at.child("gate", "Ernie4_5_MoeTopKRouter"), c);
-    block.experts = make_experts(at, "Ernie4_5_MoeExperts", c);
-    if (c.experts.shared_intermediate_size != 0)
-      block.shared_experts = make_shared(at.child("shared_experts", kNames.mlp), c);
-    layer->mlp = std::move(block);
-  } else {
-    layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
-  }
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
+    if (c.experts.are_in(index)) {
+      const Builder at = layer.child("mlp", "Ernie4_5_MoeSparseMoeBlock");
+      SparseMoeBlock block(at);
+      block.gate = StaticsRouter(at.child("gate", "Ernie4_5_MoeTopKRouter"), c);
+      block.experts = make_experts(at, "Ernie4_5_MoeExperts", c);
+      if (c.experts.shared_intermediate_size != 0)
+        block.shared_experts = make_shared(at.child("shared_experts", kNames.mlp), c);
+      return block;
+    }
+    return LlamaMLP(layer.child("mlp", kNames.mlp), c);
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -29,17 +29,10 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   its.rotate = rotate_first_pairs;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its,
+                        [&](const Builder& layer) { return FusedMLP(layer.child("mlp", kNames.mlp), c); });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

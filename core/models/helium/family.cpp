@@ -1,6 +1,5 @@
 #include "config/reader.h"
 #include "models/kit/text_family.h"
-#include "models/llama/llama.h"
 
 /// transformers 5.23, models/helium/modeling_helium.py.
 namespace oometer {
@@ -34,17 +33,9 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm_cast_weight, {c.hidden_size});
-  };
   AttentionParts its;
   its.rotate = rotate_pairs;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its, rms_norm_cast_weight);
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/llama/llama.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 
@@ -67,6 +68,35 @@ Tensor pre_norm(const TextLayer& layer, const Tensor& hidden_in, const PositionE
   hidden_states = layer.feedforward_norm(hidden_states);
   hidden_states = layer.mlp(hidden_states);
   return onto(layer, residual, hidden_states);
+}
+
+namespace {
+
+std::unique_ptr<TextLayer> make_pre_norm_layer(const Builder& builder, const TextConfig& config,
+                                               const ModelOptions& options, const AttentionParts& attention,
+                                               const std::function<TextLayer::MLP(const Builder& layer)>& make_mlp,
+                                               Norm::Forward norm) {
+  const LlamaClassNames& names = *config.names;
+  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  layer->self_attn = TextAttention(builder.child("self_attn", names.attention), config, options, attention);
+  layer->mlp = make_mlp(builder);
+  layer->input_norm = Norm(builder.child("input_layernorm", names.rms_norm), norm, {config.hidden_size});
+  layer->feedforward_norm = Norm(builder.child("post_attention_layernorm", names.rms_norm), norm, {config.hidden_size});
+  return layer;
+}
+
+}  // namespace
+
+std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConfig& config, const ModelOptions& options,
+                                          const AttentionParts& attention,
+                                          const std::function<TextLayer::MLP(const Builder& layer)>& make_mlp) {
+  return make_pre_norm_layer(builder, config, options, attention, make_mlp, rms_norm);
+}
+
+std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConfig& config, const ModelOptions& options,
+                                          const AttentionParts& attention, Norm::Forward norm) {
+  const auto llama_mlp = [&](const Builder& layer) { return LlamaMLP(layer.child("mlp", config.names->mlp), config); };
+  return make_pre_norm_layer(builder, config, options, attention, llama_mlp, norm);
 }
 
 Tensor post_norm(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,

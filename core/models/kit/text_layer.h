@@ -1,9 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "models/kit/decoder_layer.h"
 #include "models/kit/norms.h"
+#include "models/kit/text_attention.h"
 #include "models/kit/text_config.h"
 #include "nn/attention.h"
 #include "nn/module.h"
@@ -35,6 +37,7 @@ struct PlainMLP {
 
 /// A layer: its parts, made by the family's class in its own order, and the order in which they run.
 struct TextLayer : public DecoderLayer {
+  using MLP = std::function<Tensor(const Tensor&)>;
   /// The steps of a class's forward.
   using Forward = Tensor (*)(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                              const Tensor& attention_mask);
@@ -48,7 +51,7 @@ struct TextLayer : public DecoderLayer {
 
   Forward forward;
   std::function<AttentionOutputs(const Tensor&, const PositionEmbeddings&, const Tensor&)> self_attn;
-  std::function<Tensor(const Tensor&)> mlp;
+  MLP mlp;
   Norm input_norm, attention_norm;     ///< before attention; behind it
   Norm feedforward_norm, output_norm;  ///< before the MLP; behind it
   bool scales_residual = false;        ///< residual_multiplier
@@ -59,6 +62,14 @@ struct TextLayer : public DecoderLayer {
 /// LlamaDecoderLayer.forward: input_norm and feedforward_norm.
 Tensor pre_norm(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                 const Tensor& attention_mask);
+/// LlamaDecoderLayer.__init__ and its forward, which most classes have as it is: attention with what `attention` says
+/// differs, the MLP that `make_mlp` makes in the layer, and RMSNorms.
+std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConfig& config, const ModelOptions& options,
+                                          const AttentionParts& attention,
+                                          const std::function<TextLayer::MLP(const Builder& layer)>& make_mlp);
+/// The same with LlamaMLP.
+std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConfig& config, const ModelOptions& options,
+                                          const AttentionParts& attention = {}, Norm::Forward norm = rms_norm);
 /// Olmo2DecoderLayer.forward: attention_norm and output_norm.
 Tensor post_norm(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                  const Tensor& attention_mask);

@@ -38,26 +38,20 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   its.rotate = rotate_first_halves;
   its.norms_at = HeadNorms::whole;
   its.norm = rms_norm;
   its.norm_type = kNames.rms_norm;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  const Builder at = builder.child("mlp", kNames.mlp);
-  SparseMoeBlock block(at);
-  Router gate(at.child("gate", "MiniMaxM2TopKRouter"), c, best_sigmoids);
-  block.experts = make_experts(at, "MiniMaxM2Experts", c);
-  gate.e_score_correction_bias = at.buffer({c.experts.num_experts}, builder.dtype);
-  block.gate = std::move(gate);
-  layer->mlp = std::move(block);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) {
+    const Builder at = layer.child("mlp", kNames.mlp);
+    SparseMoeBlock block(at);
+    Router gate(at.child("gate", "MiniMaxM2TopKRouter"), c, best_sigmoids);
+    block.experts = make_experts(at, "MiniMaxM2Experts", c);
+    gate.e_score_correction_bias = at.buffer({c.experts.num_experts}, layer.dtype);
+    block.gate = std::move(gate);
+    return block;
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -29,19 +29,13 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
-  const Builder at = builder.child("mlp", kNames.mlp);
-  SparseMoeBlock block(at);
-  block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
-  block.experts = make_experts(at, "MixtralExperts", c);
-  layer->mlp = std::move(block);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, {}, [&](const Builder& layer) {
+    const Builder at = layer.child("mlp", kNames.mlp);
+    SparseMoeBlock block(at);
+    block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
+    block.experts = make_experts(at, "MixtralExperts", c);
+    return block;
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

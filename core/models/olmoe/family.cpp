@@ -34,23 +34,17 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   its.norms_at = HeadNorms::whole;
   its.norm = rms_norm;
   its.norm_type = kNames.rms_norm;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  const Builder at = builder.child("mlp", kNames.mlp);
-  SparseMoeBlock block(at);
-  block.gate = Router(at.child("gate", "OlmoeTopKRouter"), c, best_probabilities);
-  block.experts = make_experts(at, "OlmoeExperts", c);
-  layer->mlp = std::move(block);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) {
+    const Builder at = layer.child("mlp", kNames.mlp);
+    SparseMoeBlock block(at);
+    block.gate = Router(at.child("gate", "OlmoeTopKRouter"), c, best_probabilities);
+    block.experts = make_experts(at, "OlmoeExperts", c);
+    return block;
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -40,27 +40,20 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   its.norms_at = HeadNorms::projected;
   its.norm = rms_norm;
   its.norm_type = kNames.rms_norm;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  if (c.experts.are_in(index)) {
-    const Builder at = builder.child("mlp", "Qwen3MoeSparseMoeBlock");
-    SparseMoeBlock block(at);
-    block.experts = make_experts(at, "Qwen3MoeExperts", c);
-    block.gate = Router(at.child("gate", "Qwen3MoeTopKRouter"), c, best_probabilities);
-    layer->mlp = std::move(block);
-  } else {
-    layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
-  }
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
+    if (c.experts.are_in(index)) {
+      const Builder at = layer.child("mlp", "Qwen3MoeSparseMoeBlock");
+      SparseMoeBlock block(at);
+      block.experts = make_experts(at, "Qwen3MoeExperts", c);
+      block.gate = Router(at.child("gate", "Qwen3MoeTopKRouter"), c, best_probabilities);
+      return block;
+    }
+    return LlamaMLP(layer.child("mlp", kNames.mlp), c);
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

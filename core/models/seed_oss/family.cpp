@@ -36,18 +36,12 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = [mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c), p = c.residual_dropout](const Tensor& x) {
-    const Tensor down_proj = mlp(x);
-    return dropout(down_proj, p);
-  };
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, {}, [&](const Builder& layer) {
+    return [mlp = LlamaMLP(layer.child("mlp", kNames.mlp), c), p = c.residual_dropout](const Tensor& x) {
+      const Tensor down_proj = mlp(x);
+      return dropout(down_proj, p);
+    };
+  });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -3,7 +3,6 @@
 
 #include "config/reader.h"
 #include "models/kit/text_family.h"
-#include "models/llama/llama.h"
 
 /// transformers 5.23, models/smollm3/modeling_smollm3.py.
 namespace oometer {
@@ -54,17 +53,9 @@ TextConfig read(ConfigReader& reader) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
-  auto layer = std::make_unique<TextLayer>(builder, pre_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
-  };
   AttentionParts its;
   if (!c.rotates_in(index)) its.rotate = nullptr;
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
-  layer->input_norm = norm("input_layernorm");
-  layer->feedforward_norm = norm("post_attention_layernorm");
-  return layer;
+  return pre_norm_layer(builder, c, options, its);
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
