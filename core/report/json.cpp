@@ -29,7 +29,7 @@ const char* modality_name(Modality modality) {
   return kNames[static_cast<std::size_t>(modality)];
 }
 
-/// The module tree, in the order in which the modules were made.
+/// A model's module tree, in the order in which the modules were made.
 class ModuleTree {
  public:
   ModuleTree(JsonWriter& json, const Report& report, const Log& log, bool full)
@@ -47,6 +47,12 @@ class ModuleTree {
     }
   }
 
+  void write_root(ModuleId root) {
+    path_ = log_.modules[root].name;
+    write(root);
+  }
+
+ private:
   void write(ModuleId id) {
     const ModuleRecord& module = log_.modules[id];
     json_.begin_object();
@@ -71,7 +77,6 @@ class ModuleTree {
     json_.end_object();
   }
 
- private:
   static constexpr ModuleId kNone = std::numeric_limits<ModuleId>::max();
 
   JsonWriter& json_;
@@ -344,7 +349,8 @@ std::string to_json(const Report& report, const Log& log, const ReportInput& inp
   json.end_object();
   json.key("modules");
   json.begin_array();
-  if (!log.modules.empty()) ModuleTree(json, report, log, options.full_tree).write(0);
+  ModuleTree tree(json, report, log, options.full_tree);
+  for (ModuleId root = 0; root < log.modules.size(); root = log.end_of(root)) tree.write_root(root);
   json.end_array();
   write_phases(json, report, log);
   if (input.lists_steps) write_steps(json, report, log);

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Module } from '../wasm/report';
-import { icicle, lineage } from './icicle';
+import { asOne, icicle, lineage } from './icicle';
 import { layers, moduleTotal } from './stack';
 
 function module(path: string, activations: number, ...children: Module[]): Module {
@@ -48,4 +48,14 @@ it('divides a model into layers that sum to it', () => {
   const all = layers([tree]);
   expect(all.map(({ path }) => path)).toEqual(['a.0', 'a.1', 'a', 'b', '']);
   expect(all.reduce((total, layer) => total + moduleTotal(layer), 0)).toBe(100);
+});
+
+it('shows a second model among the modules of the first', () => {
+  const reference = module('reference', 40, module('reference.a', 40));
+  const all = asOne([tree, reference]);
+  expect(all?.children.map(({ path }) => path)).toEqual(['a', 'b', 'c', 'reference']);
+  expect(all && moduleTotal(all)).toBe(140);
+  expect(all && lineage(all, 'reference.a').length).toBe(3);
+  expect(asOne([tree])).toBe(tree);
+  expect(asOne([])).toBeUndefined();
 });

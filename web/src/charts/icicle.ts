@@ -1,4 +1,5 @@
 // The module tree as an icicle: each module as wide as what it holds, below the module that contains it.
+import { FACTORS, type Factors } from '../format/factors';
 import type { Module } from '../wasm/report';
 import { moduleTotal, ownPart } from './stack';
 
@@ -43,6 +44,16 @@ export function icicle(root: Module): Cell[] {
   };
   place(root, '', 0, 0, false);
   return cells.sort((a, b) => a.level - b.level || a.left - b.left);
+}
+
+/** The models of a run as one: the first, with the others among its modules. */
+export function asOne(models: readonly Module[]): Module | undefined {
+  const [first, ...others] = models;
+  if (!first || others.length === 0) return first;
+  const held = Object.fromEntries(
+    FACTORS.map(({ key }) => [key, models.reduce((all, model) => all + model[key], 0)]),
+  ) as Factors;
+  return { ...first, ...held, children: [...first.children, ...others] };
 }
 
 export function nameIn(path: string, parent: string): string {

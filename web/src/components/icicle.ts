@@ -1,7 +1,7 @@
 import { css, html, LitElement, nothing, type PropertyValues, type TemplateResult } from 'lit';
 import { repeat } from 'lit/directives/repeat.js';
 import { factorSegments, REST } from '../charts/stack';
-import { icicle, LEVELS, lineage, nameIn, type Cell } from '../charts/icicle';
+import { asOne, icicle, LEVELS, lineage, nameIn, type Cell } from '../charts/icicle';
 import { exact, percent, size } from '../format/bytes';
 import type { Job } from '../state/job.generated';
 import { styles } from '../styles/inline';
@@ -127,7 +127,7 @@ export class OometerIcicle extends LitElement {
   /** From the whole model down to what has the whole width. */
   private line(): Module[] {
     const { report, path, core, job } = this;
-    const root = report?.modules[0];
+    const root = asOne(report?.modules ?? []);
     if (!root) return [];
     const line = lineage(root, path);
     const below = path !== '' && !line.at(-1)?.children.length;
@@ -136,7 +136,7 @@ export class OometerIcicle extends LitElement {
     if (this.asked?.job !== job) {
       const tree = this.ask(() => core.tree(job));
       if (!tree) return line;
-      this.asked = { job, root: tree[0] ?? root };
+      this.asked = { job, root: asOne(tree) ?? root };
     }
     return lineage(this.asked.root, path);
   }
