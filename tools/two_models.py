@@ -1,9 +1,10 @@
 """Two models in one run: a policy that trains and a frozen reference of it, one loss over the log-probabilities of both (IPO).
 
-    two_models.py CASE.json [--ghost DIR] [--peaks FILE.json]
+    two_models.py CASE.json [--both] [--ghost DIR] [--peaks FILE.json]
 
 The case's job describes both models; the first half of its batch are the chosen answers, the second half the rejected ones. With
-`parallel` the policy alone is wrapped, as a rank of DDP. Peaks are by phase, as real_trace.py's.
+`parallel` the policy alone is wrapped, as a rank of DDP. With --both the two train, each wrapped and with its class's own loss and
+an optimizer of its own, as an actor and a critic do. Peaks are by phase, as real_trace.py's.
 """
 
 from __future__ import annotations
@@ -90,14 +91,50 @@ def run(spec: Spec) -> list[dict[str, Any]]:
     return peaks.rows
 
 
+def run_both(spec: Spec) -> list[dict[str, Any]]:
+    import torch
+
+    quiet_torch()
+    peaks, keep = real_trace.Peaks(), DeviceValues(0)
+    join_group(spec)
+
+    def optimizer(model: Any) -> Any:
+        return make_optimizer(spec, [p for p in model.parameters() if p.requires_grad], model)
+
+    with peaks.phase(0, "init"):
+        models = [build_model(spec), build_model(spec)]
+    with peaks.phase(0, "wrap"):
+        wrapped = [rank_trace.wrap_torch(spec, model, optimizer) for model in models]
+        gc.collect()
+    with peaks.phase(0, "inputs"):
+        batch = make_inputs(spec)
+    for iteration in (1, 2):
+        gc.collect()
+        gc.disable()
+        with peaks.phase(iteration, "forward"):
+            losses = [model(**batch).loss for model, _, _ in wrapped]
+        with peaks.phase(iteration, "backward"):
+            for (_, backward, _), loss in zip(wrapped, losses, strict=True):
+                backward(loss)
+            del loss, losses
+        with peaks.phase(iteration, "optimizer"):
+            for _, _, take_step in wrapped:
+                take_step()
+        gc.enable()
+    torch.cuda.synchronize()
+    del keep
+    return peaks.rows
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("case", type=Path)
+    arguments.add_argument("--both", action="store_true", help="both train")
     arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
     arguments.add_argument("--peaks", type=Path, help="write the peaks by phase here, as JSON")
     given = arguments.parse_args()
     enter_ghost(given.ghost, capability="90")
-    rows = run(spec_of(json.loads(given.case.read_text())))
+    rows = (run_both if given.both else run)(spec_of(json.loads(given.case.read_text())))
     for row in rows:
         print(row["iteration"], row["phase"], *(f"{k} {row[k]:,d}" for k in real_trace.STATISTICS))
     if given.peaks:

@@ -39,7 +39,7 @@ void accumulate_grad(Backward& b) {
   if (StorageRecord* owner = context.record(leaf); owner && owner->role == Role::parameter)
     context.set_role(variable.grad, Role::gradient, owner->module);
   if (context.gradients) {
-    if (context.gradients->post_accumulate) b.grads[0].reset();
+    if (context.gradients->is_post_accumulate()) b.grads[0].reset();
     context.gradients->gradient_ready(leaf);
   }
 }

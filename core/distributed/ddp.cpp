@@ -26,14 +26,12 @@ DistributedDataParallel::DistributedDataParallel(Context& context, Model& model,
                                                  const DdpConfig& config, std::int64_t world)
     : TrainingStrategy(context, model, training), config_(config), world_(world) {}
 
-DistributedDataParallel::~DistributedDataParallel() {
-  if (context_.gradients == this) context_.gradients = nullptr;
-}
+DistributedDataParallel::~DistributedDataParallel() { context_.forget(*this); }
 
 void DistributedDataParallel::initialize() {
   {
     const NoGrad no_grad(context_);
-    const ModuleScope scope(context_, kModel);
+    const ModuleScope scope(context_, model_.root);
     TensorList states, trained;  // _sync_module_states
     for (const Parameter& parameter : model_.parameters) {
       states.push_back(parameter.tensor);
@@ -56,7 +54,7 @@ void DistributedDataParallel::initialize() {
       local_used_map_ = empty(context_, Op::empty, {static_cast<std::int64_t>(trained.size())}, DType::int32);
   }
   TrainingStrategy::initialize();
-  context_.gradients = this;
+  context_.listen(model_.root, *this);
 }
 
 /// `first_bucket_bytes_cap`, then `bucket_bytes_cap`.
@@ -113,7 +111,7 @@ void DistributedDataParallel::rebuild_buckets() {
 /// _pre_forward
 void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step) {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   if (reduces_ && !config_.find_unused_parameters && !config_.static_graph && arrived_.size() < parameters_.size()) {
     // ensure_prior_reduction_finished
     refusal_ =
@@ -136,7 +134,7 @@ void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step)
 void DistributedDataParallel::after_forward(ModelOutputs& outputs) {
   const bool sinks = config_.static_graph ? !static_graph_known_ : config_.find_unused_parameters;
   if (!sinks) return;
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   TensorList given;
   for (Tensor* output : outputs.all()) given.push_back(*output);
   Record record(Op::clone, hand_on, given);
@@ -182,7 +180,7 @@ void DistributedDataParallel::reduce(Bucket& bucket) {
 /// mark_variable_ready_dense: the gradient is copied into its bucket, and back when that is reduced; or it becomes a
 /// view of the bucket, at once or with all of the bucket's (batched_grad_copy).
 void DistributedDataParallel::mark_ready(std::size_t index) {
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   Bucket& bucket = buckets_[bucket_of_[index]];
   if (!bucket.contents) allocate(bucket);
   if (!config_.gradient_as_bucket_view) {

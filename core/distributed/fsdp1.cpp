@@ -42,9 +42,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Context& context, Model& mode
   config_.sharding = config_.sharding_on(world_);
 }
 
-FullyShardedDataParallel::~FullyShardedDataParallel() {
-  if (context_.blocks == this) context_.blocks = nullptr;
-}
+FullyShardedDataParallel::~FullyShardedDataParallel() { context_.forget(*this); }
 
 /// _init_param_reduce_dtypes
 DType FullyShardedDataParallel::reduce_dtype(const Unit& unit) const {
@@ -97,7 +95,7 @@ void FullyShardedDataParallel::initialize() {
   optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
-  context_.blocks = this;
+  context_.listen(model_.root, *this);
 }
 
 /// A reentrant region's own backward gives its parameters their gradients: those of a unit around the block end that
@@ -119,10 +117,10 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
   };
   for (const Parameter& parameter : model_.parameters) {
     if (!parameter.tensor->leaf_requires_grad) continue;
-    ModuleId id = parameter.module, block = kModel;
+    ModuleId id = parameter.module, block = model_.root;
     for (; !log.is_root(id) && !unit_of_.contains(id); id = log.modules[id].parent)
       if (is_checkpointed(id)) block = id;
-    if (block == kModel) continue;
+    if (block == model_.root) continue;
     const Unit& unit = units_[unit_of_.at(id)];
     const bool stops = shards() || gathered_dtype(unit) != unit.dtype;
     refusal_ = Error{stops ? "inconsistent" : "not-modelled", "/training/activation_checkpointing",
@@ -138,10 +136,11 @@ void FullyShardedDataParallel::check_reentrant_blocks() {
 /// named_parameters' order, aligned where the original parameters are kept (_init_flat_param_and_metadata).
 void FullyShardedDataParallel::gather_units() {
   const std::vector<ModuleRecord>& modules = context_.log.modules;
-  std::vector<ModuleId> wrapped(modules.size(), kModel);
-  units_.emplace_back();
-  unit_of_[kModel] = 0;
-  for (ModuleId id = 1; id < modules.size(); ++id) {
+  const ModuleId end = context_.log.end_of(model_.root);
+  std::vector<ModuleId> wrapped(modules.size(), model_.root);
+  units_.emplace_back().module = model_.root;
+  unit_of_[model_.root] = 0;
+  for (ModuleId id = model_.root + 1; id < end; ++id) {
     const bool wraps = std::find(config_.wrap.begin(), config_.wrap.end(), modules[id].type) != config_.wrap.end();
     wrapped[id] = wraps ? id : wrapped[modules[id].parent];
     if (!wraps) continue;
@@ -177,7 +176,7 @@ void FullyShardedDataParallel::gather_units() {
     unit.pieces.push_back({parameter, tensor.numel()});
     unit.numel += tensor.numel();
   }
-  std::erase_if(units_, [](const Unit& unit) { return unit.pieces.empty() && unit.module != kModel; });
+  std::erase_if(units_, [&](const Unit& unit) { return unit.pieces.empty() && unit.module != model_.root; });
   for (Unit& unit : units_) {
     unit_of_[unit.module] = static_cast<std::size_t>(&unit - units_.data());
     if (const std::int64_t over = unit.numel % world_; config_.use_orig_params && over != 0) {
@@ -241,7 +240,7 @@ void FullyShardedDataParallel::flatten(Unit& unit) {
   }
   if (config_.sync_module_states) {
     TensorList all;
-    if (unit.module == kModel)
+    if (unit.module == model_.root)
       for (const Tensor& buffer : model_.buffers) all.push_back(buffer);
     for (const Tensor& state : states) all.push_back(state);
     broadcast_coalesced(context_, all, world_);
@@ -648,7 +647,7 @@ Tensor FullyShardedDataParallel::after_block(ModuleId block, Tensor output) {
 void FullyShardedDataParallel::before_forward(ModelInputs& inputs, bool last_micro_step) {
   if (refusal_) return;
   syncs_ = last_micro_step;
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   if (!initialized_) lazy_init();
   if (config_.forward_prefetch)
     for (Unit& unit : units_) {
@@ -696,7 +695,7 @@ void FullyShardedDataParallel::step() {
 /// FullyShardedDataParallel.clip_grad_norm_: a norm of each gradient, one after the other, in float32.
 void FullyShardedDataParallel::clip_grad_norm() {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   if (!zero_) zero_ = empty(context_, Op::zeros, {}, DType::float32);
   TensorList gradients;
   for (const Unit& unit : units_) {

@@ -50,8 +50,8 @@ FullyShard::FullyShard(Context& context, Model& model, const TrainingConfig& tra
       rank_(parallel.rank.value_or(0)) {}  // no rank has more rows than the first
 
 FullyShard::~FullyShard() {
-  if (context_.modules == this) context_.modules = nullptr;
-  if (context_.gradients == this) context_.gradients = nullptr;
+  context_.forget(static_cast<const ModuleListener&>(*this));
+  context_.forget(static_cast<const GradientListener&>(*this));
 }
 
 DType FullyShard::gathered_dtype(const Shard& shard) const { return config_.param_dtype.value_or(shard.local.dtype()); }
@@ -67,8 +67,9 @@ void FullyShard::initialize() {
   const NoGrad no_grad(context_);
   const std::vector<ModuleRecord>& modules = context_.log.modules;
   // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
-  std::vector<ModuleId> wrapped(modules.size(), kModel);
-  for (ModuleId id = 1; id < modules.size(); ++id) {
+  const ModuleId end = context_.log.end_of(model_.root);
+  std::vector<ModuleId> wrapped(modules.size(), model_.root);
+  for (ModuleId id = model_.root + 1; id < end; ++id) {
     const auto is_type = [&](const std::string& name) { return name == modules[id].type; };
     const bool wraps = std::any_of(config_.wrap.begin(), config_.wrap.end(), is_type);
     wrapped[id] = wraps ? id : wrapped[modules[id].parent];
@@ -76,8 +77,8 @@ void FullyShard::initialize() {
     group_of_[id] = groups_.size();
     groups_.emplace_back().module = id;
   }
-  groups_.emplace_back();
-  group_of_[kModel] = groups_.size() - 1;
+  groups_.emplace_back().module = model_.root;
+  group_of_[model_.root] = groups_.size() - 1;
   for (const Parameter& parameter : model_.parameters)
     groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
   // _get_managed_modules goes through the tree in post-order: a module's own parameters come after its children's.
@@ -114,8 +115,8 @@ void FullyShard::initialize() {
   optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local_, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
-  context_.modules = this;
-  context_.gradients = this;
+  context_.listen(model_.root, static_cast<ModuleListener&>(*this));
+  context_.listen(model_.root, static_cast<GradientListener&>(*this));
 }
 
 /// A trained parameter's rows are dealt out in equal parts until they end: on the last rank, if not before.
@@ -363,7 +364,7 @@ void FullyShard::before_forward(ModelInputs& inputs, bool last_micro_step) {
 
 void FullyShard::after_forward(ModelOutputs& outputs) {
   post_forward(groups_.back());
-  for (Tensor* output : outputs.all()) *output = hook_gradient(*output, kModel, true);
+  for (Tensor* output : outputs.all()) *output = hook_gradient(*output, model_.root, true);
   input_cast_.undo();
 }
 
@@ -372,7 +373,7 @@ void FullyShard::backward(const Tensor& loss, bool) {
   const Tensor gradient = empty(context_, Op::ones_like, loss.sizes(), loss.dtype());
   autograd::backward(loss, gradient);
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   // _root_post_backward_final_callback: those whose inputs wanted no gradient, the model first.
   const auto finish = [&](Group& group) {
     if (group.state != State::post_backward) post_backward(group);

@@ -48,8 +48,8 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   };
 
   bool hears(ModuleId module) const override { return group_of_.contains(module); }
-  bool hears_keywords() const override { return true; }
-  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
+  bool hears_keywords(ModuleId) const override { return true; }
+  std::optional<DType> input_dtype(ModuleId) const override { return config_.param_dtype; }
   void before_forward(ModuleId module) override { pre_forward(group_of(module)); }
   void after_forward(ModuleId module) override { post_forward(group_of(module)); }
   void before_backward(ModuleId module) override { pre_backward(group_of(module)); }

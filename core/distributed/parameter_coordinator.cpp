@@ -40,9 +40,11 @@ void exclude(Set& set, ModuleId module) {
 
 }  // namespace
 
-ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConfig& config, std::int64_t world,
-                                           std::uint8_t stream, std::vector<ZeroParameter> parameters)
+ParameterCoordinator::ParameterCoordinator(Context& context, ModuleId root, const DeepSpeedConfig& config,
+                                           std::int64_t world, std::uint8_t stream,
+                                           std::vector<ZeroParameter> parameters)
     : context_(context),
+      root_(root),
       config_(config),
       world_(world),
       stream_(stream),
@@ -54,10 +56,10 @@ ParameterCoordinator::ParameterCoordinator(Context& context, const DeepSpeedConf
     parameters_[i].tensor->index = i;
     of_module_.add(parameters_[i].module, i);
   }
-  context_.modules = this;
+  context_.listen(root_, *this);
 }
 
-ParameterCoordinator::~ParameterCoordinator() { context_.modules = nullptr; }
+ParameterCoordinator::~ParameterCoordinator() { context_.forget(*this); }
 
 std::span<const ParameterCoordinator::Index> ParameterCoordinator::OfModule::operator[](ModuleId module) const {
   if (module == kNever) return {};
@@ -105,7 +107,7 @@ void ParameterCoordinator::assert_ints_same_as_other_ranks(std::size_t count) {
 }
 
 void ParameterCoordinator::reset_step() {
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, root_);
   for (Index i = 0; i < states_.size(); ++i)
     if (states_[i].gather) {  // _clean_inflight_param_registry
       wait(i);
@@ -395,7 +397,7 @@ void ParameterCoordinator::read(const Tensor& parameter) {
 
 // --- blocks ----------------------------------------------------------------------------------------------------------
 
-void ParameterCoordinator::begin_block() {
+void ParameterCoordinator::begin_block(ModuleId) {
   block_.begin = order_.size();
   block_.first_active = active_backward_.size();
 }
@@ -408,7 +410,7 @@ bool ParameterCoordinator::is_untouched(ModuleId module) const {
   });
 }
 
-bool ParameterCoordinator::end_block() {
+bool ParameterCoordinator::end_block(ModuleId) {
   block_.end = order_.size();
   block_.last_active = active_backward_.size();
   if (trace_ != Trace::record || block_.last_active < block_.first_active) return false;

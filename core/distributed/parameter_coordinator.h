@@ -21,8 +21,8 @@ class ParameterCoordinator final : public ModuleListener {
  public:
   using Index = std::uint32_t;
 
-  ParameterCoordinator(Context& context, const DeepSpeedConfig& config, std::int64_t world, std::uint8_t stream,
-                       std::vector<ZeroParameter> parameters);
+  ParameterCoordinator(Context& context, ModuleId root, const DeepSpeedConfig& config, std::int64_t world,
+                       std::uint8_t stream, std::vector<ZeroParameter> parameters);
   ~ParameterCoordinator() override;
 
   std::vector<ZeroParameter>& parameters() { return parameters_; }
@@ -58,8 +58,8 @@ class ParameterCoordinator final : public ModuleListener {
   void after_backward(ModuleId module) override;
   void read(const Tensor& parameter) override;
   // While the first step is recorded, each module's parameters go with it.
-  void begin_block() override;
-  bool end_block() override;
+  void begin_block(ModuleId block) override;
+  bool end_block(ModuleId block) override;
   bool repeat_block(const MovedModules& moved) override;
 
  private:
@@ -127,6 +127,7 @@ class ParameterCoordinator final : public ModuleListener {
   void assert_ints_same_as_other_ranks(std::size_t count);
 
   Context& context_;
+  const ModuleId root_;
   const DeepSpeedConfig& config_;
   std::int64_t world_;
   std::uint8_t stream_;

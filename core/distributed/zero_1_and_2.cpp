@@ -24,15 +24,12 @@ DeepSpeedZeroOptimizer::DeepSpeedZeroOptimizer(Context& context, Model& model, c
       partitions_gradients_(config_.zero_stage == 2),
       usable_bytes_(usable_bytes),
       wanted_rank_(parallel.rank) {
-  post_accumulate = context.behaviours.zero_post_accumulate_hooks;
   if (!partitions_gradients_ && context.behaviours.zero1_reduces_after_backward)
     config_.overlap_comm = config_.contiguous_gradients = config_.round_robin_gradients = false;
   if (offloads_optimizer()) config_.contiguous_gradients = true;
 }
 
-DeepSpeedZeroOptimizer::~DeepSpeedZeroOptimizer() {
-  if (context_.gradients == this) context_.gradients = nullptr;
-}
+DeepSpeedZeroOptimizer::~DeepSpeedZeroOptimizer() { context_.forget(*this); }
 
 std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
   return config_.overlap_comm ? kReductionStream : context_.stream;
@@ -42,7 +39,7 @@ std::uint8_t DeepSpeedZeroOptimizer::reduction_stream() const {
 
 void DeepSpeedZeroOptimizer::initialize() {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   cast_module(context_, model_, dtype_);
   std::vector<FlatLayout> layouts;
   for (std::vector<Parameter>& parameters : parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
@@ -64,13 +61,13 @@ void DeepSpeedZeroOptimizer::initialize() {
       group.parameters[j].tensor->index = static_cast<std::uint32_t>(places_.size());
       places_.push_back({i, j});
     }
-    if (group.master) optimizer_->add_group({{group.master, kModel}});
+    if (group.master) optimizer_->add_group({{group.master, model_.root}});
   }
   if (offloads_optimizer())
     make_offload_buffer();
   else
     initialize_optimizer_states();
-  context_.gradients = this;
+  context_.listen(model_.root, *this);
 }
 
 std::vector<std::int64_t> DeepSpeedZeroOptimizer::ranks_that_differ() const {
@@ -124,7 +121,7 @@ void DeepSpeedZeroOptimizer::make_master(Group& group) {
   }
   group.master = to(partition, DType::float32);
   partition.reset();
-  context_.set_role(group.master, Role::optimizer_state, kModel);
+  context_.set_role(group.master, Role::optimizer_state, model_.root);
   for (std::size_t i = 0; i < group.parameters.size(); ++i)
     context_.share(group.master, group.parameters[i].module, group.layout.share(i, rank_));
 }
@@ -141,7 +138,7 @@ void DeepSpeedZeroOptimizer::make_offload_buffer() {
 void DeepSpeedZeroOptimizer::initialize_optimizer_states() {
   for (Group& group : groups_) {
     group.master->grad = empty(context_, Op::zeros, {group.layout.partition}, DType::float32);
-    context_.set_role(group.master->grad, Role::gradient, kModel);
+    context_.set_role(group.master->grad, Role::gradient, model_.root);
   }
   if (context_.behaviours.zero_optimizer_states_at_init) optimizer_->step();
   optimizer_->zero_grad();
@@ -162,7 +159,7 @@ void DeepSpeedZeroOptimizer::allocate_buckets() {
 void DeepSpeedZeroOptimizer::gradient_ready(const Tensor& tensor) {
   if (tensor->index == kNever) return;
   const Place place = places_[tensor->index];
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   // The flat buffer belongs to the model; the gradient is still its parameter's.
   context_.set_role(tensor->grad, Role::gradient, parameter(place).module);
   if (buckets_.empty()) allocate_buckets();
@@ -349,7 +346,7 @@ DeepSpeedZeroOptimizer::GradientList DeepSpeedZeroOptimizer::flat_partition(cons
 /// independent_gradient_partition_epilogue, then the parameters' gradients are let go.
 void DeepSpeedZeroOptimizer::backward_epilogue(bool last_micro_step) {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   if (!partitions_gradients_ && !last_micro_step) return;
   if (!partitions_gradients_ && !config_.overlap_comm)  // reduce_gradients
     for (std::size_t i = 0; i < groups_.size(); ++i)
@@ -520,7 +517,7 @@ void DeepSpeedZeroOptimizer::step_group(std::size_t index, const Tensor& norm) {
   Tensor flat = group.averaged.tensors.size() == 1 ? alias(group.averaged.tensors.front(), {partition}, {1})
                                                    : empty(context_, Op::flatten, {partition}, dtype_, Role::gradient);
   group.master->grad = to(flat, DType::float32);
-  context_.set_role(group.master->grad, Role::gradient, kModel);
+  context_.set_role(group.master->grad, Role::gradient, model_.root);
   flat.reset();
   group.averaged.release();
   unscale_and_clip(norm);
@@ -536,7 +533,7 @@ void DeepSpeedZeroOptimizer::gather_partitions() {
 
 void DeepSpeedZeroOptimizer::step() {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   if (offloads_optimizer()) {
     // has_overflow's ByteTensor, complete_grad_norm_calculation_for_cpu_offload's FloatTensor a group: the rest is done
     // by the CPU.

@@ -50,6 +50,7 @@ class DeepSpeedZeroOptimizer final : public DeepSpeedTrainer, private GradientLi
   };
 
   void gradient_ready(const Tensor& parameter) override;
+  bool is_post_accumulate() const override { return context_.behaviours.zero_post_accumulate_hooks; }
   void add_to_bucket(const Place& place);
 
   // initialisation

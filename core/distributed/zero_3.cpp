@@ -22,19 +22,15 @@ DeepSpeedZeroOptimizerStage3::DeepSpeedZeroOptimizerStage3(Context& context, Mod
                                                            std::vector<ZeroParameter> parameters)
     : DeepSpeedTrainer(context, model, training, parallel),
       rank_(parallel.rank.value_or(0)),
-      parameters_(std::move(parameters)) {
-  post_accumulate = context.behaviours.zero_post_accumulate_hooks;
-}
+      parameters_(std::move(parameters)) {}
 
-DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() {
-  if (context_.gradients == this) context_.gradients = nullptr;
-}
+DeepSpeedZeroOptimizerStage3::~DeepSpeedZeroOptimizerStage3() { context_.forget(*this); }
 
 // --- initialisation --------------------------------------------------------------------------------------------------
 
 void DeepSpeedZeroOptimizerStage3::initialize() {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   optimizer_ = make_optimizer(context_, training_.optimizer);
   // _convert_to_zero_parameters: adapters, which zero.Init has not seen.
   for (const Parameter& parameter : model_.parameters) {
@@ -43,8 +39,9 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
     ZeroParameter& cut = parameters_.emplace_back(ZeroParameter{parameter.tensor, parameter.module, 0, 0, {}, {}, {}});
     partition_parameter(context_, cut, config_, world_);
   }
-  coordinator_ = std::make_unique<ParameterCoordinator>(
-      context_, config_, world_, config_.overlap_comm ? kAllGatherStream : context_.stream, std::move(parameters_));
+  coordinator_ = std::make_unique<ParameterCoordinator>(context_, model_.root, config_, world_,
+                                                        config_.overlap_comm ? kAllGatherStream : context_.stream,
+                                                        std::move(parameters_));
   for (const Parameter& parameter : model_.tied) coordinator_->add_use(parameter.module, parameter.tensor);
   find_modules_to_save();
   coordinator_->mark_persistent(model_.parameters);
@@ -83,7 +80,7 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
       coordinator_->gather_now({&index, 1});
       coordinator_->release(index);
     }
-  context_.gradients = this;
+  context_.listen(model_.root, *this);
 }
 
 /// The last ranks' parts can be padding alone. It has no norm and no copy where the optimizer is in host memory, and is
@@ -111,7 +108,7 @@ void DeepSpeedZeroOptimizerStage3::find_modules_to_save() {
 }
 
 void DeepSpeedZeroOptimizerStage3::share(const Tensor& buffer, const Group& group, Role role) {
-  context_.set_role(buffer, role, kModel);
+  context_.set_role(buffer, role, model_.root);
   for (const Index index : group.parameters)
     context_.share(buffer, coordinator_->parameters()[index].module, partition_numel(index));
 }
@@ -183,7 +180,7 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
       converted = empty(context_, Op::to_copy, {group.numel}, DType::float32);
       group.master = clone(converted);
       share(group.master, group, Role::optimizer_state);
-      optimizer_->add_group({{group.master, kModel}});
+      optimizer_->add_group({{group.master, model_.root}});
       continue;
     }
     const Tensor flat = alias(flat_, {group.numel}, {1});
@@ -195,7 +192,7 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
       group.master = to(copy, DType::float32);
     }
     share(group.master, group, Role::optimizer_state);
-    optimizer_->add_group({{group.master, kModel}});
+    optimizer_->add_group({{group.master, model_.root}});
   }
 }
 
@@ -204,16 +201,18 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
 /// PeftModel and its LoraModel (or IA3Model) are called; the model's own `forward` by the latter, without its hooks:
 /// what it reads is registered with LoraModel (FWD_MODULE_STACK), which stands here in the model's place.
 std::vector<ModuleId> DeepSpeedZeroOptimizerStage3::roots() const {
-  if (training_.lora || training_.ia3) return {kNever, kModel};
-  return {kModel};
+  if (training_.lora || training_.ia3) return {kNever, model_.root};
+  return {model_.root};
 }
 
 void DeepSpeedZeroOptimizerStage3::before_forward(ModelInputs&, bool) {
+  const ModuleScope scope(context_, model_.root);
   coordinator_->reset_step();
   for (const ModuleId root : roots()) coordinator_->before_forward(root);
 }
 
 void DeepSpeedZeroOptimizerStage3::after_forward(ModelOutputs& outputs) {
+  const ModuleScope scope(context_, model_.root);
   const std::vector<ModuleId> called = roots();
   for (auto root = called.rbegin(); root != called.rend(); ++root) {
     coordinator_->after_forward(*root);
@@ -227,7 +226,7 @@ void DeepSpeedZeroOptimizerStage3::after_forward(ModelOutputs& outputs) {
 void DeepSpeedZeroOptimizerStage3::gradient_ready(const Tensor& tensor) {
   if (!coordinator_->holds(tensor)) return;
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   const Index index = coordinator_->index_of(tensor);
   const std::int64_t numel = tensor.numel();
   context_.set_role(tensor->grad, Role::gradient, coordinator_->parameters()[index].module);
@@ -321,7 +320,7 @@ void DeepSpeedZeroOptimizerStage3::offload_gradient(Index index) {
 
 void DeepSpeedZeroOptimizerStage3::backward_epilogue(bool) {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   const bool trace_ends = context_.behaviours.zero_3_trace_ends_in_backward;
   if (trace_ends) coordinator_->reset_step();
   reduce_bucket();  // independent_gradient_partition_epilogue
@@ -409,7 +408,7 @@ void DeepSpeedZeroOptimizerStage3::step_group(std::size_t index, const Tensor& n
 
 void DeepSpeedZeroOptimizerStage3::step() {
   const NoGrad no_grad(context_);
-  const ModuleScope scope(context_, kModel);
+  const ModuleScope scope(context_, model_.root);
   coordinator_->release_all();
   if (offloads_optimizer()) {
     if (dtype_ == DType::float16) const Tensor overflow = empty(context_, Op::to_copy, {1}, DType::uint8);

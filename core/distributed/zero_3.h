@@ -39,6 +39,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   };
 
   void gradient_ready(const Tensor& parameter) override;
+  bool is_post_accumulate() const override { return context_.behaviours.zero_post_accumulate_hooks; }
   void backward_epilogue(bool last_micro_step) override;
 
   std::vector<ModuleId> roots() const;

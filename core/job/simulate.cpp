@@ -160,7 +160,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (!job.training.checkpointing.segments.empty())
       simulation.refusal = check_segments(context.log, job.training.checkpointing.segments);
     if (simulation.refusal) return simulation;
-    simulation.refusal = apply_components(context, model->parameters, job.training.components);
+    simulation.refusal = apply_components(context, model->root, model->parameters, job.training.components);
     if (simulation.refusal) return simulation;
     if (tuner) {
       if (zero_init) tuner->gather_with(gather_of(context, cut, job.parallel.world_size()));
@@ -172,11 +172,11 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         return (*peft)(inputs);
       };
       if (job.training.lora)
-        simulation.refusal =
-            train_also(context.log, model->parameters, job.training.lora->also_train, "/training/lora/also_train");
+        simulation.refusal = train_also(context.log, model->root, model->parameters, job.training.lora->also_train,
+                                        "/training/lora/also_train");
       if (job.training.ia3)
-        simulation.refusal =
-            train_also(context.log, model->parameters, job.training.ia3->also_train, "/training/ia3/also_train");
+        simulation.refusal = train_also(context.log, model->root, model->parameters, job.training.ia3->also_train,
+                                        "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
     if (on_host && job.parallel.strategy == Strategy::deepspeed)
@@ -219,6 +219,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     const std::unique_ptr<TrainingStrategy> strategy =
         make_strategy(context, *model, job.training, job.parallel, job.gpu.usable_bytes, std::move(cut));
     const std::unique_ptr<Model> reference = reference_of(job, context, data, options);
+    simulation.module_parameters.resize(context.log.modules.size());
+    if (reference)
+      for (const Parameter& parameter : reference->parameters)
+        simulation.module_parameters[parameter.module] += parameter.tensor.numel();
     run_training(context, *model, *strategy, *objective, job.training, data, micro_batches_of(job),
                  evaluates(job) ? evaluation_batches(job) : std::vector<DataConfig>(), reference.get());
     simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;

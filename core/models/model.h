@@ -93,6 +93,7 @@ struct ModelInputs {
 class Model {
  public:
   virtual ~Model() = default;
+  ModuleId root = kModel;  ///< of its module tree
   /// What the next batches are like; unless it is called, as they were when the model was built.
   virtual void set_data([[maybe_unused]] const DataConfig& data) {}
   /// The batch on the device, as a data loader would have made it.

@@ -30,13 +30,13 @@ bool is_parameter(const Log& log, const Parameter& parameter, const std::string&
 /// Modules and parameters that a list of names means.
 class Named {
  public:
-  Named(const Log& log, const std::vector<std::string>& names)
+  Named(const Log& log, ModuleId root, const std::vector<std::string>& names)
       : log_(log), names_(names), modules_(log.modules.size()) {
     if (names.empty()) return;
     for (const std::string& name : names)
       for (std::size_t i = 0; i < name.size(); ++i)
         if (i == 0 || name[i - 1] == '.') initials_.set(static_cast<unsigned char>(name[i]));
-    for (ModuleId module = 1; module < modules_.size(); ++module)
+    for (ModuleId module = root + 1, end = log.end_of(root); module < end; ++module)
       modules_[module] = modules_[log.modules[module].parent] || has_name(module);
   }
 
@@ -64,10 +64,10 @@ class Named {
   std::bitset<256> initials_;  ///< of the dotted names' parts
 };
 
-std::optional<Error> check_components(const Log& log, const std::vector<std::string>& names, const std::string& pointer,
-                                      std::span<const Parameter> parameters) {
+std::optional<Error> check_components(const Log& log, ModuleId root, const std::vector<std::string>& names,
+                                      const std::string& pointer, std::span<const Parameter> parameters) {
   const auto is_named = [&](ModuleId module, const std::string& name) { return is_component(log, module, name); };
-  return check_names(log, names, pointer, is_named, parameters);
+  return check_names(log, root, names, pointer, is_named, parameters);
 }
 
 /// The last `count` names of a path: all that a name of so many parts could have meant.
@@ -78,16 +78,16 @@ std::string_view last_names(std::string_view path, std::ptrdiff_t count) {
 }
 
 /// A few names that are in the model: those nearest to `name`, or else its components.
-std::string examples(const Log& log, const std::string& name, std::span<const Parameter> parameters) {
+std::string examples(const Log& log, ModuleId root, const std::string& name, std::span<const Parameter> parameters) {
   const std::ptrdiff_t count = std::count(name.begin(), name.end(), '.') + 1;
   std::set<std::string> known, components;
   const auto add = [&](const std::string& path) { known.emplace(last_names(path, count)); };
-  for (ModuleId module = 1; module < log.modules.size(); ++module) {
+  for (ModuleId module = root + 1, end = log.end_of(root); module < end; ++module) {
     const ModuleRecord& record = log.modules[module];
     const std::string path = module_path(log, module);
     add(path);
     if (record.index >= 0) add(path.substr(0, path.rfind('.')));  // the list that it is in
-    if (record.name[0] != '\0' && (record.parent == kModel || log.modules[record.parent].parent == kModel))
+    if (record.name[0] != '\0' && (record.parent == root || log.modules[record.parent].parent == root))
       components.insert(record.name);
   }
   for (const Parameter& parameter : parameters) {
@@ -109,36 +109,38 @@ std::string examples(const Log& log, const std::string& name, std::span<const Pa
 
 }  // namespace
 
-std::optional<Error> check_names(const Log& log, const std::vector<std::string>& names, const std::string& pointer,
-                                 const IsNamed& is_named, std::span<const Parameter> parameters) {
+std::optional<Error> check_names(const Log& log, ModuleId root, const std::vector<std::string>& names,
+                                 const std::string& pointer, const IsNamed& is_named,
+                                 std::span<const Parameter> parameters) {
+  const ModuleId end = log.end_of(root);
   for (std::size_t i = 0; i < names.size(); ++i) {
     bool found = false;
-    for (ModuleId module = 1; !found && module < log.modules.size(); ++module) found = is_named(module, names[i]);
+    for (ModuleId module = root + 1; !found && module < end; ++module) found = is_named(module, names[i]);
     if (!found && std::none_of(parameters.begin(), parameters.end(),
                                [&](const Parameter& parameter) { return is_parameter(log, parameter, names[i]); }))
       return Error{"unknown-value", pointer + "/" + std::to_string(i),
                    "found " + quote(names[i]) + ", expected a module" + (parameters.empty() ? "" : " or a parameter") +
-                       " of " + log.modules[kModel].type + ", for example " + examples(log, names[i], parameters)};
+                       " of " + log.modules[root].type + ", for example " + examples(log, root, names[i], parameters)};
   }
   return std::nullopt;
 }
 
-std::optional<Error> apply_components(Context& context, const std::vector<Parameter>& parameters,
+std::optional<Error> apply_components(Context& context, ModuleId root, const std::vector<Parameter>& parameters,
                                       const Components& components) {
   const Log& log = context.log;
-  if (auto error = check_components(log, components.freeze, "/training/freeze", parameters)) return error;
-  if (auto error = check_components(log, components.train_only, "/training/train_only", parameters)) return error;
-  if (auto error = check_components(log, components.no_grad, "/training/no_grad", {})) return error;
+  if (auto error = check_components(log, root, components.freeze, "/training/freeze", parameters)) return error;
+  if (auto error = check_components(log, root, components.train_only, "/training/train_only", parameters)) return error;
+  if (auto error = check_components(log, root, components.no_grad, "/training/no_grad", {})) return error;
   if (!components.freeze.empty() || !components.train_only.empty()) {
-    const Named frozen(log, components.freeze), trained(log, components.train_only);
+    const Named frozen(log, root, components.freeze), trained(log, root, components.train_only);
     for (const Parameter& parameter : parameters)
       if (frozen(parameter) || (!components.train_only.empty() && !trained(parameter)))
         parameter.tensor->leaf_requires_grad = false;
   }
   if (!components.no_grad.empty()) {
-    const Named named(log, components.no_grad);
+    const Named named(log, root, components.no_grad);
     context.modules_without_grad.resize(log.modules.size());
-    for (ModuleId module = 1; module < log.modules.size(); ++module) {
+    for (ModuleId module = root + 1, end = log.end_of(root); module < end; ++module) {
       const ModuleRecord& record = log.modules[module];
       char& is_without_grad = context.modules_without_grad[module];
       // peft has wrapped a module whose forward was under no_grad already.
@@ -151,11 +153,11 @@ std::optional<Error> apply_components(Context& context, const std::vector<Parame
   return std::nullopt;
 }
 
-std::optional<Error> train_also(const Log& log, const std::vector<Parameter>& parameters,
+std::optional<Error> train_also(const Log& log, ModuleId root, const std::vector<Parameter>& parameters,
                                 const std::vector<std::string>& names, const std::string& pointer) {
   if (names.empty()) return std::nullopt;
-  if (auto error = check_components(log, names, pointer, parameters)) return error;
-  const Named named(log, names);
+  if (auto error = check_components(log, root, names, pointer, parameters)) return error;
+  const Named named(log, root, names);
   for (const Parameter& parameter : parameters)
     if (named(parameter)) parameter.tensor->leaf_requires_grad = true;
   return std::nullopt;

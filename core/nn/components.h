@@ -24,12 +24,13 @@ struct Components {
   bool operator==(const Components&) const = default;
 };
 
-/// requires_grad as `components` says, and Context::modules_without_grad. An error names what is not in the model.
-std::optional<Error> apply_components(Context& context, const std::vector<Parameter>& parameters,
+/// requires_grad as `components` says, and Context::modules_without_grad, of the model with that root, whose
+/// `parameters` they are. An error names what is not in it.
+std::optional<Error> apply_components(Context& context, ModuleId root, const std::vector<Parameter>& parameters,
                                       const Components& components);
 
 /// requires_grad_(True) on what `names` mean, whatever was frozen before. They stand at `pointer` in the job.
-std::optional<Error> train_also(const Log& log, const std::vector<Parameter>& parameters,
+std::optional<Error> train_also(const Log& log, ModuleId root, const std::vector<Parameter>& parameters,
                                 const std::vector<std::string>& names, const std::string& pointer);
 
 /// Whether a library takes a name for that module.
@@ -37,7 +38,8 @@ using IsNamed = std::function<bool(ModuleId module, const std::string& name)>;
 
 /// The error of the first of `names`, which stand at `pointer` in the job, that means nothing in the model: neither a
 /// module, by that library's rule, nor one of `parameters`. With the names in the model that are nearest to it.
-std::optional<Error> check_names(const Log& log, const std::vector<std::string>& names, const std::string& pointer,
-                                 const IsNamed& is_named, std::span<const Parameter> parameters = {});
+std::optional<Error> check_names(const Log& log, ModuleId root, const std::vector<std::string>& names,
+                                 const std::string& pointer, const IsNamed& is_named,
+                                 std::span<const Parameter> parameters = {});
 
 }  // namespace oometer

@@ -60,7 +60,7 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
 
 Tensor cast_forward_input(const Tensor& x, ModuleId module) {
   const ModuleListener* const modules = x.context().modules;
-  const std::optional<DType> dtype = modules && modules->hears(module) ? modules->input_dtype() : std::nullopt;
+  const std::optional<DType> dtype = modules && modules->hears(module) ? modules->input_dtype(module) : std::nullopt;
   return dtype ? to(x, *dtype) : x;
 }
 

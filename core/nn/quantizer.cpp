@@ -58,7 +58,7 @@ std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, co
 std::optional<Error> Quantizer::check_skipped() const {
   if (!config_.skip_modules) return std::nullopt;
   return check_names(
-      context_.log, *config_.skip_modules, "/training/quantization/llm_int8_skip_modules",
+      context_.log, kModel, *config_.skip_modules, "/training/quantization/llm_int8_skip_modules",
       [&](ModuleId module, const std::string& name) { return skips(module_path(context_.log, module), name); });
 }
 

@@ -222,7 +222,7 @@ std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span
   if (refusal_) return refusal_;
   if (std::optional<Error> error = check_targets()) return error;
   if (std::optional<Error> error =
-          check_names(context_.log, modules_to_save_, "/training/" + kind_ + "/modules_to_save",
+          check_names(context_.log, kModel, modules_to_save_, "/training/" + kind_ + "/modules_to_save",
                       [&](ModuleId module, const std::string& name) { return is_saved_as(module, name); }))
     return error;
   const NoGrad no_grad(context_);

@@ -11,7 +11,12 @@ struct Context::Graph {
 };
 
 Context::Context(const Behaviours& behaviours_, const Device& device_)
-    : behaviours(behaviours_), device(device_), graph_(std::make_unique<Graph>()) {
+    : behaviours(behaviours_),
+      device(device_),
+      graph_(std::make_unique<Graph>()),
+      gradient_listeners_(*this),
+      block_listeners_(*this),
+      module_listeners_(*this) {
   constexpr const char* kOpNames[] = {
 #define OOMETER_OP_NAME(name) #name,
       OOMETER_OPS(OOMETER_OP_NAME)
@@ -36,6 +41,12 @@ Context::~Context() {
 
 Pool<Node>& Context::nodes() { return graph_->nodes; }
 
+ModuleId Context::add_root(const char* type, Modality modality) {
+  const ModuleId root = add_module(static_cast<ModuleId>(log.modules.size()), "", -1, type, modality);
+  choose_listeners();
+  return root;
+}
+
 ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t index, const char* type,
                              Modality modality) {
   log.modules.push_back({parent, name, index, type, modality});
@@ -46,6 +57,47 @@ ModuleId Context::add_module(ModuleId parent, const char* name, std::int32_t ind
 
 void Context::begin_phase(PhaseName name, int iteration) {
   log.phases.push_back({static_cast<std::uint32_t>(log.events.size()), name, iteration, log.work.mark()});
+}
+
+void Context::listen(ModuleId root, GradientListener& listener) {
+  gradient_listeners_.add(root, listener);
+  choose_listeners();
+}
+
+void Context::listen(ModuleId root, BlockListener& listener) {
+  block_listeners_.add(root, listener);
+  choose_listeners();
+}
+
+void Context::listen(ModuleId root, ModuleListener& listener) {
+  module_listeners_.add(root, listener);
+  choose_listeners();
+}
+
+void Context::forget(const GradientListener& listener) {
+  gradient_listeners_.remove(listener);
+  choose_listeners();
+}
+
+void Context::forget(const BlockListener& listener) {
+  block_listeners_.remove(listener);
+  choose_listeners();
+}
+
+void Context::forget(const ModuleListener& listener) {
+  module_listeners_.remove(listener);
+  choose_listeners();
+}
+
+/// The only listener of the only model is told by itself: there is nothing to find out.
+void Context::choose_listeners() {
+  const auto choose = [](auto*& told, auto& listeners) {
+    told = listeners.empty() ? nullptr : &listeners;
+    if (auto* only = listeners.only()) told = only;
+  };
+  choose(gradients, gradient_listeners_);
+  choose(blocks, block_listeners_);
+  choose(modules, module_listeners_);
 }
 
 void Context::allocate_storage(StorageImpl& storage, Op op, std::int64_t bytes, DType dtype, const Shape& shape,

@@ -6,6 +6,7 @@
 
 #include "result.h"
 #include "runtime/behaviours.h"
+#include "tensor/listeners.h"
 #include "tensor/pool.h"
 #include "tensor/tensor.h"
 #include "trace/log.h"
@@ -28,79 +29,6 @@ constexpr std::int64_t max_threads_per_sm(const Device& device) {
   if ((device.major == 8 && device.minor != 0) || device.major == 12) return 1536;
   return 2048;
 }
-
-// Listeners act when they are told of something and at no other time, and see nothing of a model but its parameters and
-// their gradients. So what a block does between two calls may be written into the log instead of being executed, as
-// long as the calls are made (nn/repeat).
-
-/// Hears of gradients as AccumulateGrad's post hooks do: where DDP and ZeRO hang their buckets.
-class GradientListener {
- public:
-  virtual ~GradientListener() = default;
-  /// `parameter.grad` has just received this backward's gradient.
-  virtual void gradient_ready(const Tensor& parameter) = 0;
-  /// It hangs on register_post_accumulate_grad_hook: AccumulateGrad has let its input go by then. The node's own post
-  /// hooks run while the engine still holds it.
-  bool post_accumulate = false;
-};
-
-/// Hears of the blocks of a stack as a module's forward hooks do: where FSDP1 gathers and shards.
-class BlockListener {
- public:
-  virtual ~BlockListener() = default;
-  /// The block is about to run on `input`; what it runs on instead. Not called for a recomputation, which runs the
-  /// block's `forward`, not its hooks (transformers 5.23, GradientCheckpointingLayer).
-  virtual Tensor before_block(ModuleId block, Tensor input) = 0;
-  /// It has given `output`; what is handed on instead.
-  virtual Tensor after_block(ModuleId block, Tensor output) = 0;
-};
-
-/// What a module of one block is in another that is equal; what is outside of it stays.
-struct MovedModules {
-  bool moves(ModuleId module) const { return module - begin < count; }
-  ModuleId operator()(ModuleId module) const { return moves(module) ? module + by : module; }
-
-  ModuleId begin, count;  ///< the block's modules
-  ModuleId by;            ///< modulo 2^32
-};
-
-/// Hears of modules' calls, as nn.Module's hooks do: where ZeRO-3 and FSDP2 gather parameters and let them go. `module`
-/// is kNever for one that has no parameters and no place in the tree (an activation function). Of a block that is run
-/// again for its checkpoint only the modules within are called (transformers 5.23, GradientCheckpointingLayer).
-class ModuleListener {
- public:
-  virtual ~ModuleListener() = default;
-  virtual void before_forward(ModuleId module) = 0;
-  virtual void after_forward(ModuleId module) = 0;
-  /// A gradient of the module's result has come, or one of its argument has been found.
-  virtual void before_backward(ModuleId module) = 0;
-  virtual void after_backward(ModuleId module) = 0;
-  /// A module's forward looks at a parameter that is not its own.
-  virtual void read(const Tensor& parameter) = 0;
-  /// Whether the module has hooks; those of others are not called.
-  virtual bool hears([[maybe_unused]] ModuleId module) const { return true; }
-  /// Whether its hooks see what a module is called with by keyword, too.
-  virtual bool hears_keywords() const { return false; }
-  /// What a module is called with is cast to this before its hooks (FSDP's cast_forward_inputs), if to any.
-  virtual std::optional<DType> input_dtype() const { return std::nullopt; }
-
-  // Where it does the same in each of a stack's equal blocks, what it did in one is written for the others with what
-  // the block itself did: it hears of each of them as a whole.
-  virtual void begin_block() {}
-  /// Whether others can be written so: it has been left as it was found.
-  virtual bool end_block() { return false; }
-  /// That block's calls were made once more, by other modules. False if it would not have done the same.
-  virtual bool repeat_block([[maybe_unused]] const MovedModules& moved) { return false; }
-};
-
-/// Hears how a model is constructed: where zero.Init cuts parameters.
-class ConstructionListener {
- public:
-  virtual ~ConstructionListener() = default;
-  /// Construction has come to that module: whatever does not hold it is complete.
-  virtual void module_reached(ModuleId module) = 0;
-  virtual void parameter_made(const Tensor& parameter, ModuleId module) = 0;
-};
 
 /// torch.autocast's state: see train/precision for when it is entered.
 struct Autocast {
@@ -144,10 +72,11 @@ class Context {
   ModuleId module = 0;
   std::vector<char> modules_without_grad;  ///< by id: whose forward runs under torch.no_grad(); empty: no module's
   std::uint64_t sequence_number = 0;
+  // Whom to tell; null: nobody. Of several listeners one that tells each of its own model (listen).
   GradientListener* gradients = nullptr;
   BlockListener* blocks = nullptr;
   ModuleListener* modules = nullptr;
-  ConstructionListener* construction = nullptr;
+  ConstructionListener* construction = nullptr;  ///< of the model that is being built
   /// F.linear is DeepSpeed's LinearFunctionForZeroStage3 (zero.Init, `memory_efficient_linear`).
   bool zero_3_linear = false;
 
@@ -162,11 +91,17 @@ class Context {
   std::int64_t allocated_bytes() const { return allocated_; }
 
   /// A model; what is added below it are its modules.
-  ModuleId add_root(const char* type, Modality modality) {
-    return add_module(static_cast<ModuleId>(log.modules.size()), "", -1, type, modality);
-  }
+  ModuleId add_root(const char* type, Modality modality);
   ModuleId add_module(ModuleId parent, const char* name, std::int32_t index, const char* type, Modality modality);
   void begin_phase(PhaseName name, int iteration);
+
+  /// A listener hears of the model with that root from now on, after those that do already, until it is forgotten.
+  void listen(ModuleId root, GradientListener& listener);
+  void listen(ModuleId root, BlockListener& listener);
+  void listen(ModuleId root, ModuleListener& listener);
+  void forget(const GradientListener& listener);
+  void forget(const BlockListener& listener);
+  void forget(const ModuleListener& listener);
 
   Storage allocate(Op op, std::int64_t bytes, DType dtype, const Shape& shape, Role role) {
     StorageImpl* storage = storages.make();
@@ -226,7 +161,12 @@ class Context {
 
  private:
   struct Graph;
+  void choose_listeners();
+
   std::unique_ptr<Graph> graph_;
+  GradientListeners gradient_listeners_;
+  BlockListeners block_listeners_;
+  ModuleListeners module_listeners_;
   std::int64_t allocated_ = 0;
   bool finished_ = false;
 };
@@ -303,7 +243,7 @@ class ModuleCall {
   }
   Tensor argument(const Tensor& tensor) const { return listener_ ? hook_gradient(tensor, module_, false) : tensor; }
   Tensor keyword(const Tensor& tensor) const {
-    return listener_ && listener_->hears_keywords() ? hook_gradient(tensor, module_, false) : tensor;
+    return listener_ && listener_->hears_keywords(module_) ? hook_gradient(tensor, module_, false) : tensor;
   }
   Tensor result(Tensor tensor) {
     if (!listener_) return tensor;

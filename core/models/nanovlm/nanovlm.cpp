@@ -320,13 +320,13 @@ class NanoVlm : public Model {
   NanoVlm(Context& context, const NanoVlmConfig& config, const DataConfig& data, const ModelOptions& options)
       : context_(context), config_(config), data_(data), dtype_(options.dtype) {
     loss_type = LossType::cross_entropy;
-    const Builder root{&context,       &parameters,  &buffers, context.add_root("VisionLanguageModel", Modality::none),
-                       Modality::none, options.dtype};
-    vision_encoder_ = ViT(root.child("vision_encoder", "ViT", Modality::vision), config.vision, options.attention);
-    decoder_ = NanoVlmLanguageModel(root.child("decoder", "LanguageModel", Modality::language), config.text,
+    const Builder model{&context,       &parameters,  &buffers, context.add_root("VisionLanguageModel", Modality::none),
+                        Modality::none, options.dtype};
+    vision_encoder_ = ViT(model.child("vision_encoder", "ViT", Modality::vision), config.vision, options.attention);
+    decoder_ = NanoVlmLanguageModel(model.child("decoder", "LanguageModel", Modality::language), config.text,
                                     options.attention);
     if (config.tie_word_embeddings) tied.push_back({decoder_.head.weight, decoder_.head.module});
-    mp_ = ModalityProjector(root.child("MP", "ModalityProjector", Modality::projector), config);
+    mp_ = ModalityProjector(model.child("MP", "ModalityProjector", Modality::projector), config);
   }
 
   ModelInputs make_inputs(bool with_labels) override {

@@ -6,19 +6,18 @@
 namespace oometer {
 
 BlockRecorder::BlockRecorder(BlockPass& pass)
-    : pass_(pass), context_(pass.context), gradients_(pass.context.gradients), modules_(pass.context.modules) {
-  if (gradients_) post_accumulate = gradients_->post_accumulate;
-}
+    : pass_(pass), context_(pass.context), gradients_(pass.context.gradients), modules_(pass.context.modules) {}
 
 void BlockRecorder::start(std::size_t block) {
   parameters_ = pass_.modules.parameters_of(block);
+  module_ = pass_.modules.starts[block];
   recording_ = {};
   memory_.clear();
   if (modules_)
     for (const Parameter& parameter : parameters_) memory_.push_back({parameter.tensor.get()});
   look_after_call();
   first_share_ = context_.log.shares.size();
-  if (modules_) modules_->begin_block();
+  if (modules_) modules_->begin_block(module_);
   if (gradients_) context_.gradients = this;
   if (modules_) context_.modules = this;
 }
@@ -123,7 +122,7 @@ std::optional<RecordedBlock> BlockRecorder::take(const LogRange& range, std::siz
   using Owner = RecordedBlock::Owner;
   const Log& log = context_.log;
   RecordedBlock result = std::move(recording_);
-  result.includes_listener = modules_ && modules_->end_block();
+  result.includes_listener = modules_ && modules_->end_block(module_);
   if (result.includes_listener) {
     std::erase_if(result.calls, [](const RecordedBlock::HookCall& call) { return call.hook != Hook::gradient; });
     result.holds.clear();

@@ -60,8 +60,9 @@ class BlockRecorder final : private GradientListener, private ModuleListener {
   void before_backward(ModuleId module) override { note(describe(Hook::before_backward, module)); }
   void after_backward(ModuleId module) override { note(describe(Hook::after_backward, module)); }
   bool hears(ModuleId module) const override { return modules_->hears(module); }
-  bool hears_keywords() const override { return modules_->hears_keywords(); }
-  std::optional<DType> input_dtype() const override { return modules_->input_dtype(); }
+  bool hears_keywords(ModuleId module) const override { return modules_->hears_keywords(module); }
+  std::optional<DType> input_dtype(ModuleId module) const override { return modules_->input_dtype(module); }
+  bool is_post_accumulate() const override { return gradients_->is_post_accumulate(); }
   void read(const Tensor& parameter) override;
   void gradient_ready(const Tensor& parameter) override;
 
@@ -69,7 +70,8 @@ class BlockRecorder final : private GradientListener, private ModuleListener {
   Context& context_;
   GradientListener* const gradients_;
   ModuleListener* const modules_;
-  std::span<const Parameter> parameters_;  ///< the block's
+  ModuleId module_ = 0;                    ///< the block
+  std::span<const Parameter> parameters_;  ///< its own
   std::vector<ParameterMemory> memory_;    ///< of these
   RecordedBlock recording_;
   std::size_t first_share_ = 0;  ///< of what is recorded, in Log::shares

@@ -201,7 +201,7 @@ struct Listener : GradientListener {
 TEST_CASE("A listener hears of every gradient once, the last layer's first", "[autograd]") {
   Process p;
   Listener listener;
-  p.context.gradients = &listener;
+  p.context.listen(kModel, listener);
   const Linear a(p.builder(), 8, 8, false), b(p.builder(), 8, 8, false);
   autograd::backward(sum_all(b(a(p.input({2, 8})))));
   CHECK(listener.heard == std::vector<const TensorImpl*>{b.weight.get(), a.weight.get()});

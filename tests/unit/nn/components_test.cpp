@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "jobs.h"
+#include "process.h"
 #include "trace/same_log.h"
 
 namespace oometer {
@@ -145,6 +146,25 @@ TEST_CASE("A block under no_grad in a reentrant checkpoint is an error, as in Py
   CHECK(refusal(std::string(kNoGrad) + R"(, "activation_checkpointing": "non-reentrant")") == "");
   CHECK(says(refusal(std::string(kNoGrad) + R"(, "activation_checkpointing": "reentrant")"),
              "none of output has requires_grad=True"));
+}
+
+TEST_CASE("Names mean modules of one model of several", "[nn]") {
+  Process p;
+  const auto build = [&](ModuleId root, std::vector<Parameter>& parameters) {
+    const Builder builder{&p.context, &parameters, &p.buffers, root, Modality::none, kBf16};
+    return std::pair(Linear(builder.child("head", "Linear"), 4, 4, false),
+                     Linear(builder.child("body", "Linear"), 4, 4, false));
+  };
+  std::vector<Parameter> of_second;
+  const auto [head, body] = build(p.root, p.parameters);
+  const ModuleId second = p.context.add_root("Test", Modality::none);
+  const auto [second_head, second_body] = build(second, of_second);
+  REQUIRE_FALSE(
+      apply_components(p.context, second, of_second, {.freeze = {"head"}, .train_only = {}, .no_grad = {"body"}}));
+  CHECK(head.weight->leaf_requires_grad);
+  CHECK_FALSE(second_head.weight->leaf_requires_grad);
+  CHECK_FALSE(p.context.is_without_grad(body.module));
+  CHECK(p.context.is_without_grad(second_body.module));
 }
 
 }  // namespace
