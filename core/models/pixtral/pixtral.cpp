@@ -144,7 +144,7 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
   if (context.modules) context.modules->read(patch_conv.weight);  // `target_dtype`
   const std::int64_t images = pixel_values.size(0);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Tensor attention_mask, position_ids;
+  Tensor attention_mask, wpos_ids, hpos_ids, position_ids;
   PositionEmbeddings positions;
   TensorList patch_embeds_list;
   Tensor patch_embeds;
@@ -163,7 +163,6 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
   patch_embeds = ln_pre(patch_embeds);
   {
     TensorList ids;
-    Tensor wpos_ids, hpos_ids;
     for (std::int64_t image = 0; image < images; ++image) {
       Tensor rows = integers(context, Op::arange, {h}), columns = integers(context, Op::arange, {w});
       hpos_ids = rows;
