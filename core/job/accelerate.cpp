@@ -120,15 +120,20 @@ std::optional<Error> spell_out_accelerate(json& job) {
     config.fail_found("distributed_type", "not-modelled", "expected NO, MULTI_GPU, DEEPSPEED or FSDP");
   const std::int64_t processes = config.integer("num_processes", 1, {1, 1 << 16});
   std::string precision = config.text("mixed_precision", "no");
-  if (precision != "no" && precision != "bf16" && precision != "fp16")
-    config.fail_found("mixed_precision", precision == "fp8" ? "not-modelled" : "unknown-value", "no, bf16 or fp16");
-  for (const char* key : {"megatron_lm_config", "parallelism_config", "fp8_config", "use_cpu"})
+  bool trains_in_fp8 = false;
+  if (precision != "no" && precision != "bf16" && precision != "fp16" && precision != "fp8")
+    config.fail_found("mixed_precision", "unknown-value", "no, bf16, fp16 or fp8");
+  if (precision == "fp8") {
+    trains_in_fp8 = true;
+    precision = "bf16";
+  }
+  for (const char* key : {"megatron_lm_config", "parallelism_config", "use_cpu"})
     if (const json* value = config.find(key); value && !value->empty() && !(value->is_boolean() && !value->get<bool>()))
       config.fail_found(key, "not-modelled", kNotYet);
   config.ignore({"compute_environment",
                  "debug",
                  "downcast_bf16",
-                 "dynamo_config",
+                 "fp8_config",
                  "enable_cpu_affinity",
                  "gpu_ids",
                  "machine_rank",
@@ -145,6 +150,10 @@ std::optional<Error> spell_out_accelerate(json& job) {
                  "tpu_use_cluster",
                  "tpu_use_sudo",
                  "ipex_config"});
+  ConfigReader dynamo = config.object("dynamo_config");  // TorchDynamoPlugin: the keys may have a prefix
+  std::string backend = dynamo.text("dynamo_backend", "NO");
+  if (backend == "NO") backend = dynamo.text("backend", "NO");
+  const bool compiles = backend != "NO" && backend != "no";
   ConfigReader deepspeed = config.object("deepspeed_config"), fsdp = config.object("fsdp_config");
   const char* strategy = is_ddp && processes > 1 ? "ddp" : "none";
   const char* options = nullptr;
@@ -176,6 +185,8 @@ std::optional<Error> spell_out_accelerate(json& job) {
   const bool counts = trains.has("gradient_accumulation_steps");
   if (findings.error) return findings.error;
   if (of_trainer != "no") give_to_trainer(job["training"], of_trainer);
+  if (compiles) job["training"]["torch_compile"] = true;
+  if (trains_in_fp8) job["training"]["fp8"] = true;
   json& parallel = job["parallel"];
   parallel.erase("accelerate_config");
   parallel["strategy"] = strategy;

@@ -147,8 +147,6 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "seed",
                                           "skip_memory_metrics",
                                           "tf32",
-                                          "torch_compile_backend",
-                                          "torch_compile_mode",
                                           "trackio_bucket_id",
                                           "trackio_space_id",
                                           "trackio_static_space_id",
@@ -156,10 +154,17 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "warmup_steps"};
 
 /// Fields that decide memory and are not modelled: only what is as good as absent is taken.
-constexpr const char* kNotModelled[] = {
-    "auto_find_batch_size",   "batch_eval_metrics", "bf16_full_eval",      "eval_on_start",
-    "eval_use_gather_object", "fp16_full_eval",     "include_for_metrics", "neftune_noise_alpha",
-    "parallelism_config",     "torch_compile",      "use_cache",           "use_cpu"};
+constexpr const char* kNotModelled[] = {"auto_find_batch_size",
+                                        "batch_eval_metrics",
+                                        "bf16_full_eval",
+                                        "eval_on_start",
+                                        "eval_use_gather_object",
+                                        "fp16_full_eval",
+                                        "include_for_metrics",
+                                        "neftune_noise_alpha",
+                                        "parallelism_config",
+                                        "use_cache",
+                                        "use_cpu"};
 
 /// The job while it is rewritten.
 class Spelling {
@@ -187,6 +192,7 @@ class Spelling {
     spell_checkpointing();
     spell_optimizer();
     spell_liger();
+    spell_compile();
     for (const char* key : kNotModelled) refuse(key);
     for (const char* key : {"fsdp", "fsdp_config"})
       if (const json* value = args_.find(key); value && !is_absent(*value))
@@ -363,6 +369,17 @@ class Spelling {
         trainer_.is_trl() ? json("non-reentrant") : json());
   }
 
+  /// A backend or a mode turns it on, too (TrainingArguments.__post_init__).
+  void spell_compile() {
+    bool compiles = args_.boolean("torch_compile", false);
+    for (const char* key : {"torch_compile_backend", "torch_compile_mode"}) {
+      compiles = compiles || (args_.find(key) && !is_absent(*args_.find(key)));
+      args_.ignore({key});
+      taken_.push_back(key);
+    }
+    say("torch_compile", "/training/torch_compile", compiles ? json(true) : json(), {});
+  }
+
   void spell_optimizer() {
     taken_.insert(taken_.end(), {"optim", "optim_args", "optim_target_modules", "weight_decay"});
     json& training = job_["training"];
@@ -385,7 +402,9 @@ class Spelling {
     const json* targets = args_.find("optim_target_modules");
     if (!targets || targets->is_null() || !optimizer.is_object()) return;
     const json name = optimizer.value("name", json());
-    if (name != "apollo_torch.APOLLOAdamW") return;
+    if (name != "apollo_torch.APOLLOAdamW" && name != "galore_torch.GaLoreAdamW" &&
+        name != "galore_torch.GaLoreAdafactor")
+      return;
     if (!targets->is_array())
       return args_.fail_found("optim_target_modules", "not-modelled",
                               "expected a list of parts of names: expressions are not supported yet");

@@ -179,9 +179,15 @@ Result<Job> read_job(const json& document) {
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused)
     job.assumptions.emplace_back(
         "the optimizer is DeepSpeed's FusedAdam, as the ds_config asks; its kernel takes no memory");
-  if (job.training.optimizer.name == OptimizerName::apollo_adamw)
+  if (!job.training.optimizer.args.target_modules.empty())
     job.assumptions.emplace_back(
-        "APOLLO makes its projections anew every update_proj_gap steps; of these steps only the first is run");
+        "the optimizer makes its projections anew every update_proj_gap steps; of these steps only the first is run");
+  if (const OptimizerConfig& its = job.training.optimizer;
+      its.name == OptimizerName::galore_adamw || its.name == OptimizerName::galore_adafactor || its.args.proj == "svd")
+    job.unmodelled.push_back(
+        {"cuSOLVER's workspace for torch.linalg.svd, in the steps that make the optimizer's "
+         "projections",
+         Effect::more});
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");

@@ -351,8 +351,8 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                       "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
                       "one of torch's implementations");
   if (const OptimizerConfig& optimizer = job.training.optimizer;
-      config.strategy != Strategy::none &&
-      (optimizer.name > OptimizerName::sgd || optimizer.args != OptimizerArgs() || !optimizer.rest.empty()))
+      config.strategy != Strategy::none && (optimizer.name > OptimizerName::sgd || optimizer.args != OptimizerArgs() ||
+                                            !optimizer.rest.empty() || optimizer.in_backward))
     reader.fail("strategy", "not-modelled",
                 "found training.optimizer " + quote(name_of(optimizer.name, kOptimizers)) +
                     " or arguments of it, which is not supported on several GPUs yet; expected adamw, adam or sgd");

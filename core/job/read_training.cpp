@@ -299,6 +299,10 @@ std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig&
     if (!training.ok()) return adapters;
     json config = is_list ? (*given)[i] : *given;
     for (const char* key : {"name", "active", "autocast_adapter_dtype"}) config.erase(key);
+    if (config["peft_type"] == "BOFT" && !so_far.loop.is_trainer())
+      reader.fail_found("peft_type", "not-modelled",
+                        "its permutations stay in the host's memory in a plain loop, which is not supported yet; "
+                        "expected a trainer in training.loop");
     if (i > 0 && config["peft_type"] != parse_json(adapters[0].config)->at("peft_type"))
       reader.fail_found("peft_type", "inconsistent", "peft wants all adapters of a model to be of one method");
     else if (i > 0 && config["peft_type"] != "LORA")
@@ -366,14 +370,46 @@ void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so
                         "it is modelled with transformers 5: leave it out, or set runtime.transformers");
 }
 
+/// What a job asks for and is answered without.
+void check_left_out(ConfigReader& training) {
+  std::vector<Unmodelled>& unmodelled = training.findings().unmodelled;
+  if (training.boolean("torch_compile", false))
+    unmodelled.push_back({training.pointer_to("torch_compile") +
+                              ": answered as the eager run. A compiled one mostly keeps less for backward; its CUDA "
+                              "graphs keep a pool of their own",
+                          Effect::either});
+  if (training.boolean("fp8", false))
+    unmodelled.push_back({training.pointer_to("fp8") +
+                              ": answered as products in 16 bits. What backward keeps of their inputs takes half of "
+                              "that in fp8; copies of the weights in fp8 take half of theirs besides",
+                          Effect::either});
+}
+
+/// LLM.int8 is answered as if the weights were not quantized.
+bool reads_int8(ConfigReader& training) {
+  ConfigReader reader = training.object("quantization");
+  if (!reader.boolean("load_in_8bit", false)) return false;
+  reader.ignore({"load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype",
+                 "bnb_4bit_quant_storage", "llm_int8_threshold", "llm_int8_has_fp16_weight", "llm_int8_skip_modules",
+                 "llm_int8_enable_fp32_cpu_offload", "prepare_model_for_kbit_training"});
+  if (reader.boolean("load_in_4bit", false))
+    reader.fail_found("load_in_4bit", "inconsistent",
+                      "load_in_4bit and load_in_8bit are both True, but only one can be used at the same time");
+  reader.finish();
+  training.findings().unmodelled.push_back(
+      {reader.pointer_to("load_in_8bit") +
+           ": answered without quantization. In LLM.int8 a linear layer's weight takes one byte an element, and its "
+           "products make 8-bit copies of their inputs",
+       Effect::either});
+  return true;
+}
+
 /// transformers' BitsAndBytesConfig, by its own names.
 QuantizationConfig read_quantization(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
                                      const Runtime& runtime) {
   constexpr const char* kKey = "quantization";
   ConfigReader reader = training.object(kKey);
   QuantizationConfig config;
-  if (reader.boolean("load_in_8bit", false))
-    reader.fail_found("load_in_8bit", "not-modelled", "LLM.int8 is not supported yet; expected load_in_4bit");
   const bool is_4bit = reader.boolean("load_in_4bit", false);
   read_fields(reader, settings::quantization_section, config);
   if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
@@ -442,6 +478,62 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
   return loop;
 }
 
+bool has_projection(OptimizerName name) {
+  return name == OptimizerName::apollo_adamw || name == OptimizerName::galore_adamw ||
+         name == OptimizerName::galore_adafactor;
+}
+bool is_lomo(OptimizerName name) { return name == OptimizerName::lomo || name == OptimizerName::adalomo; }
+
+/// What _setup_low_rank_optimizer (transformers 5.23) and the two libraries' projections refuse.
+void check_projection(ConfigReader& reader, const TrainingConfig& training) {
+  ConfigReader optimizer = reader.object("optimizer");
+  const OptimizerArgs& its = training.optimizer.args;
+  if (its.target_modules.empty())
+    optimizer.fail_found("name", "inconsistent",
+                         "\"You need to define `optim_target_modules` to use\" such optimizers; expected the names of "
+                         "layers, such as \"self_attn\" and \"mlp\", in args.target_modules");
+  if (training.has_adapters())
+    optimizer.fail_found("name", "not-modelled", "with adapters it is not supported yet; expected no adapters");
+  ConfigReader args = optimizer.object("args");
+  if (its.proj != "random" && its.proj != "svd")
+    args.fail_found("proj", "unknown-value", "\"Invalid projector type specified in group\"; expected random or svd");
+  if (its.scale_type != "channel" && its.scale_type != "tensor")
+    args.fail_found("scale_type", "unknown-value", "expected channel or tensor");
+  if (training.optimizer.name == OptimizerName::apollo_adamw && its.scale_type == "channel" && its.proj_type != "std")
+    args.fail_found("proj_type", "inconsistent",
+                    "APOLLO's factors for each channel do not fit such projections (\"The size of tensor a must match "
+                    "the size of tensor b\"); expected std, or scale_type tensor");
+  for (const char* known : {"std", "reverse_std", "left", "right"})
+    if (its.proj_type == known) return;
+  args.fail_found("proj_type", its.proj_type == "full" ? "not-modelled" : "unknown-value",
+                  its.proj_type == "full" ? "projections on both sides are not supported yet; expected std"
+                                          : "expected std, reverse_std, left or right");
+}
+
+/// Where weights change during backward.
+void check_in_backward(ConfigReader& reader, const TrainingConfig& training) {
+  ConfigReader optimizer = reader.object("optimizer");
+  const char* const key = training.optimizer.in_backward ? "in_backward" : "name";
+  if (is_lomo(training.optimizer.name) && !training.loop.is_trainer())
+    optimizer.fail_found(
+        key, "not-modelled",
+        "its fused_backward in a plain loop is not supported yet; expected a trainer in training.loop");
+  if (is_lomo(training.optimizer.name) && (training.has_adapters() || training.stage != Stage::full))
+    optimizer.fail_found(key, "not-modelled",
+                         "beside frozen weights it is not supported yet; expected stage \"full\" without adapters");
+  if (training.optimizer.is_bitsandbytes() || !training.optimizer.rest.empty())
+    optimizer.fail_found(key, "not-modelled",
+                         "with bitsandbytes' optimizers, or two of them, it is not supported yet: leave it out");
+  if (autocast_dtype(training.precision) == DType::float16)
+    optimizer.fail_found(key, "inconsistent",
+                         "GradScaler finds no gradients when backward is over: \"No inf checks were recorded for this "
+                         "optimizer.\"; expected bf16");
+  if (training.optimizer.in_backward && training.gradient_accumulation_steps > 1)
+    reader.fail("gradient_accumulation_steps", "inconsistent",
+                "found more than one micro-step, and the optimizer steps in each backward: \"Layerwise optimizers do "
+                "not support gradient accumulation!\"; expected 1");
+}
+
 /// Two optimizers are a loop's own affair; of some only a trainer is known.
 void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
   const OptimizerName name = training.optimizer.name;
@@ -451,12 +543,8 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
             "name", "not-modelled",
             "its fifth step is the first that needs all it ever needs, and a plain loop here runs fewer; expected a "
             "trainer in training.loop");
-  if (name == OptimizerName::apollo_adamw && (training.lora || training.optimizer.args.target_modules.empty()))
-    reader.object("optimizer")
-        .fail_found("name", "not-modelled",
-                    "with adapters, and without args.target_modules (\"You need to define `optim_target_modules` to "
-                    "use apollo_adamw "
-                    "optimizers\"), it is not supported yet; expected the names of layers, and no adapters");
+  if (has_projection(name)) check_projection(reader, training);
+  if (training.optimizer.in_backward || is_lomo(name)) check_in_backward(reader, training);
   if (training.optimizer.rest.empty()) return;
   if (training.loop.is_trainer())
     reader.object("optimizer").fail("rest", "inconsistent", "found two optimizers, and a trainer takes one");
@@ -560,7 +648,9 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
   training.liger = read_liger(reader, model, runtime);
   check_cross_entropy_chunks(reader, training, model, runtime);
-  if (reader.has("quantization")) training.quantization = read_quantization(reader, training, model, runtime);
+  check_left_out(reader);
+  if (reader.has("quantization") && !reads_int8(reader))
+    training.quantization = read_quantization(reader, training, model, runtime);
   training.checkpointing.input_require_grads =
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);

@@ -43,7 +43,12 @@ enum class OptimizerName : std::uint8_t {
   schedule_free_radam,
   schedule_free_sgd,
   stable_adamw,
-  apollo_adamw
+  apollo_adamw,
+  galore_adamw,
+  galore_adafactor,
+  lomo,
+  adalomo,
+  grokadamw
 };
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
@@ -61,8 +66,11 @@ struct OptimizerArgs {
   bool beta1 = false;                       ///< of Adafactor: there is one
   bool scale_parameter = true;              ///< of Adafactor
   bool kahan_sum = true;                    ///< of StableAdamW; null there: where weights are in half precision
-  std::int64_t rank = 128;                  ///< of APOLLO's projection
-  std::vector<std::string> target_modules;  ///< whose weights APOLLO projects; Trainer's optim_target_modules
+  std::int64_t rank = 128;                  ///< of the projections of APOLLO and GaLore
+  std::string proj = "random";              ///< APOLLO's projection: random, or svd, as GaLore's is
+  std::string proj_type = "std";            ///< on which side both project: std, reverse_std, left, right
+  std::string scale_type = "channel";       ///< what of a gradient APOLLO scales alike: channel, or tensor
+  std::vector<std::string> target_modules;  ///< whose weights they project; Trainer's optim_target_modules
 
   bool operator==(const OptimizerArgs&) const = default;
 };
@@ -75,6 +83,7 @@ struct OptimizerConfig {
   bool paged = false;             ///< bitsandbytes' is_paged: large states lie in unified memory
   OptimizerArgs args;
   std::vector<OptimizerConfig> rest;  ///< at most one: it has all but the matrices of the layers
+  bool in_backward = false;           ///< one for each weight, which steps as soon as its gradient is there
 
   /// After how many steps all later ones are alike.
   std::int64_t steps() const { return name == OptimizerName::schedule_free_radam ? 7 : 3; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/engine.h"
 #include "ops/ops.h"
 #include "tensor/tensor_list.h"
 
@@ -34,6 +35,8 @@ Tensor Optimizer::state_like(const Tensor& like, Op op) const {
 Tensor Optimizer::scalar_state(Op op, DType dtype) const {
   return empty(context_, op, {}, dtype, Role::optimizer_state);
 }
+
+void Optimizer::backward(const Tensor& loss) { autograd::backward(loss); }
 
 void Optimizer::step_group(std::size_t index) {
   const NoGrad no_grad(context_);

@@ -24,6 +24,8 @@ class Optimizer {
   virtual void add_group(std::vector<Parameter> parameters, bool decays = true);
   std::size_t group_count() const { return groups_.size(); }
 
+  /// loss.backward(), or what the class has in its place.
+  virtual void backward(const Tensor& loss);
   /// Optimizer.step(): the first creates the states.
   virtual void step();
   /// The same for one group (DeepSpeed steps them one by one).
@@ -33,8 +35,8 @@ class Optimizer {
   /// AcceleratedOptimizer.__init__ (accelerate/optimizer.py) moves the states that there are to the device.
   virtual void prepare() {}
 
-  /// What paged states take in unified memory, which is not the caching allocator's.
-  virtual std::int64_t paged_bytes() const { return 0; }
+  /// What states take in the host's memory, or in unified memory where they are paged.
+  virtual std::int64_t host_bytes() const { return 0; }
 
  protected:
   /// A parameter's tensors in the class's own order; empty: not made yet.

@@ -61,7 +61,7 @@ void TrainingStrategy::initialize() {
 }
 
 void TrainingStrategy::backward(const Tensor& loss, bool) {
-  if (training_.precision != Precision::amp_fp16) return autograd::backward(loss);
+  if (training_.precision != Precision::amp_fp16) return optimizer_->backward(loss);
   // GradScaler.scale: its scale and growth tracker are made on first use (torch/amp/grad_scaler.py).
   if (!grad_scale_) {
     grad_scale_ = empty(context_, Op::scale, {}, DType::float32, Role::optimizer_state);

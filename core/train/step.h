@@ -55,7 +55,7 @@ class TrainingStrategy {
   virtual std::vector<std::int64_t> ranks_that_differ() const { return {}; }
 
   /// What a rank keeps in host memory because it was offloaded.
-  virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->paged_bytes() : 0; }
+  virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->host_bytes() : 0; }
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
 

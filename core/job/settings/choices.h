@@ -116,7 +116,16 @@ inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"optimi.StableAdamW", OptimizerName::stable_adamw, "StableAdamW",
      "Two moments per weight, and a third state in half precision"},
     {"apollo_torch.APOLLOAdamW", OptimizerName::apollo_adamw, "APOLLO",
-     "Moments of projected gradients of the layers that are named"}};
+     "Moments of projected gradients of the layers that are named"},
+    {"galore_torch.GaLoreAdamW", OptimizerName::galore_adamw, "GaLore",
+     "Moments of projected gradients of the layers that are named"},
+    {"galore_torch.GaLoreAdafactor", OptimizerName::galore_adafactor, "GaLore with Adafactor",
+     "A number per row and per column of a projected gradient"},
+    {"lomo_optim.Lomo", OptimizerName::lomo, "LOMO", "No state: a weight changes as soon as its gradient is there"},
+    {"lomo_optim.AdaLomo", OptimizerName::adalomo, "AdaLOMO",
+     "A number per row and per column of a weight, which changes as soon as its gradient is there"},
+    {"grokadamw.GrokAdamW", OptimizerName::grokadamw, "GrokAdamW",
+     "Three states per weight in host memory; those of one weight at a time come to the GPU"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

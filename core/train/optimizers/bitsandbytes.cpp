@@ -16,7 +16,7 @@ class BitsAndBytes final : public Optimizer {
  public:
   using Optimizer::Optimizer;
 
-  std::int64_t paged_bytes() const override { return paged_bytes_; }
+  std::int64_t host_bytes() const override { return paged_bytes_; }
 
  private:
   bool has_two_states() const { return config_.name != OptimizerName::lion && config_.name != OptimizerName::rmsprop; }

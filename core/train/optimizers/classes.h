@@ -15,7 +15,11 @@ std::unique_ptr<Optimizer> make_adamax(Context& context, const OptimizerConfig& 
 std::unique_ptr<Optimizer> make_apollo(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_asgd(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_bitsandbytes(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_galore(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_grokadamw(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_hf_adafactor(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_in_backward(Context& context, const OptimizerConfig& config);
+std::unique_ptr<Optimizer> make_lomo(Context& context, const OptimizerConfig& config);  ///< and AdaLomo
 std::unique_ptr<Optimizer> make_muon(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_nadam(Context& context, const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_radam(Context& context, const OptimizerConfig& config);

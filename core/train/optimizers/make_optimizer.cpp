@@ -3,6 +3,7 @@
 namespace oometer {
 
 std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfig& config) {
+  if (config.in_backward) return make_in_backward(context, config);
   if (!config.rest.empty()) return make_with_rest(context, config);
   if (config.is_bitsandbytes()) return make_bitsandbytes(context, config);
   switch (config.name) {
@@ -28,6 +29,14 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_hf_adafactor(context, config);
     case OptimizerName::apollo_adamw:
       return make_apollo(context, config);
+    case OptimizerName::galore_adamw:
+    case OptimizerName::galore_adafactor:
+      return make_galore(context, config);
+    case OptimizerName::lomo:
+    case OptimizerName::adalomo:
+      return make_lomo(context, config);
+    case OptimizerName::grokadamw:
+      return make_grokadamw(context, config);
     case OptimizerName::schedule_free_adamw:
     case OptimizerName::schedule_free_radam:
     case OptimizerName::schedule_free_sgd:

@@ -41,7 +41,7 @@ class WithRest final : public Optimizer {
     of_matrices_->prepare();
     of_rest_->prepare();
   }
-  std::int64_t paged_bytes() const override { return of_matrices_->paged_bytes() + of_rest_->paged_bytes(); }
+  std::int64_t host_bytes() const override { return of_matrices_->host_bytes() + of_rest_->host_bytes(); }
 
  private:
   /// p.dim() == 2 and "layers." in name

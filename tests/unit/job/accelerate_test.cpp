@@ -120,7 +120,7 @@ TEST_CASE("what is wrong with an accelerate configuration is said where it stand
   CHECK(at({{"distributed_type", "MEGATRON_LM"}}) == here + "/distributed_type");
   CHECK(at({{"num_proceses", 8}}) == here + "/num_proceses");
   CHECK(at({{"num_processes", 0}}) == here + "/num_processes");
-  CHECK(at({{"mixed_precision", "fp8"}}) == here + "/mixed_precision");
+  CHECK(at({{"mixed_precision", "fp4"}}) == here + "/mixed_precision");
   CHECK(at({{"use_cpu", true}}) == here + "/use_cpu");
   CHECK(at({{"distributed_type", "FSDP"}, {"fsdp_config", {{"fsdp_sharding_strategy", "HYBRID_SHARD"}}}}) ==
         here + "/fsdp_config");

@@ -81,6 +81,18 @@ TEST_CASE("APOLLO projects the layers that optim_target_modules names", "[job][o
   CHECK(config_of(parse_job(to_json(*job))) == apollo);
 }
 
+TEST_CASE("A layerwise optimizer of transformers is one in backward", "[job][optimizers]") {
+  const Result<Job> job = trained(
+      R"("optim": "galore_adamw_layerwise", "optim_args": "rank=64,proj_type=left", "optim_target_modules": ["mlp"])");
+  const OptimizerConfig galore = config_of(job);
+  CHECK(galore.name == OptimizerName::galore_adamw);
+  CHECK(galore.in_backward);
+  CHECK(galore.args.proj_type == "left");
+  CHECK(config_of(parse_job(to_json(*job))) == galore);
+  CHECK(job->unmodelled.front().may_need_more());  // cuSOLVER's workspace
+  CHECK(config_of(parsed(R"({"name": "torch.optim.AdamW", "in_backward": true})")).in_backward);
+}
+
 TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
   const auto check = [](const Result<Job>& job, const char* code, const char* pointer, const char* words) {
     const Error error = error_of(job);
@@ -107,9 +119,20 @@ TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
         "/training/optimizer/implementation", "foreach for-loop");
   check(parsed(R"({"name": "torch.optim.NAdam"})", R"(}, "parallel": {"strategy": "fsdp2", "data": 2)"), "not-modelled",
         "/parallel/strategy", "torch.optim.NAdam");
-  check(trained(R"("optim": "apollo_adamw")"), "not-modelled", "/training/optimizer/name", "optim_target_modules");
-  check(trained(R"("optim": "apollo_adamw", "optim_args": "proj=svd")"), "not-modelled",
-        "/training/loop/args/optim_args", "proj=random");
+  check(trained(R"("optim": "apollo_adamw")"), "inconsistent", "/training/optimizer/name", "optim_target_modules");
+  check(trained(R"("optim": "apollo_adamw", "optim_args": "proj=qr", "optim_target_modules": ["mlp"])"),
+        "unknown-value", "/training/optimizer/args/proj", "Invalid projector type");
+  check(trained(R"("optim": "galore_adamw", "optim_args": "proj_type=full", "optim_target_modules": ["mlp"])"),
+        "not-modelled", "/training/optimizer/args/proj_type", "both sides");
+  check(trained(R"("optim": "galore_adamw_8bit")"), "not-modelled", "/training/loop/args/optim", "AdamW8bit");
+  check(trained(R"("optim": "adamw_torch_8bit")"), "not-modelled", "/training/loop/args/optim", "torchao");
+  check(parsed(R"({"name": "lomo"})", R"(, "precision": "amp-fp16", "loop": "transformers.Trainer")"), "inconsistent",
+        "/training/optimizer/name", "GradScaler");
+  check(trained(
+            R"("optim": "galore_adamw_layerwise", "optim_target_modules": ["mlp"], "gradient_accumulation_steps": 2)"),
+        "inconsistent", "/training/gradient_accumulation_steps", "gradient accumulation");
+  check(parsed(R"({"name": "lomo"})", R"(, "lora": {"target_modules": "all-linear"}, "loop": "transformers.Trainer")"),
+        "not-modelled", "/training/optimizer/name", "without adapters");
   check(parsed(R"("schedulefree.RAdamScheduleFree")"), "not-modelled", "/training/optimizer/name", "fifth step");
   check(trained(R"("optim": "adagard")"), "not-modelled", "/training/loop/args/optim", "did you mean \"adagrad\"");
   check(trained(R"("optim": "rmsprop", "optim_args": "momentum")"), "invalid", "/training/loop/args/optim_args",

@@ -454,8 +454,8 @@ std::vector<Bad> bad_jobs() {
                 "parallel": {"strategy": "deepspeed", "zero_stage": 2, "data": 2})",
              "not-modelled", "/parallel/strategy"),
       member(R"("training": {"quantization": {"load_in_4bit": true}})", "inconsistent", "/training/quantization"),
-      member(R"("training": {"lora": {"target_modules": "all-linear"}, "quantization": {"load_in_8bit": true}})",
-             "not-modelled", "/training/quantization/load_in_8bit"),
+      member(R"("training": {"quantization": {"load_in_4bit": true, "load_in_8bit": true}})", "inconsistent",
+             "/training/quantization/load_in_4bit"),
       member(R"("training": {"lora": {"target_modules": "all-linear"}, "quantization": {}})", "missing",
              "/training/quantization/load_in_4bit"),
       member(R"("training": {"lora": {"target_modules": "all-linear", "use_dora": true},
@@ -625,6 +625,17 @@ TEST_CASE("A near miss is suggested", "[job]") {
   CHECK(message(preset_job("llama-2-7b", R"("gpu": {"name": "a100-80g"})")).ends_with("did you mean \"a100-80gb\"?"));
   CHECK(message(preset_job("llama-2-7b", R"("trainig": {})")) ==
         "found the unknown key \"trainig\"; did you mean \"training\"?");
+}
+
+TEST_CASE("What a job is answered without is said, and the verdict is tight at best", "[job]") {
+  for (const char* member : {R"("torch_compile": true)", R"("fp8": true)",
+                             R"("lora": {"target_modules": "all-linear"}, "quantization": {"load_in_8bit": true})"}) {
+    const Result<Job> job =
+        parse_job(std::string(R"({"model": {"preset": "llama-3-8b"}, "training": {)") + member + "}}");
+    REQUIRE(job);
+    REQUIRE(job->unmodelled.size() == 1);
+    CHECK(job->unmodelled.front().may_need_more());
+  }
 }
 
 }  // namespace

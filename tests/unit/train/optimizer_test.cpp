@@ -159,7 +159,7 @@ TEST_CASE("bitsandbytes' 8-bit moments are bytes with a number a block, from 4,0
   // Two maps of 256 numbers; two bytes an element, 118 blocks of 256; a small weight's and an embedding's fp32 moments.
   CHECK(step() == Bytes{1024, 1024, 30000, 30000, 472, 472, 256, 256, 25600, 25600});
   CHECK(step().empty());
-  CHECK(optimizer->paged_bytes() == 0);
+  CHECK(optimizer->host_bytes() == 0);
 }
 
 TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their blocks' numbers", "[train]") {
@@ -176,7 +176,7 @@ TEST_CASE("bitsandbytes pages moments of 100,000 elements or more, and not their
   p.mark();
   optimizer->step();
   const bool bytes = config.implementation == OptimizerImplementation::bnb_8bit;
-  CHECK(optimizer->paged_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
+  CHECK(optimizer->host_bytes() == 2 * 100'000 * (bytes ? 1 : 4));
   CHECK(p.allocations() == (bytes ? Bytes{1024, 1024, 1564, 1564, 99900, 99900, 1564, 1564} : Bytes{399600, 399600}));
 }
 
