@@ -10,7 +10,7 @@ A spec says what a person's script says, in that script's terms:
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
-               "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}} is given to Trainer, or used by a loop by hand; of "hand":
+               "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
@@ -117,6 +117,8 @@ def peft_of(peft: dict[str, Any]) -> Any:
 
 def optimizer_of(spec: Spec) -> Spec:
     out = {"name": spec["class"], "args": spec.get("args", {})}
+    if spec.get("in_backward"):
+        out["in_backward"] = True
     return out | ({"rest": optimizer_of(spec["rest"])} if spec.get("rest") else {})
 
 
@@ -128,6 +130,16 @@ def make_optimizer(spec: Spec, params: Any) -> Any:
 def make_optimizers(spec: Spec, model: Any) -> list[Any]:
     """One, or, with "rest", one of the matrices of the layers and one of the others."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    if spec.get("in_backward"):
+        own = {p: make_optimizer(spec, [p]) for _, p in named}
+
+        def step(parameter: Any) -> None:
+            own[parameter].step()
+            own[parameter].zero_grad()
+
+        for _, p in named:
+            p.register_post_accumulate_grad_hook(step)
+        return []
     if not spec.get("rest"):
         return [make_optimizer(spec, [p for _, p in named])]
     matrices = [p for n, p in named if p.dim() == 2 and "layers." in n]
@@ -227,6 +239,9 @@ class Answers(DeviceValues):
             return optimizer.step(*given, **keywords)
 
         torch.amp.GradScaler._maybe_opt_step = take_step
+        # Whether a matrix is singular is not read, and cuSOLVER does not run: its results are there, its workspace is not.
+        torch.linalg.solve = lambda a, b, **given: torch.linalg.solve_ex(a, b, **given)[0]
+        torch.linalg.svd = factors
         with contextlib.suppress(ImportError):  # Triton's kernels do nothing either
             from triton.runtime import autotuner, jit
 
@@ -243,6 +258,13 @@ class Answers(DeviceValues):
             shifted = host_values(labels)[:, 1:]
             scored = shifted != -100 if self.completion_mask is None else host_values(self.completion_mask)[:, 1:]
             self.valid = (shifted.numel(), int(scored.sum()))
+
+
+def factors(matrix: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
+    """torch.linalg.svd's, of a matrix that is no batch."""
+    rows, columns = matrix.shape
+    least = min(rows, columns)
+    return matrix.new_empty(rows, least), matrix.new_empty(least), matrix.new_empty(least, columns)
 
 
 def host_values(tensor: Any) -> Any:
