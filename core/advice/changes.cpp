@@ -10,6 +10,7 @@
 #include "job/catalogue.h"
 #include "job/parse.h"
 #include "sort_by.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -52,16 +53,24 @@ Alternatives accumulation(const Job& job) {
 }
 
 /// BitsAndBytesConfig as QLoRA has it.
-json nf4(const ModelTraits& traits) {
+json nf4(const Job& job) {
+  const bool in_fp16 = weight_dtype(job.training.precision) == DType::float16;
   return {{"load_in_4bit", true},
           {"bnb_4bit_quant_type", "nf4"},
           {"bnb_4bit_use_double_quant", true},
-          {"bnb_4bit_compute_dtype", "bfloat16"},
-          {"llm_int8_skip_modules", traits.quantization_skips}};
+          {"bnb_4bit_compute_dtype", in_fp16 ? "float16" : "bfloat16"}};
+}
+json qlora(const Job& job) {
+  json config = nf4(job);
+  config["llm_int8_skip_modules"] = job.model.config.traits().quantization_skips;
+  return config;
 }
 
 constexpr const char* kQuantizes =
     "precision and time: frozen weights are quantized to 4 bits and dequantized for each product; needs bitsandbytes";
+
+constexpr const char* kQuantizesAll =
+    "precision and time: weights are quantized to 4 bits and dequantized for each product; needs bitsandbytes";
 
 constexpr const char* kTrainsAdapters = "different training: trains adapters only; quality may differ";
 
@@ -94,11 +103,16 @@ Alternatives lora(const Job& job) {
   return choice;
 }
 
-/// Quantized weights below adapters, those of the job or LoRA's.
-Alternatives qlora(const Job& job) {
+/// Quantized weights of a model that infers, or below adapters: those of the job or LoRA's.
+Alternatives weights_in_4bit(const Job& job) {
   Alternatives choice{{}, Tell::each, false};
   if (job.training.quantization || job.training.ia3 || !job.training.peft.empty()) return choice;
-  const auto quantize = [quantization = nf4(job.model.config.traits())](json& document) {
+  if (job.task == Task::inference) {
+    choice.changes.push_back({"Weights in 4 bits (NF4)", kQuantizesAll, Price::numerics, 2,
+                              [config = nf4(job)](json& document) { document["training"]["quantization"] = config; }});
+    return choice;
+  }
+  const auto quantize = [quantization = qlora(job)](json& document) {
     document["training"]["quantization"] = quantization;
     stop_sharding(document);
   };
@@ -131,8 +145,8 @@ Alternatives larger_gpu(const Job& job) {
   return choice;
 }
 
-constexpr Alternatives (*kOfSeveralSettings[])(const Job& job) = {sharding, more_gpus, larger_gpu,  offload,
-                                                                  lora,     qlora,     accumulation};
+constexpr Alternatives (*kOfSeveralSettings[])(const Job& job) = {sharding, more_gpus,       larger_gpu,  offload,
+                                                                  lora,     weights_in_4bit, accumulation};
 
 }  // namespace
 

@@ -103,10 +103,6 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
          " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN "
          "9.26 choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest "
          "workspace of all algorithms"});
-  if (job.training.quantization && job.data.micro_batch_size * job.data.sequence_length <= 1536)
-    input.unmodelled.push_back(
-        {"bitsandbytes' fused 4-bit kernels, which can avoid dequantizing a weight for products of up to 1,536 "
-         "tokens"});
   if (behaviours.cudnn && traits.takes_images && job.data.images() > 0)
     input.unmodelled.push_back({"cuDNN's workspace for the patch embedding's convolution"});
   return input;

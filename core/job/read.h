@@ -47,7 +47,12 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
 void check_experts(ConfigReader& reader, const Job& job);
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job);
-/// What a training section may say of a job that infers: in which type the weights are, and how attention runs.
+/// transformers' BitsAndBytesConfig, by its own names, of the member `quantization`; none of LLM.int8, which is
+/// answered as if the weights were not quantized.
+std::optional<QuantizationConfig> read_quantization(ConfigReader& training, Task task, const ModelConfig& model,
+                                                    const Runtime& runtime);
+/// What a training section may say of a job that infers: in which type the weights are, whether in 4
+/// bits, and how attention runs.
 TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job);
 
 /// FullyShardedDataParallel's and fully_shard's arguments: each takes some that the other has not.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -210,10 +211,19 @@ TrainingConfig read_training_of_inference(ConfigReader reader, const Job& job) {
                         "HeadInfer runs flash attention; expected \"sdpa\" or \"sdpa-flash\"");
     check_attention(reader, AttentionKind::sdpa_flash, training.precision, job.gpu, job.runtime);
   }
+  constexpr std::string_view kRead[] = {"precision", "attention", "quantization"};
   for (const Field& field : settings::training_section.fields)
-    if (field.key != std::string_view("precision") && field.key != std::string_view("attention") &&
-        reader.has(field.key))
-      reader.fail_found(field.key, "inconsistent", "inference reads precision and attention only: leave it out");
+    if (std::find(std::begin(kRead), std::end(kRead), field.key) == std::end(kRead) && reader.has(field.key))
+      reader.fail_found(field.key, "inconsistent",
+                        "inference reads precision, attention and quantization only: leave it out");
+  if (reader.has("quantization")) {
+    training.quantization = read_quantization(reader, Task::inference, model, job.runtime);
+    const CacheImplementation cache = job.inference.cache.implementation;
+    if (cache == CacheImplementation::paged || cache == CacheImplementation::headinfer ||
+        cache == CacheImplementation::mtla)
+      reader.fail_found("quantization", "not-modelled",
+                        "it is supported with transformers' own caches only yet; expected another inference.cache");
+  }
   reader.finish();
   return training;
 }

@@ -385,43 +385,9 @@ void check_left_out(ConfigReader& training) {
                           Effect::either});
 }
 
-/// LLM.int8 is answered as if the weights were not quantized.
-bool reads_int8(ConfigReader& training) {
-  ConfigReader reader = training.object("quantization");
-  if (!reader.boolean("load_in_8bit", false)) return false;
-  reader.ignore({"load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype",
-                 "bnb_4bit_quant_storage", "llm_int8_threshold", "llm_int8_has_fp16_weight", "llm_int8_skip_modules",
-                 "llm_int8_enable_fp32_cpu_offload", "prepare_model_for_kbit_training"});
-  if (reader.boolean("load_in_4bit", false))
-    reader.fail_found("load_in_4bit", "inconsistent",
-                      "load_in_4bit and load_in_8bit are both True, but only one can be used at the same time");
-  reader.finish();
-  training.findings().unmodelled.push_back(
-      {reader.pointer_to("load_in_8bit") +
-           ": answered without quantization. In LLM.int8 a linear layer's weight takes one byte an element, and its "
-           "products make 8-bit copies of their inputs",
-       Effect::either});
-  return true;
-}
-
-/// transformers' BitsAndBytesConfig, by its own names.
-QuantizationConfig read_quantization(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
-                                     const Runtime& runtime) {
+/// Only adapters of some kinds are trained beside quantized weights.
+void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
   constexpr const char* kKey = "quantization";
-  ConfigReader reader = training.object(kKey);
-  QuantizationConfig config;
-  const bool is_4bit = reader.boolean("load_in_4bit", false);
-  read_fields(reader, settings::quantization_section, config);
-  if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
-    reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
-                      "other storage types are not supported yet; expected \"uint8\"");
-  if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
-  for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
-    if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)
-      reader.fail("llm_int8_skip_modules", "not-modelled",
-                  "found " + quote(name) + "; names are modelled, expressions are not: name the modules");
-  reader.finish();
-  if (!is_4bit) reader.fail_found("load_in_4bit", "missing", "expected true, or no quantization");
   if (!so_far.lora)
     training.fail_found(kKey, "inconsistent",
                         !so_far.peft.empty()
@@ -431,13 +397,6 @@ QuantizationConfig read_quantization(ConfigReader& training, const TrainingConfi
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
-  if (const auto refusal = model.traits().refusal(Feature::quantization))
-    training.fail_found(kKey, refusal->code, refusal->why);
-  if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
-    training.fail_found(
-        kKey, "not-modelled",
-        "quantization is supported with transformers 5 only: leave it out, or set runtime.transformers");
-  return config;
 }
 
 /// A loop and what it is given; what its arguments say in the job's own words was taken out before (job/loop.h).
@@ -649,8 +608,10 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.liger = read_liger(reader, model, runtime);
   check_cross_entropy_chunks(reader, training, model, runtime);
   check_left_out(reader);
-  if (reader.has("quantization") && !reads_int8(reader))
-    training.quantization = read_quantization(reader, training, model, runtime);
+  if (reader.has("quantization")) {
+    training.quantization = read_quantization(reader, Task::train, model, runtime);
+    if (training.quantization) check_quantized(reader, training);
+  }
   training.checkpointing.input_require_grads =
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);

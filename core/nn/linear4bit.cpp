@@ -2,34 +2,53 @@
 
 #include <utility>
 
+#include "nn/gemm_4bit.h"
 #include "nn/module.h"
 #include "ops/ops.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 namespace oometer {
 
 namespace {
 
-// MatMul4Bit; its forward is _dequant_linear_fallback (backends/cuda/ops.py).
-Tensor matmul_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& state, const Tensor& bias) {
-  Record record(Op::matmul_4bit, nullptr, {&x});
+/// A custom operator runs it (bitsandbytes::gemm_4bit): FlopCounterMode does not look inside.
+void count_nothing(WorkLog& log, const WorkMark& begin) {
+  for (std::size_t i = begin.work; i < log.works.size(); ++i)
+    if (log.works[i].product != 0) log.products[log.works[i].product].counted = 0;
+}
+
+/// bitsandbytes::gemm_4bit (backends/cuda/ops.py): one kernel, or _dequant_linear_fallback.
+Tensor gemm_4bit(const Tensor& x, const QuantState& state, const Tensor& bias) {
   Context& context = x.context();
+  const NoGrad no_grad(context);
+  const WorkMark begin = context.log.work.mark();
+  const std::int64_t n = state.shape[0], k = state.shape[1], m = x.numel() / k;
   Tensor result;
-  {
-    const NoGrad no_grad(context);
+  if (multiplies_in_4bit(context.device, x.dtype(), m, n, k)) {
+    const Tensor rows = contiguous(x);
+    Shape sizes = x.sizes();
+    sizes[-1] = n;
+    result = empty(context, Op::matmul_4bit, sizes, x.dtype());
+    const std::int64_t weight = n * k / 2 + touched({&state.absmax, &state.nested_absmax, &state.nested_code});
+    gemm_kernel(context, Op::matmul_4bit, {1, m, n, k, x.dtype(), touched({&rows, &bias}) + weight, touched(result)});
+  } else {
     Tensor absmax, shifted;
-    if (state->nested) {
-      absmax = empty(context, Op::dequantize, {state->blocks()}, DType::float32);
+    if (state.nested) {
+      absmax = empty(context, Op::dequantize, {state.blocks()}, DType::float32);
       shifted = empty_like(Op::add, absmax);
     }
-    const Tensor weight = empty(context, Op::dequantize, state->shape, x.dtype());
-    const WorkMark begin = context.log.work.mark();
+    const Tensor weight = empty(context, Op::dequantize, state.shape, x.dtype());
     result = linear(x, weight, bias);
-    // A custom operator runs it (bitsandbytes::dequant_linear): FlopCounterMode does not look inside.
-    WorkLog& log = context.log.work;
-    for (std::size_t i = begin.work; i < log.works.size(); ++i)
-      if (log.works[i].product != 0) log.products[log.works[i].product].counted = 0;
   }
+  count_nothing(context.log.work, begin);
+  return result;
+}
+
+// MatMul4Bit, or without gradients its operator alone.
+Tensor matmul_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& state, const Tensor& bias) {
+  Record record(Op::matmul_4bit, nullptr, {&x});
+  Tensor result = gemm_4bit(x, *state, bias);
   if (!record) return result;
   record->custom = std::make_unique<std::function<void(Backward&)>>([state](Backward& b) {
     Tensor absmax;

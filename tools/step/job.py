@@ -100,7 +100,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["ia3"] = dict(training["ia3"])
     for key in ("liger", "chunked_cross_entropy", "save_on_cpu", "quantization", "keep_outputs"):
         if training.get(key):
-            train[key] = training[key]
+            train[key] = dict(training[key]) if isinstance(training[key], dict) else training[key]
     spec: Spec = {
         "name": job["model"].get("name", job["model"].get("preset", "job")),
         "model": model,
@@ -112,6 +112,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if training.get("loss"):
         spec["loss"] = training["loss"]
     if job.get("task") == "inference":
+        train.get("quantization", {})["prepare_model_for_kbit_training"] = False
         spec["inference"] = inference_of(job.get("inference", {}))
         if spec["inference"]["cache"]["implementation"] == "static":  # _prefill cuts its inputs by a StaticLayer's length
             spec["item_int"] = -1 - spec["inference"]["turn_tokens"]

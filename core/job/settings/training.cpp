@@ -238,11 +238,10 @@ constexpr Setting kTrainingRows[] = {
      .otherwise = "false"},
     {.key = "quantization",
      .takes = any(kNull) | quantization_section,
-     .words = "QLoRA: the frozen weights in 4 bits, as transformers' BitsAndBytesConfig says; needs LoRA",
+     .words = "Weights in 4 bits, as transformers' BitsAndBytesConfig says; training needs LoRA with it (QLoRA)",
      .option = "--quantization",
      .label = "Frozen weights",
      .link = "quantization",
-     .applies = {kTrains, {.setting = "/training/lora", .is_not = "null"}},
      .otherwise = "null"},
 };
 
@@ -615,7 +614,8 @@ constexpr Setting kQuantizationRows[] = {
      .words = "Modules that are not quantized; absent: the output embeddings"},
     {.key = "prepare_model_for_kbit_training",
      .takes = in<&QuantizationConfig::prepares>(),
-     .words = "peft's function of that name is called: what is not quantized becomes fp32"},
+     .words = "peft's function of that name is called before training: what is not quantized becomes fp32",
+     .applies = {kTrains}},
 };
 
 const void* checkpointing_defaults() {
