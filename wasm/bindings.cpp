@@ -14,6 +14,7 @@
 #include "job/estimate.h"
 #include "job/order_spread.h"
 #include "job/resolve.h"
+#include "job/timed.h"
 #include "job/traits.h"
 #include "report/json.h"
 #include "report/json_writer.h"
@@ -81,6 +82,8 @@ emscripten::val snapshot(const std::string& job) {
   return emscripten::val::take_ownership(oometer_bytes(pickle->data(), pickle->size()));
 }
 
+std::string time(const std::string& job) { return time_json(job); }
+
 std::string order_spread(const std::string& job) { return order_spread_json(job); }
 
 std::string import_files(const std::string& question) { return importers::import_json(question); }
@@ -89,7 +92,7 @@ std::string traits(const std::string& job) { return traits_json(job); }
 
 std::string advise(const std::string& job) { return advise_json(job); }
 
-std::string on_gpus(const std::string& job) { return gpus_json(job); }
+std::string on_gpu(const std::string& job) { return gpu_json(job); }
 
 std::string resolve(const std::string& job) { return resolve_json(job); }
 
@@ -152,13 +155,14 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("series", &series);
   function("snapshot", &snapshot);
   function("advise", &advise);
-  function("onGpus", &on_gpus);
+  function("onGpu", &on_gpu);
   function("checkpoints", &checkpoints);
   function("gpus", &gpus);
   function("importFiles", &import_files);
   function("resolve", &resolve);
   function("presets", &presets);
   function("orderSpread", &order_spread);
+  function("time", &time);
   function("traits", &traits);
   function("version", &version_text);
   function("heapBytes", &heap_bytes);

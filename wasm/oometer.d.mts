@@ -37,12 +37,17 @@ export interface Oometer {
    */
   advise(job: string): string;
   /**
-   * The job on every GPU, those that fit first: `{gpus: [{id, name, vendor, usable_bytes, calibrated, verdict | null, peak | null,
-   * headroom | null, refused, largest_micro_batch | null, needed: {gpus, label, change} | null}]}`, or the error. `refused` says why
+   * The job on its own GPU as a row of a table: `{id, name, vendor, usable_bytes, calibrated, verdict | null, peak | null,
+   * headroom | null, refused, largest_micro_batch | null, needed: {gpus, label, change} | null}`, or the error. `refused` says why
    * where `verdict` is null. `needed` is the fewest that are enough; its change takes them, and its label says how the job is then
    * spread, where that is not as now.
    */
-  onGpus(job: string): string;
+  onGpu(job: string): string;
+  /**
+   * How long a step, or a turn of inference, takes: `{time: {step, low, high, basis, tokens_per_second, mfu, hfu, by_kind, ...} | null,
+   * notes}`, or the error. A note says why there is no time.
+   */
+  time(job: string): string;
   /**
    * What became of a pasted DeepSpeed or accelerate configuration: `{resolved: [{pointer, value, origin, from, matters}]}`, or the
    * error. `origin` is "file", "auto" (resolved by what `from` says) or "default"; `matters` is true, false or "not modelled".

@@ -12,6 +12,7 @@
 #include "config/reader.h"
 #include "job/estimate.h"
 #include "job/parse.h"
+#include "job/timed.h"
 #include "report/json_writer.h"
 #include "sort_by.h"
 
@@ -61,11 +62,19 @@ void write_number(JsonWriter& json, const char* key, const std::optional<std::in
   }
 }
 
+void write_speed(JsonWriter& json, const std::optional<double>& tokens_per_second) {
+  if (tokens_per_second)
+    write_decimal(json, "tokens_per_second", *tokens_per_second, 1);
+  else
+    write_number(json, "tokens_per_second", std::nullopt);
+}
+
 void write_change(JsonWriter& json, const std::string& change, const Trial& trial) {
   json.key("change");
   json.raw(change);
   json.member("peak", trial.total);
   json.member("verdict", verdict_name(trial.verdict));
+  write_speed(json, trial.tokens_per_second);
 }
 
 void write_part(JsonWriter& json, const std::string& label, Price price, const std::string& costs) {
@@ -98,6 +107,7 @@ std::string to_json(const Advice& advice) {
   write_number(json, "largest_micro_batch", advice.largest_micro_batch);
   write_number(json, "longest_sequence", advice.longest_sequence);
   write_number(json, "fewest_gpus", advice.fewest_gpus);
+  write_speed(json, advice.tokens_per_second);
   json.key("changes");
   json.begin_array();
   for (const TriedChange& tried : advice.changes) {
@@ -158,6 +168,15 @@ Result<Advice> advise(std::string_view text) {
   } else {
     Selections selections(document, choices);
     advice.combinations = cheapest_combinations(selections);
+  }
+  advice.tokens_per_second = speed_of(document);
+  if (advice.tokens_per_second) {  // else none of its changes is worth a second run
+    const auto time = [&](auto& told) {
+      for (auto& one : told) one.trial.tokens_per_second = speed_of(patched(document, json::parse(one.change)));
+    };
+    time(advice.changes);
+    time(advice.combinations);
+    time(advice.beside);
   }
   return advice;
 }

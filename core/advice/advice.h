@@ -16,8 +16,10 @@ namespace oometer {
 /// What one really executed job says.
 struct Trial {
   Verdict verdict = Verdict::does_not_fit;
-  bool fits = false;       ///< the run does not die; tight counts
-  std::int64_t total = 0;  ///< peak reserved and what lies outside the allocator, bytes
+  bool fits = false;                        ///< the run does not die; tight counts
+  std::int64_t total = 0;                   ///< peak reserved and what lies outside the allocator, bytes
+  std::int64_t headroom = 0;                ///< bytes of the GPU beyond `total`; negative: what is missing
+  std::optional<double> tokens_per_second;  ///< as JobTime (job/timed.h) has it; none: not known, or not asked for
 };
 
 struct TriedChange {
@@ -56,6 +58,7 @@ struct Users {
 };
 
 struct Advice {
+  std::optional<double> tokens_per_second;  ///< of the job as it is
   std::optional<std::int64_t> largest_micro_batch;
   std::optional<std::int64_t> longest_sequence;
   std::optional<std::int64_t> fewest_gpus;
@@ -72,15 +75,17 @@ Result<Advice> advise(std::string_view job);
 
 /// The same as JSON, or {"error": {...}}:
 ///
-///     {"largest_micro_batch", "longest_sequence", "fewest_gpus": numbers or null,
-///      "changes": [{"label", "price", "costs", "change", "peak", "verdict", "saves"}],
-///      "combinations": [{"price", "parts": [{"label", "price", "costs"}], "labels", "change", "peak", "verdict"}],
-///      "beside": [{"label", "gains", "change", "peak", "verdict"}],
+///     {"largest_micro_batch", "longest_sequence", "fewest_gpus", "tokens_per_second": numbers or null,
+///      "changes": [{"label", "price", "costs", "change", "peak", "verdict", "tokens_per_second", "saves"}],
+///      "combinations": [{"price", "parts": [{"label", "price", "costs"}], "labels", "change", "peak", "verdict",
+///                        "tokens_per_second"}],
+///      "beside": [{"label", "gains", "change", "peak", "verdict", "tokens_per_second"}],
 ///      "frontier": [{"context", "users"}]}
 ///
 /// `price` is "nothing", "time", "numerics", "training" or "hardware": what one pays with, of a combination its dearest
 /// part's; `costs` and `gains` are plain words. `change` is a merge patch (RFC 7386) on the job as given, of a
-/// combination that of all its parts; sizes are bytes of the total. `combinations` is empty where the job fits,
+/// combination that of all its parts; sizes are bytes of the total. `tokens_per_second` is null where no time is
+/// known. `combinations` is empty where the job fits,
 /// `beside` where it does not. Never throws.
 std::string advise_json(std::string_view job);
 

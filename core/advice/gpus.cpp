@@ -4,6 +4,7 @@
 
 #include "advice/changes.h"
 #include "advice/largest.h"
+#include "advice/last_that_fits.h"
 #include "advice/parallel_changes.h"
 #include "advice/trial.h"
 #include "config/patch.h"
@@ -30,37 +31,31 @@ Result<Report> run(const Job& job) {
   return std::move(result->report);
 }
 
-/// From the job's own micro-batch by doubling, then by halving.
-std::optional<std::int64_t> largest_micro_batch_from(const Job& job, bool fits_now) {
-  const auto fits = [&](std::int64_t batch) {
-    Job changed = job;
-    changed.data.micro_batch_size = batch;
-    const Result<Report> report = run(changed);
-    return report && report->fits;
-  };
+std::optional<std::int64_t> largest_micro_batch_of(const Job& job, const Trial& now) {
   if (job.model.config.traits().fixed_batch != 0)
-    return fits_now ? std::optional(job.data.micro_batch_size) : std::nullopt;
-  std::int64_t good = fits_now ? job.data.micro_batch_size : 0;
-  std::int64_t bad = fits_now ? kMostMicroBatch + 1 : job.data.micro_batch_size;
-  for (std::int64_t batch = 2 * good; fits_now && batch < bad; batch *= 2) (fits(batch) ? good : bad) = batch;
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
+    return now.fits ? std::optional(job.data.micro_batch_size) : std::nullopt;
+  LastThatFits search(1, kMostMicroBatch);
+  search.learn(job.data.micro_batch_size, now);
+  while (const std::optional<std::int64_t> batch = search.next()) {
+    Job changed = job;
+    changed.data.micro_batch_size = *batch;
+    const Result<Report> report = run(changed);
+    search.learn(*batch, report ? std::optional(trial_of(*report)) : std::nullopt);
   }
-  return good == 0 ? std::nullopt : std::optional(good);
+  return search.found();
 }
 
 /// The fewest GPUs that are enough: spread as the job is, else sharded more. `fits`: it does on as many as it has.
-std::optional<Needed> needed(const Job& job, const json& document, const Gpu& gpu, bool fits) {
+/// `document` is the job, `given` what it is a change of.
+std::optional<Needed> needed(const Job& job, const json& document, const json& given, bool fits) {
   const auto on = [&](std::int64_t gpus, const Change* way) {
     json changed = document;
-    set_gpu(changed, gpu.id);
     if (gpus != job.parallel.data) set_gpus(changed, gpus);
     if (way) way->make(changed);
     return changed;
   };
   const auto answer = [&](std::int64_t gpus, const Change* way) {
-    return Needed{gpus, way ? way->label : "", text_of(patch_between(document, on(gpus, way)))};
+    return Needed{gpus, way ? way->label : "", text_of(patch_between(given, on(gpus, way)))};
   };
   const auto fewest = [&](const Change* way) -> std::optional<Needed> {
     const auto are_enough = [&](std::int64_t gpus) {
@@ -103,7 +98,7 @@ void write_row(JsonWriter& writer, const GpuRow& row) {
   else
     writer.null();
   write_optional(writer, "peak", row.trial ? std::optional(row.trial->total) : std::nullopt);
-  write_optional(writer, "headroom", row.trial ? std::optional(row.headroom) : std::nullopt);
+  write_optional(writer, "headroom", row.trial ? std::optional(row.trial->headroom) : std::nullopt);
   writer.member("refused", row.refused);
   write_optional(writer, "largest_micro_batch", row.largest_micro_batch);
   writer.key("needed");
@@ -120,28 +115,43 @@ void write_row(JsonWriter& writer, const GpuRow& row) {
   writer.end_object();
 }
 
+GpuRow row_of(const Job& job, const json& document, const json& given) {
+  GpuRow row;
+  row.gpu = job.gpu;
+  const Result<Report> report = run(job);
+  if (!report) {
+    row.refused = report.error().message;
+    return row;
+  }
+  row.trial = trial_of(*report);
+  row.largest_micro_batch = largest_micro_batch_of(job, *row.trial);
+  row.needed = needed(job, document, given, report->fits);
+  return row;
+}
+
 }  // namespace
+
+Result<GpuRow> on_its_gpu(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return job.error();
+  const json document = *parse_json(text);
+  return row_of(*job, document, document);
+}
 
 Result<std::vector<GpuRow>> on_every_gpu(std::string_view text) {
   const Result<Job> job = parse_job(text);
   if (!job) return job.error();
-  const json document = *parse_json(text);
+  const json given = *parse_json(text);
   std::vector<GpuRow> rows;
   for (const Gpu& gpu : gpu_catalogue()) {
-    GpuRow& row = rows.emplace_back();
-    row.gpu = gpu;
-    json changed = document;
-    set_gpu(changed, gpu.id);
-    const Result<Job> there = parse_job(text_of(changed));
-    const Result<Report> report = there ? run(*there) : Result<Report>(there.error());
-    if (!report) {
-      row.refused = report.error().message;
-      continue;
+    json document = given;
+    set_gpu(document, gpu.id);
+    if (const Result<Job> there = parse_job(text_of(document))) {
+      rows.push_back(row_of(*there, document, given));
+    } else {
+      rows.emplace_back().gpu = gpu;
+      rows.back().refused = there.error().message;
     }
-    row.trial = trial_of(*report);
-    row.headroom = report->headroom;
-    row.largest_micro_batch = largest_micro_batch_from(*there, report->fits);
-    row.needed = needed(*there, document, gpu, report->fits);
   }
   sort_by(rows, [](const GpuRow& row) { return row.gpu.usable_bytes; });
   sort_by(rows, [](const GpuRow& row) { return row.needed ? row.needed->gpus : 2 * kMostOfAKind; });
@@ -159,6 +169,14 @@ std::string gpus_json(std::string_view job) {
   for (const GpuRow& row : *rows) write_row(writer, row);
   writer.end_array();
   writer.end_object();
+  return writer.take();
+}
+
+std::string gpu_json(std::string_view job) {
+  const Result<GpuRow> row = on_its_gpu(job);
+  if (!row) return error_json(row.error());
+  JsonWriter writer;
+  write_row(writer, *row);
   return writer.take();
 }
 

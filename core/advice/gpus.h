@@ -23,14 +23,16 @@ struct Needed {
 struct GpuRow {
   Gpu gpu;
   std::optional<Trial> trial;                       ///< none: refused there
-  std::int64_t headroom = 0;                        ///< bytes; negative: what is missing
   std::string refused;                              ///< why, for people
   std::optional<std::int64_t> largest_micro_batch;  ///< everything else unchanged; none: not even one sample fits
   std::optional<Needed> needed;                     ///< the fewest that are enough, of 1, 2, 4 ... 64; none: more
 };
 
+/// The job's own GPU. The errors are parse_job's: what the run itself refuses, the row says.
+Result<GpuRow> on_its_gpu(std::string_view job);
+
 /// Every GPU of the catalogue: those on which the job fits first, then those of which fewest are needed; among these
-/// the one with the least memory first. The errors are parse_job's and estimate's on the job's own GPU.
+/// the one with the least memory first. The errors are parse_job's.
 Result<std::vector<GpuRow>> on_every_gpu(std::string_view job);
 
 /// The same as JSON, or {"error": {...}}:
@@ -42,5 +44,8 @@ Result<std::vector<GpuRow>> on_every_gpu(std::string_view job);
 /// are bytes of the total. `change` is a merge patch (RFC 7386) on the job as given, which takes that GPU in the number
 /// that is needed; `label` says how the job is spread over them, where that changes. Never throws.
 std::string gpus_json(std::string_view job);
+
+/// One such row, of the job's own GPU, or {"error": {...}}: what may be asked of many GPUs side by side. Never throws.
+std::string gpu_json(std::string_view job);
 
 }  // namespace oometer

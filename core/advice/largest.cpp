@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "advice/last_that_fits.h"
 #include "advice/trial.h"
 
 namespace oometer {
@@ -10,41 +11,31 @@ using nlohmann::json;
 
 namespace {
 
-/// The last of [least, most] that fits, by halving: the one above it was tried and does not.
-template <typename Fits>
-std::optional<std::int64_t> last_of(std::int64_t least, std::int64_t most, const Fits& fits) {
-  if (most < least || !fits(least)) return std::nullopt;
-  std::int64_t good = least;
-  std::int64_t bad = most + 1;
-  while (bad - good > 1) {
-    const std::int64_t middle = good + (bad - good) / 2;
-    (fits(middle) ? good : bad) = middle;
-  }
-  return good;
+/// The last number of [least, most] with which the job that `with` makes of it fits.
+template <typename With>
+std::optional<std::int64_t> last_of(std::int64_t least, std::int64_t most, const With& with) {
+  LastThatFits search(least, most);
+  while (const std::optional<std::int64_t> number = search.next()) search.learn(*number, try_job(with(*number)));
+  return search.found();
 }
 
 /// The same, of the job with a patch for each number.
 template <typename Patch>
 std::optional<std::int64_t> last_that_fits(const json& document, std::int64_t least, std::int64_t most,
                                            const Patch& patch) {
-  const auto fits = [](const json& job) {
-    const std::optional<Trial> trial = try_job(job);
-    return trial && trial->fits;
-  };
-  const auto on_one_rank = [&](std::int64_t n) { return fits(patched(document, patch(n))); };
+  const auto on_one_rank = [&](std::int64_t n) { return patched(document, patch(n)); };
   const std::optional<std::int64_t> last = last_of(least, most, on_one_rank);
   if (!last) return last;
-  const json at_last = patched(document, patch(*last));
+  const json at_last = on_one_rank(*last);
   const auto parallel = at_last.find("parallel");
   if (parallel == at_last.end() || parallel->contains("rank")) return last;
   // Ranks differ a little, and the likely fullest need not be the fullest.
   const auto on_every_rank = [&](std::int64_t n) {
-    json job = patched(document, patch(n));
+    json job = on_one_rank(n);
     job["parallel"]["rank"] = "all";
-    return fits(job);
+    return job;
   };
-  if (on_every_rank(*last)) return last;
-  return last_of(least, *last - 1, on_every_rank);
+  return last_of(least, *last, on_every_rank);
 }
 
 json at(const char* section, const char* key, std::int64_t value) {

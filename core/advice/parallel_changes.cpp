@@ -211,10 +211,11 @@ std::vector<Change> layouts(const Job& job) {
 }
 
 Alternatives more_gpus(const Job& job) {
-  Alternatives choice{{}, Tell::enough};
   const ParallelConfig& now = job.parallel;
-  if (job.task != Task::train) return choice;
   const bool shards = now.strategy != Strategy::none && now.strategy != Strategy::ddp;
+  // One that shards as well takes the place of other sharding, and ZeRO-2 over 16 GPUs is no less than ZeRO-3 over 8.
+  Alternatives choice{{}, Tell::enough, shards};
+  if (job.task != Task::train) return choice;
   const bool has_deepspeed = job.model.config.traits().can(Feature::deepspeed);
   int weight = 0;
   std::int64_t gpus = 1;

@@ -20,4 +20,7 @@ nlohmann::json patched(const nlohmann::json& job, const nlohmann::json& patch);
 /// A patch as text.
 std::string text_of(const nlohmann::json& patch);
 
+/// JobTime's tokens a second of a job; none where it has no time, or is refused.
+std::optional<double> speed_of(const nlohmann::json& job);
+
 }  // namespace oometer

@@ -5,6 +5,7 @@
 
 #include "job/order_spread.h"
 #include "job/parse.h"
+#include "job/simulate.h"
 #include "report/json.h"
 #include "report/json_writer.h"
 #include "report/work.h"
@@ -64,11 +65,6 @@ std::string decimal(double number, int decimals) {
 
 constexpr int kMicroseconds = 6;
 
-void write_decimal(JsonWriter& json, const char* key, double value, int decimals) {
-  json.key(key);
-  json.raw(decimal(value, decimals));
-}
-
 void write_time(JsonWriter& json, const Job& job, const JobTime& time) {
   const StepTime& step = time.step;
   json.begin_object();
@@ -100,7 +96,7 @@ void write_time(JsonWriter& json, const Job& job, const JobTime& time) {
 }
 
 /// The member's value, and what is to be noted about it.
-std::string time_json(const Job& job, const Log& log, std::vector<std::string>& notes) {
+std::string time_member(const Job& job, const Log& log, std::vector<std::string>& notes) {
   const JobTime time = job_time(job, log);
   if (!time.unknown.empty()) {
     notes.push_back("No time: " + time.unknown + ".");
@@ -113,6 +109,11 @@ std::string time_json(const Job& job, const Log& log, std::vector<std::string>& 
 }
 
 }  // namespace
+
+void write_decimal(JsonWriter& json, const char* key, double value, int decimals) {
+  json.key(key);
+  json.raw(decimal(value, decimals));
+}
 
 void write_seconds(JsonWriter& json, const JobTime& time) {
   const double seconds = time.step.seconds;
@@ -160,11 +161,26 @@ std::string timed_estimate_json(std::string_view text, const EstimateOptions& op
   Result<Estimate> result = estimate(*job, options.report);
   if (!result) return error_json(result.error(), text);
   if (options.orders) result->input.spread = order_spread(*job);
-  const std::string time = time_json(*job, result->simulation.log, result->input.notes);
+  const std::string time = time_member(*job, result->simulation.log, result->input.notes);
   std::string report = to_json(result->report, result->simulation.log, result->input, {options.full_tree});
   report.pop_back();  // the closing brace
   report += ",\"time\":";
   return report + time + "}";
+}
+
+std::string time_json(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return error_json(job.error());
+  const Simulation run = simulate(*job, resolve_behaviours(job->runtime));
+  if (run.refusal) return error_json(*run.refusal);
+  std::vector<std::string> notes;
+  JsonWriter json;
+  json.begin_object();
+  json.key("time");
+  json.raw(time_member(*job, run.log, notes));
+  json.member_array("notes", notes);
+  json.end_object();
+  return json.take();
 }
 
 }  // namespace oometer

@@ -26,6 +26,9 @@ struct JobTime {
 /// Of a job and the log of its run.
 JobTime job_time(const Job& job, const Log& log);
 
+/// A member that is a number, not negative, to so many decimals: the same text on every machine.
+void write_decimal(JsonWriter& json, const char* key, double value, int decimals);
+
 /// The members `step`, `low`, `high` (seconds) and `tokens_per_second` of an object.
 void write_seconds(JsonWriter& json, const JobTime& time);
 
@@ -37,5 +40,8 @@ void write_seconds(JsonWriter& json, const JobTime& time);
 /// GPU waits for the host), which sum to `step`; `tokens_per_second`: JobTime's; `mfu`, `hfu`: flops.model and
 /// flops.hardware a second, of the data sheet's; `flops`, `bytes_moved` and `bytes_sent`: of one GPU.
 std::string timed_estimate_json(std::string_view job, const EstimateOptions& options = {});
+
+/// The time alone, {"time": as above, "notes": [texts]}, or {"error": {...}}. Never throws.
+std::string time_json(std::string_view job);
 
 }  // namespace oometer

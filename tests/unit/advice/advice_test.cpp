@@ -1,9 +1,11 @@
 #include "advice/advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "advice/trial.h"
+#include "job/timed.h"
 #include "jobs.h"
 
 namespace oometer {
@@ -151,6 +153,29 @@ TEST_CASE("a job's own errors are the answer", "[advice]") {
   CHECK(advise_json("{").find(R"({"error":{"code":"not-json")") == 0);
   CHECK(advise(R"({"model": {"preset": "llama-2-7b"}, "data": {"micro_batch_size": 0}})").error().pointer ==
         "/data/micro_batch_size");
+}
+
+TEST_CASE("a change says how fast the job is then, where oometer knows", "[advice][time]") {
+  json on_a100 = json::parse(tiny_llama(kEager, "", kLong));
+  on_a100["gpu"] = {{"name", "a100-80gb"}};
+  const Advice advice = advice_of(on_a100);
+  REQUIRE(advice.tokens_per_second);
+  REQUIRE_FALSE(advice.changes.empty());
+  for (const TriedChange& tried : advice.changes) {
+    const json report = json::parse(timed_estimate_json(patched(on_a100, json::parse(tried.change)).dump()));
+    CHECK(tried.trial.tokens_per_second.has_value() == !report.at("time").is_null());
+    if (tried.trial.tokens_per_second)
+      CHECK(std::abs(*tried.trial.tokens_per_second - report["time"]["tokens_per_second"].get<double>()) < 0.06);
+  }
+  CHECK_FALSE(advice_of(cramped(tiny_llama(), 48 << 20)).tokens_per_second);  // of a GPU by its memory
+}
+
+TEST_CASE("a model that infers may have its weights in 4 bits", "[advice][quantization]") {
+  const json job = json::parse(R"({"model": {"preset": "llama-3-8b"}, "task": "inference", "gpu": {"name": "t4"},
+    "training": {"precision": "fp16"}})");
+  const Advice advice = advice_of(job);
+  REQUIRE_FALSE(advice.combinations.empty());
+  CHECK(advice.combinations.front().change.find("load_in_4bit") != std::string::npos);
 }
 
 }  // namespace oometer

@@ -46,6 +46,11 @@ TEST_CASE("What a row says of a GPU is what a run there says", "[advice]") {
     const auto fits = [&](std::int64_t batch) {
       return try_job(patched(there, {{"data", {{"micro_batch_size", batch}}}}))->fits;
     };
+    const json alone = json::parse(gpu_json(there.dump()));
+    CHECK(alone.at("id") == row.gpu.id);
+    CHECK(alone.at("peak") == trial->total);
+    CHECK(alone.at("largest_micro_batch") == (row.largest_micro_batch ? json(*row.largest_micro_batch) : json()));
+    CHECK(alone.at("needed").is_null() == !row.needed);
     if (row.largest_micro_batch) CHECK(fits(*row.largest_micro_batch));
     CHECK_FALSE(fits(row.largest_micro_batch.value_or(0) + 1));
     if (row.needed) {
@@ -66,6 +71,7 @@ TEST_CASE("A GPU on which a job is refused says why", "[advice]") {
     CHECK(row.at("refused").get<std::string>().find("compute capability") != std::string::npos);
   }
   CHECK(json::parse(gpus_json("{")).contains("error"));
+  CHECK(json::parse(gpu_json("{")).contains("error"));
 }
 
 }  // namespace oometer

@@ -33,14 +33,20 @@ inline std::vector<Selection> every_selection(const Selections& selections, cons
   return all;
 }
 
-/// A selection without the changes that a tier must have, but with everything that costs nothing.
+/// A selection without the changes that a tier must have, but with everything that costs nothing and goes with it.
 inline Selection without_must(const Selections& selections, const Tier& tier, Selection selection) {
   for (std::size_t i = 0; i < selection.size(); ++i) {
     const std::vector<Change>& changes = selections.choices()[i].changes;
     if (selection[i] != kNotTaken && is_one_of(changes[static_cast<std::size_t>(selection[i])].price, tier.has_one_of))
       selection[i] = kNotTaken;
-    for (std::size_t change = changes.size(); change-- > 0 && selection[i] == kNotTaken;)
-      if (changes[change].price == Price::nothing) selection[i] = static_cast<std::int8_t>(change);
+  }
+  for (std::size_t i = 0; i < selection.size(); ++i) {
+    const std::vector<Change>& changes = selections.choices()[i].changes;
+    for (std::size_t change = changes.size(); change-- > 0 && selection[i] == kNotTaken;) {
+      if (changes[change].price != Price::nothing) continue;
+      selection[i] = static_cast<std::int8_t>(change);
+      if (!selections.accepted(selection)) selection[i] = kNotTaken;
+    }
   }
   return selection;
 }

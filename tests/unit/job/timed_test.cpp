@@ -14,13 +14,15 @@ using nlohmann::json;
 const std::string kOnA100 = R"(, "gpu": {"name": "a100-80gb"})";
 
 /// A Llama whose products are large.
-json llama(const std::string& training, const std::string& more, int batch = 4) {
-  const std::string text =
-      R"({"version": 1, "model": {"config": {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632,
+std::string llama_job(const std::string& training, const std::string& more, int batch = 4) {
+  return R"({"version": 1, "model": {"config": {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632,
           "vocab_size": 32000, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 16}},
           "data": {"micro_batch_size": )" +
-      std::to_string(batch) + R"(, "sequence_length": 1024}, "training": {)" + training + "}" + more + "}";
-  return json::parse(timed_estimate_json(text));
+         std::to_string(batch) + R"(, "sequence_length": 1024}, "training": {)" + training + "}" + more + "}";
+}
+
+json llama(const std::string& training, const std::string& more, int batch = 4) {
+  return json::parse(timed_estimate_json(llama_job(training, more, batch)));
 }
 
 double seconds(const std::string& training, const std::string& more = kOnA100, int batch = 4) {
@@ -98,6 +100,16 @@ TEST_CASE("The time of what is not known is null, and a note says why", "[job][t
   check(llama(kInBf16, R"(, "task": "inference", "inference": {"cache": {"implementation": "offloaded"}})" + kOnA100),
         "generations");
   CHECK(json::parse(timed_estimate_json("{")).contains("error"));
+  CHECK(json::parse(time_json("{")).contains("error"));
+}
+
+TEST_CASE("The time alone is the report's", "[time]") {
+  for (const std::string& gpu : {kOnA100, std::string(R"(, "gpu": {"name": "mi300x"})")}) {
+    const std::string job = llama_job(kInBf16, gpu);
+    const json alone = json::parse(time_json(job)), report = json::parse(timed_estimate_json(job));
+    CHECK(alone.at("time") == report.at("time"));
+    for (const json& note : alone.at("notes")) CHECK(report["notes"].dump().find(note.dump()) != std::string::npos);
+  }
 }
 
 }  // namespace
