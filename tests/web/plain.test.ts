@@ -1,6 +1,6 @@
 // What the page says is said in words that a person can use, and agrees with itself.
 import { describe, expect, it } from 'vitest';
-import { copiedFrom, drop, headline, number, page, pick, settled, shown, useBrowser, visit } from './browser';
+import { copiedFrom, drop, headline, number, page, pick, settled, shown, total, useBrowser, visit } from './browser';
 import { INTERNLM2 } from '../../web/src/state/internlm2.fixture';
 
 useBrowser();
@@ -34,6 +34,20 @@ describe('inference', () => {
     expect(await headline()).toMatch(/^(Fits|Tight)/);
     expect(await number('Users at once').inputValue()).toBe(users);
   });
+});
+
+it('loads weights in 4 bits for inference, as transformers does', async () => {
+  await visit('#v1?model=llama-3-8b&stage=full&task=inference&gpu=l4&gpus=1&mbs=16');
+  await settled();
+  const before = await total();
+  const row = page.locator('details:has(> summary[data-key=quantization])');
+  await row.locator('> summary').click();
+  await row.getByText('NF4, double', { exact: true }).click();
+  await expect.poll(total).toBeLessThan(before - 8 * 2 ** 30);
+  expect(JSON.parse((await shown()).job)).toMatchObject({
+    training: { quantization: { load_in_4bit: true, bnb_4bit_use_double_quant: true } },
+  });
+  await page.waitForFunction(() => location.hash.includes('quantization=nf4-double'));
 });
 
 it('says where a length is beyond what the model was made for', async () => {

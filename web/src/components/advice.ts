@@ -1,5 +1,6 @@
 import { css, html, LitElement, type TemplateResult } from 'lit';
 import { exact, gib, gibNumber } from '../format/bytes';
+import { timeThen } from '../format/seconds';
 import { VERDICTS } from '../format/words';
 import { costsOf, mosts, type Most } from '../state/advised';
 import type { Setup } from '../state/fields';
@@ -192,34 +193,41 @@ export class OometerAdvice extends LitElement {
     </div>`;
   }
 
-  private spare({ label, gains, change, peak }: Spare): TemplateResult {
+  /** What a change does to the time of each token, after other words. */
+  private time(then: number | null, before: string): string {
+    const time = timeThen(this.advice?.tokens_per_second ?? null, then);
+    return time && before + time;
+  }
+
+  private spare({ label, gains, change, peak, tokens_per_second }: Spare): TemplateResult {
     return html`<div class="together">
-      <p>Also fits: <strong>${label}</strong>, ${gains}. Peak ${gib(peak)}.</p>
+      <p>Also fits: <strong>${label}</strong>, ${gains}. Peak ${gib(peak)}${this.time(tokens_per_second, ', ')}.</p>
       ${this.offer(change, 'Apply', label)}
     </div>`;
   }
 
   private together(combination: Combination, i: number): TemplateResult {
-    const { labels, change, peak, verdict } = combination;
+    const { labels, change, peak, verdict, tokens_per_second } = combination;
     const fits = verdict === 'tight' ? 'may fit' : 'fits';
     return html`<div class="together">
       <p>
         ${i === 0 ? `The least that ${fits}` : `Also ${fits}`}: <strong>${labels.join(' + ')}</strong>. Peak
-        ${gib(peak)}, <span class=${verdict}>${VERDICTS[verdict]}</span>.
+        ${gib(peak)}, <span class=${verdict}>${VERDICTS[verdict]}</span>${this.time(tokens_per_second, ', ')}.
         <span class="soft">${costsOf(combination)}</span>
       </p>
       ${this.offer(change, labels.length > 1 ? 'Apply all' : 'Apply', labels.join(', '))}
     </div>`;
   }
 
-  private change({ label, change, peak, saves, verdict, costs }: Change): TemplateResult {
+  private change({ label, change, peak, saves, verdict, costs, tokens_per_second }: Change): TemplateResult {
+    const time = this.time(tokens_per_second, '');
     return html`<tr>
       <td class="tools" data-copy="">${this.offer(change, 'Apply', label)}</td>
       <th scope="row">${label}</th>
       <td class="number" data-says="Saves GiB:" title=${exact(saves)}>${gibNumber(saves)}</td>
       <td class="number" data-says="Peak then, GiB:" title=${exact(peak)}>${gibNumber(peak)}</td>
       <td class="verdict ${verdict}">${VERDICTS[verdict]}</td>
-      <td class="costs">${costs}</td>
+      <td class="costs">${time && html`<strong>${time}</strong>; `}${costs}</td>
     </tr>`;
   }
 

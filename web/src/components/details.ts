@@ -83,7 +83,8 @@ export function details(result: Result, page: Page): TemplateResult {
           : nothing
       }
     </oometer-phases>
-    <oometer-gpus .result=${result} @apply=${apply}></oometer-gpus>
+    <oometer-time .result=${result} .helper=${advisor.helper}></oometer-time>
+    <oometer-gpus .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-gpus>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${
       report.model.trainable > 0

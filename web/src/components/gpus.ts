@@ -2,13 +2,14 @@ import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { exact, gibNumber } from '../format/bytes';
 import { reason } from '../format/reason';
 import { VERDICTS } from '../format/words';
-import type { Setup } from '../state/fields';
+import { OWN_GPU, type Setup } from '../state/fields';
 import { costOf, matches, sorted, type Filter, type Order } from '../state/gpu-list';
 import { applied } from '../state/patch';
 import { fields, shared, verdicts } from '../styles/shared';
 import type { Result } from '../wasm/ask';
-import { readGpus, type GpuRow } from '../wasm/gpus';
-import { Helper } from '../wasm/helper';
+import type { Gpu } from '../wasm/catalogue';
+import { readRow, type GpuRow } from '../wasm/gpus';
+import { Pool } from '../wasm/pool';
 import { copyTable } from './copy-table';
 
 /** A phone has room for the name, the verdict, how many are needed, and one half of the rest. */
@@ -32,11 +33,14 @@ const VENDORS: Readonly<Record<string, string>> = { nvidia: 'NVIDIA', amd: 'AMD'
 const MEMORIES = [16, 24, 40, 80, 140];
 /** Edits come fast: the whole catalogue is asked when the fingers rest. */
 const REST = 300;
+/** GPUs that one worker is asked about at once. */
+const PIECE = 6;
 
 /** On which GPU: the whole catalogue with these settings, how many of each are enough, and what they cost. */
 export class OometerGpus extends LitElement {
   static override properties = {
     result: { attribute: false },
+    gpus: { attribute: false },
     rows: { state: true },
     of: { state: true },
     problem: { state: true },
@@ -46,6 +50,7 @@ export class OometerGpus extends LitElement {
     half: { state: true },
   };
   declare result: Result | null;
+  declare gpus: readonly Gpu[];
   declare private rows: readonly GpuRow[];
   /** The answer that the rows are about. */
   declare private of: Result | null;
@@ -55,7 +60,7 @@ export class OometerGpus extends LitElement {
   declare private prices: ReadonlyMap<string, number>;
   /** What a phone shows. */
   declare private half: Half;
-  private readonly helper = new Helper();
+  private readonly pool = new Pool();
   private readonly observer = new IntersectionObserver(
     ([entry]) => {
       this.inSight = entry?.isIntersecting ?? false;
@@ -70,6 +75,7 @@ export class OometerGpus extends LitElement {
   constructor() {
     super();
     this.result = null;
+    this.gpus = [];
     this.rows = [];
     this.of = null;
     this.problem = '';
@@ -88,7 +94,7 @@ export class OometerGpus extends LitElement {
     super.disconnectedCallback();
     this.observer.disconnect();
     clearTimeout(this.timer);
-    this.helper.stop();
+    this.pool.stop();
   }
 
   static override styles = [
@@ -222,17 +228,30 @@ export class OometerGpus extends LitElement {
     const { result } = this;
     if (!this.inSight || !result || this.asked === result) return;
     this.asked = result;
+    this.pool.cancel();
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => void this.ask(result), this.rows.length > 0 ? REST : 0);
   }
 
   private async ask(result: Result): Promise<void> {
+    const gpus = this.gpus.filter(({ id }) => id !== OWN_GPU);
+    const found: GpuRow[] = [];
+    this.problem = '';
     try {
-      const [json = '{}'] = await this.helper.ask({ ask: 'onGpus', job: result.job, variants: [{}] });
-      if (this.asked !== result) return;
-      const answer = readGpus(json);
-      this.problem = 'message' in answer ? answer.message : '';
-      this.rows = 'message' in answer ? [] : answer;
+      const finished = await this.pool.run(
+        { ask: 'onGpu', job: result.job },
+        gpus.length,
+        PIECE,
+        (index) => ({ gpu: { name: gpus[index]?.id } }),
+        (answers) => {
+          for (const { index, json } of answers) {
+            const gpu = gpus[index];
+            if (gpu) found.push(readRow(json, gpu));
+          }
+        },
+      );
+      if (!finished) return;
+      this.rows = found;
     } catch (error) {
       this.problem = reason(error);
     }

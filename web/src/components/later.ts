@@ -11,6 +11,7 @@ import './serving';
 import './share';
 import './sweep';
 import './tensors';
+import './time';
 import './trust';
 
 export { fixesOf } from '../state/fixes';

@@ -1,5 +1,6 @@
 import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
 import { gib } from '../format/bytes';
+import { timeThen } from '../format/seconds';
 import { costsOf, mosts } from '../state/advised';
 import type { Setup } from '../state/fields';
 import { applied } from '../state/patch';
@@ -95,11 +96,12 @@ export class OometerRemedy extends LitElement {
     const [first] = advice.combinations;
     const more = html`<a href="#help" @click=${this.follow}>All changes</a>`;
     if (!first) return html`<span>No change known here makes it fit.</span> ${more}`;
-    const { labels, change, peak, verdict } = first;
+    const { labels, change, peak, verdict, tokens_per_second } = first;
+    const time = timeThen(advice.tokens_per_second, tokens_per_second);
     const setup = applied(result.setup, result.model, change);
     return html`<span title=${costsOf(first)}
         >${verdict === 'tight' ? 'May fit with' : 'Fits with'}
-        <strong>${labels.join(' + ')}</strong> (${gib(peak)}).</span
+        <strong>${labels.join(' + ')}</strong> (${gib(peak)}${time && `, ${time}`}).</span
       >
       ${setup ? this.button(setup, 'Apply', labels.join(' + '), true) : nothing} ${more}`;
   }

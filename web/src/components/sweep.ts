@@ -203,7 +203,7 @@ export class OometerSweep extends LitElement {
     this.running = true;
     this.said = `Computing ${written(cells.length)} cells …`;
     try {
-      const finished = await this.sweeper.run(base, grid, cells, () => {
+      const finished = await this.sweeper.sweep(base, grid, cells, () => {
         if (performance.now() - drawn < DRAW) return;
         drawn = performance.now();
         this.drawn = known(cells);

@@ -151,8 +151,8 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   },
   quantization: {
     choices: {
-      none: 'Plain LoRA.',
-      nf4: 'Half a byte per weight, and four bytes per 64 weights; everything else becomes fp32.',
+      none: 'Weights stay as they are.',
+      nf4: 'Half a byte per weight, and four bytes per 64 weights. To train beside them, everything else becomes fp32.',
       'nf4-double': 'The constants per 64 weights are quantized too.',
       fp4: 'As much memory as NF4.',
     },

@@ -167,7 +167,7 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   quantization: row('more', 'none', {
     kind: 'choice',
     choices: ['none', 'nf4', 'nf4-double', 'fp4'],
-    applies: (_, { adapters }) => adapters === 'lora', // not DoRA
+    applies: (_, setup) => infers(setup) || setup.adapters === 'lora', // not DoRA
     made: true,
   }),
   parallel: row('more', 'zero2', {
@@ -342,6 +342,7 @@ const OTHERWISE: Partial<Record<FieldKey, string>> = {
   mbs: 'Users at once',
   seq: 'Prompt tokens',
   images: 'Images per prompt',
+  quantization: 'Weights in 4 bits',
 };
 export const labelOf = ({ key, label }: Field, setup: Setup): string =>
   (infers(setup) ? OTHERWISE[key] : undefined) ?? label;

@@ -144,14 +144,14 @@ function adapters(setup: Setup, model: Model): object {
   };
 }
 
-/** QLoRA's recipe; where a projector trains in full beside the adapters, it is left as it is. */
+/** As QLoRA has it; where a projector trains in full beside the adapters, it is left as it is. */
 function quantization(setup: Setup, model: Model): object {
   return {
     load_in_4bit: true,
     bnb_4bit_quant_type: setup.quantization.slice(0, 3),
     ...(setup.quantization === 'nf4-double' ? { bnb_4bit_use_double_quant: true } : {}),
     bnb_4bit_compute_dtype: setup.precision.endsWith('fp16') ? 'float16' : 'bfloat16',
-    ...(partsOf(setup, model) ? { llm_int8_skip_modules: model.skip_modules } : {}),
+    ...(!infers(setup) && partsOf(setup, model) ? { llm_int8_skip_modules: model.skip_modules } : {}),
   };
 }
 
@@ -251,11 +251,13 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
   };
   const byTrainer = means('loop') && isByTrainer(setup);
   const precision = means('precision') ? { precision: precisionOf(setup) } : {};
+  const quantized =
+    setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) };
   const share = means('pool') && setup.pool !== START.pool;
   if (infers(setup))
     return {
       ...shared,
-      training: precision,
+      training: { ...precision, ...quantized },
       ...(share ? { inference: { cache: { gpu_memory_utilization: number(setup.pool) / 100 } } } : {}),
     };
   const run = setup.runfile === '' || !means('runfile') ? null : unpackRun(setup.runfile);
@@ -273,7 +275,7 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
       },
       ...(means('checkpointing') ? { activation_checkpointing: checkpointing(setup) } : {}),
       ...(setup.saved.startsWith('p') ? { save_on_cpu: setup.saved } : {}),
-      ...(setup.quantization === 'none' || !means('quantization') ? {} : { quantization: quantization(setup, model) }),
+      ...quantized,
       ...(setup.liger === 'off' || !means('liger') ? {} : { liger: liger(setup) }),
       ...(means('adapters') ? adapters(setup, model) : {}),
     },

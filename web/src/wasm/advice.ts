@@ -4,7 +4,12 @@ import type { JobError, Verdict } from './report';
 /** A merge patch (RFC 7386) on the job. */
 export type Patch = Record<string, unknown>;
 
-export interface Change {
+/** How fast a job is; null where no time is known. */
+interface Timed {
+  tokens_per_second: number | null;
+}
+
+export interface Change extends Timed {
   label: string;
   change: Patch;
   peak: number;
@@ -14,7 +19,7 @@ export interface Change {
   costs: string;
 }
 
-export interface Combination {
+export interface Combination extends Timed {
   labels: string[];
   change: Patch;
   peak: number;
@@ -24,7 +29,7 @@ export interface Combination {
 }
 
 /** What fits beside a job that fits, and what one gains by it. */
-export interface Spare {
+export interface Spare extends Timed {
   label: string;
   gains: string;
   change: Patch;
@@ -32,7 +37,7 @@ export interface Spare {
   verdict: Verdict;
 }
 
-export interface Advice {
+export interface Advice extends Timed {
   /** Null where none fits. */
   largest_micro_batch: number | null;
   longest_sequence: number | null;

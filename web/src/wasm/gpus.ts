@@ -1,5 +1,6 @@
 // What the core says of a job on every GPU of the catalogue. All sizes are bytes.
 import type { Patch } from './advice';
+import type { Gpu } from './catalogue';
 import type { JobError, Verdict } from './report';
 
 /** The fewest GPUs of a kind that are enough. */
@@ -26,7 +27,20 @@ export interface GpuRow {
   needed: Needed | null;
 }
 
-export function readGpus(json: string): GpuRow[] | JobError {
-  const answer = JSON.parse(json) as { gpus: GpuRow[] } | { error: JobError };
-  return 'error' in answer ? answer.error : answer.gpus;
+/** The row of a GPU; where the job cannot even be asked there, it says why. */
+export function readRow(json: string, { id, name, vendor, usable_bytes }: Gpu): GpuRow {
+  const answer = JSON.parse(json) as GpuRow | { error: JobError };
+  if (!('error' in answer)) return answer;
+  const refused = answer.error.message;
+  return {
+    id,
+    name,
+    vendor,
+    usable_bytes,
+    verdict: null,
+    headroom: null,
+    refused,
+    largest_micro_batch: null,
+    needed: null,
+  };
 }

@@ -3,7 +3,7 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Modules } from 'oometer-core/parts.mjs';
 
 export interface Question {
-  ask: 'advise' | 'checkpoints' | 'estimate' | 'onGpus' | 'orderSpread' | 'summary';
+  ask: 'advise' | 'checkpoints' | 'estimate' | 'onGpu' | 'orderSpread' | 'summary' | 'time';
   job: { model?: object };
   /** Members that replace the job's own, for one answer each. */
   variants: readonly object[];

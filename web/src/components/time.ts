@@ -1,0 +1,183 @@
+import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { percent } from '../format/bytes';
+import { reason } from '../format/reason';
+import { seconds } from '../format/seconds';
+import { infers } from '../state/fields';
+import { styles } from '../styles/inline';
+import { figures, shared } from '../styles/shared';
+import type { Result } from '../wasm/ask';
+import type { Helper } from '../wasm/helper';
+import { readTime, type StepTime, type Timed } from '../wasm/time';
+import { copyTable } from './copy-table';
+
+/** Kinds of kernels (work_kind_name of core/trace), and what else takes time. */
+const KINDS: Readonly<Record<string, string>> = {
+  gemm: 'Matrix products',
+  attention: 'Attention',
+  convolution: 'Convolutions',
+  elementwise: 'Elementwise',
+  reduction: 'Norms, softmax and sums',
+  copy: 'Copies',
+  index: 'Lookups',
+  sort: 'Sorting',
+  optimizer: 'Optimizer',
+  communication: 'Waiting for other GPUs',
+  idle: 'Waiting for the host',
+};
+/** Edits come fast: time is asked for when the fingers rest, before advice is. */
+const REST = 100;
+
+/** How long a step takes, from the kernels that the run launches. */
+export class OometerTime extends LitElement {
+  static override properties = {
+    result: { attribute: false },
+    helper: { attribute: false },
+    timed: { state: true },
+    of: { state: true },
+    problem: { state: true },
+  };
+  declare result: Result | null;
+  declare helper: Helper | null;
+  declare private timed: Timed | null;
+  /** What the time is of. */
+  declare private of: Result | null;
+  declare private problem: string;
+  private asked: Result | null = null;
+  private timer = 0;
+
+  constructor() {
+    super();
+    this.result = null;
+    this.helper = null;
+    this.timed = null;
+    this.of = null;
+    this.problem = '';
+  }
+
+  static override styles = [
+    shared,
+    figures,
+    css`
+      td.chart {
+        width: 50%;
+        vertical-align: middle;
+      }
+      .share {
+        height: 0.75rem;
+        border-radius: 0 2px 2px 0;
+        background: var(--accent);
+        forced-color-adjust: none;
+      }
+      .range {
+        color: var(--text-soft);
+        font-size: 0.8125rem;
+        font-weight: 400;
+      }
+      .tools {
+        margin-top: 0.6rem;
+      }
+    `,
+  ];
+
+  override updated(): void {
+    const { result, helper } = this;
+    if (!result || !helper || this.asked === result) return;
+    this.asked = result;
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => void this.find(result, helper), REST);
+  }
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    clearTimeout(this.timer);
+  }
+
+  private async find(result: Result, helper: Helper): Promise<void> {
+    try {
+      const [json = '{}'] = await helper.ask({ ask: 'time', job: result.job, variants: [{}] });
+      if (this.asked !== result) return;
+      const answer = readTime(json);
+      this.problem = 'message' in answer ? answer.message : '';
+      this.timed = 'message' in answer ? null : answer;
+    } catch (error) {
+      this.problem = reason(error);
+    }
+    this.of = result;
+  }
+
+  override render(): TemplateResult | typeof nothing {
+    const { result, timed, problem } = this;
+    if (!result) return nothing;
+    const what = infers(result.setup) ? 'generation' : 'step';
+    return html`<section aria-labelledby="time" aria-busy=${this.of === result ? 'false' : 'true'}>
+      <h2 id="time">How long a ${what} takes</h2>
+      ${
+        problem
+          ? html`<p class="small">${problem}</p>`
+          : timed
+            ? html`${timed.time ? this.found(timed.time, what) : nothing}
+              ${timed.notes.map((note) => html`<p class="small soft">${note.replace(/^Time: /, '')}</p>`)}`
+            : html`<p class="small soft">Timing …</p>`
+      }
+    </section>`;
+  }
+
+  private found(time: StepTime, what: string): TemplateResult {
+    const share = (value: number): string => `${Math.round(100 * value)} %`;
+    const kinds = Object.entries(time.by_kind).sort(([, a], [, b]) => b - a);
+    const [[, most] = ['', 0]] = kinds;
+    return html`<dl>
+        <div>
+          <dt>One ${what}</dt>
+          <dd>${seconds(time.step)} <span class="range">${seconds(time.low)} to ${seconds(time.high)}</span></dd>
+        </div>
+        <div>
+          <dt>Tokens a second, all GPUs</dt>
+          <dd>${Math.round(time.tokens_per_second).toLocaleString('en-US')}</dd>
+        </div>
+        ${
+          time.per_token === undefined
+            ? nothing
+            : html`<div>
+                  <dt>Until the first token</dt>
+                  <dd>${seconds(time.prefill ?? 0)}</dd>
+                </div>
+                <div>
+                  <dt>Each further token</dt>
+                  <dd>${seconds(time.per_token)}</dd>
+                </div>`
+        }
+        <div>
+          <dt><abbr title="Model FLOPs utilization: of the GPU’s data sheet">MFU</abbr></dt>
+          <dd>${share(time.mfu)}</dd>
+        </div>
+      </dl>
+      <p class="small soft">Without loading data, evaluation and saving. The range is from ${time.basis}.</p>
+      <div class="scroll" tabindex="0" role="group" aria-labelledby="time">
+        <table aria-labelledby="time">
+          <thead>
+            <tr>
+              <th scope="col">What the GPU does</th>
+              <th scope="col" class="number">Time</th>
+              <td class="chart"></td>
+            </tr>
+          </thead>
+          <tbody>
+            ${kinds.map(
+              ([kind, value]) =>
+                html`<tr>
+                  <th scope="row">${KINDS[kind] ?? kind}</th>
+                  <td class="number">${seconds(value)}</td>
+                  <td class="chart" data-copy="">
+                    <div class="share" .style=${styles({ width: `${percent(value, most).toFixed(2)}%` })}></div>
+                  </td>
+                </tr>`,
+            )}
+          </tbody>
+        </table>
+      </div>
+      <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>`;
+  }
+}
+
+customElements.define('oometer-time', OometerTime);

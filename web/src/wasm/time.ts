@@ -1,0 +1,30 @@
+// What the core says of the time of a job.
+import type { JobError } from './report';
+
+/** Of an optimizer step, or of inference a turn. Seconds; FLOPs are of one GPU. */
+export interface StepTime {
+  step: number;
+  low: number;
+  high: number;
+  /** What the interval is from, in words. */
+  basis: string;
+  tokens_per_second: number;
+  mfu: number;
+  hfu: number;
+  /** Of a generation. */
+  prefill?: number;
+  per_token?: number;
+  /** By kind of kernel; they sum to `step`. */
+  by_kind: Record<string, number>;
+}
+
+/** Where there is no time, a note says why. */
+export interface Timed {
+  time: StepTime | null;
+  notes: string[];
+}
+
+export function readTime(json: string): Timed | JobError {
+  const answer = JSON.parse(json) as Timed | { error: JobError };
+  return 'error' in answer ? answer.error : answer;
+}
