@@ -5,7 +5,7 @@ export interface Oometer {
    * fix is a JSON merge patch on the job with which it is accepted.
    */
   estimate(job: string): string;
-  /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, usable_bytes, basis, calibrated}]}` */
+  /** `{"models": [{id, title, description}], "gpus": [{id, name, vendor, architecture, compute_capability, sm_count, usable_bytes, basis, calibrated}]}` */
   presets(): string;
   /** The GPUs alone: first answers take them, and not the models of later ones. */
   gpus(): string;

@@ -88,18 +88,21 @@ JobOptions::JobOptions(CLI::App& command) {
   }
 }
 
+bool JobOptions::has_any() const {
+  return !config_file_.empty() || !graph_file_.empty() || !ds_config_file_.empty() ||
+         !accelerate_config_file_.empty() ||
+         std::any_of(given_.begin(), given_.end(), [](const Given& given) { return given.option->count() > 0; });
+}
+
 std::string JobOptions::job() const {
-  const bool any =
-      std::any_of(given_.begin(), given_.end(), [](const Given& given) { return given.option->count() > 0; });
-  Json job = {{"version", 1}};
-  if (!file_.empty()) {
-    std::string text = is_trainers_file(file_) ? imported_job(file_) : read(file_);
-    if (!any && config_file_.empty() && graph_file_.empty() && ds_config_file_.empty() &&
-        accelerate_config_file_.empty())
-      return text;
-    job = parse(text);
-    if (!job.is_object()) return text;  // the core says what is wrong with it
-  }
+  if (file_.empty()) return with_options("{\"version\":1}");
+  return with_options(is_trainers_file(file_) ? imported_job(file_) : read(file_));
+}
+
+std::string JobOptions::with_options(std::string text) const {
+  if (!has_any()) return text;
+  Json job = parse(text);
+  if (!job.is_object()) return text;  // the core says what is wrong with it
   for (const Given& given : given_) {
     if (given.option->count() > 0) make_room(job, given.name);
   }

@@ -18,7 +18,15 @@ class JobOptions {
   /// The job as text, for the core to judge. Throws std::runtime_error where a file cannot be read.
   std::string job() const;
 
+  /// The same of a job that stands elsewhere than in the file, as text.
+  std::string with_options(std::string text) const;
+
+  /// The path of the job's file; "" where none is given.
+  const std::string& file() const { return file_; }
+
  private:
+  bool has_any() const;
+
   struct Given {
     std::string pointer;
     std::string name;

@@ -20,6 +20,12 @@ struct ModelPreset {
 std::vector<ModelPreset> model_presets();
 std::vector<Gpu> gpu_catalogue();
 
+/// [{"id", "name", "vendor", "architecture", "compute_capability", "sm_count", "usable_bytes", "basis", "calibrated"}]
+std::string gpu_list_json();
+
+/// {"models": [{"id", "title", "description"}], "gpus": gpu_list_json's}
+std::string presets_json();
+
 /// A GPU by its id; the error suggests the closest.
 Result<Gpu> find_gpu(std::string_view id);
 

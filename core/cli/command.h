@@ -1,0 +1,9 @@
+#pragma once
+
+namespace oometer::cli {
+
+/// The command `oometer`: options and files of a job in, text out. It computes nothing of its own. Never throws.
+/// Returns the exit code: 0 answered, or fits; 1 does not fit; 2 bad input.
+int command(int argc, char** argv);
+
+}  // namespace oometer::cli
