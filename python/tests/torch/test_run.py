@@ -1,0 +1,142 @@
+"""`oometer run`: scripts as people write them, on the stand-in device."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAD = "import torch\nfrom torch.nn import functional as F\n"
+LOOP = """
+model = torch.nn.Sequential(torch.nn.Embedding(1000, 512), torch.nn.Linear(512, 1000)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(10):
+    ids = torch.full((8, 128), 7)
+    ids[0, :5] = 3
+    ids = ids.cuda()
+    loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def run(folder: Path, script: str, *options: str, code: int = 0, env: dict[str, str] | None = None, launch: list[str] | None = None) -> tuple[dict[str, Any], str]:
+    (folder / "train.py").write_text(HEAD + script)
+    command = [sys.executable, "-m", "oometer", "run", "--json", *options, "--", *(launch or [sys.executable]), "train.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False)
+    assert done.returncode == code, done.stderr
+    return (json.loads(done.stdout) if done.stdout else {}), done.stderr
+
+
+def test_a_plain_loop(tmp_path: Path) -> None:
+    answer, _ = run(tmp_path, LOOP, "--gpu", "t4", "--steps", "2")
+    assert answer["verdict"] == "fits"
+    assert len(answer["steps"]) == 2
+    # Weights, their gradients and two moments, and the activations: more than four times the weights.
+    assert answer["steps"][1]["allocated"] > 4 * 4 * (1000 * 512 * 2 + 1000)
+    assert answer["peak"]["total"] == answer["peak"]["reserved"] + answer["peak"]["outside_allocator"]
+    assert answer["synthesised"] == {}
+
+
+def test_what_comes_from_the_host_is_known(tmp_path: Path) -> None:
+    script = """
+ids = torch.tensor([[5, 5, 3, 0], [5, 3, 0, 0]]).cuda()
+mask = ids != 0
+print("FOUND", mask.sum().item(), mask.nonzero().shape[0], mask.sum(-1).tolist(), bool(mask.all()), ids[mask].tolist(), int(ids.max()))
+ids[0, 0] = 9
+ids.masked_fill_(mask.logical_not(), -100)
+print("WRITTEN", ids.tolist(), torch.arange(3, device="cuda").cumsum(0).tolist(), ids.cpu()[0, 0].item())
+x = torch.randn(4, 4, device="cuda", requires_grad=True)
+print("UNKNOWN", x.sum().item(), bool(torch.isnan(x).any()), x[torch.tensor([True, False, True, False]).cuda()].shape[0])
+"""
+    _, words = run(tmp_path, script)
+    assert "FOUND 5 5 [3, 2] False [5, 5, 3, 5, 3] 5" in words
+    assert "WRITTEN [[9, 5, 3, -100], [5, 3, -100, -100]] [0, 1, 3] 9" in words
+    assert "UNKNOWN 1.0 False 2" in words
+
+
+def test_memory_ends_where_the_gpus_does(tmp_path: Path) -> None:
+    script = """
+held = []
+total = torch.cuda.mem_get_info()[1]
+print("TOTAL", total)
+try:
+    while True:
+        held.append(torch.empty(1 << 30, dtype=torch.uint8, device="cuda"))
+except torch.OutOfMemoryError:
+    print("ENDED", len(held))
+"""
+    _, words = run(tmp_path, script, "--gpu", "t4", "--limit")
+    assert "TOTAL 15835660288" in words
+    assert "ENDED 14" in words
+
+
+@pytest.mark.parametrize("settings", ["", "expandable_segments:True"])
+def test_a_script_that_does_not_fit(tmp_path: Path, settings: str) -> None:
+    script = """
+weight = torch.nn.Parameter(torch.empty(5 << 30, dtype=torch.uint8, device="cuda").view(torch.bfloat16))
+optimizer = torch.optim.AdamW([weight])
+weight.sum().backward()
+optimizer.step()
+"""
+    answer, _ = run(tmp_path, script, "--gpu", "t4", "--steps", "1", code=1, env={"PYTORCH_CUDA_ALLOC_CONF": settings})
+    assert answer["verdict"] == "does-not-fit"
+    assert "CUDA out of memory" in answer["out_of_memory"]
+    assert "train.py" in answer["out_of_memory"]
+
+
+def test_host_memory_is_pinned_and_devices_are_several(tmp_path: Path) -> None:
+    script = """
+x = torch.ones(1000).pin_memory()
+print("PINNED", x.is_pinned(), x.to("cuda", non_blocking=True).cpu().sum().item())
+print("DEVICES", torch.cuda.device_count(), torch.ones(3, device="cuda:1").device, torch.cuda.get_device_capability())
+"""
+    _, words = run(tmp_path, script, "--gpus", "2", "--gpu", "a100-80gb")
+    assert "PINNED True 1000.0" in words
+    assert "DEVICES 2 cuda:1 (8, 0)" in words
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    _, words = run(tmp_path, "raise ValueError('no data')\n", code=2)
+    assert "exited with 1 before it used the GPU" in words
+    _, words = run(tmp_path, "torch.ones(1).cuda()\nraise ValueError('no data')\n", code=2)
+    assert "before its first optimizer step: ValueError: no data" in words
+    assert "train.py:4" in words
+    _, words = run(tmp_path, "import time\ntorch.ones(1).cuda()\ntime.sleep(60)\n", "--timeout", "20", code=2)
+    assert "no end after 20" in words
+
+
+def test_ranks_of_torchrun(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = """
+import os
+import torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+""" + LOOP.replace(".cuda()\noptimizer", ".cuda()\nmodel = torch.nn.parallel.DistributedDataParallel(model)\noptimizer")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    answer, _ = run(tmp_path, script, "--gpus", "2", "--steps", "2", launch=launch)
+    assert [row["rank"] for row in answer["ranks"]] == [0, 1]
+    assert answer["ranks"][0]["allocated"] == answer["ranks"][1]["allocated"]
+    assert len(answer["steps"]) == 2
+
+
+def test_transformers_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    script = """
+import transformers
+config = transformers.LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
+model = transformers.LlamaForCausalLM(config)
+rows = [{"input_ids": [5] * 100, "labels": [5] * 100} for _ in range(64)]
+arguments = transformers.TrainingArguments("out", max_steps=20, bf16=True, report_to="none", per_device_train_batch_size=4)
+transformers.Trainer(model, arguments, train_dataset=rows, data_collator=transformers.default_data_collator).train()
+"""
+    answer, _ = run(tmp_path, script, "--steps", "3")
+    assert len(answer["steps"]) == 3
+    assert answer["steps"][1] == answer["steps"][2]
+    assert answer["versions"]["transformers"]
+    assert not (tmp_path / "out").exists()
