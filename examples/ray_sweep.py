@@ -12,9 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import ray
-
 import oometer
+import ray
 
 BATCH = 500  # jobs a task: a second's work
 
@@ -61,7 +60,9 @@ def main() -> None:
         given = batches(options.jobs)
         while True:
             # As many batches under way as keep every worker busy; memory does not grow with the number of jobs.
-            waiting += [answer.remote(lines) for lines in itertools.islice(given, max(0, 2 * int(ray.cluster_resources()["CPU"]) - len(waiting)))]
+            waiting += [
+                answer.remote(lines) for lines in itertools.islice(given, max(0, 2 * int(ray.cluster_resources()["CPU"]) - len(waiting)))
+            ]
             if not waiting:
                 break
             for line in ray.get(waiting.pop(0)):

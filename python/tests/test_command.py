@@ -2,9 +2,8 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
 import oometer
+import pytest
 
 JOB = {"version": 1, "model": {"preset": "llama-2-7b"}, "data": {"sequence_length": 512}, "gpu": {"name": "h100-80gb"}}
 

@@ -1,12 +1,13 @@
 """An agent's session over stdio, with the SDK's own client: will this fit, and if not, what then?"""
 
 import asyncio
+import os
 import sys
 from typing import Any
 
 import pytest
 
-mcp = pytest.importorskip("mcp", minversion="2")
+mcp = pytest.importorskip("mcp")
 
 JOB = {
     "version": 1,
@@ -19,7 +20,7 @@ JOB = {
 
 def session(talk: Any) -> None:
     async def whole() -> None:
-        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "oometer", "mcp"])
+        server = mcp.StdioServerParameters(command=sys.executable, args=["-m", "oometer", "mcp"], env=dict(os.environ))
         async with mcp.Client(server) as client:
 
             async def ask(tool: str, **arguments: Any) -> str:

@@ -4,9 +4,8 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
 import oometer
+import pytest
 
 JOB = {"version": 1, "model": {"preset": "llava-1.5-7b"}, "data": {"micro_batch_size": 1}, "gpu": {"name": "h100-80gb"}}
 SMALL = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000}
@@ -80,7 +79,7 @@ def test_the_other_questions() -> None:
 
 
 def test_plans_keep_what_is_computed() -> None:
-    job = {"version": 1, "model": {"config": SMALL}, "data": {"micro_batch_size": 4, "sequence_length": 128}, "gpu": {"name": "t4"}}
+    job = {"version": 1, "model": {"config": SMALL}, "data": {"micro_batch_size": 4, "sequence_length": 128}, "gpu": {"name": "h100-80gb"}}
     plans = oometer.plan(job)["plans"]
     assert plans
     assert all(row["micro_batch_size"] * row["gradient_accumulation_steps"] == 4 for row in plans)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import oometer
+import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -26,14 +25,26 @@ def arguments(**given: Any) -> Any:
 
 def test_a_config_alone_is_a_plain_step() -> None:
     job = oometer.job_from(transformers.LlamaConfig(**SIZES), sequence_length=128)
-    assert oometer.estimate(job).peak == oometer.estimate({"version": 1, "model": {"config": SIZES | {"model_type": "llama"}}, "data": {"sequence_length": 128}}).peak
+    assert (
+        oometer.estimate(job).peak
+        == oometer.estimate({"version": 1, "model": {"config": SIZES | {"model_type": "llama"}}, "data": {"sequence_length": 128}}).peak
+    )
 
 
 def test_arguments_mean_what_the_importer_says(model: Any, tmp_path: Path) -> None:
     args = arguments(per_device_train_batch_size=4, gradient_checkpointing=True, bf16=True, optim="adamw_torch")
     job = oometer.job_from(model, args=args, sequence_length=512, gpu="t4")
     files = {
-        "args.json": {"per_device_train_batch_size": 4, "gradient_checkpointing": True, "bf16": True, "optim": "adamw_torch", "max_steps": 3, "save_strategy": "no", "dtype": "bfloat16", "num_train_epochs": 3},
+        "args.json": {
+            "per_device_train_batch_size": 4,
+            "gradient_checkpointing": True,
+            "bf16": True,
+            "optim": "adamw_torch",
+            "max_steps": 3,
+            "save_strategy": "no",
+            "dtype": "bfloat16",
+            "num_train_epochs": 3,
+        },
         "config.json": model.config.to_dict(),
     }
     for name, content in files.items():
@@ -49,7 +60,9 @@ def test_adapters_and_deepspeed(model: Any) -> None:
     job = oometer.job_from(model, args=arguments(), peft_config=lora)
     assert job["training"]["peft"]["r"] == 8
     assert oometer.job_from(peft.get_peft_model(model, lora), args=arguments())["training"]["peft"]["peft_type"] == "LORA"
-    job = oometer.job_from(model, args=arguments(bf16=True), ds_config={"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}, gpus=4)
+    job = oometer.job_from(
+        model, args=arguments(bf16=True), ds_config={"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}, gpus=4
+    )
     assert job["parallel"]["data"] == 4
 
 

@@ -24,7 +24,9 @@ for step in range(10):
 """
 
 
-def run(folder: Path, script: str, *options: str, code: int = 0, env: dict[str, str] | None = None, launch: list[str] | None = None) -> tuple[dict[str, Any], str]:
+def run(
+    folder: Path, script: str, *options: str, code: int = 0, env: dict[str, str] | None = None, launch: list[str] | None = None
+) -> tuple[dict[str, Any], str]:
     (folder / "train.py").write_text(HEAD + script)
     command = [sys.executable, "-m", "oometer", "run", "--json", *options, "--", *(launch or [sys.executable]), "train.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False)
