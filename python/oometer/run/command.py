@@ -138,6 +138,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     failed = next((one["failure"] for one in found if one["failure"]), None)
     if failed and not worst["steps"]:
         raise RunError(f"the script failed before its first optimizer step: {failed}")
+    if not worst["steps"] and not dead:
+        raise RunError("the script ended without an optimizer step (of torch.optim.Optimizer), so nothing is known of a step's peak")
     reserved = worst["peak"]["reserved"]
     total = reserved + device.outside
     notes = [

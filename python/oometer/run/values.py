@@ -96,6 +96,10 @@ class Values(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name in ("tolist", "cpu") and self.is_unknown_list(args[0]):
+            with torch._C.DisableTorchFunction():
+                answer = torch.full(args[0].shape, self.rules.scalar(args[0].dtype), dtype=args[0].dtype)
+                return answer.tolist() if name == "tolist" else answer
         if name in READS:
             return func(*args, **kwargs)
         leaves = tree_leaves((args, kwargs))
@@ -159,6 +163,13 @@ class Values(TorchFunctionMode):
                 self.forget(tensor)
 
     # --- what is read
+
+    def is_unknown_list(self, tensor: torch.Tensor) -> bool:
+        """Whole numbers or truth values that nobody knows: what lies in their memory is not them."""
+        if not tensor.is_cuda or tensor.dtype.is_floating_point or tensor.dtype.is_complex or self.knows(tensor):
+            return False
+        self.answered[f"a list of {str(tensor.dtype).removeprefix('torch.')}"] += 1
+        return True
 
     def scalar(self, tensor: torch.Tensor) -> Any:
         if self.knows(tensor):
