@@ -226,6 +226,8 @@ class Answers(DeviceValues):
             return mask
 
         masking_utils.fast_all, masking_utils.find_packed_sequence_indices = all_of, sequence_indices
+        ignores = masking_utils._ignore_bidirectional_mask_sdpa
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda *given, **more: ignores(*given, **more) and not self.padded
         for name in ("isnan", "isinf"):
 
             def finite(tensor: Any, real: Any = getattr(torch, name)) -> Any:

@@ -338,6 +338,21 @@ Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskAr
   return given.rows != nullptr && given.rows->are_padded(inputs_embeds.size(1)) ? mask : Tensor();
 }
 
+Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked) {
+  if (!given.attention_mask) return {};
+  Context& context = inputs_embeds.context();
+  const NoGrad no_grad(context);
+  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
+  const Tensor attention_mask = to(given.attention_mask, DType::boolean);
+  { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
+  if (given.rows == nullptr || !given.rows->are_padded(length)) return {};
+  if (masked == MaskedBy::flash_attention) return attention_mask;
+  const MaskFunction bidirectional_mask_function = [](const MaskIndices& at) { return booleans(Op::ge, {&at.query}); };
+  return make_mask(context, {batch, 1, length, length},
+                   masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean,
+                   and_masks({bidirectional_mask_function, padding_mask_function(attention_mask)}));
+}
+
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {
   const NoGrad no_grad(inputs_embeds.context());
   return converter_mask(inputs_embeds, false);

@@ -45,7 +45,10 @@ CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArgume
 /// padding; null where none is.
 Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskArguments& given);
 
-/// The same of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
+/// create_bidirectional_mask: where no token is padding none is made, whatever the attention.
+Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked);
+
+/// create_causal_mask of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.
 /// `attention_mask`: [b, keys], null or, where the cache takes padding, made part of it.
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,

@@ -51,8 +51,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     out: dict[str, Any] = {}
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
-        if kind != "clip":
-            out["labels"] = tensor([batch, data.get("target_length", sequence)])
+        if kind != "clip" and not model["class"].endswith("Model"):
+            classifies = model["class"].endswith("ForSequenceClassification")
+            out["labels"] = tensor([batch] if classifies else [batch, data.get("target_length", sequence)])
     vision = config.get("vision_config", config)
     images = batch * data.get("images_per_sample", 1)
     if kind in ("smolvlm", "idefics3"):

@@ -24,7 +24,7 @@ describe('a model that is not supported', () => {
     expect(of({ model_type: 'gpt2' })?.command).toBe(
       'python export_graph.py --hf config.json --task causal-lm --sequence-length 4096 -o gpt2.json',
     );
-    expect(of({ model_type: 'bert', architectures: ['BertForMaskedLM'] })?.command).toContain('--task masked-lm');
+    expect(of({ model_type: 'albert', architectures: ['AlbertForMaskedLM'] })?.command).toContain('--task masked-lm');
     expect(of({ model_type: 'gemma3', vision_config: {} })?.command).toContain('--task image-text-to-text');
     expect(of({ model_type: 't5', is_encoder_decoder: true })?.command).toContain('--task seq2seq-lm');
   });

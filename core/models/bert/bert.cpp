@@ -1,0 +1,364 @@
+#include "models/bert/bert.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/kit/text_attention.h"
+#include "nn/activation.h"
+#include "ops/cub.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+BertEmbeddings::BertEmbeddings(const Builder& builder, const BertConfig& c, const ModelOptions& options)
+    : hidden_dropout_prob(c.hidden_dropout_prob),
+      counts_tokens(c.names->is_roberta),
+      checkpointing(options.checkpointing),
+      module(builder.module) {
+  const auto positions = [&] {
+    return Embedding(builder.child("position_embeddings", "Embedding"), c.max_position_embeddings, c.hidden_size);
+  };
+  word_embeddings = Embedding(builder.child("word_embeddings", "Embedding"), c.vocab_size, c.hidden_size);
+  if (!counts_tokens) position_embeddings = positions();
+  token_type_embeddings =
+      Embedding(builder.child("token_type_embeddings", "Embedding"), c.type_vocab_size, c.hidden_size);
+  layer_norm = LayerNorm(builder.child("LayerNorm", "LayerNorm"), c.hidden_size);
+  position_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
+  token_type_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
+  if (counts_tokens) position_embeddings = positions();
+}
+
+namespace {
+
+/// RobertaEmbeddings.create_position_ids_from_input_ids.
+Tensor create_position_ids(const Tensor& input_ids) {
+  Context& context = input_ids.context();
+  const Shape& sizes = input_ids.sizes();
+  const Tensor mask = to(pointwise(Op::ne, {&input_ids}, DType::boolean), DType::int32);
+  Tensor incremental_indices;
+  {
+    Tensor counted = empty(context, Op::cumsum, sizes, DType::int64);
+    if (sizes[0] == 1) const Workspace scan(context, Op::cumsum, cub_scan_bytes(sizes[1]));
+    counted = to(counted, DType::int32);
+    counted = add_scalar(counted);
+    incremental_indices = mul(counted, mask);
+  }
+  const Tensor as_long = to(incremental_indices, DType::int64);
+  return add_scalar(as_long);
+}
+
+/// eager_attention_forward, whose softmax is of the weights' own type.
+AttentionOutputs eager(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask) {
+  const Context& context = states.query.context();
+  Tensor attn_weights = matmul(states.query, transpose(states.key, 2, 3));
+  attn_weights = mul_scalar(attn_weights);
+  if (mask) attn_weights = add(attn_weights, mask);
+  attn_weights = softmax(attn_weights, context.autocast.enabled ? DType::float32 : attn_weights.dtype());
+  attn_weights = dropout(attn_weights, call.dropout);
+  const Tensor attn_output = matmul(attn_weights, states.value);
+  return {contiguous(transpose(attn_output, 1, 2)), attn_weights};
+}
+
+}  // namespace
+
+Tensor BertEmbeddings::operator()(const Tensor& input_ids, const Tensor& given_positions) const {
+  Context& context = input_ids.context();
+  ModuleCall call(context, module);
+  const std::int64_t length = input_ids.size(1);
+  Tensor positions = given_positions;
+  if (!positions) positions = counts_tokens ? create_position_ids(input_ids) : slice(position_ids, 1, 0, length);
+  const Tensor buffered_token_type_ids = empty(context, Op::gather, positions.sizes(), DType::int64);
+  const Tensor types = expand(buffered_token_type_ids, input_ids.sizes());
+  const Tensor inputs_embeds = word_embeddings(
+      input_ids, [&](Tensor& embeddings) { require_input_grad(checkpointing, embeddings, word_embeddings.module); });
+  const Tensor type_embeddings = token_type_embeddings(types);
+  Tensor embeddings = add(inputs_embeds, type_embeddings);
+  const Tensor its_position_embeddings = position_embeddings(positions);
+  embeddings = add(embeddings, its_position_embeddings);
+  embeddings = layer_norm(embeddings);
+  return call.result(dropout(embeddings, hidden_dropout_prob));
+}
+
+BertSelfAttention::BertSelfAttention(const Builder& builder, const BertConfig& c, const ModelOptions& options)
+    : query(builder.child("query", "Linear"), c.hidden_size, c.hidden_size, true),
+      key(builder.child("key", "Linear"), c.hidden_size, c.hidden_size, true),
+      value(builder.child("value", "Linear"), c.hidden_size, c.hidden_size, true),
+      attention_head_size(c.hidden_size / c.num_attention_heads),
+      call{.kind = options.attention, .dropout = c.attention_probs_dropout_prob},
+      module(builder.module) {}
+
+AttentionOutputs BertSelfAttention::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+  ModuleCall self(hidden_in.context(), module);
+  const Tensor hidden_states = self.argument(hidden_in);
+  AttentionInputs states = project(hidden_states, query, key, value, attention_head_size, false);
+  AttentionOutputs attention = attend(call, 0, states, {}, attention_mask, eager);
+  attention.output = self.result(attention.output);
+  return attention;
+}
+
+BertOutput::BertOutput(const Builder& builder, const BertConfig& c, std::int64_t in_features)
+    : dense(builder.child("dense", "Linear"), in_features, c.hidden_size, true),
+      layer_norm(builder.child("LayerNorm", "LayerNorm"), c.hidden_size),
+      hidden_dropout_prob(c.hidden_dropout_prob),
+      module(builder.module) {}
+
+Tensor BertOutput::operator()(const Tensor& hidden_in, const Tensor& input_in) const {
+  ModuleCall call(hidden_in.context(), module);
+  Tensor hidden_states = call.argument(hidden_in);
+  const Tensor input_tensor = call.argument(input_in);
+  hidden_states = dense(hidden_states);
+  hidden_states = dropout(hidden_states, hidden_dropout_prob);
+  const Tensor sum = add(hidden_states, input_tensor);
+  return call.result(layer_norm(sum));
+}
+
+BertLayer::BertLayer(const Builder& builder, const BertConfig& c, const ModelOptions& options)
+    : intermediate_act_fn(c.hidden_act), module(builder.module) {
+  const Builder attention_builder = builder.child("attention", c.names->attention);
+  attention = {BertSelfAttention(attention_builder.child("self", c.names->self_attention), c, options),
+               BertOutput(attention_builder.child("output", c.names->self_output), c, c.hidden_size),
+               attention_builder.module};
+  const Builder intermediate_builder = builder.child("intermediate", c.names->intermediate);
+  intermediate = {Linear(intermediate_builder.child("dense", "Linear"), c.hidden_size, c.intermediate_size, true),
+                  intermediate_builder.module};
+  output = BertOutput(builder.child("output", c.names->output), c, c.intermediate_size);
+}
+
+Tensor BertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
+  Context& context = hidden_in.context();
+  const ModuleScope scope(context, module);
+  AttentionOutputs self_attention;  // the weights stay in `_` until the layer returns
+  {
+    ModuleCall call(context, attention.module);
+    const Tensor hidden_states = call.argument(hidden_in);
+    self_attention = attention.self(hidden_states, attention_mask);
+    self_attention.output = call.result(attention.output(self_attention.output, hidden_states));
+  }
+  const Tensor& attention_output = self_attention.output;
+  Tensor intermediate_output;
+  {
+    ModuleCall call(context, intermediate.module);
+    Tensor hidden_states = intermediate.dense(call.argument(attention_output));
+    hidden_states = activate(intermediate_act_fn, hidden_states);
+    intermediate_output = call.result(hidden_states);
+  }
+  return output(intermediate_output, attention_output);
+}
+
+BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOptions& options, bool add_pooling_layer)
+    : embeddings(builder.child("embeddings", c.names->embeddings), c, options),
+      pools(add_pooling_layer),
+      masked(masked_by(options.attention)),
+      checkpointing(options.checkpointing),
+      module(builder.module) {
+  const Builder encoder_builder = builder.child("encoder", c.names->encoder);
+  encoder = encoder_builder.module;
+  blocks = BlockStack(encoder_builder);
+  layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
+  for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
+    layers.emplace_back(encoder_builder.child("layer", c.names->layer, i), c, options);
+    blocks.add_block(encoder_builder);
+  }
+  if (!pools) return;
+  const Builder pooler_builder = builder.child("pooler", c.names->pooler);
+  pooler = {Linear(pooler_builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, true), pooler_builder.module};
+}
+
+BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
+  Context& context = inputs.input_ids.context();
+  ModuleCall call(context, module);
+  const Tensor embedding_output = embeddings(inputs.input_ids, inputs.position_ids);
+  const Tensor attention_mask =
+      create_bidirectional_mask(embedding_output, {{}, inputs.attention_mask, inputs.rows}, masked);
+  Output out;
+  {
+    ModuleCall encode(context, encoder);
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask); };
+    };
+    const Tensor hidden_states = encode.argument(embedding_output);
+    out.last_hidden_state =
+        encode.result(blocks.run(0, layers.size(), hidden_states, checkpointing, block, {.positional = true}));
+  }
+  if (pools) {
+    ModuleCall pool(context, pooler.module);
+    const Tensor first_token_tensor = select(pool.argument(out.last_hidden_state), 1, 0);
+    Tensor pooled_output = pooler.dense(first_token_tensor);
+    pooled_output = tanh(pooled_output);
+    out.pooler_output = pool.result(pooled_output);
+  }
+  out.last_hidden_state = call.result(out.last_hidden_state);
+  return out;
+}
+
+namespace {
+
+/// BertLMPredictionHead and RobertaLMHead.
+struct MaskedLMHead {
+  MaskedLMHead() = default;
+  MaskedLMHead(const Builder& root, const BertConfig& c) : act_fn(c.hidden_act) {
+    if (c.names->is_roberta) {
+      const Builder head = root.child("lm_head", c.names->lm_head);
+      act_fn = Activation::gelu;
+      modules = {head.module};
+      make(head, head, "layer_norm", c);
+      return;
+    }
+    const Builder cls = root.child("cls", c.names->lm_head);
+    const Builder predictions = cls.child("predictions", "BertLMPredictionHead");
+    const Builder transform = predictions.child("transform", "BertPredictionHeadTransform");
+    modules = {cls.module, predictions.module, transform.module};
+    make(predictions, transform, "LayerNorm", c);
+  }
+
+  void make(const Builder& predictions, const Builder& transform, const char* norm, const BertConfig& c) {
+    dense = Linear(transform.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
+    layer_norm = LayerNorm(transform.child(norm, "LayerNorm"), c.hidden_size);
+    decoder = Linear(predictions.child("decoder", "Linear"), c.hidden_size, c.vocab_size, true);
+    bias = predictions.parameter("bias", {c.vocab_size});
+  }
+
+  Tensor operator()(const Tensor& sequence_output) const {
+    Context& context = sequence_output.context();
+    ModuleCall outer(context, modules[0]);
+    const ModuleScope inner(context, modules[modules.size() > 1 ? 1 : 0]);
+    Tensor hidden_states = outer.argument(sequence_output);
+    {
+      const ModuleScope transform(context, modules.back());
+      hidden_states = dense(hidden_states);
+      hidden_states = activate(act_fn, hidden_states);
+      hidden_states = layer_norm(hidden_states);
+    }
+    return outer.result(decoder(hidden_states));
+  }
+
+  Linear dense, decoder;
+  LayerNorm layer_norm;
+  Tensor bias;
+  Activation act_fn = Activation::gelu;
+  std::vector<ModuleId> modules;  ///< from the outermost on
+};
+
+/// A classification of the whole text, by BERT's pooler or RobertaClassificationHead, or of each token.
+struct ClassificationHead {
+  ClassificationHead() = default;
+  ClassificationHead(const Builder& root, const BertConfig& c, bool has_dense)
+      : classifier_dropout(c.classifier_dropout) {
+    if (!has_dense) {
+      out_proj = Linear(root.child("classifier", "Linear"), c.hidden_size, c.num_labels, true);
+      return;
+    }
+    const Builder head = root.child("classifier", c.names->classification_head);
+    dense = Linear(head.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
+    out_proj = Linear(head.child("out_proj", "Linear"), c.hidden_size, c.num_labels, true);
+    module = head.module;
+  }
+
+  Tensor operator()(const Tensor& features) const {
+    if (!dense.weight) {
+      const Tensor dropped = dropout(features, classifier_dropout);
+      return out_proj(dropped);
+    }
+    ModuleCall call(features.context(), module);
+    Tensor x = select(call.argument(features), 1, 0);
+    x = dropout(x, classifier_dropout);
+    x = dense(x);
+    x = tanh(x);
+    x = dropout(x, classifier_dropout);
+    return call.result(out_proj(x));
+  }
+
+  Linear dense, out_proj;
+  double classifier_dropout = 0;
+  ModuleId module = 0;
+};
+
+class BertFor : public Model {
+ public:
+  BertFor(Context& context, const BertConfig& c, const DataConfig& data, const ModelOptions& options)
+      : context_(context), data_(data), config_(c) {
+    loss_type = c.head == EncoderHead::none ? LossType::none : LossType::cross_entropy;
+    has_pad_token = c.has_pad_token;
+    const Builder root{
+        &context,           &parameters,   &buffers,         context.add_root(c.class_name(), Modality::language),
+        Modality::language, options.dtype, options.wrapping, options.quantizer};
+    const bool classifies_text = c.head == EncoderHead::sequence_classification;
+    const bool pools = c.head == EncoderHead::none || (classifies_text && !c.names->is_roberta);
+    if (c.head == EncoderHead::none) {
+      model_ = BertModel(root, c, options, pools);
+      return;
+    }
+    const bool predicts = c.head == EncoderHead::masked_lm;
+    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root, c);
+    model_ = BertModel(root.child(c.names->base, c.names->model), c, options, pools);
+    if (predicts) {
+      if (!c.names->head_first) masked_lm_ = MaskedLMHead(root, c);
+      if (c.tie_word_embeddings) tie_decoder();
+    } else {
+      classifier_ = ClassificationHead(root, c, classifies_text && c.names->is_roberta);
+    }
+  }
+
+  void set_data(const DataConfig& data) override { data_ = data; }
+
+  ModelInputs make_inputs(bool with_labels) override {
+    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
+    const auto input = [&](const Shape& sizes) { return empty(context_, Op::input, sizes, DType::int64, Role::input); };
+    ModelInputs batch;
+    batch.input_ids = input(tokens);
+    if (with_labels)
+      batch.labels =
+          input(config_.head == EncoderHead::sequence_classification ? Shape{data_.micro_batch_size} : tokens);
+    if (data_.rows.has_mask) batch.attention_mask = input(tokens);
+    batch.rows = &data_.rows;
+    return batch;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    BertModel::Output outputs = model_(inputs);
+    if (config_.head == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
+    Tensor logits;
+    if (config_.head == EncoderHead::masked_lm)
+      logits = masked_lm_(outputs.last_hidden_state);
+    else
+      logits = classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state);
+    ModelOutputs result;
+    if (inputs.labels)
+      result.loss = (*loss_function)(view(logits, {inputs.labels.numel(), logits.size(-1)}),
+                                     view(inputs.labels, {inputs.labels.numel()}));
+    result.others.push_back(std::move(logits));
+    return result;
+  }
+
+ private:
+  /// _tied_weights_keys: the decoder takes the embeddings' weight and the head's own bias.
+  void tie_decoder() {
+    Linear& decoder = masked_lm_.decoder;
+    const auto drop = [&](const Tensor& weight) {
+      parameters.erase(std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const Parameter& one) { return one.tensor.get() == weight.get(); }));
+    };
+    drop(decoder.weight);
+    drop(decoder.bias);
+    decoder.weight = model_.embeddings.word_embeddings.weight;
+    decoder.bias = masked_lm_.bias;
+    tied.push_back({decoder.weight, decoder.module});
+    tied.push_back({decoder.bias, decoder.module, "bias"});
+  }
+
+  Context& context_;
+  DataConfig data_;
+  BertConfig config_;
+  BertModel model_;
+  MaskedLMHead masked_lm_;
+  ClassificationHead classifier_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_bert(Context& context, const BertConfig& config, const DataConfig& data,
+                                  const ModelOptions& options) {
+  return std::make_unique<BertFor>(context, config, data, options);
+}
+
+}  // namespace oometer

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "models/bert/config.h"
+#include "models/masking.h"
+#include "models/model.h"
+#include "nn/block_stack.h"
+#include "nn/module.h"
+
+/// transformers 5.23, models/bert/modeling_bert.py, and the families whose modeling files copy it. Names and order of
+/// steps are that file's.
+namespace oometer {
+
+struct BertEmbeddings {
+  BertEmbeddings() = default;
+  BertEmbeddings(const Builder& builder, const BertConfig& config, const ModelOptions& options);
+  Tensor operator()(const Tensor& input_ids, const Tensor& position_ids) const;
+
+  Embedding word_embeddings, position_embeddings, token_type_embeddings;
+  LayerNorm layer_norm;
+  Tensor position_ids, token_type_ids;  ///< buffers, [1, max_position_embeddings]
+  double hidden_dropout_prob = 0;
+  bool counts_tokens = false;  ///< create_position_ids_from_input_ids (RobertaEmbeddings)
+  CheckpointingConfig checkpointing;
+  ModuleId module = 0;
+};
+
+struct BertSelfAttention {
+  BertSelfAttention() = default;
+  BertSelfAttention(const Builder& builder, const BertConfig& config, const ModelOptions& options);
+  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+  Linear query, key, value;
+  std::int64_t attention_head_size = 0;
+  AttentionCall call;
+  ModuleId module = 0;
+};
+
+/// BertSelfOutput and BertOutput, which differ in the width that they project from.
+struct BertOutput {
+  BertOutput() = default;
+  BertOutput(const Builder& builder, const BertConfig& config, std::int64_t in_features);
+  Tensor operator()(const Tensor& hidden_states, const Tensor& input_tensor) const;
+
+  Linear dense;
+  LayerNorm layer_norm;
+  double hidden_dropout_prob = 0;
+  ModuleId module = 0;
+};
+
+struct BertLayer {
+  BertLayer() = default;
+  BertLayer(const Builder& builder, const BertConfig& config, const ModelOptions& options);
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+  struct {
+    BertSelfAttention self;
+    BertOutput output;
+    ModuleId module = 0;
+  } attention;
+  struct {
+    Linear dense;
+    ModuleId module = 0;
+  } intermediate;
+  BertOutput output;
+  Activation intermediate_act_fn = Activation::gelu;
+  ModuleId module = 0;
+};
+
+struct BertModel {
+  struct Output {
+    Tensor last_hidden_state, pooler_output;
+  };
+
+  BertModel() = default;
+  BertModel(const Builder& builder, const BertConfig& config, const ModelOptions& options, bool add_pooling_layer);
+  Output operator()(const ModelInputs& inputs) const;
+
+  BertEmbeddings embeddings;
+  std::vector<BertLayer> layers;
+  BlockStack blocks;
+  struct {
+    Linear dense;
+    ModuleId module = 0;
+  } pooler;
+  bool pools = false;
+  MaskedBy masked = MaskedBy::sdpa;
+  CheckpointingConfig checkpointing;
+  ModuleId encoder = 0, module = 0;
+};
+
+std::unique_ptr<Model> build_bert(Context& context, const BertConfig& config, const DataConfig& data,
+                                  const ModelOptions& options);
+
+}  // namespace oometer
