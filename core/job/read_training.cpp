@@ -121,11 +121,12 @@ std::string read_loss(ConfigReader& reader, const ModelTraits& traits) {
   reader.ignore({"loss"});
   if (traits.has_loss && (loss.empty() || loss == traits.loss_name)) return "";
   if (loss.empty() && traits.losses.size() == 1) return traits.losses[0];
-  std::string known = *traits.loss_name != '\0' ? std::string(" or ") + traits.loss_name : "";
+  std::string known;
   for (const char* name : traits.losses) {
     if (loss == name) return loss;
-    known.insert(0, (known.empty() ? "" : " or ") + std::string(name));
+    known += (known.empty() ? "" : " or ") + std::string(name);
   }
+  if (*traits.loss_name != '\0') known += (known.empty() ? "" : " or ") + std::string(traits.loss_name);
   if (traits.losses.empty())
     reader.fail_found("loss", "not-modelled", "only null, " + traits.class_name + "'s own loss, is modelled");
   else
