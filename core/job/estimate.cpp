@@ -183,8 +183,6 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   if (result.simulation.refusal) return *result.simulation.refusal;
   if (result.simulation.log.overflow)
     return Error{"out-of-range", "", "the job needs more than 2^60 bytes, far more than any GPU has; check its sizes"};
-  if (result.simulation.trainable == 0 && job.task == Task::train)
-    return Error{"invalid", "/training", "every parameter is frozen; expected at least one to train"};
   const AllocatorOptions allocator = allocator_options(behaviours, job.runtime);
   const Outside outside = outside_of(job, behaviours);
   const bool is_paged = job.task == Task::inference && job.inference.cache.implementation == CacheImplementation::paged;

@@ -199,6 +199,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       simulation.parameters += elements;
       if (parameter.tensor->leaf_requires_grad) simulation.trainable += parameter.tensor.numel();
     }
+    if (job.task == Task::train && simulation.trainable == 0) {
+      simulation.refusal = Error{"invalid", "/training", "every parameter is frozen; expected at least one to train"};
+      return simulation;
+    }
     if (job.task == Task::inference) {
       simulation.trainable = 0;
       const ModelTraits& traits = job.model.config.traits();

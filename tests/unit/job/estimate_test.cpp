@@ -1,5 +1,6 @@
 #include "job/estimate.h"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <nlohmann/json.hpp>
 
 #include "jobs.h"
@@ -176,6 +177,18 @@ TEST_CASE("a report tells what the model makes of an image", "[job]") {
   };
   CHECK(image("llava-1.5-7b") == json{{"height", 336}, {"width", 336}, {"tokens", 576}});
   CHECK(image("llama-2-7b").is_null());
+}
+
+TEST_CASE("A job that trains nothing is refused before it runs, whatever it runs under", "[job]") {
+  const std::string parallel =
+      GENERATE(R"({"strategy": "none"})", R"({"strategy": "ddp", "data": 4})",
+               R"({"strategy": "deepspeed", "zero_stage": 1, "data": 4})",
+               R"({"strategy": "deepspeed", "zero_stage": 3, "data": 4})", R"({"strategy": "fsdp2", "data": 4})");
+  const Result<Estimate> answer = estimate(
+      tiny_llama(R"("stage": "custom", "freeze": ["model", "lm_head"], "activation_checkpointing": "non-reentrant")",
+                 R"(, "parallel": )" + parallel));
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().pointer == "/training");
 }
 
 TEST_CASE("tensors are asked of a module that there is", "[job]") {
