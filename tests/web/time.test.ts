@@ -4,13 +4,13 @@ import { accessibility, page, settled, useBrowser, visit } from './browser';
 
 useBrowser();
 
-const section = () => page.locator('oometer-time');
+const section = () => page.locator('oometer-time section');
 const text = async (): Promise<string> => (await section().innerText()).replaceAll('\u00a0', ' ');
 
 it('a step has a time with its range, and what takes it', async () => {
   await visit();
   await settled();
-  await section().locator('section[aria-busy=false] dl').waitFor();
+  await page.locator('oometer-time section[aria-busy=false] dl').waitFor();
   expect(await text()).toMatch(/One step\s+[\d.]+ (ms|s|min) [\d.]+ (ms|s|min) to [\d.]+ (ms|s|min)/);
   expect(await text()).toMatch(/MFU\s+\d+ %/);
   const kinds = await section().locator('tbody th').allInnerTexts();

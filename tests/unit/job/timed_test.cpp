@@ -94,6 +94,9 @@ TEST_CASE("The time of what is not known is null, and a note says why", "[job][t
   check(llama(kInBf16, R"(, "gpu": {"name": "mi300x"})"), "no kernel of the architecture");
   check(llama(kInBf16, R"(, "gpu": {"name": "v100-32gb"})"), "no units for products of this dtype");
   check(llama(R"("precision": "bf16", "save_on_cpu": "pinned")", kOnA100), "host memory");
+  check(
+      llama(R"("precision": "bf16", "activation_checkpointing": {"mode": "non-reentrant", "offload": true})", kOnA100),
+      "host memory");
   check(llama(kInBf16, R"(, "parallel": {"strategy": "fsdp2", "data": 8, "fsdp": {"cpu_offload": true}})" + kOnA100),
         "host memory");
   check(llama(kInBf16, R"(, "parallel": {"strategy": "ddp", "data": 16})" + kOnA100), "between nodes");

@@ -115,14 +115,15 @@ export class OometerTime extends LitElement {
         problem
           ? html`<p class="small">${problem}</p>`
           : timed
-            ? html`${timed.time ? this.found(timed.time, what) : nothing}
-              ${timed.notes.map((note) => html`<p class="small soft">${note.replace(/^Time: /, '')}</p>`)}`
+            ? timed.time
+              ? this.found(timed.time, what, timed.notes)
+              : timed.notes.map(note)
             : html`<p class="small soft">Timing …</p>`
       }
     </section>`;
   }
 
-  private found(time: StepTime, what: string): TemplateResult {
+  private found(time: StepTime, what: string, notes: readonly string[]): TemplateResult {
     const share = (value: number): string => `${Math.round(100 * value)} %`;
     const kinds = Object.entries(time.by_kind).sort(([, a], [, b]) => b - a);
     const [[, most] = ['', 0]] = kinds;
@@ -153,6 +154,7 @@ export class OometerTime extends LitElement {
         </div>
       </dl>
       <p class="small soft">Without loading data, evaluation and saving. The range is from ${time.basis}.</p>
+      ${notes.map(note)}
       <div class="scroll" tabindex="0" role="group" aria-labelledby="time">
         <table aria-labelledby="time">
           <thead>
@@ -178,6 +180,12 @@ export class OometerTime extends LitElement {
       </div>
       <div class="tools">${copyTable(() => this.renderRoot.querySelector('table'))}</div>`;
   }
+}
+
+/** "Time: kernels ..." below a heading that says so. */
+function note(text: string): TemplateResult {
+  const words = text.replace(/^Time: /, '');
+  return html`<p class="small soft">${words.charAt(0).toUpperCase()}${words.slice(1)}</p>`;
 }
 
 customElements.define('oometer-time', OometerTime);

@@ -18,7 +18,7 @@ it('a change makes each token slower or faster, where both are known', () => {
   const plain = (now: number | null, then: number | null): string => timeThen(now, then).replaceAll('\u00a0', ' ');
   expect(plain(1000, 800)).toBe('+25 % time');
   expect(plain(1000, 2000)).toBe('−50 % time');
-  expect(plain(1000, 1001)).toBe('same time');
+  expect(plain(1000, 1001)).toBe('±0 % time');
   expect(plain(null, 1)).toBe('');
   expect(plain(1, null)).toBe('');
 });

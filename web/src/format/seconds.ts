@@ -16,10 +16,9 @@ export function seconds(value: number): string {
   return count.toFixed(count < 9.995 ? 2 : count < 99.95 ? 1 : 0) + NBSP + name;
 }
 
-/** What a change does to the time of each token: "+26 % time", "−10 % time", "same time"; "" where either is unknown. */
+/** What a change does to the time of each token: "+26 % time", "−10 % time", "±0 % time"; "" where either is unknown. */
 export function timeThen(now: number | null, then: number | null): string {
   if (!now || !then) return '';
   const percent = Math.round(100 * (now / then - 1));
-  if (percent === 0) return `same${NBSP}time`;
-  return `${percent < 0 ? MINUS : '+'}${Math.abs(percent).toLocaleString('en-US')}${NBSP}%${NBSP}time`;
+  return `${percent < 0 ? MINUS : percent > 0 ? '+' : '±'}${Math.abs(percent).toLocaleString('en-US')}${NBSP}%${NBSP}time`;
 }
