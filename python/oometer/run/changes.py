@@ -60,6 +60,11 @@ def _leave_large_weights(torch: Any) -> None:
         setattr(init, name, filled)
 
 
+def of_ddp(distributed: Any) -> None:
+    """It compares shapes with the other ranks', of which nothing comes."""
+    distributed._verify_param_shape_across_processes = lambda *_, **__: None
+
+
 def of_transformers(modeling_utils: Any) -> None:
     """Random weights are not drawn: their initialisation loops over every parameter."""
     modeling_utils.PreTrainedModel.initialize_weights = lambda self: None

@@ -45,6 +45,7 @@ def enter() -> None:
         _AfterImport(
             {
                 "torch": changes.of_torch,
+                "torch.nn.parallel.distributed": changes.of_ddp,
                 "triton.runtime.jit": changes.of_triton_jit,
                 "triton.runtime.autotuner": changes.of_triton_autotuner,
                 "transformers.modeling_utils": changes.of_transformers,
