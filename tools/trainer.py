@@ -8,13 +8,14 @@ A spec says what a person's script says, in that script's terms:
 
     "model":  {"class", "config"}
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
+               "quantization": BitsAndBytesConfig's arguments with "prepare_model_for_kbit_training",
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
     "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
-    "parallel": {"strategy": "ddp", "world": GPUs}
+    "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
 
 A case's truth is {"steps": [peaks from on_step_begin to on_step_end], "evals": [...], "saves": [...]}.
@@ -69,6 +70,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
     if train.get("lora"):
         names = {"r": "rank", "lora_alpha": "alpha", "lora_dropout": "dropout"}
         training["lora"] = {names.get(key, key): value for key, value in train["lora"].items()}
+    if train.get("quantization"):
+        training["quantization"] = train["quantization"]
     if train.get("peft"):
         training["peft"] = peft_of(train["peft"])
     if loop["kind"] == "hand":
@@ -483,6 +486,9 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
     if config := spec.get("parallel", {}).get("ds_config"):
         given["deepspeed"] = config
+    strategy = spec.get("parallel", {}).get("strategy", "")
+    if strategy.startswith("fsdp"):
+        given |= {"fsdp": True, "fsdp_config": {"version": int(strategy[-1])} | given.get("fsdp_config", {})}
     if loop["kind"] == "trainer":
         return transformers.TrainingArguments(**given)
     import trl
@@ -670,10 +676,12 @@ def in_a_fork(spec: Spec, out: Path | None) -> bool:
 
 
 def import_trainers(with_trl: bool) -> None:
-    """Imports what takes long, without a word to CUDA, which would not outlive a fork: bitsandbytes asks it for devices."""
+    """Imports what takes long, without a word to CUDA, which would not outlive a fork: bitsandbytes and torchao ask it."""
     import torch
+    from torch.utils import _triton
 
     answers = {(torch.cuda, "get_device_capability"): lambda *_: (8, 0), (torch._C, "_cuda_getDeviceCount"): lambda: 1}
+    answers[_triton, "has_triton"] = lambda: True
     real = {(place, name): getattr(place, name) for place, name in answers}
     for (place, name), answer in answers.items():
         setattr(place, name, answer)

@@ -76,6 +76,18 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   return reference;
 }
 
+/// What the trainers of TRL 1.16 do with a quantized model (trainer/sft_trainer.py, SFTTrainer.__init__): adapters are
+/// bf16, as the paper about QLoRA recommends.
+void cast_trained(Context& context, const std::vector<Parameter>& parameters) {
+  const NoGrad no_grad(context);
+  for (const Parameter& parameter : parameters) {
+    const Tensor& tensor = parameter.tensor;
+    if (!tensor->leaf_requires_grad || tensor.dtype() == DType::bfloat16) continue;
+    const ModuleScope scope(context, parameter.module);
+    replace_data(tensor, to(tensor, DType::bfloat16));
+  }
+}
+
 bool evaluates(const Job& job) {
   const LoopConfig& loop = job.training.loop;
   return loop.is_trainer() && (loop.eval_strategy != Every::no || job.samples.evaluation);
@@ -146,7 +158,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
       zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
     const DataConfig data = full_batch_of(job);
-    const bool on_host = job.training.loop.loads_on_host && !zero_init;  // which takes each weight to the device
+    // ZeRO's Init and bitsandbytes take each weight to the device.
+    const bool on_host = job.training.loop.loads_on_host && !zero_init && !quantizer;
     context.stopped = quantizer != nullptr || on_host;
     const std::unique_ptr<Model> model = build_model(context, job.model.config, data, options);
     context.stopped = on_host;
@@ -179,6 +192,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                                         "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
+    if (quantizer && job.training.loop.is_trl()) cast_trained(context, model->parameters);
     if (on_host && job.parallel.strategy == Strategy::deepspeed)
       cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {
