@@ -90,6 +90,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
             out["model"]["reference"] = loop["reference"]
         training["loop"] = {"name": LOOPS[loop["kind"]], "args": loop.get("args", {}) | {"max_steps": spec.get("steps", 3)}}
         training["loop"]["args"].setdefault("save_strategy", "no")
+        training["loop"]["args"] |= fsdp_of(spec)
         if loop.get("load") == "cuda":
             training["loop"]["load"] = "device"
         if loop.get("compute_metrics"):
@@ -477,6 +478,14 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
     return steps
 
 
+def fsdp_of(spec: Spec) -> dict[str, Any]:
+    """What TrainingArguments say of FSDP."""
+    strategy = spec.get("parallel", {}).get("strategy", "")
+    if not strategy.startswith("fsdp"):
+        return {}
+    return {"fsdp": True, "fsdp_config": {"version": int(strategy[-1])} | spec["loop"].get("args", {}).get("fsdp_config", {})}
+
+
 def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     """The trainer's arguments, made before the model: from_pretrained asks whether ZeRO-3 is on."""
     import transformers
@@ -486,9 +495,7 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     given |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True} | loop.get("args", {})
     if config := spec.get("parallel", {}).get("ds_config"):
         given["deepspeed"] = config
-    strategy = spec.get("parallel", {}).get("strategy", "")
-    if strategy.startswith("fsdp"):
-        given |= {"fsdp": True, "fsdp_config": {"version": int(strategy[-1])} | given.get("fsdp_config", {})}
+    given |= fsdp_of(spec)
     if loop["kind"] == "trainer":
         return transformers.TrainingArguments(**given)
     import trl

@@ -67,9 +67,14 @@ struct FsdpConfig {
   std::optional<DType> param_dtype;  ///< of gathered parameters, so of computation
   std::optional<DType> reduce_dtype;
   bool cpu_offload = false;  ///< shards, gradients and the optimizer live in host memory
+  /// Accelerator.prepare (accelerate 1.15) wraps a model in host memory, as under a trainer: what trains becomes
+  /// float32 where the precision is mixed. FSDP1 makes a unit of each adapter's modules (peft's fsdp_auto_wrap_policy),
+  /// FSDP2 of the embeddings, and of final norm and head.
+  bool by_accelerate = false;
 
   // FSDP2's
   bool reshard_after_forward = true;  ///< false: parameters stay gathered until backward
+  std::optional<DType> output_dtype;  ///< of what a unit returns
 
   // FSDP1's, with accelerate's default of use_orig_params
   Sharding sharding = Sharding::full_shard;

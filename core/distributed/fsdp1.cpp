@@ -1,6 +1,8 @@
 #include "distributed/fsdp1.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "autograd/engine.h"
 #include "distributed/broadcast.h"
@@ -8,6 +10,7 @@
 #include "distributed/saved_modules.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "sort_by.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
 
@@ -42,7 +45,10 @@ FullyShardedDataParallel::FullyShardedDataParallel(Context& context, Model& mode
   config_.sharding = config_.sharding_on(world_);
 }
 
-FullyShardedDataParallel::~FullyShardedDataParallel() { context_.forget(*this); }
+FullyShardedDataParallel::~FullyShardedDataParallel() {
+  context_.forget(static_cast<BlockListener&>(*this));
+  context_.forget(static_cast<ModuleListener&>(*this));
+}
 
 /// _init_param_reduce_dtypes
 DType FullyShardedDataParallel::reduce_dtype(const Unit& unit) const {
@@ -75,8 +81,9 @@ void FullyShardedDataParallel::initialize() {
   check_reentrant_blocks();
   if (refusal_) return;
   rank_ = given_rank_ ? *given_rank_ : worst_rank();
-  // _auto_wrap: blocks first, the model with what is left last.
-  for (std::size_t i = 1; i <= units_.size(); ++i) flatten(units_[i % units_.size()]);
+  for (const std::size_t i : order_of_wrapping()) flatten(units_[i]);
+  if (config_.by_accelerate && config_.param_dtype)
+    for (Unit& unit : units_) upcast(unit);
 
   for (std::size_t i = 0; i < model_.parameters.size(); ++i)
     model_.parameters[i].tensor->index = static_cast<std::uint32_t>(i);
@@ -95,7 +102,67 @@ void FullyShardedDataParallel::initialize() {
   optimizer_ = make_optimizer(context_, training_.optimizer);
   for (std::vector<Parameter>& group : parameter_groups(local, training_.optimizer.param_groups))
     optimizer_->add_group(std::move(group));
-  context_.listen(model_.root, *this);
+  context_.listen(model_.root, static_cast<BlockListener&>(*this));
+  if (std::any_of(units_.begin(), units_.end(), [](const Unit& unit) { return unit.is_leaf; }))
+    context_.listen(model_.root, static_cast<ModuleListener&>(*this));
+}
+
+/// _auto_wrap: a module's children before itself, the model last.
+std::vector<std::size_t> FullyShardedDataParallel::order_of_wrapping() const {
+  const Log& log = context_.log;
+  std::vector<ModuleId> last(log.modules.size());  // of the subtree
+  for (ModuleId id = static_cast<ModuleId>(last.size()); id-- > 0;) {
+    last[id] = std::max(last[id], id);
+    if (id > 0) last[log.modules[id].parent] = std::max(last[log.modules[id].parent], last[id]);
+  }
+  std::vector<std::size_t> order(units_.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  sort_by(order, [&](std::size_t i) { return -std::int64_t{units_[i].module}; });
+  sort_by(order, [&](std::size_t i) { return last[units_[i].module]; });
+  return order;
+}
+
+/// _move_module_to_device: the unit's parameters, the tree's upper levels first; of the model the buffers, too.
+void FullyShardedDataParallel::place(const Unit& unit) {
+  const Log& log = context_.log;
+  const auto depth = [&](const Parameter& parameter) {
+    int levels = 0;
+    for (ModuleId id = parameter.module; !log.is_root(id); id = log.modules[id].parent) ++levels;
+    return levels;
+  };
+  std::vector<Parameter> parameters;
+  for (const Piece& piece : unit.pieces)
+    if (piece.parameter) parameters.push_back(*piece.parameter);
+  sort_by(parameters, depth);
+  for (const Parameter& parameter : parameters) {
+    const ModuleScope scope(context_, parameter.module);
+    const Tensor& tensor = parameter.tensor;
+    replace_data(tensor, empty(context_, Op::parameter, tensor.sizes(), tensor.dtype(), Role::parameter));
+  }
+  if (unit.module != model_.root) return;
+  for (const Buffer& buffer : model_.buffers) {
+    const ModuleScope scope(context_, buffer.module);
+    replace_data(buffer.tensor,
+                 empty(context_, Op::buffer, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
+  }
+}
+
+/// Accelerator.prepare_model (accelerate 1.15): flat_param.data = flat_param.data.to(torch.float32). The original
+/// parameters are views of the old one until the unit is sharded again.
+void FullyShardedDataParallel::upcast(Unit& unit) {
+  if (!unit.flat || !unit.flat->leaf_requires_grad || unit.dtype == DType::float32) return;
+  const ModuleScope scope(context_, unit.module);
+  unit.dtype = DType::float32;
+  unit.local = flat_tensor(unit, Op::to_copy, unit.local.numel(), unit.dtype, Role::parameter);
+  unit.local->leaf_requires_grad = true;
+  unit.has_old_shards = true;
+  for (Piece& piece : unit.pieces)
+    if (piece.shard) piece.shard->dtype = unit.dtype;
+}
+
+void FullyShardedDataParallel::set_parameters_dtype(const Unit& unit, DType dtype) {
+  for (const Piece& piece : unit.pieces)
+    if (piece.parameter) piece.parameter->tensor->dtype = dtype;
 }
 
 /// A reentrant region's own backward gives its parameters their gradients: those of a unit around the block end that
@@ -140,12 +207,21 @@ void FullyShardedDataParallel::gather_units() {
   std::vector<ModuleId> wrapped(modules.size(), model_.root);
   units_.emplace_back().module = model_.root;
   unit_of_[model_.root] = 0;
+  // peft's fsdp_auto_wrap_policy, lambda_policy_fn: modules without children whose weight is trained.
+  std::vector<bool> is_leaf(modules.size(), false);
+  if (config_.by_accelerate && training_.has_adapters())
+    for (const Parameter& parameter : model_.parameters)
+      if (parameter.name == std::string_view("weight") && parameter.tensor->leaf_requires_grad)
+        is_leaf[parameter.module] = true;
+  for (ModuleId id = model_.root + 1; id < end; ++id) is_leaf[modules[id].parent] = false;
   for (ModuleId id = model_.root + 1; id < end; ++id) {
-    const bool wraps = std::find(config_.wrap.begin(), config_.wrap.end(), modules[id].type) != config_.wrap.end();
+    const bool wraps =
+        is_leaf[id] || std::find(config_.wrap.begin(), config_.wrap.end(), modules[id].type) != config_.wrap.end();
     wrapped[id] = wraps ? id : wrapped[modules[id].parent];
     if (!wraps) continue;
     unit_of_[id] = units_.size();
     units_.emplace_back().module = id;
+    units_.back().is_leaf = is_leaf[id];
   }
   std::vector<Parameter> parameters = model_.parameters;
   sort_by_module(parameters);
@@ -230,6 +306,7 @@ std::vector<std::int64_t> FullyShardedDataParallel::ranks_that_differ() const {
 void FullyShardedDataParallel::flatten(Unit& unit) {
   if (unit.pieces.empty()) return;
   take_shares(unit, rank_);
+  if (config_.by_accelerate) place(unit);
   const ModuleScope scope(context_, unit.module);
   bool trains = false;
   TensorList states;
@@ -274,7 +351,7 @@ void FullyShardedDataParallel::flatten(Unit& unit) {
     if (!piece.parameter) continue;
     const Tensor& tensor = piece.parameter->tensor;
     if (config_.use_orig_params) set_data(tensor, unit.gathered);  // _use_sharded_views, one by one
-    tensor->dtype = gathered_dtype(unit);
+    tensor->dtype = unit.is_leaf ? unit.dtype : gathered_dtype(unit);
     if (!config_.use_orig_params || !tensor->leaf_requires_grad || piece.in_shard == 0) continue;
     piece.shard = alias(unit.local, {piece.in_shard}, {1});
     piece.shard->leaf_requires_grad = true;
@@ -357,6 +434,7 @@ void FullyShardedDataParallel::unshard(Unit& unit) {
     if (unit.on_device) context_.record_stream(unit.on_device, kUnshardStream);
   }
   unit.is_sharded = false;
+  if (unit.is_leaf) set_parameters_dtype(unit, dtype);
   if (unit.state == State::forward) use_views(unit);
 }
 
@@ -382,6 +460,10 @@ void FullyShardedDataParallel::reshard(Unit& unit, bool free) {
   unit.skipped_views = config_.use_orig_params && context_.grad_mode && unit.state == State::forward &&
                        config_.sharding == FsdpConfig::Sharding::shard_grad_op;
   if (!unit.skipped_views) unit.on_device.reset();
+  if (unit.is_leaf) set_parameters_dtype(unit, unit.dtype);  // of which peft looks at a weight's
+  if (!unit.skipped_views && std::exchange(unit.has_old_shards, false))
+    for (const Piece& piece : unit.pieces)  // _use_sharded_views
+      if (piece.shard) set_data(piece.shard, unit.local);
   // NO_SHARD's own low-precision copy goes too (post_reshard).
   if ((free || !shards()) && unit.gathered->storage != unit.local->storage && has_memory(unit.gathered)) {
     context_.record_stream(unit.gathered, context_.stream);
@@ -621,6 +703,20 @@ void FullyShardedDataParallel::reset_gradients() {
 
 // --- the step --------------------------------------------------------------------------------------------------------
 
+void FullyShardedDataParallel::before_forward(ModuleId module) {
+  Unit& unit = units_[unit_of_.at(module)];
+  if (context_.stopped || unit.state == State::backward_pre) return;
+  pre_forward(unit);
+}
+
+/// A recomputation that stops within the module does not come here.
+void FullyShardedDataParallel::after_forward(ModuleId module) {
+  Unit& unit = units_[unit_of_.at(module)];
+  if (context_.stopped || unit.state == State::backward_pre) return;
+  post_forward(unit);
+  unit.needs_pre_backward_unshard = context_.grad_mode;
+}
+
 Tensor FullyShardedDataParallel::before_block(ModuleId block, Tensor input) {
   const auto found = unit_of_.find(block);
   if (found == unit_of_.end()) return input;
@@ -711,7 +807,8 @@ void FullyShardedDataParallel::clip_grad_norm() {
       for (const Piece& piece : unit.pieces)
         if (config_.use_orig_params && piece.shard) parameters.push_back({piece.shard, piece.parameter->module});
     }
-    oometer::clip_grad_norm(context_, parameters);
+    Tensor norm = oometer::clip_grad_norm(context_, parameters);
+    if (grad_norm.is_held) grad_norm.value = std::move(norm);
     return;
   }
   Tensor local;
@@ -735,6 +832,7 @@ void FullyShardedDataParallel::clip_grad_norm() {
   for (const Tensor& gradient : gradients)
     if (gradient.dtype() != DType::float32) const Tensor cast = to(clamped, gradient.dtype());
   const Tensor returned = to(total, gradients.front().dtype());
+  if (grad_norm.is_held) grad_norm.value = returned;
 }
 
 }  // namespace oometer

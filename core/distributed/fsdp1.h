@@ -19,7 +19,7 @@ class Backward;
 /// parameter, of which a rank has a part; the whole is gathered before the unit's forward or backward, and the model's
 /// parameters are then views of it. So the flat parameter's gradient is a concatenation of theirs, frozen ones'
 /// included, if any of them is trained.
-class FullyShardedDataParallel final : public TrainingStrategy, private BlockListener {
+class FullyShardedDataParallel final : public TrainingStrategy, private BlockListener, private ModuleListener {
  public:
   FullyShardedDataParallel(Context& context, Model& model, const TrainingConfig& training,
                            const ParallelConfig& parallel);
@@ -31,6 +31,8 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
   std::int64_t rank() const override { return rank_; }
+  std::int64_t world_size() const override { return world_; }
+  bool wraps_evaluation() const override { return true; }
   std::vector<std::int64_t> ranks_that_differ() const override;
   std::int64_t host_bytes() const override { return host_bytes_; }
 
@@ -52,11 +54,13 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
     std::int64_t numel = 0;  ///< of all pieces
     std::int64_t shard = 0;  ///< a rank's part, padded to the first's size
     DType dtype = DType::float32;
-    Tensor flat;       ///< flat_param: the leaf that gradients arrive at
-    Tensor local;      ///< _local_shard
-    Tensor gathered;   ///< _full_param_padded, or what stands for it where nothing is sharded
-    Tensor saved;      ///< _saved_grad_shard
-    Tensor on_device;  ///< a copy of the local shard that is on the host
+    bool is_leaf = false;         ///< of a module without children, which peft's policy wraps
+    bool has_old_shards = false;  ///< accelerate has made the flat parameter float32, of which no piece is a view yet
+    Tensor flat;                  ///< flat_param: the leaf that gradients arrive at
+    Tensor local;                 ///< _local_shard
+    Tensor gathered;              ///< _full_param_padded, or what stands for it where nothing is sharded
+    Tensor saved;                 ///< _saved_grad_shard
+    Tensor on_device;             ///< a copy of the local shard that is on the host
     State state = State::idle;
     bool is_sharded = true;      ///< flat_param is the local shard
     bool skipped_views = false;  ///< _skipped_use_sharded_views
@@ -68,10 +72,22 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
     std::optional<std::size_t> pre_forward_index, post_forward_index;
   };
 
+  bool hears(ModuleId module) const override {
+    const auto found = unit_of_.find(module);
+    return found != unit_of_.end() && units_[found->second].is_leaf;
+  }
+  void before_forward(ModuleId module) override;
+  void after_forward(ModuleId module) override;
+  void before_backward(ModuleId module) override { pre_backward(units_[unit_of_.at(module)]); }
+  void after_backward(ModuleId) override {}
+  void read(const Tensor&) override {}
   Tensor before_block(ModuleId block, Tensor input) override;
   Tensor after_block(ModuleId block, Tensor output) override;
 
   void gather_units();
+  std::vector<std::size_t> order_of_wrapping() const;
+  void place(const Unit& unit);
+  void upcast(Unit& unit);
   void check_reentrant_blocks();
   void flatten(Unit& unit);
   void take_shares(Unit& unit, std::int64_t rank);
@@ -79,6 +95,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void lazy_init();
   void unshard(Unit& unit);
   void use_views(Unit& unit);
+  void set_parameters_dtype(const Unit& unit, DType dtype);
   void reshard(Unit& unit, bool free);
   void prefetch(Unit& unit);
   void pre_forward(Unit& unit);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "autograd/engine.h"
 #include "distributed/saved_modules.h"
@@ -63,6 +66,66 @@ DType FullyShard::accumulated_dtype(const Shard& shard) const {
 
 // --- initialisation --------------------------------------------------------------------------------------------------
 
+/// fully_shard(embeddings), then of [final norm, head], to which the embeddings belong where they are the head's, too
+/// (fsdp2_prepare_model, accelerate 1.15, utils/fsdp_utils.py). The norm is a child of the base model, which peft's
+/// model does not find.
+void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
+  const std::vector<ModuleRecord>& modules = context_.log.modules;
+  const auto named = [&](std::string_view name) {
+    for (ModuleId id = 1; id < modules.size(); ++id)
+      if (modules[id].name == name && modules[id].index < 0) return id;
+    return model_.root;
+  };
+  const ModuleId embeddings = named("embed_tokens"), head = named("lm_head");
+  if (embeddings == model_.root || head == model_.root || !saved_modules(context_.log, training_).empty()) {
+    refusal_ = Error{"not-modelled", "/parallel/strategy",
+                     "found FSDP2 under a trainer with a model whose embeddings and head are not modules of their own, "
+                     "which is not supported yet; expected ddp, deepspeed or fsdp1"};
+    return;
+  }
+  const bool is_tied = std::none_of(model_.parameters.begin(), model_.parameters.end(),
+                                    [&](const Parameter& p) { return p.module == head; });
+  std::vector<ModuleId> tail;
+  for (ModuleId id = 1; id < modules.size() && !training_.has_adapters(); ++id) {
+    const ModuleRecord& parent = modules[modules[id].parent];
+    const bool is_in_base = parent.name == std::string_view("model") && context_.log.is_root(parent.parent);
+    if (is_in_base && std::string_view(modules[id].type).find("Norm") != std::string_view::npos) tail.assign(1, id);
+  }
+  if (!is_tied) {
+    group_of_[embeddings] = groups_.size();
+    groups_.emplace_back().modules = {embeddings};
+    groups_.back().reshards_after_forward = config_.reshard_after_forward;
+  } else {
+    tail.push_back(embeddings);
+  }
+  tail.push_back(head);
+  for (const ModuleId module : tail) group_of_[module] = groups_.size();
+  groups_.emplace_back().modules = tail;
+  groups_.back().reshards_after_forward = false;
+  for (ModuleId id = 1; id < modules.size(); ++id) {
+    if (id == embeddings || std::find(tail.begin(), tail.end(), id) != tail.end())
+      wrapped[id] = id;
+    else if (!group_of_.contains(id))
+      wrapped[id] = wrapped[modules[id].parent];
+  }
+}
+
+/// _move_states_to_device: the group's parameters, then the buffers of the modules that are its own.
+void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
+  for (const Shard& shard : group.shards) {
+    const ModuleScope scope(context_, shard.full.module);
+    const Tensor& full = shard.full.tensor;
+    if (config_.param_dtype && full->leaf_requires_grad) full->dtype = DType::float32;
+    replace_data(full, empty(context_, Op::parameter, full.sizes(), full.dtype(), Role::parameter));
+  }
+  for (const Buffer& buffer : model_.buffers) {
+    if (&groups_[group_of_[wrapped[buffer.module]]] != &group) continue;
+    const ModuleScope scope(context_, buffer.module);
+    replace_data(buffer.tensor,
+                 empty(context_, Op::buffer, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
+  }
+}
+
 void FullyShard::initialize() {
   const NoGrad no_grad(context_);
   const std::vector<ModuleRecord>& modules = context_.log.modules;
@@ -75,9 +138,13 @@ void FullyShard::initialize() {
     wrapped[id] = wraps ? id : wrapped[modules[id].parent];
     if (!wraps) continue;
     group_of_[id] = groups_.size();
-    groups_.emplace_back().module = id;
+    groups_.emplace_back().modules = {id};
+    groups_.back().reshards_after_forward = config_.reshard_after_forward;
   }
-  groups_.emplace_back().module = model_.root;
+  if (config_.by_accelerate) make_accelerates_groups(wrapped);
+  if (refusal_) return;
+  groups_.emplace_back().modules = {model_.root};
+  groups_.back().reshards_after_forward = config_.reshard_after_forward && !config_.by_accelerate;
   group_of_[model_.root] = groups_.size() - 1;
   for (const Parameter& parameter : model_.parameters)
     groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
@@ -89,9 +156,14 @@ void FullyShard::initialize() {
   }
   for (Group& group : groups_) {
     sort_by(group.shards, [](const Shard& shard) { return -std::int64_t{shard.full.module}; });
+    const auto place_of = [&](const Shard& shard) {  // of its module among a group's own
+      return std::find(group.modules.begin(), group.modules.end(), shard.full.module) - group.modules.begin();
+    };
     sort_by(group.shards, [&](const Shard& shard) { return last[shard.full.module]; });
+    if (group.modules.size() > 1) sort_by(group.shards, place_of);
     put_originals_first(group.shards, context_.log, training_,
                         [](const Shard& shard) -> const Parameter& { return shard.full; });
+    if (config_.by_accelerate) place(group, wrapped);
     // FSDPParamGroup._init_mp_dtypes
     std::optional<DType> dtype;
     for (const Shard& shard : group.shards) {
@@ -170,12 +242,13 @@ void FullyShard::unshard(Group& group) {
     return;
   }
   const Scoped<std::uint8_t> stream(context_.stream, kCopyInStream);
-  const ModuleScope scope(context_, group.module);
-  std::int64_t numel = 0, bytes = 0;
+  const ModuleScope scope(context_, group.modules.front());
+  std::int64_t numel = 0, cast = 0, bytes = 0;
   const DType dtype = gathered_dtype(group.shards.front());
   bool is_uniform = true;
   for (const Shard& shard : group.shards) {
     numel += shard.padded;
+    if (gathered_dtype(shard) != shard.local.dtype()) cast += shard.padded;
     bytes += checked_product(shard.padded, element_size(gathered_dtype(shard)));
     is_uniform = is_uniform && gathered_dtype(shard) == dtype;
   }
@@ -185,8 +258,8 @@ void FullyShard::unshard(Group& group) {
       const Tensor copy = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
       copies.push_back(to(copy, dtype));
     }
-  } else if (dtype != group.shards.front().local.dtype()) {
-    copies.push_back(empty(context_, Op::to_copy, {numel}, dtype, Role::parameter));
+  } else if (cast > 0) {
+    copies.push_back(empty(context_, Op::to_copy, {cast}, dtype, Role::parameter));
   }
   // Parameters of several dtypes are gathered as bytes.
   group.gathered = empty(context_, Op::empty, {checked_product(is_uniform ? numel : bytes, world_)},
@@ -219,7 +292,7 @@ void FullyShard::wait_for_unshard(Group& group) {
     chunks.push_back(checked_product(shard.padded, element_size(dtype)));
   }
   {
-    const ModuleScope scope(context_, group.module);
+    const ModuleScope scope(context_, group.modules.front());
     const Workspace packed(context_, Op::split, 8 * split_metadata(context_.device, chunks, world_));
   }
   group.is_unsharded = true;
@@ -264,12 +337,28 @@ void FullyShard::pre_forward(Group& group) {
   wait_for_unshard(group);
 }
 
+/// _register_group_forward_hooks
+void FullyShard::before_forward(ModuleId module) {
+  Group& group = group_of(module);
+  if (group.to_run.empty()) group.to_run = group.modules;
+  if (group.state != State::forward && group.state != State::pre_backward) group.first = module;
+  pre_forward(group);
+}
+
+void FullyShard::after_forward(ModuleId module) {
+  Group& group = group_of(module);
+  std::erase(group.to_run, module);
+  if (!group.to_run.empty()) return;
+  group.last = module;
+  post_forward(group);
+}
+
 /// FSDPState._post_forward. What a recomputation gathers stays for the backward that asked for it; one that stops
 /// within the module does not come here.
 void FullyShard::post_forward(Group& group) {
   if (context_.stopped || (context_.in_backward && group.state == State::pre_backward)) return;
   if (!context_.in_backward) {
-    if (config_.reshard_after_forward) reshard(group);
+    if (group.reshards_after_forward) reshard(group);
     // _record_post_forward
     group.post_forward_indices.push_back(post_forward_order_.size());
     post_forward_order_.push_back(static_cast<std::size_t>(&group - groups_.data()));
@@ -315,7 +404,7 @@ void FullyShard::post_backward(Group& group) {
   reshard(group);
   reduce_scatter_input_.reset();  // the group before it
   if (gradients.empty()) return;
-  const ModuleScope scope(context_, group.module);
+  const ModuleScope scope(context_, group.modules.front());
   DType dtype = accumulated_dtype(*reduced.front());
   for (const Shard* shard : reduced)
     if (element_size(accumulated_dtype(*shard)) > element_size(dtype)) dtype = accumulated_dtype(*shard);
@@ -326,7 +415,7 @@ void FullyShard::post_backward(Group& group) {
     chunks.push_back(checked_product(shard->padded, element_size(dtype)));
   }
   const auto share = [&](const Tensor& buffer, std::int64_t parts) {
-    context_.set_role(buffer, Role::gradient, group.module);
+    context_.set_role(buffer, Role::gradient, group.modules.front());
     for (const Shard* shard : reduced)
       context_.share(buffer, shard->full.module, checked_product(shard->padded, parts));
   };
@@ -359,12 +448,27 @@ void FullyShard::before_forward(ModelInputs& inputs, bool last_micro_step) {
   if (refusal_) return;
   syncs_ = last_micro_step;
   if (config_.param_dtype) input_cast_.apply(inputs, *config_.param_dtype);
-  pre_forward(groups_.back());
+  before_forward(model_.root);
 }
 
 void FullyShard::after_forward(ModelOutputs& outputs) {
-  post_forward(groups_.back());
+  after_forward(model_.root);
+  // _force_complete_incomplete_states: of a group whose head was not called.
+  for (Group& group : groups_) {
+    if (group.to_run.empty()) continue;
+    group.to_run.clear();
+    group.last = group.modules.back();
+    post_forward(group);
+    for (Tensor* output : outputs.all()) *output = hook_gradient(*output, group.last, true);
+  }
   for (Tensor* output : outputs.all()) *output = hook_gradient(*output, model_.root, true);
+  if (config_.output_dtype) {
+    TensorList cast;  // all are there before the model's own go
+    for (const Tensor* output : outputs.all())
+      cast.push_back(is_floating_point(output->dtype()) ? to(*output, *config_.output_dtype) : *output);
+    std::size_t i = 0;
+    for (Tensor* output : outputs.all()) *output = cast[i++];
+  }
   input_cast_.undo();
 }
 
@@ -379,8 +483,14 @@ void FullyShard::backward(const Tensor& loss, bool) {
     if (group.state != State::post_backward) post_backward(group);
     group.state = State::idle;
   };
-  finish(groups_.back());
-  for (std::size_t i = 0; i + 1 < groups_.size(); ++i) finish(groups_[i]);
+  std::vector<Group*> all_states;  // in named_modules' order
+  for (Group& group : groups_) all_states.push_back(&group);
+  sort_by(all_states,
+          [](const Group* group) { return *std::min_element(group->modules.begin(), group->modules.end()); });
+  for (Group* group : all_states) {
+    finish(*group);
+    group->to_run.clear();
+  }
   for (Group& group : groups_) {
     group.gathered.reset();  // gathered for a backward that did not come
     group.post_forward_indices.clear();
@@ -389,9 +499,25 @@ void FullyShard::backward(const Tensor& loss, bool) {
   post_forward_order_.clear();
 }
 
+/// get_model_state_dict with full_state_dict and cpu_offload (torch/distributed/checkpoint/state_dict.py): one
+/// parameter after the other is gathered and copied to the host.
+void FullyShard::save() {
+  const NoGrad no_grad(context_);
+  for (const Group& group : groups_)
+    for (const Shard& shard : group.shards) {
+      const ModuleScope scope(context_, shard.full.module);
+      const std::int64_t numel = checked_product(shard.padded, world_);
+      const Tensor full = empty(context_, Op::empty, {numel}, shard.local.dtype(), Role::parameter);
+      collective(context_, Op::all_gather, full.nbytes(), full.dtype(), world_);
+    }
+}
+
 void FullyShard::step() {
   if (config_.cpu_offload) return;  // on the CPU
-  if (training_.max_grad_norm) clip_grad_norm(context_, local_, true);
+  if (training_.max_grad_norm) {
+    Tensor norm = clip_grad_norm(context_, local_, true);
+    if (grad_norm.is_held) grad_norm.value = std::move(norm);
+  }
   optimizer_->step();
   optimizer_->zero_grad();
 }

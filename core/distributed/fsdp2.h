@@ -25,7 +25,11 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  void save() override;
   std::int64_t rank() const override { return rank_; }
+  std::int64_t world_size() const override { return world_; }
+  bool wraps_evaluation() const override { return true; }
+  bool autocasts() const override { return false; }  // Accelerator._prepare_fsdp2 does not
   std::vector<std::int64_t> ranks_that_differ() const override;
   std::int64_t host_bytes() const override { return host_bytes_; }
 
@@ -39,8 +43,11 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   enum class State : std::uint8_t { forward, pre_backward, post_backward, idle };
   /// FSDPParamGroup: the parameters of one `fully_shard`.
   struct Group {
-    ModuleId module = 0;
+    std::vector<ModuleId> modules;  ///< one, but of the last group of a model that accelerate wraps
     std::vector<Shard> shards;
+    bool reshards_after_forward = true;
+    std::vector<ModuleId> to_run;  ///< _modules_to_run_forward
+    ModuleId first{}, last{};      ///< that ran first in this forward, and last
     bool is_unsharded = false;
     State state = State::idle;
     Tensor gathered;                                ///< _all_gather_result
@@ -50,16 +57,23 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   bool hears(ModuleId module) const override { return group_of_.contains(module); }
   bool hears_keywords(ModuleId) const override { return true; }
   std::optional<DType> input_dtype(ModuleId) const override { return config_.param_dtype; }
-  void before_forward(ModuleId module) override { pre_forward(group_of(module)); }
-  void after_forward(ModuleId module) override { post_forward(group_of(module)); }
-  void before_backward(ModuleId module) override { pre_backward(group_of(module)); }
-  void after_backward(ModuleId module) override { post_backward(group_of(module)); }
+  void before_forward(ModuleId module) override;
+  void after_forward(ModuleId module) override;
+  void before_backward(ModuleId module) override {
+    if (module == group_of(module).last) pre_backward(group_of(module));
+  }
+  void after_backward(ModuleId module) override {
+    if (module == group_of(module).first) post_backward(group_of(module));
+  }
   void read(const Tensor&) override {}
   /// It takes the gradients after_backward; here it only learns that they exist.
   void gradient_ready(const Tensor&) override {}
 
   Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }
 
+  void make_groups();
+  void make_accelerates_groups(std::vector<ModuleId>& wrapped);
+  void place(Group& group, const std::vector<ModuleId>& wrapped);
   void shard(Group& group);
   void pre_forward(Group& group);
   void post_forward(Group& group);

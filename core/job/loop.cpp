@@ -1,6 +1,7 @@
 #include "job/loop.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -189,14 +190,12 @@ class Spelling {
     spell_precision();
     if (is_run_by("deepspeed")) take_engine_precision();
     if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3) keep_adapters_dtype();
+    spell_fsdp();
     spell_checkpointing();
     spell_optimizer();
     spell_liger();
     spell_compile();
     for (const char* key : kNotModelled) refuse(key);
-    for (const char* key : {"fsdp", "fsdp_config"})
-      if (const json* value = args_.find(key); value && !is_absent(*value))
-        args_.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
     spell_ddp();
     if (const json* sampling = args_.find("train_sampling_strategy");
         sampling && *sampling != "random" && !sampling->is_null())
@@ -287,6 +286,74 @@ class Spelling {
     say("deepspeed", "/parallel/ds_config", *config, {});
     json& parallel = job_["parallel"];
     if (!parallel.contains("strategy")) parallel["strategy"] = "deepspeed";
+  }
+
+  /// Words of `fsdp`, as it was said before it was true or false.
+  static std::string words_of(const json& fsdp) {
+    std::string words;
+    for (const json& word : fsdp.is_array() ? fsdp : json::array({fsdp}))
+      if (word.is_string()) words += word.get<std::string>() + " ";
+    return words;
+  }
+
+  /// `fsdp` and `fsdp_config` (TrainingArguments._process_fsdp_args, 5.23), which the job has as parallel.fsdp.
+  void spell_fsdp() {
+    taken_.insert(taken_.end(), {"fsdp", "fsdp_config"});
+    const json* fsdp = args_.find("fsdp");
+    const bool is_asked = fsdp && !is_absent(*fsdp), is_run = is_run_by("fsdp1") || is_run_by("fsdp2");
+    args_.ignore({"fsdp_config"});
+    if (!is_asked && !(is_run && args_.has("fsdp_config"))) return;
+    json given = json::object();
+    if (const json* config = args_.find("fsdp_config"); config && config->is_object())
+      for (const auto& [key, value] : config->items()) given[key.starts_with("fsdp_") ? key.substr(5) : key] = value;
+    else if (config && !config->is_null())
+      return args_.fail_found("fsdp_config", "missing", "expected what that file holds, {...}");
+    ConfigReader config(&given, std::string(kArguments) + "/fsdp_config", Mode::strict, findings_);
+    const std::int64_t version = config.integer("version", is_run_by("fsdp1") ? 1 : 2, {1, 2});
+    const std::string words = is_asked ? words_of(*fsdp) : "";
+    json& parallel = job_["parallel"];
+    const json strategy = version == 1 ? "fsdp1" : "fsdp2";
+    if (!parallel.contains("strategy")) parallel["strategy"] = strategy;
+    if (parallel["strategy"] != strategy)
+      return args_.fail_found("fsdp_config", "inconsistent",
+                              "the job's /parallel/strategy is " + describe(parallel["strategy"]) +
+                                  ", and its version, " + std::to_string(version) + ", says another");
+    json options = json::object();
+    if (config.boolean("cpu_offload", is_among("offload", words))) options["cpu_offload"] = true;
+    if (version == 2) {
+      options["reshard_after_forward"] = config.boolean("reshard_after_forward", !is_among("shard_grad_op", words));
+    } else {
+      // accelerate 1.15 takes FSDP_SHARDING_STRATEGY before what it is given as reshard_after_forward.
+      config.ignore({"reshard_after_forward"});
+      std::string prefetch = config.text("backward_prefetch", "NO_PREFETCH");
+      for (char& c : prefetch) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      options["backward_prefetch"] = prefetch == "NO_PREFETCH" ? json() : json(prefetch);
+      options["forward_prefetch"] = config.boolean("forward_prefetch", false);
+      options["use_orig_params"] = config.boolean("use_orig_params", true);
+      options["sync_module_states"] = config.boolean("sync_module_states", true);
+    }
+    if (config.boolean("cpu_ram_efficient_loading", false))
+      config.fail_found("cpu_ram_efficient_loading", "not-modelled", "not supported yet: leave it out");
+    const std::string policy = config.text("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+    if (policy != "TRANSFORMER_BASED_WRAP")
+      config.fail_found("auto_wrap_policy", "not-modelled",
+                        "expected TRANSFORMER_BASED_WRAP: others are not supported yet");
+    if (const json* wrap = config.find("transformer_layer_cls_to_wrap"); wrap && !wrap->is_null())
+      options["wrap"] = wrap->is_array() ? *wrap : json::array({*wrap});
+    if (config.boolean("activation_checkpointing", false)) {
+      if (args_.find("gradient_checkpointing") && args_.boolean("gradient_checkpointing", false))
+        return config.fail_found("activation_checkpointing", "inconsistent",
+                                 "gradient_checkpointing is true too, and Trainer takes one of them: leave one out");
+      if (!trainer_.is_trl())
+        say("activation_checkpointing", "/training/activation_checkpointing", "non-reentrant", {});
+    }
+    config.ignore(
+        {"min_num_params", "limit_all_gathers", "state_dict_type", "xla", "xla_fsdp_v2", "xla_fsdp_grad_ckpt"});
+    config.finish();
+    if (!parallel.contains("fsdp")) parallel["fsdp"] = json::object();
+    if (!parallel["fsdp"].is_object()) return;
+    for (const auto& [key, value] : options.items())
+      if (!parallel["fsdp"].contains(key)) parallel["fsdp"][key] = value;
   }
 
   json zero_stage() const {

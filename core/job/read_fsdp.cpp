@@ -6,6 +6,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "train/step.h"
 
 namespace oometer {
 
@@ -24,10 +25,19 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   FsdpConfig config;
   const bool first = so_far.strategy == Strategy::fsdp1;
   const bool mixed = fsdp.boolean("mp", false);
-  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : std::nullopt; };
+  config.by_accelerate = job.training.loop.is_trainer();
+  // FullyShardedDataParallelPlugin.set_mixed_precision (accelerate 1.15): all in the type of bf16 or fp16.
+  const std::optional<DType> autocast =
+      config.by_accelerate ? autocast_dtype(job.training.precision) : std::optional<DType>();
+  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : autocast; };
   config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
   config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
   config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
+  if (!first) config.output_dtype = autocast;
+  if (config.by_accelerate && (config.param_dtype != autocast || config.reduce_dtype != autocast))
+    fsdp.fail("", "inconsistent",
+              "found types that a trainer does not give to FSDP, which takes them from its arguments bf16 and fp16: "
+              "leave them out");
   if (const json* sharding = fsdp.find("sharding");
       sharding && sharding->is_string() && sharding->get<std::string>().find("HYBRID") != std::string::npos)
     fsdp.fail_found("sharding", "not-modelled", "sharding within a node is not supported yet; expected FULL_SHARD");
@@ -69,7 +79,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
       traits.casts_by_first_parameter)
     fsdp.fail_found("use_orig_params", "inconsistent",
                     traits.class_name + " fails in mixed precision without the original parameters; expected true");
-  if (precision == Precision::bf16_in_autocast)
+  if (precision == Precision::bf16_in_autocast && !config.by_accelerate)
     fsdp.fail("", "not-modelled",
               "found FSDP with bf16 weights under autocast, which is not supported yet; expected training.precision "
               "bf16 or amp-bf16");
@@ -78,6 +88,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
               "GradScaler under FSDP is not supported yet; expected training.precision bf16 or amp-bf16");
   }
   const bool shards = !first || config.sharding_on(so_far.world_size()) != FsdpConfig::Sharding::no_shard;
+  if (config.by_accelerate && !shards)
+    fsdp.fail("", "not-modelled", "found FSDP that shards nothing, which is not supported yet under a trainer");
+  if (config.by_accelerate && so_far.world_size() == 1)
+    fsdp.fail("", "not-modelled", "found FSDP on one GPU, which is not supported yet under a trainer");
+  if (config.by_accelerate && config.cpu_offload)
+    fsdp.fail_found("cpu_offload", "not-modelled", "it is not supported yet under a trainer");
   if (config.cpu_offload && (!shards || job.training.max_grad_norm))
     fsdp.fail_found("cpu_offload", "not-modelled",
                     "offloading with NO_SHARD, as FSDP1 has it on one GPU, or with max_grad_norm is known and not "

@@ -334,10 +334,6 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     }
   }
   reader.ignore({"accelerate_config"});  // spelled out before
-  if (job.training.loop.is_trainer() && (config.strategy == Strategy::fsdp1 || config.strategy == Strategy::fsdp2))
-    reader.fail("strategy", "not-modelled",
-                "found FSDP under a trainer, which is not supported yet; expected ddp, deepspeed, or training.loop "
-                "\"step\"");
   const auto stage = read_integer(reader, settings::parallel_section, "zero_stage");
   if (const auto refusal = deepspeed ? traits.refusal(Feature::deepspeed) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);

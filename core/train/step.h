@@ -25,16 +25,24 @@ class TrainingStrategy {
   /// The model stands on the device; its wrapper and the optimizer are made.
   virtual void initialize();
   /// Accelerator.prepare(optimizer)
-  void prepare_optimizer() { optimizer_->prepare(); }
+  void prepare_optimizer() {
+    if (!refusal_) optimizer_->prepare();
+  }
   /// The wrapper's forward begins, and ends.
   virtual void before_forward([[maybe_unused]] ModelInputs& inputs, [[maybe_unused]] bool last_micro_step) {}
   virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}
+  /// An evaluation calls the wrapper, too, not the model in it.
+  virtual bool wraps_evaluation() const { return false; }
+  /// accelerate runs the model's forward under autocast, where the precision says so.
+  virtual bool autocasts() const { return true; }
   /// loss.backward(), or the engine's.
   virtual void backward(const Tensor& loss, bool last_micro_step);
   /// The training loop divides the loss by the accumulation steps; otherwise `backward` does, unless `scale_wrt_gas` is
   /// off, as HF Trainer has it, whose loss is a sum over all of them.
   virtual bool divides_loss() const { return true; }
   bool scale_wrt_gas = true;
+  /// What a checkpoint makes of the model's weights, on the device.
+  virtual void save() {}
   /// Clipping, the optimizer's step, zero_grad.
   virtual void step();
   /// What clipping has found, where somebody holds on to it: HF Trainer, from one step to the next.

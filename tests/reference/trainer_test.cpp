@@ -66,6 +66,15 @@ TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte
   check_cases("deepspeed.jsonl", 22);
 }
 
+TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real ones' to the byte",
+          "[reference][trainer]") {
+  check_cases("fsdp.jsonl", 40);
+}
+
+TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("qlora.jsonl", 16);
+}
+
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
   check_cases("sft.jsonl", 34);
 }

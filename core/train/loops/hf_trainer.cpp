@@ -39,8 +39,8 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
                      const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation)
     : context_(context),
       model_(model),
-      args_(training.loop),
       strategy_(strategy),
+      args_(training.loop),
       objective_(objective),
       training_(training),
       data_(data),
@@ -65,8 +65,10 @@ void HfTrainer::train() {
   for (int step = 1; step <= steps && !refused(); ++step) {
     run_step(step);
     if (!refused() && !evaluation_.empty() && is_time(step, args_.eval_strategy, args_.eval_steps)) evaluate(step);
-    if (!refused() && args_.save_strategy != Every::no && is_time(step, args_.save_strategy, args_.save_steps))
+    if (!refused() && args_.save_strategy != Every::no && is_time(step, args_.save_strategy, args_.save_steps)) {
       context_.begin_phase(PhaseName::saving, step);  // what is saved is copied to the host, tensor by tensor
+      strategy_.save();
+    }
   }
   context_.finish();
 }
@@ -153,23 +155,22 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
 }
 
 ModelOutputs HfTrainer::call_model(Model& model, const ModelInputs& inputs) {
-  // An evaluation calls the model itself, not what it is wrapped in.
-  if (&model != &model_ || !context_.training) return call_prepared(model, inputs);
+  if (&model != &model_ || (!context_.training && !strategy_.wraps_evaluation())) return call_prepared(model, inputs);
   ModelInputs given = inputs;
   strategy_.before_forward(given, is_last_);
   if (refused()) return {};
   ModelOutputs outputs = call_prepared(model, given);
-  if (!refused()) strategy_.after_forward(outputs);
+  if (!refused()) return_outputs(outputs);
   return outputs;
 }
 
 ModelOutputs HfTrainer::call_prepared(Model& model, const ModelInputs& inputs) {
   ModelOutputs raw;
   {
-    const AutocastRegion region(context_, autocast_dtype(training_.precision).has_value());
+    const AutocastRegion region(context_, autocasts());
     raw = model(inputs);
   }
-  if (!autocast_dtype(training_.precision)) return raw;
+  if (!autocasts()) return raw;
   // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.
   ModelOutputs converted;
   if (raw.loss) converted.loss = to(raw.loss, DType::float32);

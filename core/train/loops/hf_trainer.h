@@ -30,14 +30,18 @@ class HfTrainer {
   virtual Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
   /// The batch on the device, as the collator made it.
   virtual ModelInputs make_batch() { return objective_.prepare(model_); }
+  /// The wrapper's forward ends.
+  virtual void return_outputs(ModelOutputs& outputs) { strategy_.after_forward(outputs); }
   /// A model as accelerate has prepared it: forward under autocast, what it returns in float32.
   ModelOutputs call_model(Model& model, const ModelInputs& inputs);
   /// Accelerator.gather: every process's, end to end; of one process, the tensor itself.
   Tensor gather(const Tensor& tensor) const;
+  bool autocasts() const { return strategy_.autocasts() && autocast_dtype(training_.precision); }
   bool refused() const { return strategy_.refusal() || model_.refusal; }
 
   Context& context_;
   Model& model_;
+  TrainingStrategy& strategy_;
   const LoopConfig& args_;
   const DataConfig* batch_ = nullptr;  ///< what the next batch is like
 
@@ -54,7 +58,6 @@ class HfTrainer {
   void compare_shapes(const Tensor& tensor) const;
   void evaluate(int step);
 
-  TrainingStrategy& strategy_;
   const Objective& objective_;
   const TrainingConfig& training_;
   const DataConfig& data_;                        ///< a full micro-batch

@@ -1,6 +1,8 @@
 #include "train/loops/sft_trainer.h"
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "ops/ops.h"
 #include "train/objectives/label_smoother.h"
@@ -12,6 +14,20 @@ SftTrainer::SftTrainer(Context& context, Model& model, TrainingStrategy& strateg
                        const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation)
     : HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation) {
   model.loss_function = &lm_head_;  // add_fused_lm_head
+}
+
+// A FusedCausalLMOutput has more than the model's loss.
+void SftTrainer::return_outputs(ModelOutputs& outputs) {
+  FusedCausalLMOutput& fused = lm_head_.output;
+  if (!fused.loss || !strategy_.wraps_evaluation()) return HfTrainer::return_outputs(outputs);
+  fused.loss.reset();  // the model's, which it has already
+  std::vector<Tensor*> members;
+  for (Tensor* member : {&fused.log_probs, &fused.entropy, &fused.mean_logits, &fused.is_top1})
+    if (*member) members.push_back(member);
+  const std::size_t before = outputs.others.size();
+  for (Tensor* member : members) outputs.others.push_back(std::move(*member));
+  HfTrainer::return_outputs(outputs);
+  for (std::size_t i = 0; i < members.size(); ++i) *members[i] = outputs.others[before + i];
 }
 
 FusedCausalLMOutput SftTrainer::call_fused(const ModelInputs& inputs) {
