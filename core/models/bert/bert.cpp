@@ -279,23 +279,23 @@ class BertFor : public Model {
       : context_(context), data_(data), config_(c) {
     loss_type = c.head == EncoderHead::none ? LossType::none : LossType::cross_entropy;
     has_pad_token = c.has_pad_token;
-    const Builder root{
+    const Builder builder{
         &context,           &parameters,   &buffers,         context.add_root(c.class_name(), Modality::language),
         Modality::language, options.dtype, options.wrapping, options.quantizer};
     const bool classifies_text = c.head == EncoderHead::sequence_classification;
     const bool pools = c.head == EncoderHead::none || (classifies_text && !c.names->is_roberta);
     if (c.head == EncoderHead::none) {
-      model_ = BertModel(root, c, options, pools);
+      model_ = BertModel(builder, c, options, pools);
       return;
     }
     const bool predicts = c.head == EncoderHead::masked_lm;
-    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root, c);
-    model_ = BertModel(root.child(c.names->base, c.names->model), c, options, pools);
+    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(builder, c);
+    model_ = BertModel(builder.child(c.names->base, c.names->model), c, options, pools);
     if (predicts) {
-      if (!c.names->head_first) masked_lm_ = MaskedLMHead(root, c);
+      if (!c.names->head_first) masked_lm_ = MaskedLMHead(builder, c);
       if (c.tie_word_embeddings) tie_decoder();
     } else {
-      classifier_ = ClassificationHead(root, c, classifies_text && c.names->is_roberta);
+      classifier_ = ClassificationHead(builder, c, classifies_text && c.names->is_roberta);
     }
   }
 
