@@ -10,7 +10,7 @@ A spec says what a person's script says, in that script's terms:
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "quantization": BitsAndBytesConfig's arguments with "prepare_model_for_kbit_training",
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
-    "loop":   {"kind": "trainer" | "sft" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
+    "loop":   {"kind": "trainer" | "sft" | "dpo" | "kto" | "reward" | "orpo" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
@@ -43,8 +43,9 @@ from step.model import build_model
 from step.process_group import join_group, tame_deepspeed
 from step.spec import DTYPES, Spec
 
-LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer"}
-TRL = {"sft", "dpo"}
+LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer", "kto": "trl.KTOTrainer"}
+LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrainer"}
+TRL = {"sft", "dpo", "kto", "reward", "orpo"}
 # PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
 PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
 PEFT_TYPES |= {"PrefixTuning": "PREFIX_TUNING", "PromptEncoder": "P_TUNING", "PromptTuning": "PROMPT_TUNING", "TrainableTokens": "TRAINABLE_TOKENS"}
@@ -60,6 +61,10 @@ def job_of(spec: Spec) -> dict[str, Any]:
     cls = spec["model"]["class"]
     kinds = {name: kind for kind, name in CLASSES.items()}
     kinds |= {"SmolVLMForConditionalGeneration": "smolvlm", "Olmo2ForCausalLM": "olmo2"}
+    if classifies(spec):
+        import transformers
+
+        kinds[cls] = getattr(transformers, cls).config_class.model_type
     config = {"model_type": kinds.get(cls, cls)} | spec["model"]["config"] | {"architectures": [cls]}
     out: dict[str, Any] = {"version": 1, "model": {"config": config, "name": spec["name"]}, "task": "train"}
     out["data"] = data_of(spec)
@@ -105,6 +110,10 @@ def job_of(spec: Spec) -> dict[str, Any]:
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False}
     return out
+
+
+def classifies(spec: Spec) -> bool:
+    return spec["model"]["class"].endswith("ForSequenceClassification")
 
 
 def peft_of(peft: dict[str, Any]) -> Any:
@@ -190,8 +199,10 @@ class Answers(DeviceValues):
         super().__init__(spec.get("item_int", 0))
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
+        self.width = 0
+        self.wanted: Any = None  # of a batch of answers, wanted or not, which is which
         self.item_bool = spec.get("item_bool", True)
-        self.completion_mask: Any = None  # of a batch of preferences, whose labels are made on the device
+        self.completion_masks: dict[int, Any] = {}  # of preferences, whose labels are made on the device, by their input_ids' address
         self.patch()
 
     def scalar(self, tensor: Any) -> Any:
@@ -200,15 +211,24 @@ class Answers(DeviceValues):
         return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:
-        if self.valid and tensor.dtype is self.torch.bool and tensor.numel() == self.valid[0]:
+        if tensor.dtype is self.torch.bool and (selected := self.count(tensor)) is not None:
             count = self.torch.zeros((), dtype=self.torch.int64)
             del count
-            self.selected = self.valid[1]
+            self.selected = selected
             try:
                 return super().nonzero(tensor)
             finally:
                 self.selected = None
         return super().nonzero(tensor)
+
+    def count(self, mask: Any) -> int | None:
+        """How many are true in a mask of samples, or of the tokens of all samples or of some."""
+        if self.wanted is not None and mask.dim() == 1 and mask.numel() == self.wanted.numel():
+            wanted = int(host_values(self.wanted).sum())
+            return wanted if mask.data_ptr() == self.wanted.data_ptr() else mask.numel() - wanted
+        if self.valid and mask.dim() == 2 and mask.shape[1] == self.width and mask.numel() < self.valid[0]:
+            return self.valid[1] * mask.numel() // self.valid[0]
+        return self.valid[1] if self.valid and mask.numel() == self.valid[0] else None
 
     def patch(self) -> None:
         import torch
@@ -260,9 +280,11 @@ class Answers(DeviceValues):
         mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
         self.padded = mask is not None and mask.dim() == 2 and bool((host_values(mask) == 0).any())
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
-        if labels is not None:
+        if labels is not None and labels.dim() == 2 and not labels.is_floating_point():
+            completion_mask = self.completion_masks.get(keywords["input_ids"].data_ptr())
             shifted = host_values(labels)[:, 1:]
-            scored = shifted != -100 if self.completion_mask is None else host_values(self.completion_mask)[:, 1:]
+            scored = shifted != -100 if completion_mask is None else host_values(completion_mask)[:, 1:]
+            self.width = shifted.shape[1]
             self.valid = (shifted.numel(), int(scored.sum()))
 
 
@@ -285,7 +307,8 @@ class Samples:
     """The data set and its collator."""
 
     def __init__(self, spec: Spec) -> None:
-        self.data, self.batch = spec["data"], spec["batch"]["mbs"]
+        self.data, self.batch, self.kind = spec["data"], spec["batch"]["mbs"], spec["loop"]["kind"]
+        self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
         world = spec.get("parallel", {}).get("world", 1)  # of whose batches this process has every so many-th
         packed, lengths = self.data.get("packed"), self.data.get("lengths")
@@ -295,6 +318,14 @@ class Samples:
                 self.rows += [packed[(i * self.batch + j) % len(packed)] for j in range(self.batch)] * world
             else:
                 self.rows += [[n] for n in lengths[i % len(lengths)]] * world
+
+    def label_of(self, config: dict[str, Any]) -> Any:
+        """Of a sample, as ForSequenceClassificationLoss takes it."""
+        labels = config.get("num_labels", 2)
+        problem = config.get("problem_type") or ("regression" if labels == 1 else "single_label_classification")
+        if problem == "single_label_classification":
+            return 1
+        return 1.0 if labels == 1 else [1.0] * labels
 
     def sample(self, documents: list[int]) -> dict[str, Any]:
         import torch
@@ -308,6 +339,8 @@ class Samples:
             labels[: image[1]] = -100
         if self.data.get("labels") == "completion":
             labels[: length // 2] = -100
+        if self.class_label is not None:
+            labels = torch.tensor(self.class_label)
         out = {"input_ids": ids, "labels": labels}
         if self.data.get("packed"):
             out["position_ids"] = torch.cat([torch.arange(n) for n in documents])
@@ -321,6 +354,8 @@ class Samples:
         width = data.get("pad_to") or max(len(s["input_ids"]) for s in samples)
 
         def padded(row: Any, fill: int) -> Any:
+            if self.class_label is not None and fill == -100:
+                return row
             rest = torch.full((width - len(row),), fill, dtype=torch.int64)
             return torch.cat([rest, row] if data.get("side") == "left" else [row, rest])
 
@@ -350,19 +385,34 @@ class Samples:
 
         return Rows()
 
-    def table(self, count: int | None = None, pairs: bool = False) -> Any:
-        """The same for TRL, which has its own collator. `pairs`: a prompt with a chosen and a rejected answer, equally long."""
+    def table(self, count: int | None = None) -> Any:
+        """The same for TRL, which has its own collators. Two answers to one prompt are equally long."""
         import datasets
 
-        if pairs:
-            prompts = [n // 2 if self.data.get("labels") == "completion" else 0 for n, in self.rows[:count]]
-            answers = [[5] * (n - prompt) for (n,), prompt in zip(self.rows, prompts)]
-            columns = {"prompt_ids": [[5] * n for n in prompts], "chosen_ids": answers, "rejected_ids": answers}
+        if self.kind == "sft":
+            samples = [self.sample(row) for row in self.rows[:count]]
+            columns = {key: [sample[key].tolist() for sample in samples] for key in ("input_ids", "labels")}
+            if self.data.get("packed"):
+                columns["seq_lengths"] = self.rows[:count]
             return datasets.Dataset.from_dict(columns)
-        samples = [self.sample(row) for row in self.rows[:count]]
-        columns = {key: [sample[key].tolist() for sample in samples] for key in ("input_ids", "labels")}
-        if self.data.get("packed"):
-            columns["seq_lengths"] = self.rows[:count]
+        lengths = [n for (n,) in self.rows[:count]]
+        prompts = [[5] * (n // 2 if self.data.get("labels") == "completion" else 0) for n in lengths]
+        answers = [[5] * (n - len(prompt)) for n, prompt in zip(lengths, prompts)]
+        both = [prompt + answer for prompt, answer in zip(prompts, answers)]
+        columns = {"prompt_ids": prompts, "chosen_ids": answers, "rejected_ids": answers}
+        if self.kind == "reward":
+            columns = {"chosen_ids": both, "rejected_ids": both}
+        if self.kind == "kto":
+            before = [i - 1 if i % self.batch else min(i + self.batch, len(answers)) - 1 for i in range(len(answers))]
+            columns = {"prompt_ids": prompts, "completion_ids": answers, "KL_completion_ids": [answers[i] for i in before]}
+            columns["label"] = [i % self.batch % 2 == 0 for i in range(len(answers))]
+        if self.kind == "orpo":
+            columns = {key: [key] * len(lengths) for key in ("prompt", "chosen", "rejected")}
+            labels = [[-100] * len(prompt) + answer for prompt, answer in zip(prompts, answers)]
+            for answer in ("chosen", "rejected"):
+                ones = [[1] * n for n in lengths]
+                columns |= {f"{answer}_input_ids": both, f"{answer}_attention_mask": ones, f"{answer}_labels": labels}
+            columns |= {"prompt_input_ids": prompts, "prompt_attention_mask": [[1] * len(p) for p in prompts]}
         return datasets.Dataset.from_dict(columns)
 
 
@@ -415,7 +465,7 @@ def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
     import peft
 
     def config() -> Any:
-        return getattr(peft, given["type"])(**{"task_type": "CAUSAL_LM", **given.get("args", {})})
+        return getattr(peft, given["type"])(**{"task_type": "SEQ_CLS" if classifies(spec) else "CAUSAL_LM", **given.get("args", {})})
 
     if loop["kind"] in TRL:
         return model, config()
@@ -500,7 +550,11 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
         return transformers.TrainingArguments(**given)
     import trl
 
-    return {"sft": trl.SFTConfig, "dpo": trl.DPOConfig}[loop["kind"]](**given)
+    if loop["kind"] == "orpo":
+        from trl.experimental.orpo import ORPOConfig
+
+        return ORPOConfig(**given)
+    return {"sft": trl.SFTConfig, "dpo": trl.DPOConfig, "kto": trl.KTOConfig, "reward": trl.RewardConfig}[loop["kind"]](**given)
 
 
 def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, samples: Samples, watch: Any, answers: Answers) -> Any:
@@ -519,14 +573,20 @@ def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, sampl
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
         if evaluates:
             more["eval_dataset"] = samples.dataset(evaluated)
-    elif loop["kind"] == "dpo":
+    elif loop["kind"] != "sft":
         import trl
 
-        base = trl.DPOTrainer
-        more |= {"train_dataset": samples.table(pairs=True), "processing_class": tokenizer(), "peft_config": peft_config}
+        if loop["kind"] == "orpo":
+            from trl.experimental.orpo import ORPOTrainer
+
+            base = ORPOTrainer
+        else:
+            base = {"dpo": trl.DPOTrainer, "kto": trl.KTOTrainer, "reward": trl.RewardTrainer}[loop["kind"]]
+        more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
         if evaluates:
-            more["eval_dataset"] = samples.table(evaluated, pairs=True)
-        if not peft_config and not arguments.precompute_ref_log_probs or loop.get("reference") == "copy":
+            more["eval_dataset"] = samples.table(evaluated)
+        has_reference = loop["kind"] in {"dpo", "kto"}
+        if has_reference and not peft_config and not arguments.precompute_ref_log_probs or loop.get("reference") == "copy":
             more["ref_model"] = build_model({**spec, "train": {**spec["train"], "ckpt": None, "lora": None}}, "cpu")
     else:
         import trl
@@ -542,17 +602,24 @@ def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, sampl
             more["eval_dataset"] = samples.table(evaluated)
 
     class InOrder(base):  # type: ignore[misc, valid-type]
-        if loop["kind"] == "dpo":
+        if loop["kind"] in TRL - {"sft"}:
 
             def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
                 return dataset  # of tokens already
 
+            def tokenize_row(self, feature: Any, *_: Any, **__: Any) -> Any:
+                return feature
+
             def compute_loss(self, model: Any, inputs: Any, *given: Any, **keywords: Any) -> Any:
-                answers.completion_mask = inputs["completion_mask"]
+                for key in ("", "KL_"):
+                    if f"{key}completion_mask" in inputs:
+                        answers.completion_masks[inputs[f"{key}input_ids"].data_ptr()] = inputs[f"{key}completion_mask"]
+                answers.wanted = inputs.get("label")
                 try:
                     return super().compute_loss(model, inputs, *given, **keywords)
                 finally:
-                    answers.completion_mask = None
+                    answers.completion_masks.clear()
+                    answers.wanted = None
 
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             import torch
@@ -642,7 +709,9 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
             named = {p.data_ptr(): n for n, p in [*trainer.model.named_parameters(), *trainer.model.named_buffers()]}
             if trace:
                 modules.watch(trainer.model)
-            trainer.model.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
+            for called in (trainer.model, getattr(trainer, "ref_model", None)):
+                if called is not None:
+                    called.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
             trainer.train()
             phases.end()
             truth = {"steps": watch.steps}
@@ -692,6 +761,7 @@ def import_trainers(with_trl: bool) -> None:
     real = {(place, name): getattr(place, name) for place, name in answers}
     for (place, name), answer in answers.items():
         setattr(place, name, answer)
+    import torch._dynamo
     import transformers
 
     transformers.Trainer  # noqa: B018

@@ -179,7 +179,8 @@ std::string trainer_of(const std::string& program, const json& arguments) {
       program.find_last_of("/.", program.ends_with(".py") ? program.size() - 4 : std::string::npos);
   std::string name = slash == std::string::npos ? program : program.substr(slash + 1);
   if (name.ends_with(".py")) name.resize(name.size() - 3);
-  if (is_word_of(name, "sft dpo kto grpo reward rloo orpo gkd online_dpo ppo") && !has("verl") && !has("llava"))
+  if (is_word_of(name, "sft dpo kto grpo reward reward_modeling rloo orpo gkd online_dpo ppo") && !has("verl") &&
+      !has("llava"))
     return "trl";
   if (name == "train" && (arguments.contains("finetuning_type") || arguments.contains("stage"))) return "llamafactory";
   for (const char* key : {"per_device_train_batch_size", "num_train_epochs", "gradient_accumulation_steps"})

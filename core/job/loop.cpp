@@ -25,8 +25,12 @@ struct Trainer {
   std::string_view name, arguments;
   bool is_trl() const { return name.starts_with("trl."); }
 };
-constexpr Trainer kTrainers[] = {
-    {"transformers.Trainer", "TrainingArguments"}, {"trl.SFTTrainer", "SFTConfig"}, {"trl.DPOTrainer", "DPOConfig"}};
+constexpr Trainer kTrainers[] = {{"transformers.Trainer", "TrainingArguments"},
+                                 {"trl.SFTTrainer", "SFTConfig"},
+                                 {"trl.DPOTrainer", "DPOConfig"},
+                                 {"trl.KTOTrainer", "KTOConfig"},
+                                 {"trl.RewardTrainer", "RewardConfig"},
+                                 {"trl.experimental.orpo.ORPOTrainer", "ORPOConfig"}};
 
 /// What an argument of TRL's that TrainingArguments does not have is to the job.
 enum class Use : std::uint8_t {
@@ -40,41 +44,49 @@ struct TrlArgument {
   Use use;
   std::string_view of;  ///< the arguments' classes that have it (trl 1.16), with blanks between
 };
-constexpr TrlArgument kTrlArguments[] = {{"activation_offloading", Use::refused, "SFTConfig DPOConfig"},
-                                         {"assistant_only_loss", Use::spelled, "SFTConfig"},
-                                         {"beta", Use::harmless, "DPOConfig"},
-                                         {"chat_template_path", Use::spelled, "SFTConfig"},
-                                         {"completion_only_loss", Use::spelled, "SFTConfig"},
-                                         {"dataset_kwargs", Use::harmless, "SFTConfig"},
-                                         {"dataset_num_proc", Use::harmless, "SFTConfig DPOConfig"},
-                                         {"dataset_text_field", Use::harmless, "SFTConfig"},
-                                         {"disable_dropout", Use::read, "DPOConfig"},
-                                         {"discopop_tau", Use::harmless, "DPOConfig"},
-                                         {"eos_token", Use::harmless, "SFTConfig"},
-                                         {"eval_packing", Use::spelled, "SFTConfig"},
-                                         {"f_alpha_divergence_coef", Use::harmless, "DPOConfig"},
-                                         {"f_divergence_type", Use::spelled, "DPOConfig"},
-                                         {"label_smoothing", Use::harmless, "DPOConfig"},
-                                         {"ld_alpha", Use::refused, "DPOConfig"},
-                                         {"loss_type", Use::read, "SFTConfig DPOConfig"},
-                                         {"loss_weights", Use::harmless, "DPOConfig"},
-                                         {"max_length", Use::read, "SFTConfig DPOConfig"},
-                                         {"model_init_kwargs", Use::spelled, "SFTConfig DPOConfig"},
-                                         {"packing", Use::spelled, "SFTConfig"},
-                                         {"packing_strategy", Use::spelled, "SFTConfig"},
-                                         {"pad_to_multiple_of", Use::spelled, "SFTConfig DPOConfig"},
-                                         {"pad_token", Use::harmless, "SFTConfig DPOConfig"},
-                                         {"padding_free", Use::read, "SFTConfig DPOConfig"},
-                                         {"precompute_ref_batch_size", Use::harmless, "DPOConfig"},
-                                         {"precompute_ref_log_probs", Use::read, "DPOConfig"},
-                                         {"ref_model_mixup_alpha", Use::harmless, "DPOConfig"},
-                                         {"ref_model_sync_steps", Use::harmless, "DPOConfig"},
-                                         {"router_aux_loss_coef", Use::spelled, "SFTConfig DPOConfig"},
-                                         {"shuffle_dataset", Use::harmless, "SFTConfig"},
-                                         {"sync_ref_model", Use::refused, "DPOConfig"},
-                                         {"truncation_mode", Use::harmless, "SFTConfig DPOConfig"},
-                                         {"trust_remote_code", Use::harmless, "SFTConfig DPOConfig"},
-                                         {"use_weighting", Use::refused, "DPOConfig"}};
+constexpr TrlArgument kTrlArguments[] = {
+    {"activation_offloading", Use::refused, "SFTConfig DPOConfig KTOConfig RewardConfig"},
+    {"assistant_only_loss", Use::spelled, "SFTConfig"},
+    {"beta", Use::harmless, "DPOConfig KTOConfig ORPOConfig"},
+    {"center_rewards_coefficient", Use::read, "RewardConfig"},
+    {"chat_template_path", Use::spelled, "SFTConfig RewardConfig"},
+    {"completion_only_loss", Use::spelled, "SFTConfig"},
+    {"dataset_kwargs", Use::harmless, "SFTConfig"},
+    {"dataset_num_proc", Use::harmless, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"dataset_text_field", Use::harmless, "SFTConfig"},
+    {"desirable_weight", Use::harmless, "KTOConfig"},
+    {"disable_dropout", Use::read, "DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"discopop_tau", Use::harmless, "DPOConfig"},
+    {"eos_token", Use::harmless, "SFTConfig RewardConfig"},
+    {"eval_packing", Use::spelled, "SFTConfig"},
+    {"f_alpha_divergence_coef", Use::harmless, "DPOConfig"},
+    {"f_divergence_type", Use::spelled, "DPOConfig"},
+    {"generate_during_eval", Use::refused, "ORPOConfig"},
+    {"is_encoder_decoder", Use::refused, "ORPOConfig"},
+    {"label_smoothing", Use::harmless, "DPOConfig"},
+    {"ld_alpha", Use::refused, "DPOConfig"},
+    {"loss_type", Use::read, "SFTConfig DPOConfig KTOConfig"},
+    {"loss_weights", Use::harmless, "DPOConfig"},
+    {"max_completion_length", Use::harmless, "ORPOConfig"},
+    {"max_length", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"model_init_kwargs", Use::spelled, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"packing", Use::spelled, "SFTConfig"},
+    {"packing_strategy", Use::spelled, "SFTConfig"},
+    {"pad_to_multiple_of", Use::spelled, "SFTConfig DPOConfig KTOConfig RewardConfig"},
+    {"pad_token", Use::harmless, "SFTConfig DPOConfig RewardConfig"},
+    {"padding_free", Use::read, "SFTConfig DPOConfig"},
+    {"padding_value", Use::harmless, "ORPOConfig"},
+    {"precompute_ref_batch_size", Use::harmless, "DPOConfig KTOConfig"},
+    {"precompute_ref_log_probs", Use::read, "DPOConfig KTOConfig"},
+    {"ref_model_mixup_alpha", Use::harmless, "DPOConfig KTOConfig"},
+    {"ref_model_sync_steps", Use::harmless, "DPOConfig KTOConfig"},
+    {"router_aux_loss_coef", Use::spelled, "SFTConfig DPOConfig KTOConfig"},
+    {"shuffle_dataset", Use::harmless, "SFTConfig"},
+    {"sync_ref_model", Use::refused, "DPOConfig KTOConfig"},
+    {"truncation_mode", Use::harmless, "SFTConfig DPOConfig"},
+    {"trust_remote_code", Use::harmless, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
+    {"undesirable_weight", Use::harmless, "KTOConfig"},
+    {"use_weighting", Use::refused, "DPOConfig"}};
 
 /// Whether a word stands among words with blanks between.
 bool is_among(std::string_view word, std::string_view words) {
@@ -516,7 +528,8 @@ class Spelling {
       if (value == nullptr) continue;
       if (!is_among(trainer_.arguments, argument.of)) {
         std::string classes(argument.of);
-        if (const std::size_t blank = classes.find(' '); blank != std::string::npos) classes.replace(blank, 1, " and ");
+        for (std::size_t at = classes.rfind(' '), i = 0; at != std::string::npos; at = classes.rfind(' ', at - 1), ++i)
+          classes.replace(at, 1, i == 0 ? " and " : ", ");
         args_.fail_found(name.c_str(), "inconsistent",
                          "it is an argument of trl's " + classes + ", and " + std::string(trainer_.arguments) +
                              " has none of that name: leave it out");
@@ -529,6 +542,7 @@ class Spelling {
   }
 
   void spell_trl() {
+    if (trainer_.arguments == "ORPOConfig") spell_orpo();
     spell_model_init();
     spell_lengths();
     if (trainer_.name == "trl.SFTTrainer") {
@@ -537,6 +551,7 @@ class Spelling {
     } else {
       spell_preferences();
     }
+    if (trainer_.name == "trl.KTOTrainer") spell_unpaired();
     spell_loss_type();
     if (const json* coefficient = args_.find("router_aux_loss_coef");
         coefficient && !coefficient->is_null() && *coefficient != 0)
@@ -552,15 +567,19 @@ class Spelling {
   }
 
   void spell_loss_type() {
-    const bool is_sft = trainer_.name == "trl.SFTTrainer";
-    const std::string_view known = is_sft ? "nll dft" : "sigmoid sigmoid_norm hinge ipo";
+    const bool is_sft = trainer_.name == "trl.SFTTrainer", is_dpo = trainer_.name == "trl.DPOTrainer";
+    const std::string_view known =
+        is_sft   ? "nll dft"
+        : is_dpo ? "sigmoid sigmoid_norm hinge ipo exo_pair nca_pair robust bco_pair sppo_hard apo_zero "
+                   "apo_down discopop sft"
+                 : "kto apo_zero_unpaired";
     const std::string_view usual = known.substr(0, known.find(' '));
     if (!args_.has("loss_type")) return;
     json& loss = given_["loss_type"];
-    if (!is_sft && loss.is_array() && loss.size() == 1) loss = json(loss[0]);
+    if (is_dpo && loss.is_array() && loss.size() == 1) loss = json(loss[0]);
     if (is_sft && loss == "chunked_nll") loss = "nll";  // SFTConfig.__post_init__: a deprecated alias
     if (!loss.is_string() || !is_among(loss.get<std::string>(), known))
-      args_.fail_found("loss_type", is_sft ? "unknown-choice" : "not-modelled",
+      args_.fail_found("loss_type", is_dpo ? "not-modelled" : "unknown-choice",
                        "expected one of " + std::string(known));
     else if (loss == usual)
       given_.erase("loss_type");
@@ -572,6 +591,25 @@ class Spelling {
       args_.fail_found("f_divergence_type", "not-modelled", "others are not supported yet; expected reverse_kl");
     if (has("/data/packed")) args_.fail("", "inconsistent", "found data.packed; a preference trainer packs nothing");
     given_.erase("padding_free");  // "temporarily unavailable", the trainer warns
+  }
+
+  /// What KTOConfig has of its own. Its rows come in their order (train_sampling_strategy "sequential").
+  void spell_unpaired() {
+    const std::string_view loss = given_.value("loss_type", "kto");
+    const json size = job_["data"].is_object() ? job_["data"].value("micro_batch_size", json()) : json();
+    if (loss != "apo_zero_unpaired" && size == 1)
+      args_.fail("", "inconsistent",
+                 "found micro-batches of one sample; its KL term needs others to mismatch answers with: expected more");
+    taken_.push_back("train_sampling_strategy");
+    if (const json* sampling = args_.find("train_sampling_strategy");
+        sampling && *sampling != "sequential" && *sampling != "random")
+      args_.fail_found("train_sampling_strategy", "not-modelled", "expected \"sequential\" or \"random\"");
+    given_.erase("train_sampling_strategy");
+  }
+
+  /// Its null is 512 tokens (ORPOTrainer.__init__), and it has no multiple to pad to.
+  void spell_orpo() {
+    if (args_.has("max_length") && given_["max_length"].is_null()) given_["max_length"] = 512;
   }
 
   /// What from_pretrained is given.

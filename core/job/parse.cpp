@@ -78,15 +78,11 @@ void check_reference(ConfigReader& job_reader, Job& job) {
   const bool has_adapters = job.training.has_adapters();
   Reference& reference = job.model.reference;
   const auto fail = [&](const std::string& why) { model.fail_found("reference", "inconsistent", why); };
-  if (loop.name != LoopName::dpo) {
-    if (reference != Reference::of_trainer) fail("expected a preference loop with it, as trl.DPOTrainer");
+  if (!loop.has_reference()) {
+    if (reference != Reference::of_trainer)
+      fail("expected a preference loop with it, as trl.DPOTrainer or trl.KTOTrainer");
     return;
   }
-  if (!job.training.peft.empty())
-    return job_reader.object("training")
-        .fail("peft", "not-modelled",
-              "found it under a preference trainer, which is supported with lora and "
-              "ia3 only yet");
   if (loop.precompute_ref_log_probs && (reference == Reference::copy || reference == Reference::shared))
     return fail("precompute_ref_log_probs is true: leave one of them out");
   if (reference == Reference::shared && !has_adapters)
@@ -105,6 +101,14 @@ std::optional<std::int64_t> max_length_of(const json& document) {
   const json::json_pointer at("/training/loop/args/max_length");
   if (!document.contains(at) || !document.at(at).is_number_integer()) return std::nullopt;
   return document.at(at).get<std::int64_t>();
+}
+
+/// Whether what is trained is a reward model, which the model's class follows.
+bool is_reward_loop(const json& document) {
+  const json::json_pointer at("/training/loop");
+  if (!document.contains(at)) return false;
+  const json& loop = document.at(at);
+  return (loop.is_object() ? loop.value("name", json()) : loop) == "trl.RewardTrainer";
 }
 
 /// A job in its own keys.
@@ -126,7 +130,8 @@ Result<Job> read_job(const json& document) {
   // Each part reads what comes before it: after an error there is nothing sound to read.
   if (findings.error) return *findings.error;
   std::int64_t usual_length = 0;
-  std::tie(job.model, usual_length) = read_model(reader.object("model"), job.runtime.framework);
+  std::tie(job.model, usual_length) =
+      read_model(reader.object("model"), job.runtime.framework, is_reward_loop(document));
   if (findings.error) return *findings.error;
   const ModelTraits& traits = job.model.config.traits();
   const bool original = job.runtime.framework == Framework::llava;
@@ -155,7 +160,14 @@ Result<Job> read_job(const json& document) {
   }
   if (findings.error) return *findings.error;
   job.samples.padding_free = job.training.loop.padding_free;
-  job.samples.are_pairs = job.training.loop.name == LoopName::dpo;
+  job.samples.are_pairs = job.training.loop.takes_pairs();
+  SamplesConfig uncut = job.samples;
+  uncut.max_length.reset();
+  if (job.training.loop.name == LoopName::reward && uncut.longest() > job.samples.cut(uncut.longest()))
+    return Error{"inconsistent", "/data",
+                 "found samples that are longer than max_length, which the trainer leaves out: leave them out here, or "
+                 "set training.loop.args.max_length"};
+  job.samples.have_turns = job.training.loop.asks_for_turns();
   if (!infers) check_reference(reader, job);
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
@@ -171,6 +183,12 @@ Result<Job> read_job(const json& document) {
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
   check_count(reader.object("gpu"), job.parallel);
+  if (job.parallel.strategy != Strategy::none && job.training.loop.is_trl() &&
+      job.training.loop.name != LoopName::sft && job.training.loop.name != LoopName::dpo)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found " + name_of(job.training.loop.name, kLoops) +
+                  " on several GPUs, which is not supported yet; expected parallel.strategy none");
   reader.finish();
   if (findings.error) return *findings.error;
 

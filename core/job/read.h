@@ -21,7 +21,8 @@ Calibration read_calibration(ConfigReader reader);
 Gpu read_gpu(ConfigReader reader);
 
 /// The job's model, and the sequence length that its preset is used with (0: no preset or none).
-std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework);
+/// `scores`: what is trained is a reward model of it.
+std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework, bool scores = false);
 
 /// One full micro-batch, or the largest; and what the run's micro-batches are made of, if the job says so.
 /// `max_length`: of the loop, which cuts longer samples.

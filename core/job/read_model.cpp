@@ -1,4 +1,6 @@
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "graph/model.h"
 #include "graph/read.h"
@@ -25,6 +27,16 @@ void merge(json& base, const json& patch) {
   }
 }
 
+/// RewardTrainer.__init__ (trl 1.16): AutoModelForSequenceClassification.from_pretrained(..., num_labels=1).
+void make_reward_model(json& config) {
+  const json model_type = config.value("model_type", json());
+  const std::string_view name = model_type.is_string() ? sequence_classifier_of(model_type.get<std::string>()) : "";
+  if (name.empty()) return;  // the loop's reader says so
+  config["architectures"] = {name};
+  config["num_labels"] = 1;
+  config.erase("id2label");
+}
+
 /// A model by its operators.
 ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
   ModelChoice model;
@@ -45,7 +57,7 @@ ModelChoice read_graph_model(ConfigReader& reader, const json& given) {
 
 }  // namespace
 
-std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework) {
+std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework framework, bool scores) {
   ModelChoice model;
   std::int64_t usual_length = 0;
   json config = json::object();
@@ -83,6 +95,7 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
   } else if (given) {
     reader.fail_found("config", "wrong-type", "expected the object of a config.json");
   }
+  if (scores) make_reward_model(config);
   if (reader.ok()) {
     ConfigReader config_reader(&config, reader.pointer_to("config"), Mode::lenient, reader.findings());
     if (const json* quantization = config_reader.find("quantization_config");

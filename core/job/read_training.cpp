@@ -228,6 +228,14 @@ void check_adapters(ConfigReader& training, ConfigReader& reader, Stage stage, c
     training.fail_found("stage", "inconsistent", "it trains only the projector; expected finetune, or no adapters");
 }
 
+/// task_type SEQ_CLS: PeftModelForSequenceClassification.__init__ (peft 0.21, peft_model.py) trains the head, too.
+void save_head(const ModelConfig& model, std::vector<std::string>& modules_to_save) {
+  constexpr const char* kHead = "score";
+  if (model.traits().classifies &&
+      std::find(modules_to_save.begin(), modules_to_save.end(), kHead) == modules_to_save.end())
+    modules_to_save.emplace_back(kHead);
+}
+
 std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
                                     const Runtime& runtime) {
   if (!training.has("lora")) return std::nullopt;
@@ -243,6 +251,7 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
     reader.fail_found("use_dora", "not-modelled", "DoRA is modelled as peft 0.19 and later have it");
   if (lora.lora_bias && runtime.peft < Version{0, 14, 0})
     reader.fail_found("lora_bias", "inconsistent", "peft 0.14 or later has it");
+  save_head(model, lora.modules_to_save);
   check_adapters(training, reader, stage, model, lora.modules_to_save);
   reader.finish();
   return lora;
@@ -257,6 +266,7 @@ std::optional<Ia3Config> read_ia3(ConfigReader& training, Stage stage, const Mod
   ia3.target_modules = read_target_modules(reader, model.traits().ia3_targets);
   ia3.feedforward_modules = read_target_modules(reader, model.traits().ia3_feedforward, "feedforward_modules");
   check_feedforward(reader, ia3);
+  save_head(model, ia3.modules_to_save);
   check_adapters(training, reader, stage, model, ia3.modules_to_save);
   reader.finish();
   return ia3;
@@ -426,10 +436,18 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-    if (loop.name == LoopName::dpo && traits.takes_images)
+    if (loop.is_trl() && loop.name != LoopName::sft && traits.takes_images)
       training.fail_found(kKey, "not-modelled", "preferences of a model with images are not supported yet");
-    if (loop.is_trl() && traits.refusal(Feature::chunked_cross_entropy))
+    if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
+      training.fail_found(kKey, "inconsistent",
+                          loop.name == LoopName::reward ? traits.class_name + " has no head that scores a sequence"
+                                                        : traits.class_name + " has no head that predicts tokens");
+    else if (loop.has_fused_head() && traits.refusal(Feature::chunked_cross_entropy))
       training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
+    if (loop.name == LoopName::reward && traits.labels != 1)
+      training.fail_found(
+          kKey, "inconsistent",
+          "it wants a model with one label (\"num_labels\": 1), and the config says " + std::to_string(traits.labels));
     // What a trainer makes of a batch was compared with the real one where lengths were.
     if (traits.is_recorded || !traits.has_loss || traits.refusal(Feature::lengths))
       training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
@@ -525,7 +543,10 @@ void check_loop(ConfigReader& reader, const TrainingConfig& training) {
     reader.fail("peft", "not-modelled",
                 "found virtual tokens, which are not supported yet under a trainer of TRL; expected "
                 "transformers.Trainer, or another method");
-  if (training.loop.is_trl() && training.lora) {
+  if (training.loop.is_trl() && training.loop.name != LoopName::sft && !training.peft.empty())
+    reader.fail("peft", "not-modelled",
+                "found it under a preference trainer, which is supported with lora and ia3 only yet");
+  if (training.loop.has_fused_head() && training.lora) {
     const std::vector<std::string>& names = training.lora->target_modules.names;
     if (std::find(names.begin(), names.end(), "lm_head") != names.end())
       reader.object("lora").fail_found("target_modules", "inconsistent",
@@ -548,6 +569,9 @@ void check_features(ConfigReader& reader, const TrainingConfig& training, const 
   check(training.lora.has_value(), "lora", Feature::adapters);
   check(training.ia3.has_value(), "ia3", Feature::adapters);
   check(!training.peft.empty(), "peft", Feature::adapters);
+  if (traits.classifies && !training.peft.empty())
+    reader.fail("peft", "not-modelled",
+                "found it with " + traits.class_name + ", which is supported with lora and ia3 only yet");
   check(training.attention == AttentionKind::eager, "attention", Feature::eager_attention);
   check(training.attention != AttentionKind::eager && !is_flash_attention(training.attention), "attention",
         Feature::sdpa);

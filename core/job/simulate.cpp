@@ -62,7 +62,7 @@ DataConfig full_batch_of(const Job& job) {
 std::unique_ptr<Model> reference_of(const Job& job, Context& context, const DataConfig& data, ModelOptions options) {
   const LoopConfig& loop = job.training.loop;
   const bool has_adapters = job.training.has_adapters();
-  if (loop.name != LoopName::dpo || loop.precompute_ref_log_probs ||
+  if (!loop.has_reference() || loop.precompute_ref_log_probs ||
       (has_adapters && job.model.reference != Reference::copy))
     return nullptr;
   options.wrapping = nullptr;
@@ -135,7 +135,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   context.begin_phase(PhaseName::init, 0);
   std::unique_ptr<Tuner> tuner;
   std::optional<LoraConfig> lora = job.training.lora;
-  if (lora && job.training.loop.name == LoopName::dpo && job.training.loop.disable_dropout) lora->dropout = 0;
+  if (lora && job.training.loop.turns_dropout_off()) lora->dropout = 0;
   if (lora) tuner = std::make_unique<LoraModel>(context, *lora);
   if (job.training.ia3) tuner = std::make_unique<Ia3Model>(context, *job.training.ia3);
   if (!job.training.peft.empty()) tuner = job.training.peft.front().method->tuner(context, "peft", job.training.peft);

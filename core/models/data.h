@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "nn/rows.h"
 #include "tensor/shape.h"
@@ -24,6 +25,13 @@ struct DataConfig {
   std::int64_t grid_w = 0;
   Rows rows{};
   std::int64_t scored = 0;  ///< labels that are not -100, after the shift; counted where somebody asks
+
+  /// Of each sample, where a trainer asks for them: tokens of its prompt and of its answer, before they are cut.
+  struct Turns {
+    std::int64_t prompt = 0, answer = 0;
+    bool operator==(const Turns&) const = default;
+  };
+  std::vector<Turns> turns{};
 
   /// Of pixel_values in the batch: float32, as processors give them; none: the weights' own.
   std::optional<DType> pixel_dtype{};

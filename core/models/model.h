@@ -58,6 +58,7 @@ struct ModelInputs {
   // Of a batch of preferences; no forward takes them.
   Tensor completion_mask{};                            ///< [b, s]
   Tensor ref_chosen_logps{}, ref_rejected_logps{};     ///< [b / 2]
+  TensorList others{};                                 ///< what only the trainer that made the batch knows
   Tensor cu_seq_lens_q{}, cu_seq_lens_k{}, seq_idx{};  ///< [documents + 1], [1, s]: where the documents of a row begin
   const Rows* rows = nullptr;                          ///< what stands in input_ids, attention_mask and position_ids
   Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
@@ -66,21 +67,23 @@ struct ModelInputs {
 
   /// Every tensor that may be among them.
   std::vector<Tensor*> all() {
-    return {&input_ids,
-            &position_ids,
-            &mm_token_type_ids,
-            &attention_mask,
-            &labels,
-            &pixel_values,
-            &pixel_attention_mask,
-            &image_grid_thw,
-            &second_per_grid_ts,
-            &cu_seq_lens_q,
-            &cu_seq_lens_k,
-            &seq_idx,
-            &completion_mask,
-            &ref_chosen_logps,
-            &ref_rejected_logps};
+    std::vector<Tensor*> tensors = {&input_ids,
+                                    &position_ids,
+                                    &mm_token_type_ids,
+                                    &attention_mask,
+                                    &labels,
+                                    &pixel_values,
+                                    &pixel_attention_mask,
+                                    &image_grid_thw,
+                                    &second_per_grid_ts,
+                                    &cu_seq_lens_q,
+                                    &cu_seq_lens_k,
+                                    &seq_idx,
+                                    &completion_mask,
+                                    &ref_chosen_logps,
+                                    &ref_rejected_logps};
+    for (Tensor& other : others) tensors.push_back(&other);
+    return tensors;
   }
 
   /// What a wrapper that casts its inputs replaces while forward runs.

@@ -98,6 +98,14 @@ ModelConfig read_model_config(ConfigReader& reader, Framework framework) {
   return {};
 }
 
+std::string_view sequence_classifier_of(std::string_view model_type) {
+  for (const Family* family : families())
+    for (const ModelClass& of : family->classes)
+      if (of.model_type == model_type && std::string_view(of.class_name).ends_with("ForSequenceClassification"))
+        return of.class_name;
+  return {};
+}
+
 LlamaConfig read_language_config(ConfigReader& reader) {
   const std::string model_type = reader.text("model_type", "llama");
   // An empty type is one that no class has, here.

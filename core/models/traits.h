@@ -67,6 +67,8 @@ struct ModelTraits {
   bool takes_text = false;
   bool takes_images = false;
   bool generates = false;    ///< it has generate(), a cache and logits
+  bool classifies = false;   ///< a head scores whole sequences
+  std::int64_t labels = 0;   ///< of such a head
   bool contrastive = false;  ///< its loss compares samples with each other
   bool has_experts = false;
   bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)

@@ -94,7 +94,7 @@ struct OptimizerConfig {
 };
 
 /// Whose code runs the steps: core/train/loops.
-enum class LoopName : std::uint8_t { step, trainer, sft, dpo };
+enum class LoopName : std::uint8_t { step, trainer, sft, dpo, kto, reward, orpo };
 
 /// What is counted as input tokens seen (TrainingArguments.include_num_input_tokens_seen).
 enum class TokensSeen : std::uint8_t { none, all, non_padding };
@@ -124,12 +124,24 @@ struct LoopConfig {
   std::optional<std::int64_t> max_length = 1024;  ///< longer samples are cut; none: they are not
   bool padding_free = false;                      ///< a micro-batch is one row of all its samples
   std::string loss_type;                          ///< "": the trainer's own
-  bool disable_dropout = true;                    ///< DPOConfig's; of adapters too
+  bool disable_dropout = true;                    ///< of the trainers of preferences; of adapters too
   bool precompute_ref_log_probs = false;          ///< the reference was asked before the run
+
+  std::optional<double> center_rewards_coefficient;  ///< RewardConfig's
 
   /// A library's loop, with defaults of its own.
   bool is_trainer() const { return name != LoopName::step; }
-  bool is_trl() const { return name == LoopName::sft || name == LoopName::dpo; }
+  bool is_trl() const { return is_trainer() && name != LoopName::trainer; }
+  /// add_fused_lm_head (trl 1.16): the model makes no logits.
+  bool has_fused_head() const { return name == LoopName::sft || name == LoopName::dpo || name == LoopName::kto; }
+  /// A sample is a chosen answer and a rejected one.
+  bool takes_pairs() const { return name == LoopName::dpo || name == LoopName::reward || name == LoopName::orpo; }
+  /// Its collator tells prompts from answers.
+  bool asks_for_turns() const { return name == LoopName::kto || name == LoopName::orpo; }
+  /// Dropout is turned off, that of adapters too (disable_dropout_in_model).
+  bool turns_dropout_off() const { return is_trl() && name != LoopName::sft && disable_dropout; }
+  /// The policy is compared with another model, or with itself as it was.
+  bool has_reference() const { return name == LoopName::dpo || name == LoopName::kto; }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
   std::int64_t steps(std::int64_t enough) const { return max_steps < 0 ? enough : std::min(max_steps, enough); }

@@ -124,7 +124,13 @@ DataConfig padding_free(const SamplesConfig& samples, const DataConfig& full, co
 DataConfig joined(const SamplesConfig& samples, const DataConfig& full, const Lengths& given) {
   Lengths lengths = given;
   if (samples.are_pairs) lengths.insert(lengths.end(), given.begin(), given.end());
-  return samples.padding_free ? padding_free(samples, full, {lengths}) : padded(samples, full, lengths);
+  DataConfig data = samples.padding_free ? padding_free(samples, full, {lengths}) : padded(samples, full, lengths);
+  if (samples.have_turns)
+    for (const std::int64_t length : given) {
+      const std::int64_t answer = samples.scored.of(length, 0);
+      data.turns.push_back({length - answer, answer});
+    }
+  return data;
 }
 
 /// Rows in turn.

@@ -53,6 +53,7 @@ struct SamplesConfig {
   std::optional<std::int64_t> max_length;  ///< longer samples are cut; none: they are not
   bool padding_free = false;               ///< of TRL's collator: a micro-batch is one row of all its samples
   bool are_pairs = false;                  ///< a sample is two rows, a chosen and a rejected answer to one prompt
+  bool have_turns = false;                 ///< a trainer asks where prompts end
 
   /// The batches of an evaluation after the steps; empty: training's samples. None: data asks for no evaluation.
   std::optional<std::vector<Lengths>> evaluation;

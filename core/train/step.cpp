@@ -8,6 +8,9 @@
 #include "ops/ops.h"
 #include "train/loops/dpo_trainer.h"
 #include "train/loops/hf_trainer.h"
+#include "train/loops/kto_trainer.h"
+#include "train/loops/orpo_trainer.h"
+#include "train/loops/reward_trainer.h"
 #include "train/loops/sft_trainer.h"
 #include "train/repetition.h"
 #include "train/training_cache.h"
@@ -273,6 +276,13 @@ void run_training(Context& context, Model& model, TrainingStrategy& strategy, co
   if (training.loop.name == LoopName::dpo)
     return DpoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
         .train();
+  if (training.loop.name == LoopName::kto)
+    return KtoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
+        .train();
+  if (training.loop.name == LoopName::reward)
+    return RewardTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+  if (training.loop.name == LoopName::orpo)
+    return OrpoTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);

@@ -83,6 +83,10 @@ TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the b
   check_cases("dpo.jsonl", 9);
 }
 
+TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("reward.jsonl", 12);
+}
+
 TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the byte", "[reference][trainer][peft]") {
   check_cases("adapters.jsonl", 103);
 }
@@ -94,7 +98,7 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
   for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl",
-                           "adapters.jsonl", "optimizers.jsonl"})
+                           "reward.jsonl", "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));

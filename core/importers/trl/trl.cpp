@@ -1,5 +1,11 @@
 #include "importers/trl/trl.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "config/reader.h"
 #include "importers/transformers/training_arguments.h"
 
@@ -47,6 +53,8 @@ constexpr Key kTrlKeys[] = {
     {"chat_template_path", "", kConfigSource, ""},
     {"disable_dropout", "true", "trainer/dpo_config.py: DPOConfig", ""},
     {"precompute_ref_log_probs", "false", "trainer/dpo_config.py: DPOConfig", ""},
+    {"center_rewards_coefficient", "", "trainer/reward_config.py: RewardConfig", ""},
+    {"lora_task_type", "\"CAUSAL_LM\"", kModelSource, ""},
     {"f_divergence_type", "\"reverse_kl\"", "trainer/dpo_config.py: DPOConfig", ""},
 };
 
@@ -55,17 +63,31 @@ constexpr Gap kTrlGaps[] = {
     {"lora_target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight"},
     {"ld_alpha", "", Effect::more, "log-probabilities of each token twice"},
     {"use_weighting", "", Effect::more, "log-probabilities of all classes for the weights of samples"},
+    {"generate_during_eval", "", Effect::more, "answers are generated before an evaluation"},
+    {"is_encoder_decoder", "", Effect::either, "a model of encoder and decoder"},
     {"sync_ref_model", "", Effect::more, "a copy of the policy while the reference follows it"},
 };
 
 constexpr std::string_view kTrlHarmless =
-    "model_revision trust_remote_code lora_task_type dataset_name dataset_config dataset_train_split "
+    "model_revision trust_remote_code dataset_name dataset_config dataset_train_split "
     "dataset_test_split "
     "dataset_streaming ignore_bias_buffers gradient_checkpointing_use_reentrant datasets streaming test_split_size "
     "dataset_text_field dataset_kwargs dataset_num_proc eos_token pad_token shuffle_dataset truncation_mode beta "
     "discopop_tau f_alpha_divergence_coef label_smoothing loss_weights precompute_ref_batch_size "
     "ref_model_mixup_alpha ref_model_sync_steps env config max_prompt_length dataset_batch_size model_code_revision "
-    "num_of_sequences";
+    "num_of_sequences desirable_weight undesirable_weight max_completion_length padding_value";
+
+/// A command, or a script of examples/scripts.
+struct Program {
+  std::string_view name;
+  const char* trainer;
+};
+constexpr Program kPrograms[] = {{"sft", "trl.SFTTrainer"},
+                                 {"dpo", "trl.DPOTrainer"},
+                                 {"kto", "trl.KTOTrainer"},
+                                 {"reward", "trl.RewardTrainer"},
+                                 {"reward_modeling", "trl.RewardTrainer"},
+                                 {"orpo", "trl.experimental.orpo.ORPOTrainer"}};
 
 constexpr Table kTrl = {"trl 1.16", kTrlKeys, kTrlGaps, kTrlHarmless};
 
@@ -127,6 +149,8 @@ bool is_trl(const json& tree) {
 std::string trl_program(const json& tree) {
   for (const char* key : {"beta", "precompute_ref_log_probs", "f_divergence_type", "ref_model_sync_steps", "ld_alpha"})
     if (tree.contains(key)) return "dpo";
+  if (tree.contains("desirable_weight") || tree.contains("undesirable_weight")) return "kto";
+  if (tree.contains("center_rewards_coefficient")) return "reward";
   return "sft";
 }
 
@@ -134,10 +158,12 @@ void read_trl(Context& context, Keys& keys, const std::string& program) {
   keys.know(training_arguments());
   keys.know(kTrl);
   context.ledger.trainer = kTrl.project;
-  const bool is_dpo = program == "dpo";
-  if (program != "sft" && !is_dpo)
-    keys.refuse("", "`trl " + program + "` is not supported yet; `trl sft` and `trl dpo` are");
-  context.ledger.put("/training/loop/name", is_dpo ? "trl.DPOTrainer" : "trl.SFTTrainer");
+  const Program* const found = std::find_if(std::begin(kPrograms), std::end(kPrograms),
+                                            [&](const Program& known) { return program == known.name; });
+  if (found == std::end(kPrograms))
+    keys.refuse("", "`trl " + program + "` is not supported yet; `trl sft`, `trl dpo`, `trl kto` and `trl reward` are");
+  else
+    context.ledger.put("/training/loop/name", found->trainer);
   context.take_model(keys, "model_name_or_path");
   const Autocast autocast = autocast_of(context, keys, true);
   const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
@@ -148,6 +174,11 @@ void read_trl(Context& context, Keys& keys, const std::string& program) {
   take_checkpointing(keys, false);
   take_training_arguments(context, keys);
   take_trl_lora(context, keys);
+  if (found != std::end(kPrograms) && program.starts_with("reward") && keys.truth("use_peft") &&
+      keys.text("lora_task_type") != "SEQ_CLS")
+    keys.leave_out("lora_task_type", Effect::less,
+                   "the head that scores is not trained with it, and here it is, as with SEQ_CLS");
+  keys.ignore("lora_task_type");
   const json most = keys.value("max_length");
   keys.take("max_length", std::string(kTrlArgs) + "max_length", most);
   if (!most.is_number_integer())
@@ -156,7 +187,7 @@ void read_trl(Context& context, Keys& keys, const std::string& program) {
   for (const char* key :
        {"packing", "packing_strategy", "eval_packing", "padding_free", "pad_to_multiple_of", "completion_only_loss",
         "assistant_only_loss", "loss_type", "model_init_kwargs", "router_aux_loss_coef", "chat_template_path",
-        "disable_dropout", "precompute_ref_log_probs", "f_divergence_type"})
+        "disable_dropout", "precompute_ref_log_probs", "f_divergence_type", "center_rewards_coefficient"})
     keys.take_given(key, std::string(kTrlArgs) + key);
 }
 

@@ -4,8 +4,8 @@
 
 namespace oometer::importers {
 
-/// TRL's commands (trl/scripts: sft.py, dpo.py): SFTConfig or DPOConfig, ModelConfig and ScriptArguments together, from
-/// the command line or a YAML. `program`: "sft", "dpo" or what else is asked for.
+/// TRL's commands (trl/scripts: sft.py, dpo.py, kto.py, reward.py): SFTConfig or its kin, ModelConfig and
+/// ScriptArguments together, from the command line or a YAML. `program`: "sft", "dpo" or what else is asked for.
 void read_trl(Context& context, Keys& keys, const std::string& program);
 
 /// Whether a tree has keys that only TRL's commands take; and which of them it is for.

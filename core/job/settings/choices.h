@@ -73,7 +73,14 @@ inline constexpr Choice<LoopName> kLoops[] = {
     {"trl.SFTTrainer", LoopName::sft, "TRL SFTTrainer",
      "TRL's supervised fine-tuning: bf16 autocast, activation checkpointing, and a loss that makes no logits"},
     {"trl.DPOTrainer", LoopName::dpo, "TRL DPOTrainer",
-     "Direct preference optimization: chosen and rejected answers in one batch, compared with a reference"}};
+     "Direct preference optimization: chosen and rejected answers in one batch, compared with a reference"},
+    {"trl.KTOTrainer", LoopName::kto, "TRL KTOTrainer",
+     "Kahneman-Tversky optimization: single answers, wanted or not, with a forward of mismatched ones for its KL term"},
+    {"trl.RewardTrainer", LoopName::reward, "TRL RewardTrainer",
+     "A reward model: the language model with a head that scores a whole answer, chosen and rejected ones in one "
+     "batch"},
+    {"trl.experimental.orpo.ORPOTrainer", LoopName::orpo, "TRL ORPOTrainer",
+     "Odds ratio preference optimization: chosen and rejected answers in one batch, without a reference"}};
 
 inline constexpr Choice<Reference> kReferences[] = {
     {"trainer", Reference::of_trainer, "As the trainer decides", "The policy without its adapters, else a copy"},

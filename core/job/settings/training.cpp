@@ -5,8 +5,14 @@ namespace oometer::settings {
 
 namespace {
 
-constexpr Condition kIsTrl{.setting = "/training/loop/name", .is = "trl.SFTTrainer trl.DPOTrainer"};
-constexpr Condition kIsDpo{.setting = "/training/loop/name", .is = "trl.DPOTrainer"};
+constexpr Condition kIsTrl{
+    .setting = "/training/loop/name",
+    .is = "trl.SFTTrainer trl.DPOTrainer trl.KTOTrainer trl.RewardTrainer trl.experimental.orpo.ORPOTrainer"};
+constexpr Condition kHasPreferences{
+    .setting = "/training/loop/name",
+    .is = "trl.DPOTrainer trl.KTOTrainer trl.RewardTrainer trl.experimental.orpo.ORPOTrainer"};
+constexpr Condition kHasReference{.setting = "/training/loop/name", .is = "trl.DPOTrainer trl.KTOTrainer"};
+constexpr Condition kIsReward{.setting = "/training/loop/name", .is = "trl.RewardTrainer"};
 constexpr Condition kIsPlainLoop{.setting = "/training/loop", .is = "step"};
 constexpr Condition kIsTrainer{.setting = "/training/loop", .is_not = "step"};
 constexpr Condition kEvaluates{.setting = "/training/loop/args/eval_strategy", .is_not = "no"};
@@ -410,16 +416,22 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .applies = {kIsTrl}},
     {.key = "loss_type",
      .takes = in<&LoopConfig::loss_type>(),
-     .words = "The loss: of trl.SFTTrainer nll or dft; of trl.DPOTrainer sigmoid, sigmoid_norm, hinge or ipo",
+     .words = "The loss: of trl.SFTTrainer nll or dft; of trl.DPOTrainer sigmoid, sigmoid_norm, hinge, ipo, exo_pair, "
+              "nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, discopop or sft; of trl.KTOTrainer kto or "
+              "apo_zero_unpaired",
      .applies = {kIsTrl}},
     {.key = "disable_dropout",
      .takes = in<&LoopConfig::disable_dropout>(),
      .words = "Dropout does nothing, that of adapters too",
-     .applies = {kIsDpo}},
+     .applies = {kHasPreferences}},
     {.key = "precompute_ref_log_probs",
      .takes = in<&LoopConfig::precompute_ref_log_probs>(),
      .words = "What the reference says is computed before the run",
-     .applies = {kIsDpo}},
+     .applies = {kHasReference}},
+    {.key = "center_rewards_coefficient",
+     .takes = in<&LoopConfig::center_rewards_coefficient>(-1e9, 1e9),
+     .words = "Weight of a loss that centres the rewards; null: there is none",
+     .applies = {kIsReward}},
 };
 
 constexpr Setting kPrecisionRows[] = {

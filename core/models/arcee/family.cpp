@@ -8,7 +8,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"ArceeForCausalLM", "ArceeModel",   "ArceeDecoderLayer",   "ArceeAttention",
                                  "ArceeMLP",         "ArceeRMSNorm", "ArceeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"arcee", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"arcee", kNames.causal_lm}, {"arcee", "ArceeForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

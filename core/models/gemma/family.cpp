@@ -8,7 +8,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GemmaForCausalLM", "GemmaModel",   "GemmaDecoderLayer",   "GemmaAttention",
                                  "GemmaMLP",         "GemmaRMSNorm", "GemmaRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gemma", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gemma", kNames.causal_lm}, {"gemma", "GemmaForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Gemma2ForCausalLM", "Gemma2Model",   "Gemma2DecoderLayer",   "Gemma2Attention",
                                  "Gemma2MLP",         "Gemma2RMSNorm", "Gemma2RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gemma2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gemma2", kNames.causal_lm}, {"gemma2", "Gemma2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -12,7 +12,8 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Gemma3ForCausalLM", "Gemma3TextModel", "Gemma3DecoderLayer",   "Gemma3Attention",
                                  "Gemma3MLP",         "Gemma3RMSNorm",   "Gemma3RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"gemma3_text", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"gemma3_text", kNames.causal_lm},
+                                   {"gemma3_text", "Gemma3TextForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

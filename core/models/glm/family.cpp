@@ -8,7 +8,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"GlmForCausalLM", "GlmModel",   "GlmDecoderLayer",   "GlmAttention",
                                  "GlmMLP",         "GlmRMSNorm", "GlmRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"glm", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"glm", kNames.causal_lm}, {"glm", "GlmForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

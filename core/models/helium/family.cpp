@@ -8,7 +8,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"HeliumForCausalLM", "HeliumModel",   "HeliumDecoderLayer",   "HeliumAttention",
                                  "HeliumMLP",         "HeliumRMSNorm", "HeliumRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"helium", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"helium", kNames.causal_lm}, {"helium", "HeliumForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

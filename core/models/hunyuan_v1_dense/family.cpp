@@ -9,7 +9,8 @@ namespace {
 constexpr LlamaClassNames kNames{"HunYuanDenseV1ForCausalLM",    "HunYuanDenseV1Model", "HunYuanDenseV1DecoderLayer",
                                  "HunYuanDenseV1Attention",      "HunYuanDenseV1MLP",   "HunYuanDenseV1RMSNorm",
                                  "HunYuanDenseV1RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"hunyuan_v1_dense", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"hunyuan_v1_dense", kNames.causal_lm},
+                                   {"hunyuan_v1_dense", "HunYuanDenseV1ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/kit/sequence_classifier.h"
 #include "models/masking.h"
 #include "nn/kv_cache.h"
 #include "ops/ops.h"
@@ -220,11 +221,21 @@ Tensor LanguageModel::run_decoder(const Tensor& inputs_embeds, const MaskArgumen
   return call.result(language_model_(inputs_embeds, given, deepstack));
 }
 
+Tensor LanguageModel::run_text_model(const ModelInputs& inputs) const {
+  ModuleCall call(context_, language_model_.module);
+  Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
+  if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
+    position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
+  const MaskArguments masked{position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
+  Tensor inputs_embeds = inputs.inputs_embeds ? inputs.inputs_embeds : language_model_.embed(inputs.input_ids);
+  return call.result(language_model_.run(inputs_embeds, masked));
+}
+
 ModelInputs LanguageModel::make_inputs(bool with_labels) {
   const Shape tokens{data_.micro_batch_size, text_length()};
   ModelInputs batch;
   batch.input_ids = input(tokens);
-  if (with_labels) batch.labels = input(tokens);
+  if (with_labels) batch.labels = make_labels();
   if (data_.rows.has_positions) batch.position_ids = input(tokens);
   if (data_.rows.has_mask) batch.attention_mask = input(tokens);
   if (data_.rows.has_bounds) {
@@ -249,17 +260,14 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
 }
 
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
-  Tensor hidden_states;
-  {
-    ModuleCall call(context_, language_model_.module);
-    Tensor position_ids = inputs.position_ids;  // 4.37 makes them before the embeddings
-    if (!position_ids && context_.behaviours.rotary == Rotary::cached_per_layer)
-      position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
-    const MaskArguments masked{position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
-    Tensor inputs_embeds = inputs.inputs_embeds ? inputs.inputs_embeds : language_model_.embed(inputs.input_ids);
-    hidden_states = call.result(language_model_.run(inputs_embeds, masked));
-  }
+  const Tensor hidden_states = run_text_model(inputs);
   return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+}
+
+std::unique_ptr<Model> make_language_model(Context& context, const LlamaConfig& config, const DataConfig& data,
+                                           const ModelOptions& options, DecoderParts parts) {
+  if (config.classifier) return make_sequence_classifier(context, config, data, options, std::move(parts));
+  return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));
 }
 
 }  // namespace oometer

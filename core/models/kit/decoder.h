@@ -105,9 +105,12 @@ class LanguageModel : public Model {
   /// The decoder as a module that is called.
   Tensor run_decoder(const Tensor& inputs_embeds, const MaskArguments& given,
                      const Deepstack* deepstack = nullptr) const;
+  /// The same of a model that takes text only, called with its inputs.
+  Tensor run_text_model(const ModelInputs& inputs) const;
 
   /// Of a sample, as the tokenizer gives them.
   virtual std::int64_t text_length() const { return data_.sequence_length; }
+  virtual Tensor make_labels() { return input({data_.micro_batch_size, text_length()}); }
   /// What a batch has beside input_ids and labels.
   virtual void complete([[maybe_unused]] ModelInputs& batch) {}
   static bool has_images(const ModelInputs& inputs) { return inputs.images || inputs.pixel_values; }
@@ -132,5 +135,9 @@ class CausalLM : public LanguageModel {
   ModelOutputs forward(const ModelInputs& inputs) override;
   Tensor embed(const Tensor& input_ids) const override { return language_model_.embed(input_ids); }
 };
+
+/// A causal LM, or what classifies with the same decoder, as the config says.
+std::unique_ptr<Model> make_language_model(Context& context, const LlamaConfig& config, const DataConfig& data,
+                                           const ModelOptions& options, DecoderParts parts = {});
 
 }  // namespace oometer

@@ -56,7 +56,7 @@ std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& con
              config.rotates_in(i);
     };
   if (config.softcaps_logits) parts.logits = softcap;
-  return std::make_unique<CausalLM>(context, config, data, options, std::move(parts));
+  return make_language_model(context, config, data, options, std::move(parts));
 }
 
 DecoderParts::MakeNorm final_norm(Norm::Forward forward, bool with_bias) {

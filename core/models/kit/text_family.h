@@ -7,6 +7,7 @@
 #include "models/kit/text_attention.h"
 #include "models/kit/text_config.h"
 #include "models/kit/text_layer.h"
+#include "models/llama/family.h"
 
 /// What a family of the kit is: how its config is read, and what its decoder is made of.
 namespace oometer {
@@ -26,7 +27,11 @@ constexpr Family text_family(std::span<const ModelClass> classes, std::span<cons
                              ModelTraits (*traits)(const FamilyConfig&) = traits_of_text_family) {
   return {.classes = classes,
           .blocks = blocks,
-          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
+            TextConfig config = read(reader);
+            config.classifier = read_classifier(reader, of);
+            return config;
+          },
           .build =
               [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
                 const auto& text = config.as<TextConfig>();

@@ -21,6 +21,19 @@ inline constexpr LlamaClassNames kLlamaClassNames{"LlamaForCausalLM",    "LlamaM
                                                   "LlamaAttention",      "LlamaMLP",   "LlamaRMSNorm",
                                                   "LlamaRotaryEmbedding"};
 
+/// What a class with a head of labels learns (PretrainedConfig.problem_type).
+enum class Problem : std::uint8_t { regression, single_label_classification, multi_label_classification };
+
+/// A XForSequenceClassification in place of a XForCausalLM: what of its config decides memory.
+struct ClassifierConfig {
+  const char* class_name = nullptr;  ///< null: the class is the causal LM
+  std::int64_t num_labels = 2;
+  Problem problem = Problem::single_label_classification;
+
+  explicit operator bool() const { return class_name != nullptr; }
+  bool operator==(const ClassifierConfig&) const = default;
+};
+
 /// transformers 5.23, models/llama/configuration_llama.py, class LlamaConfig: the fields that decide memory.
 struct LlamaConfig {
   const LlamaClassNames* names = &kLlamaClassNames;
@@ -41,6 +54,7 @@ struct LlamaConfig {
   bool has_pad_token = false;               ///< pad_token_id
   std::int64_t sliding_window = 0;          ///< tokens that each one sees; 0: all
   std::vector<std::int64_t> layer_windows;  ///< each layer's, 0 or that, in a class of layer_types; empty: it is all's
+  ClassifierConfig classifier;
 
   /// What a layer sees of what came before: sliding_window, or 0.
   std::int64_t window_of(std::size_t layer) const {

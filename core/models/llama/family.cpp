@@ -1,5 +1,10 @@
 #include "models/llama/family.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "config/reader.h"
 #include "models/llama/llama.h"
 #include "models/sizes.h"
 
@@ -7,7 +12,7 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"}};
+constexpr ModelClass kClasses[] = {{"llama", "LlamaForCausalLM"}, {"llama", "LlamaForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kLlamaClassNames.decoder_layer};
 
 /// A usual length of fine-tuning data, and the original LLaVA code's model_max_length (scripts/v1_5/finetune.sh).
@@ -28,11 +33,37 @@ void check_headinfer(const LlamaConfig& c, ModelTraits& t) {
     t.allow({Feature::headinfer});
 }
 
+/// What was not compared with the real classes.
+void check_classifier(ModelTraits& t) {
+  t.ties_embeddings = false;
+  t.oldest_transformers = {5, 23, 0};
+  for (const Feature feature : {Feature::inference, Feature::packing, Feature::liger, Feature::quantization,
+                                Feature::fsdp, Feature::zero3, Feature::chunked_cross_entropy})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+}
+
 }  // namespace
 
+// PreTrainedConfig.__init__ (configuration_utils.py): two labels where nobody says; and what
+// ForSequenceClassificationLoss (loss/loss_utils.py) takes the problem for, of labels as data sets have them.
+ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of) {
+  if (!std::string_view(of.class_name).ends_with("ForSequenceClassification")) return {};
+  ClassifierConfig c{.class_name = of.class_name};
+  if (const nlohmann::json* labels = reader.find("id2label"); labels && labels->is_object())
+    c.num_labels = static_cast<std::int64_t>(labels->size());
+  c.num_labels = reader.integer("num_labels", c.num_labels, {1, 1 << 20});
+  c.problem =
+      reader.choice("problem_type", c.num_labels == 1 ? Problem::regression : Problem::single_label_classification,
+                    {{"regression", Problem::regression},
+                     {"single_label_classification", Problem::single_label_classification},
+                     {"multi_label_classification", Problem::multi_label_classification}});
+  return c;
+}
+
 ModelTraits llama_traits(const LlamaConfig& c) {
-  ModelTraits t = transformers_traits(c.names->causal_lm);
-  t.takes_text = t.generates = true;
+  ModelTraits t = transformers_traits(c.classifier ? c.classifier.class_name : c.names->causal_lm);
+  t.takes_text = true;
+  t.generates = !c.classifier;
   t.allow({Feature::finetune, Feature::liger, Feature::chunked_cross_entropy, Feature::quantization,
            Feature::generate_options, Feature::turn_images, Feature::lengths, Feature::packing,
            Feature::flash_attention_2});
@@ -57,6 +88,9 @@ ModelTraits llama_traits(const LlamaConfig& c) {
   t.liger.swiglu = c.hidden_act == Activation::silu;
   t.liger.widest_row = std::max(c.hidden_size, c.intermediate_size);
   t.no_split_modules = {c.names->decoder_layer};
+  t.classifies = static_cast<bool>(c.classifier);
+  if (c.classifier) t.labels = c.classifier.num_labels;
+  if (c.classifier) check_classifier(t);
   return t;
 }
 

@@ -6,6 +6,9 @@
 /// What Llama's copies share with it beside its config: a family of its own is a row, a reader and what differs.
 namespace oometer {
 
+/// Of a class of that name; of another nothing.
+ClassifierConfig read_classifier(ConfigReader& reader, const ModelClass& of);
+
 ModelTraits llama_traits(const LlamaConfig& config);
 /// The first transformers whose class runs Llama's code of its version: `of_class`, or later where it has a window,
 /// whose mask is masking_utils.py's since 4.53.
@@ -24,7 +27,11 @@ constexpr Family llama_family(std::span<const ModelClass> classes, std::span<con
                               ModelTraits (*traits)(const FamilyConfig&) = traits_of_llama_family) {
   return {.classes = classes,
           .blocks = blocks,
-          .read = [](ConfigReader& reader, const ModelClass&, Framework) -> FamilyConfig { return read(reader); },
+          .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
+            LlamaConfig config = read(reader);
+            config.classifier = read_classifier(reader, of);
+            return config;
+          },
           .build = build_llama_family,
           .traits = traits,
           .largest_tensor = largest_tensor_of_llama_family,

@@ -319,7 +319,7 @@ LlamaDecoderLayer::LlamaDecoderLayer(const Builder& builder, const LlamaConfig& 
 
 std::unique_ptr<Model> build_llama(Context& context, const LlamaConfig& config, const DataConfig& data,
                                    const ModelOptions& options) {
-  return std::make_unique<CausalLM>(context, config, data, options);
+  return make_language_model(context, config, data, options);
 }
 
 }  // namespace oometer

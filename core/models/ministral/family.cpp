@@ -9,7 +9,8 @@ namespace {
 constexpr LlamaClassNames kNames{"MinistralForCausalLM",    "MinistralModel", "MinistralDecoderLayer",
                                  "MinistralAttention",      "MinistralMLP",   "MinistralRMSNorm",
                                  "MinistralRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"ministral", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"ministral", kNames.causal_lm},
+                                   {"ministral", "MinistralForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -12,7 +12,8 @@ namespace {
 constexpr LlamaClassNames kNames{"Ministral3ForCausalLM",    "Ministral3Model", "Ministral3DecoderLayer",
                                  "Ministral3Attention",      "Ministral3MLP",   "Ministral3RMSNorm",
                                  "Ministral3RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"ministral3", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"ministral3", kNames.causal_lm},
+                                   {"ministral3", "Ministral3ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 }  // namespace

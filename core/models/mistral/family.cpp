@@ -6,7 +6,7 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"}};
+constexpr ModelClass kClasses[] = {{"mistral", "MistralForCausalLM"}, {"mistral", "MistralForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kMistralClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"MixtralForCausalLM",    "MixtralModel",   "MixtralDecoderLayer",   "MixtralAttention",
                                  "MixtralSparseMoeBlock", "MixtralRMSNorm", "MixtralRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"mixtral", kNames.causal_lm}, {"mixtral", "MixtralForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

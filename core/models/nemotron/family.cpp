@@ -9,7 +9,7 @@ namespace {
 constexpr LlamaClassNames kNames{"NemotronForCausalLM",    "NemotronModel", "NemotronDecoderLayer",
                                  "NemotronAttention",      "NemotronMLP",   "NemotronLayerNorm1P",
                                  "NemotronRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"nemotron", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"nemotron", kNames.causal_lm}, {"nemotron", "NemotronForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

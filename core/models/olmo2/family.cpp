@@ -9,7 +9,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Olmo2ForCausalLM", "Olmo2Model",   "Olmo2DecoderLayer",   "Olmo2Attention",
                                  "Olmo2MLP",         "Olmo2RMSNorm", "Olmo2RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"olmo2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"olmo2", kNames.causal_lm}, {"olmo2", "Olmo2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

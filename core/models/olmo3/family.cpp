@@ -9,7 +9,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"Olmo3ForCausalLM", "Olmo3Model",   "Olmo3DecoderLayer",   "Olmo3Attention",
                                  "Olmo3MLP",         "Olmo3RMSNorm", "Olmo3RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"olmo3", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"olmo3", kNames.causal_lm}, {"olmo3", "Olmo3ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

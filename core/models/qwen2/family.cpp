@@ -6,7 +6,7 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"}};
+constexpr ModelClass kClasses[] = {{"qwen2", "Qwen2ForCausalLM"}, {"qwen2", "Qwen2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kQwen2ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

@@ -6,7 +6,7 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"}};
+constexpr ModelClass kClasses[] = {{"qwen3", "Qwen3ForCausalLM"}, {"qwen3", "Qwen3ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kQwen3ClassNames.decoder_layer};
 
 ModelTraits traits(const FamilyConfig& config) {

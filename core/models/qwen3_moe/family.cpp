@@ -10,7 +10,7 @@ namespace {
 constexpr LlamaClassNames kNames{"Qwen3MoeForCausalLM",    "Qwen3MoeModel", "Qwen3MoeDecoderLayer",
                                  "Qwen3MoeAttention",      "Qwen3MoeMLP",   "Qwen3MoeRMSNorm",
                                  "Qwen3MoeRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"qwen3_moe", kNames.causal_lm}, {"qwen3_moe", "Qwen3MoeForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"SeedOssForCausalLM", "SeedOssModel",   "SeedOssDecoderLayer",   "SeedOssAttention",
                                  "SeedOssMLP",         "SeedOssRMSNorm", "SeedOssRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"seed_oss", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"seed_oss", kNames.causal_lm}, {"seed_oss", "SeedOssForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

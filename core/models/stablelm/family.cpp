@@ -14,7 +14,7 @@ namespace {
 
 constexpr LlamaClassNames kNames{"StableLmForCausalLM", "StableLmModel", "StableLmDecoderLayer",   "StableLmAttention",
                                  "StableLmMLP",         "LayerNorm",     "StableLmRotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"stablelm", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"stablelm", kNames.causal_lm}, {"stablelm", "StableLmForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

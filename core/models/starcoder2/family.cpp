@@ -9,7 +9,8 @@ namespace {
 constexpr LlamaClassNames kNames{"Starcoder2ForCausalLM",    "Starcoder2Model", "Starcoder2DecoderLayer",
                                  "Starcoder2Attention",      "Starcoder2MLP",   "LayerNorm",
                                  "Starcoder2RotaryEmbedding"};
-constexpr ModelClass kClasses[] = {{"starcoder2", kNames.causal_lm}};
+constexpr ModelClass kClasses[] = {{"starcoder2", kNames.causal_lm},
+                                   {"starcoder2", "Starcoder2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {

@@ -1,11 +1,33 @@
 #include "train/loops/dpo_trainer.h"
 
+#include <string_view>
 #include <utility>
 
 #include "ops/ops.h"
 #include "ops/vision.h"
 
 namespace oometer {
+
+namespace {
+
+Tensor log_sigmoid(const Tensor& x) { return activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, x, false); }
+
+/// loss_type="exo_pair", of numbers for the labels' smoothing.
+Tensor exo_pair(const Tensor& delta) {
+  Context& context = delta.context();
+  const auto number = [&](Op op) { return empty(context, op, {}, DType::float32); };
+  const Tensor epsilon = number(Op::to_copy);
+  const auto term = [&](const Tensor& log_p) {
+    const Tensor q = sigmoid(mul_scalar(delta)), log_q = log_sigmoid(mul_scalar(delta));
+    const Tensor difference = sub(log_q, log_p);
+    return mul(q, difference);
+  };
+  const Tensor log_pw = number(Op::log), log_pl = number(Op::log);
+  const Tensor chosen = term(log_pw), rejected = term(log_pl);
+  return add(chosen, rejected);
+}
+
+}  // namespace
 
 DpoTrainer::DpoTrainer(Context& context, Model& model, Model* reference, TrainingStrategy& strategy,
                        const Objective& objective, const TrainingConfig& training, const DataConfig& data,
@@ -77,7 +99,7 @@ Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs*
   const Pair logratios{sub(logps.chosen, ref_logps.chosen), sub(logps.rejected, ref_logps.rejected)};
   Tensor loss;
   {
-    const Tensor losses = per_sequence_loss(logratios, completion_mask);
+    const Tensor losses = per_sequence_loss(logratios, outputs.log_probs, completion_mask);
     const Tensor mean = mean_all(losses);
     const Tensor weighted = mul_scalar(mean);
     loss = add_scalar(weighted);
@@ -91,27 +113,74 @@ Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs*
   return loss;
 }
 
-Tensor DpoTrainer::per_sequence_loss(const Pair& scores, const Tensor& completion_mask) const {
-  Pair own = scores;
-  if (args_.loss_type == "ipo" || args_.loss_type == "sigmoid_norm") {
+Tensor DpoTrainer::per_sequence_loss(const Pair& logratios, const Tensor& per_token_logps,
+                                     const Tensor& completion_mask) const {
+  const std::string_view loss = args_.loss_type;
+  Tensor delta;
+  if (loss == "ipo" || loss == "sigmoid_norm") {
     const Pair masks = halves(completion_mask);
     const auto average = [](const Tensor& score, const Tensor& mask) {
       Tensor tokens = sum(mask, {1}, false);
       tokens = pointwise(Op::clamp, {&tokens}, DType::float32);
       return div(score, tokens);
     };
-    own.chosen = average(scores.chosen, masks.chosen);
-    own.rejected = average(scores.rejected, masks.rejected);
+    const Tensor chosen = average(logratios.chosen, masks.chosen),
+                 rejected = average(logratios.rejected, masks.rejected);
+    delta = sub(chosen, rejected);
+  } else {
+    delta = sub(logratios.chosen, logratios.rejected);
   }
-  const Tensor delta = sub(own.chosen, own.rejected);
-  if (args_.loss_type == "ipo") return pow(add_scalar(delta), 2);
+  if (loss == "ipo") return pow(add_scalar(delta), 2);
+  if (loss == "exo_pair") return exo_pair(delta);
+  if (loss == "nca_pair" || loss == "bco_pair") {
+    const Tensor chosen_rewards = mul_scalar(logratios.chosen), rejected_rewards = mul_scalar(logratios.rejected);
+    const bool is_nca = loss == "nca_pair";
+    Tensor total = neg(log_sigmoid(chosen_rewards));
+    if (is_nca) {
+      const Tensor other = mul_scalar(log_sigmoid(neg(chosen_rewards)));
+      total = sub(total, other);
+    }
+    const Tensor of_rejected = log_sigmoid(neg(rejected_rewards));
+    return sub(total, is_nca ? mul_scalar(of_rejected) : of_rejected);
+  }
+  if (loss == "robust") {
+    const Tensor clean = mul_scalar(log_sigmoid(mul_scalar(delta)));
+    const Tensor flipped = mul_scalar(log_sigmoid(mul_scalar(delta)));
+    return div_scalar(sub(clean, flipped));
+  }
+  if (loss == "sppo_hard") {
+    const Tensor winner = pow(add_scalar(logratios.chosen), 2), loser = pow(add_scalar(logratios.rejected), 2);
+    return add(winner, loser);
+  }
+  if (loss == "apo_zero") {
+    const Tensor chosen = neg(sigmoid(mul_scalar(logratios.chosen)));
+    const Tensor rejected = sigmoid(mul_scalar(logratios.rejected));
+    return add(chosen, rejected);
+  }
+  if (loss == "apo_down") {
+    const Tensor chosen = sigmoid(mul_scalar(logratios.chosen));
+    const Tensor margin = sub(logratios.chosen, logratios.rejected);
+    const Tensor rejected = neg(sigmoid(mul_scalar(margin)));
+    return add(chosen, rejected);
+  }
+  if (loss == "sft") {
+    const std::int64_t length = per_token_logps.size(1);
+    const Tensor mask = halves(slice(completion_mask, 1, 1, length)).chosen;
+    const Tensor logps = halves(per_token_logps).chosen, is_scored = to(mask, DType::boolean);
+    const Tensor mean = mean_all(index_mask(logps, is_scored, batch_->scored / 2));
+    return expand(neg(mean), {logps.size(0)});
+  }
   const Tensor scaled = mul_scalar(delta);
-  if (args_.loss_type == "hinge") {
-    const Tensor margin = add_scalar(scaled);
-    return relu(margin);
+  if (loss == "discopop") {
+    const Tensor modulation = sigmoid(div_scalar(scaled));
+    const Tensor logistic = neg(log_sigmoid(scaled)), exponential = exp(neg(scaled));
+    Tensor rest = neg(modulation);  // 1 - modulation
+    rest = mul(logistic, rest);
+    const Tensor other = mul(exponential, modulation);
+    return add(rest, other);
   }
-  const Tensor log_sigmoid = activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, scaled, false);
-  return neg(log_sigmoid);
+  if (loss == "hinge") return relu(neg(scaled));  // 1 - scaled
+  return neg(log_sigmoid(scaled));
 }
 
 void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& logps, const Pair& logratios,

@@ -101,7 +101,8 @@ Tensor HfTrainer::count_items(const std::vector<ModelInputs>& batches) const {
   Tensor total;
   for (const ModelInputs& batch : batches) {
     if (!batch.labels) return {};
-    const Tensor labels = slice(batch.labels, 1, 1, batch.labels.size(1) - 1);
+    Tensor labels = batch.labels;
+    if (model_.loss_type == LossType::causal_lm) labels = slice(labels, 1, 1, labels.size(1) - 1);
     Tensor is_scored = pointwise(Op::ne, {&labels}, DType::boolean);
     const Tensor count = sum_all(is_scored);
     is_scored.reset();
@@ -265,7 +266,8 @@ void HfTrainer::evaluate(int step) {
 
 HfTrainer::Prediction HfTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {
   Prediction prediction;
-  const Tensor labels = detach(inputs.labels);
+  Tensor labels;
+  if (inputs.labels) labels = detach(inputs.labels);
   const NoGrad no_grad(context_);
   ModelOutputs outputs;
   {

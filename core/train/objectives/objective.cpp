@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "ops/losses.h"
 #include "ops/ops.h"
 #include "train/objectives/causal_lm.h"
 #include "train/objectives/contrastive.h"
@@ -19,6 +20,17 @@ class CrossEntropy : public LossFunction {
   }
 };
 
+/// ForSequenceClassificationLoss (transformers 5.23, loss/loss_utils.py) of other problems than one label: a mean,
+/// whatever there is beside.
+template <Tensor (*loss)(const Tensor& input, const Tensor& target)>
+class OfSamples : public LossFunction {
+ public:
+  Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor&) const override {
+    const bool is_column = logits.ndim() == 2 && labels.ndim() == 1;
+    return loss(is_column ? view(logits, labels.sizes()) : logits, labels);
+  }
+};
+
 std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training, LossType own) {
   switch (own) {
     case LossType::causal_lm:
@@ -27,6 +39,10 @@ std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training,
       return std::make_unique<ShiftedLoss>();
     case LossType::cross_entropy:
       return std::make_unique<CrossEntropy>();
+    case LossType::mse:
+      return std::make_unique<OfSamples<mse_loss>>();
+    case LossType::binary_cross_entropy:
+      return std::make_unique<OfSamples<binary_cross_entropy_with_logits>>();
     case LossType::contrastive:
       return std::make_unique<ImageTextContrastiveLoss>();
     case LossType::none:

@@ -88,6 +88,15 @@ TEST_CASE("TRL loads float32, checkpoints and cuts at 1024 tokens", "[importers]
   const Ledger dpo = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "dataset_name": "a/b", "beta": 0.1})");
   check_accepted(dpo);
   CHECK(at(dpo, "/training/loop/name") == "trl.DPOTrainer");
+  const Ledger kto =
+      ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "dataset_name": "a/b", "desirable_weight": 1.2})");
+  check_accepted(kto);
+  CHECK(at(kto, "/training/loop/name") == "trl.KTOTrainer");
+  const Ledger reward = ask_one(
+      R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "dataset_name": "a/b", "center_rewards_coefficient": 0.01})");
+  check_accepted(reward);
+  CHECK(at(reward, "/training/loop/name") == "trl.RewardTrainer");
+  CHECK(at(reward, "/training/loop/args/center_rewards_coefficient") == 0.01);
   const Ledger quantized = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "dataset_name": "a/b", "use_peft": true,
                                        "load_in_4bit": true, "dtype": "bfloat16"})");
   CHECK(at(quantized, "/training/quantization/bnb_4bit_compute_dtype") == "bfloat16");

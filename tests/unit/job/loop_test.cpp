@@ -72,8 +72,8 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   error = trainer(R"({"max_length": 1024})");
   CHECK(error.pointer == "/training/loop/args/max_length");
   CHECK(error.message ==
-        "found 1024; it is an argument of trl's SFTConfig and DPOConfig, and TrainingArguments has none of that name: "
-        "leave it out");
+        "found 1024; it is an argument of trl's SFTConfig, DPOConfig, KTOConfig, RewardConfig and ORPOConfig, and "
+        "TrainingArguments has none of that name: leave it out");
   error = trainer(R"({"optim": "galore_adamw"})");
   CHECK(error.code == "inconsistent");
   error = trainer(R"({"use_cpu": true})");
@@ -275,12 +275,58 @@ TEST_CASE("What DPOTrainer's arguments have wrong is said in its own terms", "[j
   CHECK(code(dpo(R"({"precompute_ref_log_probs": true})", R"(, "reference": "copy")")) ==
         "inconsistent /model/reference");
   CHECK(code(dpo(R"({"packing": true})")) == "inconsistent " + at + "packing");
-  CHECK(code(dpo(R"({"loss_type": "bco_pair"})")) == "not-modelled " + at + "loss_type");
+  CHECK(code(dpo(R"({"loss_type": "aot"})")) == "not-modelled " + at + "loss_type");
   CHECK(code(dpo(R"({"use_weighting": true})")) == "not-modelled " + at + "use_weighting");
   CHECK(code(dpo(R"({"f_divergence_type": "forward_kl"})")) == "not-modelled " + at + "f_divergence_type");
   CHECK(code(sft(R"({"beta": 0.1})")) == "inconsistent " + at + "beta");
   CHECK(error_in(R"({"version": 1, "model": {"preset": "llama-3-8b", "reference": "copy"}})").pointer ==
         "/model/reference");
+}
+
+std::string preferring(const std::string& trainer, const std::string& args = "{}",
+                       const std::string& model = R"("preset": "llama-3-8b")", const std::string& data = "{}") {
+  return R"({"version": 1, "model": {)" + model + R"(}, "data": )" + data + R"(, "training": {"loop": {"name": ")" +
+         trainer + R"(", "args": )" + args + "}}}";
+}
+
+TEST_CASE("RewardTrainer makes a model of one label of any that it is given", "[job]") {
+  const Result<Job> job = parse_job(preferring("trl.RewardTrainer"));
+  REQUIRE(job);
+  CHECK(job->model.config.traits().class_name == "LlamaForSequenceClassification");
+  CHECK(job->model.config.traits().labels == 1);
+  CHECK(job->samples.are_pairs);
+  const Simulation simulation = simulate(*job, resolve_behaviours(job->runtime));
+  CHECK_FALSE(simulation.refusal);
+  CHECK(simulation.parameters == 7'504'928'768);  // 8B without its head, and 4096 elements in its place
+  const Result<Job> again = parse_job(to_json(*job));
+  REQUIRE(again);
+  CHECK(again->model.config == job->model.config);
+  CHECK(error_in(preferring("trl.RewardTrainer", "{}", R"("preset": "clip-vit-l-14-336")")).code != "none");
+}
+
+TEST_CASE("What trainers of preferences have wrong is said in their own terms", "[job]") {
+  const auto code = [](const std::string& job) {
+    const Error error = error_in(job);
+    return error.code + " " + error.pointer;
+  };
+  const std::string at = "/training/loop/args/", orpo = "trl.experimental.orpo.ORPOTrainer";
+  CHECK(code(preferring("trl.RewardTrainer", R"({"beta": 0.1})")) == "inconsistent " + at + "beta");
+  CHECK(code(preferring("trl.RewardTrainer", R"({"loss_type": "kto"})")) == "inconsistent " + at + "loss_type");
+  CHECK(code(preferring("trl.KTOTrainer", R"({"center_rewards_coefficient": 0.1})")) ==
+        "inconsistent " + at + "center_rewards_coefficient");
+  CHECK(code(preferring("trl.KTOTrainer", R"({"loss_type": "sigmoid"})")) == "unknown-choice " + at + "loss_type");
+  CHECK(code(preferring("trl.KTOTrainer", R"({"per_device_train_batch_size": 1})")).starts_with("inconsistent"));
+  CHECK(code(preferring(orpo, R"({"precompute_ref_log_probs": true})")) ==
+        "inconsistent " + at + "precompute_ref_log_probs");
+  CHECK(code(preferring(orpo, R"({"generate_during_eval": true})")) == "not-modelled " + at + "generate_during_eval");
+  CHECK(code(preferring(orpo, "{}", R"("preset": "llama-3-8b", "reference": "copy")")) ==
+        "inconsistent /model/reference");
+  CHECK(code(preferring("trl.RewardTrainer", R"({"max_length": 512})", R"("preset": "llama-3-8b")",
+                        R"({"lengths": {"batches": [[600, 100]]}})")) == "inconsistent /data");
+  const std::string classifier =
+      R"("preset": "llama-3-8b", "config": {"architectures": ["LlamaForSequenceClassification"], "num_labels": 3})";
+  CHECK(code(preferring("trl.SFTTrainer", "{}", classifier)) == "inconsistent /training/loop");
+  CHECK(parse_job(preferring("transformers.Trainer", "{}", classifier))->model.config.traits().labels == 3);
 }
 
 TEST_CASE("A report has each step, and a trainer's evaluation and checkpoints among its phases", "[job]") {
