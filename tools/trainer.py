@@ -200,6 +200,7 @@ class Answers(DeviceValues):
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
         self.width = 0
+        self.masks: list[Any] = []  # of which the model's attention_mask is made on the device
         self.wanted: Any = None  # of a batch of answers, wanted or not, which is which
         self.item_bool = spec.get("item_bool", True)
         self.completion_masks: dict[int, Any] = {}  # of preferences, whose labels are made on the device, by their input_ids' address
@@ -278,7 +279,8 @@ class Answers(DeviceValues):
     def at_the_door(self, _module: Any, _given: Any, keywords: dict[str, Any]) -> None:
         """The model is called: what its inputs hold."""
         mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
-        self.padded = mask is not None and mask.dim() == 2 and bool((host_values(mask) == 0).any())
+        masks = self.masks or ([mask] if mask is not None and mask.dim() == 2 else [])
+        self.padded = any(bool((host_values(each) == 0).any()) for each in masks)
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
         if labels is not None and labels.dim() == 2 and not labels.is_floating_point():
             completion_mask = self.completion_masks.get(keywords["input_ids"].data_ptr())
@@ -308,6 +310,7 @@ class Samples:
 
     def __init__(self, spec: Spec) -> None:
         self.data, self.batch, self.kind = spec["data"], spec["batch"]["mbs"], spec["loop"]["kind"]
+        self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
         world = spec.get("parallel", {}).get("world", 1)  # of whose batches this process has every so many-th
@@ -405,6 +408,8 @@ class Samples:
         if self.kind == "kto":
             before = [i - 1 if i % self.batch else min(i + self.batch, len(answers)) - 1 for i in range(len(answers))]
             columns = {"prompt_ids": prompts, "completion_ids": answers, "KL_completion_ids": [answers[i] for i in before]}
+            if self.loss_type == "apo_zero_unpaired":
+                del columns["KL_completion_ids"]
             columns["label"] = [i % self.batch % 2 == 0 for i in range(len(answers))]
         if self.kind == "orpo":
             columns = {key: [key] * len(lengths) for key in ("prompt", "chosen", "rejected")}
@@ -615,11 +620,12 @@ def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, sampl
                     if f"{key}completion_mask" in inputs:
                         answers.completion_masks[inputs[f"{key}input_ids"].data_ptr()] = inputs[f"{key}completion_mask"]
                 answers.wanted = inputs.get("label")
+                answers.masks = [inputs[f"{key}_attention_mask"] for key in ("chosen", "rejected") if f"{key}_attention_mask" in inputs]
                 try:
                     return super().compute_loss(model, inputs, *given, **keywords)
                 finally:
                     answers.completion_masks.clear()
-                    answers.wanted = None
+                    answers.wanted, answers.masks = None, []
 
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             import torch

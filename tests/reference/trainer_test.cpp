@@ -84,7 +84,19 @@ TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the b
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("reward.jsonl", 12);
+  check_cases("reward.jsonl", "kto.jsonl", "orpo.jsonl", "classification.jsonl", 12);
+}
+
+TEST_CASE("Steps and evaluations of TRL's KTOTrainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("kto.jsonl", 8);
+}
+
+TEST_CASE("Steps and evaluations of TRL's ORPOTrainer are the real one's to the byte", "[reference][trainer]") {
+  check_cases("orpo.jsonl", 7);
+}
+
+TEST_CASE("Steps of heads that classify sequences are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("classification.jsonl", 6);
 }
 
 TEST_CASE("Steps of adapters of all of peft's methods are real PyTorch's to the byte", "[reference][trainer][peft]") {

@@ -47,11 +47,11 @@ class SequenceClassifier : public LanguageModel {
                       "\"pad_token_id\""};
       return {};
     }
-    Tensor last_non_pad_token;  // without a pad token it is the number -1
+    Tensor non_pad_mask, token_indices, last_non_pad_token;  // without a pad token the last is the number -1
     if (has_pad_token && inputs.input_ids) {
-      Tensor non_pad_mask = pointwise(Op::ne, {&inputs.input_ids}, DType::boolean);
+      non_pad_mask = pointwise(Op::ne, {&inputs.input_ids}, DType::boolean);
       non_pad_mask = to(non_pad_mask, DType::int32);
-      const Tensor token_indices = empty(context_, Op::arange, {inputs.input_ids.size(1)}, DType::int32);
+      token_indices = empty(context_, Op::arange, {inputs.input_ids.size(1)}, DType::int32);
       const Tensor positions = pointwise(Op::mul, {&token_indices, &non_pad_mask}, DType::int32);
       last_non_pad_token = reduce(Op::argmax, positions, {1}, false, DType::int64);
     }

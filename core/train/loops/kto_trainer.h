@@ -36,8 +36,7 @@ class KtoTrainer : public HfTrainer {
                    const Parts& counts, const ModelInputs& batch) const;
 
   Model* const reference_;
-  FusedLmHead lm_head_{{.entropy = true, .mean_logits = true, .is_top1 = true}};
-  FusedLmHead reference_head_{{.entropy = true, .mean_logits = true, .is_top1 = true}};
+  FusedLmHead lm_head_{{.entropy = true, .mean_logits = true}}, reference_head_;
 };
 
 }  // namespace oometer
