@@ -80,7 +80,7 @@ TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the b
 }
 
 TEST_CASE("Steps and evaluations of TRL's DPOTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("dpo.jsonl", 9);
+  check_cases("dpo.jsonl", 18);
 }
 
 TEST_CASE("Steps and evaluations of TRL's RewardTrainer are the real one's to the byte", "[reference][trainer]") {
