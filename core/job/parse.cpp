@@ -206,6 +206,13 @@ Result<Job> read_job(const json& document) {
         {"cuSOLVER's workspace for torch.linalg.svd, in the steps that make the optimizer's "
          "projections",
          Effect::more});
+  if (const LoopConfig& loop = job.training.loop;
+      loop.is_trainer() && loop.save_strategy != Every::no &&
+      (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2))
+    job.unmodelled.push_back(
+        {"saving under FSDP: what is gathered of the optimizer's states, and of FSDP1's weights, is missing from the "
+         "phase `saving`; save_strategy \"no\" leaves the checkpoint out of the run",
+         Effect::more});
   if (!job.training.checkpointing.segments.empty())
     job.assumptions.emplace_back(
         "the listed blocks are checkpointed by your own code: transformers offers all blocks or every k-th");

@@ -110,7 +110,8 @@ TEST_CASE("Optimizers of every kind are the real ones' to the byte, in a trainer
 
 TEST_CASE("A trainer's job is the same when it was written and read again", "[reference][trainer]") {
   for (const char* file : {"step.jsonl", "hf_trainer.jsonl", "ddp.jsonl", "deepspeed.jsonl", "sft.jsonl", "dpo.jsonl",
-                           "reward.jsonl", "adapters.jsonl", "optimizers.jsonl"})
+                           "kto.jsonl", "orpo.jsonl", "reward.jsonl", "classification.jsonl", "fsdp.jsonl",
+                           "qlora.jsonl", "adapters.jsonl", "optimizers.jsonl"})
     for (const ReferenceCase& c : read_cases(std::filesystem::path("trainer") / file, Groups::as_the_job_says)) {
       INFO(c.name);
       const Result<Job> again = parse_job(to_json(c.job));
