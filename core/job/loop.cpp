@@ -595,7 +595,7 @@ class Spelling {
 
   /// What KTOConfig has of its own. Its rows come in their order (train_sampling_strategy "sequential").
   void spell_unpaired() {
-    const std::string_view loss = given_.value("loss_type", "kto");
+    const std::string loss = given_.value("loss_type", "kto");
     const json size = job_["data"].is_object() ? job_["data"].value("micro_batch_size", json()) : json();
     if (loss != "apo_zero_unpaired" && size == 1)
       args_.fail("", "inconsistent",

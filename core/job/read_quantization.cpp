@@ -39,6 +39,7 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, Task
   QuantizationConfig config;
   if (infers) config.prepares = false;
   const bool is_4bit = reader.boolean("load_in_4bit", false);
+  reader.ignore({"load_in_8bit"});  // false: reads_int8 looked
   read_fields(reader, settings::quantization_section, config);
   if (infers && config.prepares)
     reader.fail_found("prepare_model_for_kbit_training", "inconsistent", "found it in a job that infers: leave it out");

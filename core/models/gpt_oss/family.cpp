@@ -31,6 +31,7 @@ TextConfig read(ConfigReader& reader) {
   read_mixed_layers(reader, c, 2, 128);
   read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 128, .num_experts_per_tok = 4});
   c.experts.intermediate_size = c.intermediate_size;
+  c.is_yarn = true;  // GptOssConfig's default
   return c;
 }
 

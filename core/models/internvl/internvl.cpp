@@ -240,9 +240,9 @@ struct VisionModel {
   ModuleId module = 0, encoder = 0;
 };
 
-struct MultiModalProjector {
-  MultiModalProjector() = default;
-  MultiModalProjector(const Builder& builder, const InternVLConfig& config)
+struct InternVLMultiModalProjector {
+  InternVLMultiModalProjector() = default;
+  InternVLMultiModalProjector(const Builder& builder, const InternVLConfig& config)
       : act(config.projector_hidden_act), module(builder.module) {
     const std::int64_t wide = config.vision.hidden_size * config.shuffle * config.shuffle;
     layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), wide);
@@ -273,7 +273,7 @@ class InternVL : public ImageTextModel {
     const Builder model = root_.child("model", "InternVLModel");
     model_ = model.module;
     vision_tower_ = VisionModel(model.child("vision_tower", "InternVLVisionModel", Modality::vision), config, options);
-    projector_ = MultiModalProjector(
+    projector_ = InternVLMultiModalProjector(
         model.child("multi_modal_projector", "InternVLMultiModalProjector", Modality::projector), config);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options);
     language_model_.blocks.first_block = vision_tower_.stack.size();
@@ -310,7 +310,7 @@ class InternVL : public ImageTextModel {
 
   InternVLConfig config_;
   VisionModel vision_tower_;
-  MultiModalProjector projector_;
+  InternVLMultiModalProjector projector_;
 };
 
 }  // namespace

@@ -8,15 +8,15 @@ namespace oometer {
 
 namespace {
 
-Qwen3VisionConfig read_vision(ConfigReader& reader, bool has_deepstack) {
-  constexpr Range kPixels{1, 1 << 16};
+Qwen3VisionConfig read_qwen3_vision(ConfigReader& reader, bool has_deepstack) {
+  constexpr Range kPatchRange{1, 1 << 16};
   Qwen3VisionConfig c;
   c.depth = reader.integer("depth", c.depth, layer_count);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
   c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
   c.num_heads = reader.integer("num_heads", c.num_heads);
   c.in_channels = reader.integer("in_channels", c.in_channels, {1, 1024});
-  c.patch_size = reader.integer("patch_size", c.patch_size, kPixels);
+  c.patch_size = reader.integer("patch_size", c.patch_size, kPatchRange);
   c.spatial_merge_size = reader.integer("spatial_merge_size", c.spatial_merge_size, {1, 1024});
   c.temporal_patch_size = reader.integer("temporal_patch_size", c.temporal_patch_size, {1, 1024});
   c.out_hidden_size = reader.integer("out_hidden_size", c.out_hidden_size);
@@ -45,7 +45,7 @@ Qwen3VLConfig read_qwen3_vl_config(ConfigReader& reader, const Qwen3VLClass& of)
   Qwen3VLConfig c;
   c.of = &of;
   ConfigReader vision = reader.object("vision_config");
-  c.vision = read_vision(vision, of.has_deepstack);
+  c.vision = read_qwen3_vision(vision, of.has_deepstack);
   vision.finish();
   ConfigReader text = reader.object("text_config");
   c.text = of.read_text(text);

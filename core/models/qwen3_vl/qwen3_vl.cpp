@@ -34,9 +34,9 @@ struct VisionMLP {
   ModuleId module = 0;
 };
 
-struct VisionBlock {
-  VisionBlock() = default;
-  VisionBlock(const Builder& builder, const Qwen3VLConfig& config, const ModelOptions& options)
+struct Qwen3VLVisionBlock {
+  Qwen3VLVisionBlock() = default;
+  Qwen3VLVisionBlock(const Builder& builder, const Qwen3VLConfig& config, const ModelOptions& options)
       : norm1(builder.child("norm1", "LayerNorm"), config.vision.hidden_size),
         norm2(builder.child("norm2", "LayerNorm"), config.vision.hidden_size),
         attn(builder.child("attn", config.of->attention), config.vision.hidden_size, config.vision.num_heads,
@@ -63,9 +63,9 @@ struct VisionBlock {
   ModuleId module = 0;
 };
 
-struct PatchMerger {
-  PatchMerger() = default;
-  PatchMerger(const Builder& builder, const Qwen3VisionConfig& config, bool with_postshuffle_norm)
+struct Qwen3VLPatchMerger {
+  Qwen3VLPatchMerger() = default;
+  Qwen3VLPatchMerger(const Builder& builder, const Qwen3VisionConfig& config, bool with_postshuffle_norm)
       : hidden_size(checked_product(config.hidden_size, config.merge_unit())),
         use_postshuffle_norm(with_postshuffle_norm),
         norm(builder.child("norm", "LayerNorm"), use_postshuffle_norm ? hidden_size : config.hidden_size),
@@ -215,7 +215,7 @@ struct VisionModel {
       blocks.emplace_back(builder.child("blocks", names.block, i), config_in, options);
       stack.add_block(builder);
     }
-    merger = PatchMerger(builder.child("merger", names.merger, Modality::projector), config, false);
+    merger = Qwen3VLPatchMerger(builder.child("merger", names.merger, Modality::projector), config, false);
     Builder projector = builder;
     projector.modality = Modality::projector;
     for (std::int32_t i = 0; i < std::ssize(config.deepstack_visual_indexes); ++i)
@@ -264,9 +264,9 @@ struct VisionModel {
   CheckpointingConfig checkpointing;
   Embedding pos_embed;
   LlamaRotaryEmbedding rotary_pos_emb;
-  std::vector<VisionBlock> blocks;
-  PatchMerger merger;
-  std::vector<PatchMerger> deepstack_merger_list;
+  std::vector<Qwen3VLVisionBlock> blocks;
+  Qwen3VLPatchMerger merger;
+  std::vector<Qwen3VLPatchMerger> deepstack_merger_list;
   GridPatchEmbed patch_embed;
   BlockStack stack;
   ModuleId module = 0;

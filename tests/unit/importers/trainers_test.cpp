@@ -102,8 +102,7 @@ TEST_CASE("TRL loads float32, checkpoints and cuts at 1024 tokens", "[importers]
   CHECK(at(quantized, "/training/quantization/bnb_4bit_compute_dtype") == "bfloat16");
   CHECK(at(quantized, "/training/quantization/bnb_4bit_quant_type") == "nf4");
   CHECK(at(quantized, "/training/lora/autocast_adapter_dtype") == false);
-  REQUIRE(quantized.refused);  // by the key that asks for it
-  CHECK(quantized.refused->key == "load_in_4bit");
+  check_accepted(quantized);
   const Ledger half = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "dataset_name": "a/b", "fp16": true})");
   CHECK(at(half, "/training/precision") == "amp-fp16");
 }
@@ -146,16 +145,16 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(full, "/training/precision") == "fp32");
 }
 
-TEST_CASE("four bits under a trainer are answered as a plain step, and that is said", "[importers][axolotl]") {
+TEST_CASE("four bits are trained by the trainer's own loop", "[importers][axolotl]") {
   const Ledger qlora =
       ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "qlora", "load_in_4bit": true, "lora_r": 8,
                                    "lora_alpha": 16, "lora_target_linear": true, "optimizer": "paged_adamw_8bit"})");
   check_accepted(qlora);
-  CHECK(at(qlora, "/training/loop") == "absent");
+  CHECK(at(qlora, "/training/loop/name") == "transformers.Trainer");
   CHECK(at(qlora, "/training/quantization/load_in_4bit") == true);
-  CHECK(taken_at(qlora, "/training/optimizer")->key == "optimizer");
-  REQUIRE(left_out(qlora, "") != nullptr);
-  CHECK(left_out(qlora, "")->text.find("plain step") != std::string::npos);
+  REQUIRE(taken_at(qlora, "/training/loop/args/optim") != nullptr);
+  CHECK(taken_at(qlora, "/training/loop/args/optim")->key == "optimizer");
+  CHECK(left_out(qlora, "") == nullptr);
 }
 
 TEST_CASE("Liger's kernels in Axolotl are those that are named", "[importers][axolotl]") {

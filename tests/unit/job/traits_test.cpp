@@ -85,7 +85,7 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         // Images need many tokens; of a window a paged cache takes no more.
         if (traits["text"] == true && traits["class"] != "CLIPModel") {
           job["data"]["sequence_length"] = traits["images"] == true ? 4096 : 64;
-          if (probe.infers) job["inference"]["new_tokens"] = 16;
+          if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
         }
         if (probe.infers) job["task"] = "inference";
         if (!probe.infers && choices.contains("/training/loss")) job["training"]["loss"] = choices["/training/loss"][0];
@@ -98,6 +98,7 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         INFO(traits["class"] << " " << pointer << " " << value << " " << (result ? "" : result.error().message));
         const bool refused = !result && (result.error().pointer.rfind(pointer, 0) == 0 ||
                                          pointer.rfind(result.error().pointer + "/", 0) == 0);
+        if (pointer == "/training/loss" && result && !taken) continue;  // the only one, which a job may name
         CHECK(refused != taken);
       }
     }
