@@ -30,7 +30,7 @@ function(oometer_optimise_for_size sources)
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX
-       "/(advice|config|job|runtime|models|distributed|peft)/|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/(outside|work).cpp$|/(snapshot|pickle_writer).cpp$")
+       "/(advice|config|job|runtime|models|distributed|peft|report|train)/|/nn/[a-z_0-9]*.cpp$|/autograd/checkpoint|/ops/(attention|autocast|convolution|embedding|indexing|joining|reduce|softmax|liger)|/json|/(outside|work).cpp$|/(snapshot|pickle_writer).cpp$")
   set_source_files_properties(${smallest} PROPERTIES COMPILE_OPTIONS -Oz)
 endfunction()
 

@@ -69,7 +69,13 @@ export async function check(job, { strict = false } = {}) {
 /** How far it can grow, what would make it fit, and the cost. */
 export const advise = (job) => answer((core) => core.advise(text(job)));
 /** The job on every GPU. */
-export const gpus = (job) => answer((core) => core.onGpus(text(job)));
+export async function gpus(job) {
+  const given = JSON.parse(text(job));
+  const rows = [];
+  for (const { id } of (await presets()).gpus)
+    rows.push(await answer((core) => core.onGpu(JSON.stringify({ ...given, gpu: { name: id } }))));
+  return { gpus: rows };
+}
 /** Models and GPUs that have a name. */
 export const presets = () => answer((core) => core.presets());
 /** A trainer's files, [{name, content}], as a job: `content` is a tree (YAML, JSON) or a text (shell script). */

@@ -8,14 +8,10 @@ import { pathToFileURL } from "node:url";
 const llava = { model: { preset: "llava-1.5-7b" } };
 const llama = { model: { preset: "llama-3-8b" } };
 
-/** Their functions are for everyone: LLaVA has the tower. */
-const towers = [{ preset: "clip-vit-l-14" }, { config: { model_type: "clip_vision_model" } }];
-
 const choices = {
   activation_checkpointing: ["none", "non-reentrant"],
   attention: ["eager", "sdpa"],
-  precision: ["fp32", "bf16", "fp16"],
-  gradient_accumulation_steps: [1, 4],
+  precision: ["fp32", "bf16"],
 };
 const alone = { precision: ["amp-bf16"], max_grad_norm: [1] };
 const stages = { stage: ["pretrain", "finetune", "full"] };
@@ -69,8 +65,6 @@ const jobs = [
   // A config with changes or in place of a preset, many images, a limit of one's own, an allocator's option.
   { model: { ...llama.model, config: { num_key_value_heads: 4, tie_word_embeddings: true, rope_theta: 1e-5 } } },
   { model: { config: pasted } },
-  { model: { ...llava.model, config: { projector_hidden_act: "relu" } } },
-  { model: { ...llava.model, config: { vision_feature_layer: [-2, -5] } }, data: { images_per_sample: 3 } },
   { ...llava, gpu: { usable_bytes: 84825604096, compute_capability: "9.0" } },
   // Every kind of JSON's values, and a name with all kinds of characters.
   {
@@ -101,7 +95,6 @@ for (const job of jobs) {
   const { error } = JSON.parse(core.estimate(JSON.stringify({ version: 1, ...job })));
   if (error) throw new Error(`${JSON.stringify(job)}: ${error.pointer}: ${error.message}`);
 }
-for (const model of [llama.model, llava.model, ...towers, { config: pasted }]) core.traits(JSON.stringify({ model }));
 core.estimate(JSON.stringify({ version: 1, ...llava, data: { micro_batch_size: 0 } }));  // how an error is said
 
 const memory = Object.values(exported).find((value) => value instanceof WebAssembly.Memory);

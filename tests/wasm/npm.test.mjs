@@ -28,7 +28,7 @@ test("it answers in a fresh folder", () => {
     join(folder, "use.mjs"),
     `import { JobError, check, estimate, gpus, importFiles, presets, version } from "oometer";
      const job = { version: 1, model: { preset: "llava-1.5-7b" }, gpu: { name: "h100-80gb" } };
-     const lora = { version: 1, model: { preset: "gemma-2-9b" }, training: { lora: { rank: 8 } } };
+     const lora = { version: 1, model: { preset: "gemma-2-9b" }, training: { attention: "eager", lora: { rank: 8 } } };
      const refused = await estimate({ ...job, data: { micro_batch_size: 0 } }).catch((error) => error);
      const files = [{ name: "a.json", content: { per_device_train_batch_size: 2, num_train_epochs: 1, model_name_or_path: "Qwen/Qwen2.5-0.5B" } }];
      console.log(JSON.stringify({
