@@ -45,7 +45,7 @@ export const loadCore = (): Promise<Oometer> => coreOf(null);
 async function isFirst(preset: string): Promise<boolean> {
   const core = await coreOf([]); // one that lacks something is spent
   try {
-    core.traits(JSON.stringify({ model: { preset } }));
+    core.estimate(JSON.stringify({ version: 1, model: { preset } }));
     return true;
   } catch {
     return false;
