@@ -89,7 +89,7 @@ void Context::forget(const ModuleListener& listener) {
   choose_listeners();
 }
 
-/// The only listener of the only model is told by itself: there is nothing to find out.
+/// Where one model has one listener, it is called without a search.
 void Context::choose_listeners() {
   const auto choose = [](auto*& told, auto& listeners) {
     told = listeners.empty() ? nullptr : &listeners;

@@ -35,7 +35,7 @@ struct DecoderParts {
   bool head_bias = false;          ///< lm_head's
   const char *embed_tokens = "embed_tokens", *layers = "layers", *last_norm = "norm", *model = "model";  ///< names
   std::size_t first_of_second_kind = 0;  ///< layers before it are of another kind than it and those after it; 0: none
-  std::function<bool(std::size_t layer)> is_recurrent;  ///< it is told of padding alone; none: none is
+  std::function<bool(std::size_t layer)> is_recurrent;  ///< it gets the mask of padding itself; null: none
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
   bool makes_masks = true;
   bool masks_know_positions = true;

@@ -78,7 +78,7 @@ TEST_CASE("Several listeners of one model are told in the order in which they ca
   CHECK(told == "acbc");
 }
 
-TEST_CASE("The listener of the only model is told by itself", "[tensor]") {
+TEST_CASE("One listener of one model is called without a search", "[tensor]") {
   Process p;
   Gradients listener;
   p.context.listen(p.root, listener);
