@@ -53,10 +53,11 @@ void CheckpointFrame::forget(const Node& node) {
 
 namespace {
 
-// CheckpointFunction.forward: the region runs without a graph; its input is what is saved.
+// CheckpointFunction.forward: the region runs without a graph; its inputs are what is saved.
 Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> function, bool positional,
-                 const TensorList& nested) {
-  Record record(Op::none, nullptr, {&argument});
+                 const TensorList& nested, const std::shared_ptr<Tensor>& second) {
+  const Tensor second_argument = second ? *second : Tensor();
+  Record record(Op::none, nullptr, {&argument, &second_argument});
   Context& context = argument.context();
   Tensor result;
   {
@@ -65,10 +66,15 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
   }
   if (!record) return result;
   record.save(argument);
-  auto recompute = [function = std::move(function), positional, nested, module = context.module,
+  if (second) record.save(second_argument);
+  auto recompute = [function = std::move(function), positional, nested, second, module = context.module,
                     autocast = context.autocast.enabled](Backward& b) mutable {
     Tensor detached = detach(b.saved(0));
     detached->leaf_requires_grad = true;
+    if (second) {
+      *second = detach(b.saved(1));
+      (*second)->leaf_requires_grad = b.wants(1);
+    }
     Tensor output;
     {
       const Scoped<bool> grad(b.context.grad_mode, true);
@@ -84,6 +90,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
                                 "expected activation_checkpointing \"non-reentrant\""};
     autograd::backward(output, b.grad());
     b.give(0, detached->grad);
+    if (second && b.wants(1)) b.give(1, (*second)->grad);
+    if (second) second->reset();
     // Saved tensors go with the backward's end; a closure goes with the node.
     if (positional) function = nullptr;
   };
@@ -94,8 +102,8 @@ Tensor reentrant(const Tensor& argument, std::function<Tensor(const Tensor&)> fu
 }  // namespace
 
 Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
-                  bool positional, const TensorList& nested) {
-  if (mode == CheckpointMode::reentrant) return reentrant(argument, std::move(function), positional, nested);
+                  bool positional, const TensorList& nested, const std::shared_ptr<Tensor>& second) {
+  if (mode == CheckpointMode::reentrant) return reentrant(argument, std::move(function), positional, nested, second);
   Context& context = argument.context();
   // Without a graph the region is just run: _NoopSaveInputs leaves no grad_fn.
   if (mode == CheckpointMode::none || !context.grad_mode) return function(argument);

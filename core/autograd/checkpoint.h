@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "tensor/context.h"
@@ -39,8 +40,10 @@ enum class CheckpointMode : std::uint8_t { none, non_reentrant, reentrant };
 /// torch.utils.checkpoint.checkpoint(function, argument, use_reentrant=...). What the function captures lives as long
 /// as the region does, as a Python closure's variables do. `positional`: the region is called with all that it needs,
 /// not bound to it by keyword (GradientCheckpointingLayer); then those are a reentrant region's saved tensors, but
-/// `nested`, tensors in a tuple, which no one saves: they stay as long as the region's node.
+/// `nested`, tensors in a tuple, which no one saves: they stay as long as the region's node. `second`: what the
+/// function reads as its second argument, which may want a gradient, too; null: it has none.
 Tensor checkpoint(CheckpointMode mode, const Tensor& argument, std::function<Tensor(const Tensor&)> function,
-                  bool positional = false, const TensorList& nested = {});
+                  bool positional = false, const TensorList& nested = {},
+                  const std::shared_ptr<Tensor>& second = nullptr);
 
 }  // namespace oometer

@@ -136,6 +136,7 @@ class ConfigReader {
 template <typename T>
 T ConfigReader::choice(const char* key, T fallback, std::span<const Name<T>> table) {
   std::vector<std::string_view> names;
+  names.reserve(table.size());
   for (const auto& name : table) names.push_back(name.text);
   const std::size_t index = choose(key, names);
   return index < table.size() ? table[index].value : fallback;

@@ -183,4 +183,14 @@ Outcome replay_within(const Log& log, const AllocatorOptions& options, const Rep
   return replay(log, options);
 }
 
+std::int64_t least_limit(const Log& log, AllocatorOptions options, const Replay& unlimited, std::int64_t enough) {
+  constexpr std::int64_t kStep = 16 << 20;
+  std::int64_t too_little = unlimited.peak.allocated - 1;
+  while (enough - too_little > kStep) {
+    options.usable_bytes = too_little + (enough - too_little) / 2;
+    (replay(log, options).out_of_memory ? too_little : enough) = options.usable_bytes;
+  }
+  return enough;
+}
+
 }  // namespace oometer

@@ -59,4 +59,8 @@ Replay replay(const Log& log, const AllocatorOptions& options,
 /// limit above the peak of what was reserved would refuse: so where `unlimited` stays below, it is the answer.
 Outcome replay_within(const Log& log, const AllocatorOptions& options, const Replay& unlimited);
 
+/// The smallest limit, bytes to 16 MiB, within which a log runs that is known to run within `enough`: PyTorch frees its
+/// cache before it gives up.
+std::int64_t least_limit(const Log& log, AllocatorOptions options, const Replay& unlimited, std::int64_t enough);
+
 }  // namespace oometer

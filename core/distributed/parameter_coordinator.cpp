@@ -397,9 +397,9 @@ void ParameterCoordinator::read(const Tensor& parameter) {
 
 // --- blocks ----------------------------------------------------------------------------------------------------------
 
-void ParameterCoordinator::begin_block(ModuleId) {
-  block_.begin = order_.size();
-  block_.first_active = active_backward_.size();
+void ParameterCoordinator::begin_block(ModuleId block) {
+  blocks_[block].begin = order_.size();
+  blocks_[block].first_active = active_backward_.size();
 }
 
 /// Nothing of the module's is gathered.
@@ -410,18 +410,20 @@ bool ParameterCoordinator::is_untouched(ModuleId module) const {
   });
 }
 
-bool ParameterCoordinator::end_block(ModuleId) {
-  block_.end = order_.size();
-  block_.last_active = active_backward_.size();
-  if (trace_ != Trace::record || block_.last_active < block_.first_active) return false;
-  const auto called = std::span(order_).subspan(block_.begin);
-  const auto active = std::span(active_backward_).subspan(block_.first_active);
+bool ParameterCoordinator::end_block(ModuleId block) {
+  BlockCalls& calls = blocks_[block];
+  calls.end = order_.size();
+  calls.last_active = active_backward_.size();
+  if (trace_ != Trace::record || calls.last_active < calls.first_active) return false;
+  const auto called = std::span(order_).subspan(calls.begin);
+  const auto active = std::span(active_backward_).subspan(calls.first_active);
   return std::all_of(called.begin(), called.end(), [&](ModuleId module) { return is_untouched(module); }) &&
          std::all_of(active.begin(), active.end(), [](const ActiveBackward& left) { return left.recompute.empty(); });
 }
 
 bool ParameterCoordinator::repeat_block(const MovedModules& moved) {
-  for (std::size_t k = block_.begin; k < block_.end; ++k) {
+  const BlockCalls& calls = blocks_[moved.begin];
+  for (std::size_t k = calls.begin; k < calls.end; ++k) {
     const ModuleId like = order_[k], module = moved(like);
     // What the one was found to read of its block, the other reads of its own.
     while (module != like && of_module_[module].size() < of_module_[like].size()) {
@@ -434,8 +436,8 @@ bool ParameterCoordinator::repeat_block(const MovedModules& moved) {
     if (!is_untouched(module)) return false;
     order_.push_back(module);
   }
-  step_ += block_.end - block_.begin;
-  for (std::size_t k = block_.first_active; k < block_.last_active; ++k)
+  step_ += calls.end - calls.begin;
+  for (std::size_t k = calls.first_active; k < calls.last_active; ++k)
     active_backward_.push_back({moved(active_backward_[k].module), {}});
   return true;
 }

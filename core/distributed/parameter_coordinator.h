@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -141,10 +142,10 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<ActiveBackward> active_backward_;
 
   Trace trace_ = Trace::invalid;
-  std::vector<ModuleId> order_;          ///< of modules
-  BlockCalls block_;                     ///< that others repeat
-  std::vector<std::int64_t> traversed_;  ///< elements of the parameters of all steps before each
-  std::vector<Use> uses_;                ///< of parameters, in that order
+  std::vector<ModuleId> order_;            ///< of modules
+  std::map<ModuleId, BlockCalls> blocks_;  ///< by block, that others repeat
+  std::vector<std::int64_t> traversed_;    ///< elements of the parameters of all steps before each
+  std::vector<Use> uses_;                  ///< of parameters, in that order
   std::size_t next_use_ = 0;
   std::size_t step_ = 0;
   std::int64_t available_ = 0;  ///< elements

@@ -29,17 +29,19 @@ class DynamicCache : public GrowingCache {
 
   States update(std::size_t layer, const Tensor& keys, const Tensor& values) override {
     Layer& own = layers_[layer];
+    counted_layer_ = std::min(counted_layer_, layer);
     if (!own.keys) {
       own.module = context_.module;
       if (windows[layer] != 0) own.sliding_window = empty(context_, Op::to_copy, {}, DType::int64, Role::kv_cache);
     }
-    if (layer == 0) length_ += keys.size(2);
+    if (layer == counted_layer_) length_ += keys.size(2);
     return append(layer, keys.sizes(), values.sizes(), keys.dtype());
   }
 
   void grow(std::int64_t tokens) override {
     length_ += tokens;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (!layers_[i].keys) continue;  // it has states of one size
       const ModuleScope scope(context_, layers_[i].module);
       if (has_workspaces)
         const GemmWorkspace workspace(context_);  // of any of its products: large, where the cache's tensors lie
@@ -79,6 +81,7 @@ class DynamicCache : public GrowingCache {
 
   Context& context_;
   List<Layer> layers_;
+  std::size_t counted_layer_ = static_cast<std::size_t>(-1);  ///< get_seq_length's: the first with keys and values
 };
 
 /// DynamicCache(offloading=True): a layer's states go to host memory when its attention has them, and come back, on a

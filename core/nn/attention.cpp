@@ -97,11 +97,13 @@ AttentionOutputs attention_forward(const AttentionCall& call, const Tensor& quer
     return {flash_attention_forward(call, query_in, key_in, value_in, mask, sequences), {}};
   // sdpa_attention_forward, integrations/sdpa_attention.py
   const Behaviours& behaviours = query_in.context().behaviours;
-  const bool masked_gqa = mask && query_in.size(1) != key_in.size(1);  // use_gqa_in_sdpa
+  // use_gqa_in_sdpa: no mask, and heads that PyTorch's kernels for them take
+  const bool takes_gqa = !mask && key_in.size(3) == value_in.size(3) && key_in.size(3) <= 256;
+  const bool spreads_gqa = !takes_gqa && query_in.size(1) != key_in.size(1);
   // pack_gqa, 5.23's way to decode: a key head's queries in place of the one token
   const std::int64_t queries = query_in.size(2);
-  const bool packs = masked_gqa && queries == 1 && query_in.context().past_key_values;
-  const bool repeats = (behaviours.sdpa_repeats_kv && !call.own_class) || (masked_gqa && !packs);
+  const bool packs = spreads_gqa && queries == 1 && query_in.context().past_key_values;
+  const bool repeats = (behaviours.sdpa_repeats_kv && !call.own_class) || (spreads_gqa && !packs);
   Tensor key = repeats ? repeat_kv(key_in, query_in.size(1)) : key_in,
          value = repeats ? repeat_kv(value_in, query_in.size(1)) : value_in, query = query_in;
   if (packs)

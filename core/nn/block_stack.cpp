@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "autograd/checkpoint.h"
-#include "nn/repeat/repeated_blocks.h"
 #include "nn/repeat/repeating_run.h"
 
 namespace oometer {
@@ -23,6 +22,20 @@ const std::vector<CheckpointSegment>* BlockStack::segments_of(const Checkpointin
   return nullptr;
 }
 
+std::vector<std::size_t> BlockStack::alike(const Context& context, std::size_t begin, std::size_t end,
+                                           const BlockTraits& traits) const {
+  std::vector<std::size_t> firsts, result;
+  result.reserve(end - begin);
+  for (std::size_t i = begin; i < end; ++i) {
+    const auto first = std::find_if(firsts.begin(), firsts.end(), [&](std::size_t k) {
+      return (!traits.kind || traits.kind(k) == traits.kind(i)) && modules_.are_alike(context, k, i);
+    });
+    result.push_back(first == firsts.end() ? i : *first);
+    if (first == firsts.end()) firsts.push_back(i);
+  }
+  return result;
+}
+
 Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
                        const CheckpointingConfig& checkpointing, const std::function<Forward(std::size_t)>& block,
                        const BlockTraits& traits) const {
@@ -32,7 +45,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   // activation_checkpointing_enable(offload=True): save_on_cpu(pin_memory=True) around each checkpoint.
   const auto run_checkpoint = [&](const Tensor& x, Forward forward) {
     const Scoped<SavesOn> place(context.saves_on, checkpointing.offload ? SavesOn::pinned : context.saves_on);
-    return checkpoint(mode, x, std::move(forward), positional, traits.nested);
+    return checkpoint(mode, x, std::move(forward), positional, traits.nested, traits.second ? *traits.second : nullptr);
   };
   const std::vector<CheckpointSegment>* segments = segments_of(checkpointing, context.log);
   const auto segment_with = [&](std::size_t i) -> const CheckpointSegment* {
@@ -45,36 +58,22 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     if (!checkpointing.segments.empty()) return segment_with(i) != nullptr;
     return mode != CheckpointMode::none && (first_block + i) % static_cast<std::size_t>(checkpointing.every) == 0;
   };
-  const auto run_forward = [&](std::size_t i, const Tensor& x) {
-    return is_checkpointed(i) ? run_checkpoint(x, block(i)) : block(i)(x);
+  const auto run_forward = [&](std::size_t i, const Tensor& x, Forward forward) {
+    return is_checkpointed(i) ? run_checkpoint(x, std::move(forward)) : forward(x);
   };
   const auto run_block = [&](std::size_t i, const Tensor& x) {
-    if (!context.modules || !context.modules->hears(modules_.starts[i])) return run_forward(i, x);
+    if (!context.modules || !context.modules->hears(modules_.starts[i])) return run_forward(i, x, block(i));
     const Tensor input = cast_forward_input(x, modules_.starts[i]);
+    Forward forward = block(i);  // its keywords are cast, too, before the module's hooks
     ModuleCall call(context, modules_.starts[i]);
-    return call.result(run_forward(i, call.argument(input)));
+    return call.result(run_forward(i, call.argument(input), std::move(forward)));
   };
-  const bool alike =
+  const bool all_or_none =
       checkpointing.segments.empty() && (checkpointing.mode == CheckpointMode::none || checkpointing.every == 1);
-  if (traits.is_other && alike && (context.gradients || context.modules)) {
-    // Listeners are told between blocks that are all alike.
-    for (std::size_t i = begin; i < end;) {
-      const std::size_t first = i;
-      while (i < end && traits.is_other(i) == traits.is_other(first)) ++i;
-      hidden_states =
-          run(first, i, std::move(hidden_states), checkpointing, block, {traits.nested, traits.positional, nullptr});
-    }
-    return hidden_states;
-  }
-  bool repeats = alike && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-                 !context.saved_tensor_hooks && !context.recomputing && !context.blocks && !context.past_key_values;
-  std::vector<RepeatedBlocks> repeated;
-  if (repeats) repeated = repeated_blocks(begin, end, traits.is_other);
-  repeats = !repeated.empty();
-  for (std::size_t i = begin; repeats && i < end; ++i) repeats = modules_.are_alike(context, begin, i);
-  if (repeats) {
-    const auto pass = std::make_shared<RepeatingRun>(modules_, context, begin, end, std::move(repeated));
-    return (*pass)(std::move(hidden_states), run_block);
+  if (all_or_none && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
+      !context.saved_tensor_hooks && !context.recomputing && !context.blocks && !context.past_key_values) {
+    const auto pass = std::make_shared<RepeatingRun>(modules_, context, begin, alike(context, begin, end, traits));
+    if (pass->repeats()) return (*pass)(std::move(hidden_states), run_block);
   }
   for (std::size_t i = begin; i < end; ++i) {
     // A region of several blocks (not under FSDP). A model that takes hidden states out of the middle of a stack ends
@@ -82,6 +81,10 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     if (const CheckpointSegment* segment = segment_with(i); segment && std::min(segment->end, end) - i > 1) {
       std::vector<Forward> forwards;
       for (const std::size_t last = std::min(segment->end, end); i < last; ++i) forwards.push_back(block(i));
+      if (traits.second && *traits.second)
+        context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                                "found regions of several layers, each of which gets embeddings of its own, which is "
+                                "not supported yet: expected regions of one layer"};
       --i;
       hidden_states = run_checkpoint(hidden_states, [forwards = std::move(forwards)](const Tensor& x) {
         Tensor hidden = forwards.front()(x);

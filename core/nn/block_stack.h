@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "nn/checkpointing.h"
@@ -13,17 +14,17 @@ namespace oometer {
 
 /// What a model's blocks have of their own.
 struct BlockTraits {
-  TensorList nested = {};                               ///< see checkpoint()
-  bool positional = false;                              ///< the same, in every version
-  std::function<bool(std::size_t)> is_other = nullptr;  ///< block i's forward is not as most; null: all are alike
+  TensorList nested = {};                          ///< see checkpoint()
+  bool positional = false;                         ///< the same, in every version
+  std::function<int(std::size_t)> kind = nullptr;  ///< blocks of one do the same in forward; null: all do
+  std::shared_ptr<Tensor>* second = nullptr;       ///< checkpoint()'s, of the block that block(i) was asked for last
 };
 
-/// Equal blocks that run one on another's output (a ModuleList of decoder layers). All of them do the same: the same
-/// events about other storages and modules. So two are executed at each end, and those between are written into the log
-/// as the second one's forward and the last but one's backward once more. Those two are compared with one another in
-/// both; should they not have done the same, Context::repetition_failed says that the run has to be executed in full.
-/// Where single blocks among them do something else (a window instead of all tokens), these and their neighbours are
-/// executed, too.
+/// Blocks that run one on another's output (a ModuleList of decoder layers), of one kind or several. All of a kind do
+/// the same: the same events about other storages and modules. So the first and the last one of each kind are executed,
+/// with the stack's ends, and those between are written into the log, in their order: as that first one's forward and
+/// that last one's backward once more. These two are compared with one another in both; should they not have done the
+/// same, Context::repetition_failed says that the run has to be executed in full.
 class BlockStack {
  public:
   BlockStack() = default;
@@ -45,6 +46,9 @@ class BlockStack {
   std::size_t first_block = 0;  ///< checkpointable blocks of the whole model before this stack
 
  private:
+  /// Of each of blocks [begin, end) the first one that is alike: of the same kind, with modules and parameters alike.
+  std::vector<std::size_t> alike(const Context& context, std::size_t begin, std::size_t end,
+                                 const BlockTraits& traits) const;
   /// The job's segments of this stack; null: it has none.
   const std::vector<CheckpointSegment>* segments_of(const CheckpointingConfig& checkpointing, const Log& log) const;
 

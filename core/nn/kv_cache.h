@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 #include "tensor/tensor.h"
 
@@ -26,6 +27,13 @@ class KvCache {
   /// Cache.update: takes a layer's new keys and values [b, kv_heads, s, d]; gives all that its attention works on.
   virtual States update(std::size_t layer, const Tensor& keys, const Tensor& values) = 0;
 
+  /// LinearAttentionLayer: what a layer keeps that has no keys and values. None before the first forward is over.
+  struct LinearStates {
+    Tensor conv;       ///< the last inputs of its convolution [b, channels, kernel]
+    Tensor recurrent;  ///< [b, heads, key size, value size]
+  };
+  LinearStates& linear_states(std::size_t layer) { return linear_states_[layer]; }
+
   /// get_seq_length: tokens that were seen before this forward.
   virtual std::int64_t length() const = 0;
   /// The same of one layer, where a forward is under way.
@@ -44,6 +52,9 @@ class KvCache {
   /// generate() is past its prefill: experts run as batched_mm (GenerationMixin._optimize_model_for_decode).
   bool decodes = false;
   CausalMasks masks;  ///< the 4-D masks that generate() made for this forward, if it did
+
+ private:
+  std::map<std::size_t, LinearStates> linear_states_;
 };
 
 }  // namespace oometer

@@ -4,6 +4,7 @@
 
 #include "ops/attention_kernels.h"
 #include "ops/cub.h"
+#include "ops/masks.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "tensor/kernel.h"
@@ -262,6 +263,7 @@ Tensor pad_bias(const Tensor& bias) {
   if (!bias) return bias;
   const std::int64_t columns = round_up(bias.size(-1), 8);
   if (columns == bias.size(-1)) return bias;
+  if (bias.requires_grad()) return slice(pad(bias, bias.ndim() - 1, columns - bias.size(-1)), -1, 0, bias.size(-1));
   Shape padded = bias.sizes();
   padded[-1] = columns;
   return slice(empty(bias.context(), Op::constant_pad_nd, padded, bias.dtype()), -1, 0, bias.size(-1));

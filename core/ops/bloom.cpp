@@ -28,6 +28,7 @@ Tensor baddbmm(const Tensor& input_in, const Tensor& batch1_in, const Tensor& ba
   Context& context = batch1.context();
   Tensor result = empty(context, Op::baddbmm, {batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.dtype());
   const GemmWorkspace workspace(context);
+  gemm_kernel(Op::baddbmm, batch1, batch2, result, input);
   return record.output(std::move(result));
 }
 

@@ -48,6 +48,19 @@ Tensor gather(const Tensor& x, const Tensor& indices) {
   return record.output(empty(x.context(), Op::gather, indices.sizes(), x.dtype()));
 }
 
+Tensor scatter_into(const Tensor& base, const Tensor& indices, const Tensor& source) {
+  Record record(Op::copy,
+                [](Backward& b) {
+                  const Tensor at = b.saved(0);
+                  b.give(0, empty(b.context, Op::gather, at.sizes(), b.grad().dtype()));
+                },
+                {&source});
+  record.save(indices);
+  kernel(Op::copy, {&source}, base);
+  if (!record) return base;
+  return record.output(alias(base, base.sizes(), base.strides()));
+}
+
 Tensor div_in_place(Tensor x, const Tensor& other) {
   Record record(Op::div, div_backward, {&x, &other});
   record.wants(1) ? record.save(empty_like(Op::clone, x)) : record.skip();

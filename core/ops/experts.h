@@ -17,6 +17,8 @@ TopK topk(const Tensor& x, std::int64_t k);
 TopK max(const Tensor& x);
 /// x.gather(-1, indices).
 Tensor gather(const Tensor& x, const Tensor& indices);
+/// base.scatter_(-1, indices, source) of a base without a gradient: the memory is the base's.
+Tensor scatter_into(const Tensor& base, const Tensor& indices, const Tensor& source);
 /// x /= other: the memory is x's; a copy of x is kept where other wants a gradient.
 Tensor div_in_place(Tensor x, const Tensor& other);
 

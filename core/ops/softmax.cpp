@@ -1,3 +1,4 @@
+#include "ops/nll_loss.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 #include "tensor/kernel.h"
@@ -24,6 +25,8 @@ Tensor softmax_kernel(const Tensor& x, DType dtype) {
   return record.output(std::move(result));
 }
 
+}  // namespace
+
 // NLLLoss.cu: forward and backward make the target contiguous for themselves.
 Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   const Tensor x = autocast_float32(x_in);
@@ -43,8 +46,6 @@ Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   contiguous(target);
   return record.output(std::move(loss));
 }
-
-}  // namespace
 
 // Under autocast it keeps its input's type: F.cross_entropy names that type (Loss.cpp, cross_entropy_loss).
 Tensor log_softmax(const Tensor& x) {

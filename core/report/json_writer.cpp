@@ -2,9 +2,23 @@
 
 namespace oometer {
 
+namespace {
+
+/// Without a branch, so that many are asked at once.
+constexpr bool needs_escape(char c) { return (static_cast<unsigned char>(c) < 0x20) | (c == '"') | (c == '\\'); }
+
+}  // namespace
+
 void JsonWriter::value(std::string_view string) {
   char* at = room(6 * string.size() + 2);
   *at++ = '"';
+  bool has_escapes = false;
+  for (const char c : string) has_escapes |= needs_escape(c);
+  if (!has_escapes) {  // nearly all
+    std::memcpy(at, string.data(), string.size());
+    at += string.size();
+    string = {};
+  }
   for (const char c : string) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20) {

@@ -65,7 +65,7 @@ WorkTotals work_of(const Log& log, int iteration) {
     kinds[work.op] = work.kind;
   }
   for (std::size_t op = 0; op < kinds.size(); ++op)
-    totals.by_kind[static_cast<std::size_t>(kinds[op])] += totals.by_op[op];
+    if (totals.by_op[op].kernels > 0) totals.by_kind[static_cast<std::size_t>(kinds[op])] += totals.by_op[op];
   for (const WorkSum& sum : totals.by_kind) totals.all += sum;
   return totals;
 }

@@ -36,6 +36,7 @@ struct Runtime {
   Version transformers{5, 23, 0};
   Version deepspeed{0, 19, 8};
   Version peft{0, 21, 2};
+  Version trl{1, 16, 0};
   bool cudnn = true;
   bool expandable_segments = false;
   ExpertsImplementation experts = ExpertsImplementation::grouped_mm;
@@ -264,5 +265,6 @@ inline constexpr VersionRange known_torch{{2, 0, 0}, {2, 15, 99}};
 inline constexpr VersionRange known_transformers{{4, 37, 0}, {5, 23, 99}};
 inline constexpr VersionRange known_deepspeed{{0, 12, 6}, {0, 19, 99}};
 inline constexpr VersionRange known_peft{{0, 10, 0}, {0, 21, 99}};
+inline constexpr VersionRange known_trl{{0, 29, 0}, {1, 16, 99}};
 
 }  // namespace oometer

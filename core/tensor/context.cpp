@@ -27,10 +27,11 @@ Context::Context(const Behaviours& behaviours_, const Device& device_)
   // go keeps as much memory for the next run instead of giving it back to the system (glibc: mallopt(3),
   // M_TRIM_THRESHOLD), and fetching it again page by page took longer than the run itself.
   log.events.reserve(1 << 18);
-  log.storages.reserve(1 << 16);
+  log.storages.reserve(1 << 15);
   log.dims.reserve(1 << 15);
-  log.work.works.reserve(1 << 14);
-  log.work.repeats.reserve(1 << 13);
+  log.modules.reserve(1 << 10);
+  log.work.works.reserve(1 << 13);
+  log.work.repeats.reserve(1 << 11);
 }
 
 Context::~Context() {

@@ -139,6 +139,7 @@ class Context {
   }
   /// The log ends here: what is torn down after it (the model, the optimizer) is not part of the run.
   void finish() { stopped = finished_ = true; }
+  bool is_finished() const { return finished_; }
   StorageRecord* record(const Tensor& tensor);
   void set_role(const Tensor& tensor, Role role, ModuleId owner);
   /// `elements` of a flat buffer are that module's.

@@ -15,6 +15,8 @@ void release(StorageImpl* storage) {
 void release(TensorImpl* impl) {
   if (--impl->references != 0) return;
   Context& context = *impl->storage->context;
+  // When the log has ended, what holds nothing but its storage goes with the pools that they lie in.
+  if (context.is_finished() && !impl->grad_fn && !impl->base && !impl->grad && !impl->autocast_copy) return;
   StorageImpl* storage = impl->storage;
   Node* node = impl->grad_fn;
   context.tensors.drop(impl);  // base, grad and autocast copy go here

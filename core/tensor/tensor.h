@@ -62,10 +62,11 @@ class Tensor : public Handle<TensorImpl> {
   bool is_non_overlapping_and_dense() const;
 };
 
+/// What is asked for most comes first: a cache line holds all but the shape.
 struct TensorImpl {
   /// Takes a reference to `storage`.
   TensorImpl(StorageImpl* storage_, const Shape& sizes_, const Shape& strides_, DType dtype_)
-      : storage(storage_), sizes(sizes_), strides(strides_), dtype(dtype_) {
+      : storage(storage_), dtype(dtype_), sizes(sizes_), strides(strides_) {
     retain(storage);
   }
 
@@ -75,13 +76,13 @@ struct TensorImpl {
   Tensor base;                  ///< of a view: what it is a view of (PyTorch's view metadata holds it)
   Tensor grad;                  ///< a leaf's gradient
   Tensor autocast_copy;         ///< a parameter's low-precision copy in autocast's cache
-  Shape sizes, strides;
   std::uint32_t references = 0;
   std::uint16_t output_nr = 0;  ///< which output of grad_fn it is
   DType dtype;
   bool leaf_requires_grad = false;
   std::uint32_t index = kNever;     ///< of a parameter: what its strategy calls it (DeepSpeed's ds_id); kNever: nothing
   std::optional<DType> grad_dtype;  ///< a leaf's: what its gradient is cast to; none: its own
+  Shape sizes, strides;
 };
 
 inline const Shape& Tensor::sizes() const { return get()->sizes; }

@@ -23,6 +23,21 @@ struct OwnName {
   char index_text[10];
 };
 
+/// Writes a module's path into an empty string, with room for `more`.
+void write_path(const Log& log, ModuleId module, std::size_t more, std::string& path) {
+  const OwnName own(log.modules[module]);
+  const std::size_t size = own.name.size() + own.index.size() + 2 + more;  // each behind a dot
+  if (log.is_root(module))
+    path.reserve(size);
+  else
+    write_path(log, log.modules[module].parent, size, path);
+  for (const std::string_view part : {own.name, own.index}) {
+    if (part.empty()) continue;
+    if (!path.empty()) path += '.';
+    path += part;
+  }
+}
+
 }  // namespace
 
 ModuleId Log::root_of(ModuleId module) const {
@@ -38,23 +53,8 @@ ModuleId Log::end_of(ModuleId root) const {
 }
 
 std::string module_path(const Log& log, ModuleId module) {
-  // A module knows what it is in: written from the end, once it is known how long it is.
-  const auto for_each = [&](const auto& call) {
-    for (ModuleId at = module;; at = log.modules[at].parent) {
-      const OwnName own(log.modules[at]);
-      if (!own.index.empty()) call(own.index);
-      if (!own.name.empty()) call(own.name);
-      if (log.is_root(at)) return;
-    }
-  };
-  std::size_t size = 0;
-  for_each([&](std::string_view name) { size += name.size() + (size > 0 ? 1 : 0); });
-  std::string path(size, '.');
-  char* begin = path.data() + size;
-  for_each([&](std::string_view name) {
-    if (begin != path.data() + size) --begin;
-    begin = std::copy_backward(name.begin(), name.end(), begin);
-  });
+  std::string path;
+  write_path(log, module, 0, path);
   return path;
 }
 

@@ -57,9 +57,20 @@ class CreatedStorages {
   StorageId first_ = 0, size_ = 0;
 };
 
-/// One pass through a stack's blocks, and the backward that follows it: where in the log each block's forward lies. All
-/// blocks that are written do in forward as `first` does, which runs before them, and in backward as `last`, which runs
-/// behind them.
+/// Blocks of a stack that do the same: those that are written do in forward as `first` does, which runs before them,
+/// and in backward as `last` does, which runs behind them.
+struct BlockKind {
+  std::size_t first, last;
+  StorageId output = kNever;  ///< index of a block's output among what its forward creates
+  bool saves_input = false;   ///< for backward, while it runs forward
+  bool saves_output = false;
+  LogRange backward{};                  ///< that of `last`
+  StorageId gradient_of_last = kNever;  ///< what comes into it
+  StorageId gradient_output = kNever;   ///< index of what goes out of it among what it creates
+  bool hands_gradient_on = false;       ///< it accumulates into what came, and hands that on
+};
+
+/// One pass through a stack's blocks, and the backward that follows it: where in the log each block's forward lies.
 struct BlockPass {
   LogPosition now() const { return end_of(context.log); }
   LogRange forward_of(std::size_t block) const { return {forward[block], forward[block + 1]}; }
@@ -78,13 +89,8 @@ struct BlockPass {
 
   const BlockModules& modules;
   Context& context;
-  const std::size_t first, last;
-  std::vector<LogPosition> forward;   ///< where each block's begins, and where the last one's ends
-  StorageId input_of_first = kNever;  ///< what comes into its forward
-  StorageId output = kNever;          ///< index of a block's output among what its forward creates
-  LogRange last_backward{};
-  StorageId gradient_of_last = kNever;  ///< what comes into its backward
-  bool hands_gradient_on = false;       ///< each block's backward accumulates into what came, and hands that on
+  std::vector<LogPosition> forward;  ///< where each block's begins, and where the last one's ends
+  std::vector<StorageId> inputs;     ///< what comes into each block's forward
 
  private:
   std::span<const std::int64_t> dims(const StorageRecord& record) const {

@@ -1,48 +1,61 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "nn/repeat/block_pass.h"
 
 namespace oometer {
 
-/// A range of the log, written again and again at its end: each time the same steps further, so that writing needs no
-/// decisions.
+/// What a block did in a range of the log, to be written again and again at its end: each event's storage is known by
+/// whose it is, so that writing needs no decisions.
 class RangeCopier {
  public:
-  /// How far the next block's storages and modules are from this one's.
-  struct Steps {
-    StorageId forward, backward;  ///< of storages created before `begin_of_backward`, and later (modulo 2^32)
-    StorageId begin_of_backward;
-    MovedModules moved;
+  /// A block's own: what an event of it may be about, beside what is created in the range.
+  struct Storages {
+    StorageId begin_of_forward;  ///< the first that its forward created
+    StorageId incoming;
+    StorageId incoming_in_forward;
   };
 
-  RangeCopier(Context& context, const LogRange& range, const Steps& steps);
+  /// None if the range is about more than the block itself. `forward`: the block's, in which the range lies or which is
+  /// over.
+  static std::optional<RangeCopier> of(Context& context, const LogRange& range, const LogRange& forward,
+                                       const Storages& from, const MovedModules& itself);
 
-  /// Whether the range was at the end of the log. The steps from another are right once, and others from there on.
-  bool was_at_end() const { return was_at_end_; }
+  /// Writes it for another block, whose modules are `by` further. Where it was written.
+  LogRange write(const Storages& to, ModuleId by);
 
-  /// Where it was written.
-  LogRange write();
+  /// Whether two blocks did the same with the same storages; events and storages themselves are compared elsewhere.
+  bool is_about_same(const RangeCopier& other, const Log& log) const;
+
+  const LogRange& range() const { return range_; }
 
  private:
+  enum class Owner : std::uint8_t { created, created_in_forward, incoming, incoming_in_forward };
   struct EventStep {
-    StorageId storage;
-    ModuleId module;
+    Owner owner;
+    bool moves;  ///< the module is one of the block's
   };
   struct StorageStep {
-    ModuleId module;
+    bool moves;
     bool is_freed;  ///< in the range itself
   };
 
-  Context& context_;
-  LogRange latest_;
-  bool was_at_end_;
-  std::vector<EventStep> events_;      ///< of each event
-  std::vector<StorageStep> storages_;  ///< of each storage created
-  std::vector<std::uint32_t> frees_;   ///< the events that free others
-  std::int64_t change_ = 0;            ///< of the bytes alive
+  RangeCopier(Context& context, const LogRange& range, const Storages& from)
+      : context_(&context), range_(range), from_(from) {}
+
+  /// The first of an owner's storages.
+  StorageId origin(Owner owner) const;
+
+  Context* context_;
+  LogRange range_;
+  Storages from_;
+  std::vector<EventStep> events_;
+  std::vector<StorageStep> storages_;
+  std::vector<std::uint32_t> frees_;  ///< the events that free what is not created in the range
+  std::int64_t change_ = 0;           ///< of the bytes alive
 };
 
 }  // namespace oometer

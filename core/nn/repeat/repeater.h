@@ -3,39 +3,35 @@
 #include <optional>
 
 #include "nn/repeat/block_pass.h"
-#include "nn/repeat/repeated_blocks.h"
 
 namespace oometer {
 
-/// How what one block did is written for others, and compared with what another did.
+/// How what one block of a kind did is written for others, and compared with what another did.
 class Repeater {
  public:
   explicit Repeater(BlockPass& pass) : pass_(pass) {}
   virtual ~Repeater() = default;
 
-  /// Block `first` or `last` is executed between these.
+  /// A kind's first or last block is executed between these.
   virtual void start_recording([[maybe_unused]] std::size_t block) {}
   virtual void stop_recording() {}
 
-  /// Whether the first block's forward, which is over, can be written for others.
-  virtual bool can_write_forward() = 0;
-  /// Whether it can be written for a block into which `input` comes, behind blocks of another kind.
-  virtual bool can_write_forward_behind_others(StorageId input) const = 0;
-  virtual void write_forward(const RepeatedBlocks& blocks) = 0;
-  /// Whether the last block's forward was as the first's.
-  virtual bool is_forward_same() = 0;
+  /// Takes the forward of the kind's first block, which is over; false: it cannot be written for others.
+  virtual bool take_forward(std::size_t kind, const BlockKind& of) = 0;
+  virtual void write_forward(std::size_t kind, std::size_t block) = 0;
+  /// Whether the forward of the kind's last block was as the first's.
+  virtual bool is_forward_same(std::size_t kind, const BlockKind& of) = 0;
 
-  /// From the last one's to the first's, beginning with the gradient `incoming`; with which it ends. None: nothing was
-  /// written, they have to be executed.
-  virtual std::optional<StorageId> write_backward(const RepeatedBlocks& blocks, StorageId incoming) = 0;
-  /// Whether the first block's backward was as the last one's.
-  virtual bool is_backward_same(const LogRange& backward_of_first) = 0;
+  /// Takes the backward of the kind's last block, which is over; false: it cannot be written for others.
+  virtual bool take_backward(std::size_t kind, const BlockKind& of) = 0;
+  virtual void write_backward(std::size_t kind, std::size_t block, StorageId incoming) = 0;
+  /// Whether the backward of the kind's first block, into which `incoming` came, was as the last one's.
+  virtual bool is_backward_same(std::size_t kind, const BlockKind& of, const LogRange& range, StorageId incoming) = 0;
 
+  /// Of a kind's first or last block, or one that is written.
   virtual CreatedStorages created_in_forward(std::size_t block) const = 0;
-  /// What comes into a block's forward.
-  StorageId forward_input(std::size_t block) const {
-    return block == pass_.first ? pass_.input_of_first : created_in_forward(block - 1)[pass_.output];
-  }
+  /// By the last backward that was written, or taken.
+  virtual CreatedStorages created_in_backward() const = 0;
 
  protected:
   BlockPass& pass_;

@@ -4,7 +4,6 @@
 
 #include "nn/repeat/copying_repeater.h"
 #include "nn/repeat/replaying_repeater.h"
-#include "nn/repeat/tensor_metadata.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -21,13 +20,34 @@ std::unique_ptr<Repeater> make_repeater(BlockPass& pass) {
 
 }  // namespace
 
-RepeatingRun::RepeatingRun(const BlockModules& modules, Context& context, std::size_t begin, std::size_t end,
-                           std::vector<RepeatedBlocks> repeated)
-    : pass_{modules, context, repeated.front().begin - 1, repeated.back().end,
-            std::vector<LogPosition>(end + 1, {kNever, kNever})},
+RepeatingRun::RepeatingRun(const BlockModules& modules, Context& context, std::size_t begin,
+                           const std::vector<std::size_t>& like)
+    : pass_{modules, context, std::vector<LogPosition>(begin + like.size() + 1, {kNever, kNever}),
+            std::vector<StorageId>(begin + like.size(), kNever)},
       repeater_(make_repeater(pass_)),
       begin_(begin),
-      repeated_(std::move(repeated)) {}
+      kind_of_(like.size(), kNone) {
+  // The stack's ends are executed: what comes into them, or their backward, has come otherwise than from a block. So is
+  // the first of each kind: it is the last one that holds what its kind alone takes (a mask, position embeddings).
+  std::vector<bool> is_known(like.size());
+  for (std::size_t i = 0; i + 1 < like.size(); ++i) {
+    if (is_known[i]) continue;
+    std::size_t first = 0, last = 0, count = 0;
+    for (std::size_t k = i; k + 1 < like.size(); ++k) {
+      if (like[k] != like[i]) continue;
+      is_known[k] = true;
+      last = k;
+      if (++count == 2) first = k;
+    }
+    if (count < 4) continue;
+    for (std::size_t k = first; k <= last; ++k)
+      if (like[k] == like[i]) kind_of_[k] = kinds_.size();
+    Kind kind;
+    kind.first = begin + first;
+    kind.last = begin + last;
+    kinds_.push_back(std::move(kind));
+  }
+}
 
 RepeatingRun::~RepeatingRun() {
   repeater_->stop_recording();
@@ -36,114 +56,148 @@ RepeatingRun::~RepeatingRun() {
 
 Tensor RepeatingRun::operator()(Tensor x, const std::function<Tensor(std::size_t, const Tensor&)>& block) {
   const Context& context = pass_.context;
-  const std::size_t first = pass_.first, last = pass_.last, end = pass_.forward.size() - 1;
+  const std::size_t end = begin_ + kind_of_.size();
   const auto execute = [&](std::size_t i) {
+    pass_.inputs[i] = x->storage->id;
     pass_.forward[i] = pass_.now();
     x = block(i, x);
     pass_.forward[i + 1] = pass_.now();
   };
-  const auto record = [&](std::size_t i) {
+  for (std::size_t i = begin_; i < end;) {
+    if (kind_of(i) == kNone) {
+      execute(i++);
+      continue;
+    }
+    Kind& kind = kinds_[kind_of(i)];
+    if (!is_first_or_last(i)) {
+      std::size_t after = i;
+      if (const TensorMetadata hidden_states(x); is_sole(x))
+        while (after < end && can_write(after, hidden_states)) ++after;
+      if (after == i)
+        execute(i++);
+      else
+        x = write_forward(x, std::exchange(i, after), after);
+      continue;
+    }
+    // A kind of which nothing is written has nothing to be compared.
+    const bool is_first = i == kind.first;
+    if (!is_first && kind.written == 0) {
+      execute(i++);
+      continue;
+    }
+    const TensorMetadata input(x);
+    const StorageId id = x->storage->id;
+    const std::size_t cached_weights = context.autocast.weights.size();
+    x = with_hook(x, [i](RepeatingRun& run, Backward& b) { run.leave(i, b); });
+    const bool saved = std::exchange(pass_.context.log.storages[id].saved, false);
     repeater_->start_recording(i);
     execute(i);
     repeater_->stop_recording();
-  };
-  const std::size_t cached_weights = context.autocast.weights.size();
-  for (std::size_t i = begin_; i < first; ++i) execute(i);
-  const TensorMetadata input(x);
-  pass_.input_of_first = x->storage->id;
-  x = with_hook(x, &RepeatingRun::leave_first);
-  record(first);
-  const auto repeats = [&] {
-    return TensorMetadata(x) == input && is_sole(x) && cached_weights == context.autocast.weights.size();
-  };
-  std::optional<StorageId> output;
-  if (repeats() && repeater_->can_write_forward())
-    output = repeater_->created_in_forward(first).index_of(x->storage->id);
-  if (!output) {
-    for (std::size_t i = first + 1; i < end; ++i) execute(i);
-    return x;
+    const bool saves_input = pass_.context.log.storages[id].saved;
+    pass_.context.log.storages[id].saved |= saved;
+    if (is_first) {
+      if (is_sole(x) && TensorMetadata(x) == input && cached_weights == context.autocast.weights.size() &&
+          repeater_->take_forward(kind_of(i), kind)) {
+        if (const auto output = repeater_->created_in_forward(i).index_of(x->storage->id)) {
+          kind.output = *output;
+          kind.saves_input = saves_input;
+          kind.saves_output = context.log.storages[x->storage->id].saved;
+          kind.hidden_states = input;
+        }
+      }
+    } else if (!repeater_->is_forward_same(kind_of(i), kind)) {
+      pass_.fail();
+    }
+    x = with_hook(x, [i](RepeatingRun& run, Backward& b) { run.enter(i, b); });
+    ++i;
   }
-  pass_.output = *output;
-  saves_input_ = context.log.storages[pass_.input_of_first].saved;
-  saves_output_ = context.log.storages[x->storage->id].saved;
-  std::size_t next = first + 1;
-  for (const RepeatedBlocks& blocks : repeated_) {
-    while (next < blocks.begin) execute(next++);
-    if (blocks.begin > first + 1 && !(repeats() && repeater_->can_write_forward_behind_others(x->storage->id)))
-      continue;  // they are executed, too
-    x = write_forward(x, blocks);
-    next = blocks.end;
-  }
-  if (next < last) pass_.fail();  // backward has nothing to write then
-  while (next < last) execute(next++);
-  record(last);
-  if (!repeater_->is_forward_same()) pass_.fail();
-  x = with_hook(x, &RepeatingRun::enter_last);
-  for (std::size_t i = last + 1; i < end; ++i) execute(i);
   return x;
 }
 
-Tensor RepeatingRun::write_forward(const Tensor& x, const RepeatedBlocks& blocks) {
-  Context& context = pass_.context;
-  // Whether backward holds a block's output, the block after it decides.
-  context.log.storages[x->storage->id].saved = saves_input_;
-  repeater_->write_forward(blocks);
-  StorageId output = kNever;
-  for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
-    output = repeater_->created_in_forward(i)[pass_.output];
-    context.log.storages[output].saved = i + 1 < blocks.end ? saves_input_ : saves_output_;
+Tensor RepeatingRun::write_forward(const Tensor& x, std::size_t begin, std::size_t end) {
+  std::vector<StorageRecord>& storages = pass_.context.log.storages;
+  StorageId id = x->storage->id;
+  for (std::size_t i = begin; i < end; ++i) {
+    Kind& kind = kinds_[kind_of(i)];
+    pass_.inputs[i] = id;
+    storages[id].saved |= kind.saves_input;
+    repeater_->write_forward(kind_of(i), i);
+    id = repeater_->created_in_forward(i)[kind.output];
+    storages[id].saved = kind.saves_output;
+    ++kind.written;
   }
-  Tensor result = on_storage(context.resume(output), x.sizes(), x.strides(), x.dtype());
+  Tensor result = on_storage(pass_.context.resume(id), x.sizes(), x.strides(), x.dtype());
   if (x.requires_grad()) {
     result = hook(result, x, &RepeatingRun::write_backward);
-    written_.push_back(blocks);
+    written_.push_back({begin, end});
   }
   x->storage->id = kNever;  // the log has let it go
   return result;
 }
 
 void RepeatingRun::write_backward(Backward& b) {
-  const RepeatedBlocks blocks = written_.back();
+  const WrittenBlocks blocks = written_.back();
   written_.pop_back();
   const Tensor gradient = std::move(b.grads[0]);
-  const StorageId incoming = gradient->storage->id;
-  if (blocks.end == pass_.last) {
-    pass_.last_backward.end = pass_.now();
-    pass_.hands_gradient_on = incoming == pass_.gradient_of_last;
-  }
   if (pass_.context.repetition_failed || !is_sole(gradient)) return give_up(b, gradient);
-  const std::optional<StorageId> outgoing = repeater_->write_backward(blocks, incoming);
-  if (!outgoing) return give_up(b, gradient);
-  for (std::size_t i = blocks.begin; i < blocks.end; ++i) copy_saved_in_forward(i);
-  if (blocks.begin == pass_.first + 1) {
-    copy_saved_in_forward(pass_.first);
-    end_of_repetition_ = pass_.now();
-    repeater_->start_recording(pass_.first);
+  const StorageId incoming = gradient->storage->id;
+  StorageId outgoing = incoming;
+  const TensorMetadata metadata(gradient);
+  for (std::size_t i = blocks.end; i-- > blocks.begin;) {
+    const Kind& kind = kinds_[kind_of(i)];
+    if (!(kind.gradient == metadata)) return give_up(b, gradient);
+    repeater_->write_backward(kind_of(i), i, outgoing);
+    if (!kind.hands_gradient_on) outgoing = repeater_->created_in_backward()[kind.gradient_output];
+    copy_saved_in_forward(i);
   }
-  if (pass_.hands_gradient_on) return b.give(0, gradient);
-  b.give(0, on_storage(pass_.context.resume(*outgoing), gradient.sizes(), gradient.strides(), gradient.dtype()));
+  if (outgoing == incoming) return b.give(0, gradient);
+  b.give(0, on_storage(pass_.context.resume(outgoing), gradient.sizes(), gradient.strides(), gradient.dtype()));
   gradient->storage->id = kNever;
 }
 
-/// Recomputation saves what the forward did not.
+/// Recomputation saves what the forward did not. What it does to a block's output, the block behind it decides.
 void RepeatingRun::copy_saved_in_forward(std::size_t to) {
   std::vector<StorageRecord>& storages = pass_.context.log.storages;
-  const CreatedStorages from = repeater_->created_in_forward(pass_.last), copies = repeater_->created_in_forward(to);
-  for (StorageId k = 0; k < from.size(); ++k) storages[copies[k]].saved = storages[from[k]].saved;
+  const Kind& kind = kinds_[kind_of(to)];
+  const CreatedStorages from = repeater_->created_in_forward(kind.last), copies = repeater_->created_in_forward(to);
+  for (StorageId k = 0; k < from.size(); ++k)
+    if (k != kind.output) storages[copies[k]].saved = storages[from[k]].saved;
+  storages[pass_.inputs[to]].saved |= storages[pass_.inputs[kind.last]].saved;
 }
 
-void RepeatingRun::enter_last(Backward& b) {
-  pass_.last_backward.begin = pass_.now();
-  pass_.gradient_of_last = b.grad()->storage->id;
-  repeater_->start_recording(pass_.last);
+void RepeatingRun::enter(std::size_t block, Backward& b) {
+  Kind& kind = kinds_[kind_of(block)];
+  if (kind.written > 0) {
+    if (block == kind.last) kind.gradient = TensorMetadata(b.grad());
+    begin_of_backward_ = pass_.now();
+    incoming_ = b.grad()->storage->id;
+    repeater_->start_recording(block);
+  }
   b.give(0, std::move(b.grads[0]));
 }
 
-void RepeatingRun::leave_first(Backward& b) {
+void RepeatingRun::leave(std::size_t block, Backward& b) {
   repeater_->stop_recording();
-  const bool repeated = end_of_repetition_.event != 0;
-  if (repeated && !repeater_->is_backward_same({end_of_repetition_, pass_.now()})) pass_.fail();
-  b.give(0, std::move(b.grads[0]));
+  Tensor gradient = std::move(b.grads[0]);
+  Kind& kind = kinds_[kind_of(block)];
+  const LogRange range{begin_of_backward_, pass_.now()};
+  if (kind.written > 0 && block == kind.last) {
+    kind.backward = range;
+    kind.gradient_of_last = incoming_;
+    kind.hands_gradient_on = gradient->storage->id == incoming_;
+    bool is_taken = is_sole(gradient) && kind.gradient == TensorMetadata(gradient) &&
+                    repeater_->take_backward(kind_of(block), kind);
+    if (is_taken && !kind.hands_gradient_on) {
+      const auto output = repeater_->created_in_backward().index_of(gradient->storage->id);
+      if (output) kind.gradient_output = *output;
+      is_taken = output.has_value();
+    }
+    if (!is_taken) kind.gradient.reset();
+  } else if (kind.written > 0 && kind.gradient && !pass_.context.repetition_failed &&
+             !repeater_->is_backward_same(kind_of(block), kind, range, incoming_)) {
+    pass_.fail();
+  }
+  b.give(0, std::move(gradient));
 }
 
 /// Backward goes on with any gradient at all: its log will not be used.
@@ -152,16 +206,16 @@ void RepeatingRun::give_up(Backward& b, const Tensor& gradient) {
   b.give(0, gradient);
 }
 
-Tensor RepeatingRun::hook(const Tensor& output, const Tensor& input, BackwardHook member) {
+Tensor RepeatingRun::hook(const Tensor& output, const Tensor& input, BackwardHook its) {
   Record record(Op::none, nullptr, {&input});
   if (!record) return output;
   record->custom = std::make_unique<std::function<void(Backward&)>>(
-      [self = shared_from_this(), member](Backward& b) { ((*self).*member)(b); });
+      [self = shared_from_this(), its = std::move(its)](Backward& b) { its(*self, b); });
   return record.output(output);
 }
 
-Tensor RepeatingRun::with_hook(const Tensor& x, BackwardHook member) {
-  return x.requires_grad() ? hook(detach(x), x, member) : x;
+Tensor RepeatingRun::with_hook(const Tensor& x, BackwardHook its) {
+  return x.requires_grad() ? hook(detach(x), x, std::move(its)) : x;
 }
 
 }  // namespace oometer

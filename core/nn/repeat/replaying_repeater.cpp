@@ -5,73 +5,80 @@
 
 namespace oometer {
 
-bool ReplayingRepeater::can_write_forward() {
-  forward_ = recorder_.take(pass_.forward_of(pass_.first), pass_.first, {pass_.input_of_first});
-  if (!forward_) return false;
-  created_.reserve((pass_.last - pass_.first + 1) * forward_->created.size());
-  created_ = forward_->created;
-  return true;
+std::optional<ReplayingRepeater::Taken> ReplayingRepeater::take_forward(std::size_t block) {
+  std::optional<RecordedBlock> record = recorder_.take(pass_.forward_of(block), block, {pass_.inputs[block]});
+  if (!record) return std::nullopt;
+  created_of_.resize(pass_.inputs.size());
+  created_of_[block] = {created_.size(), record->created.size()};
+  created_.insert(created_.end(), record->created.begin(), record->created.end());
+  return Taken{block, std::move(*record)};
 }
 
-void ReplayingRepeater::write_forward(const RepeatedBlocks& blocks) {
-  for (std::size_t i = blocks.begin; i < blocks.end; ++i) {
-    pass_.forward[i] = pass_.now();
-    write(*forward_, pass_.first, i, forward_input(i), created_);
-    pass_.forward[i + 1] = pass_.now();
-  }
+std::optional<ReplayingRepeater::Taken> ReplayingRepeater::take_backward(const LogRange& range, std::size_t block,
+                                                                         StorageId incoming) {
+  std::optional<RecordedBlock> record =
+      recorder_.take(range, block, {incoming, pass_.inputs[block], created_in_forward(block)});
+  if (!record) return std::nullopt;
+  return Taken{block, std::move(*record)};
 }
 
-bool ReplayingRepeater::is_forward_same() {
-  const std::size_t last = pass_.last;
-  const std::optional<RecordedBlock> again = recorder_.take(pass_.forward_of(last), last, {forward_input(last)});
-  if (!again || !is_same(pass_, *again, last, *forward_, pass_.first)) return false;
-  created_.insert(created_.end(), again->created.begin(), again->created.end());
-  return true;
+bool ReplayingRepeater::is_same(const Taken& a, const Taken& b) const {
+  return oometer::is_same(pass_, a.record, a.block, b.record, b.block);
 }
 
-std::optional<RecordedBlock> ReplayingRepeater::recorded_backward(const LogRange& range, std::size_t block,
-                                                                  StorageId incoming) {
-  return recorder_.take(range, block, {incoming, forward_input(block), created_in_forward(block)});
+bool ReplayingRepeater::take_forward(std::size_t kind, const BlockKind& of) {
+  if (forwards_.size() <= kind) forwards_.resize(kind + 1);
+  forwards_[kind] = take_forward(of.first);
+  return forwards_[kind].has_value();
 }
 
-std::optional<StorageId> ReplayingRepeater::write_backward(const RepeatedBlocks& blocks, StorageId incoming) {
-  stop_recording();
-  backward_ = recorded_backward(pass_.last_backward, pass_.last, pass_.gradient_of_last);
-  if (!backward_) return std::nullopt;
-  const auto output =
-      std::find(backward_->created.begin(), backward_->created.end(), incoming) - backward_->created.begin();
-  if (!pass_.hands_gradient_on && output == std::ssize(backward_->created)) return std::nullopt;
-  std::vector<StorageId> created;
-  for (std::size_t i = blocks.end; i-- > blocks.begin;) {
-    created.clear();
-    write(*backward_, pass_.last, i, incoming, created);
-    if (!pass_.hands_gradient_on) incoming = created[static_cast<std::size_t>(output)];
-  }
-  gradient_of_first_ = incoming;
-  return incoming;
+void ReplayingRepeater::write_forward(std::size_t kind, std::size_t block) {
+  const Taken& taken = *forwards_[kind];
+  pass_.forward[block] = pass_.now();
+  created_of_[block] = {created_.size(), taken.record.created.size()};
+  write(taken, block, pass_.inputs[block], created_);
+  pass_.forward[block + 1] = pass_.now();
 }
 
-bool ReplayingRepeater::is_backward_same(const LogRange& backward_of_first) {
-  const std::optional<RecordedBlock> again = recorded_backward(backward_of_first, pass_.first, gradient_of_first_);
-  return again && is_same(pass_, *again, pass_.first, *backward_, pass_.last);
+bool ReplayingRepeater::is_forward_same(std::size_t kind, const BlockKind& of) {
+  const std::optional<Taken> again = take_forward(of.last);
+  return again && is_same(*again, *forwards_[kind]);
 }
 
-void ReplayingRepeater::write(const RecordedBlock& record, std::size_t from, std::size_t to, StorageId incoming,
-                              std::vector<StorageId>& created) {
+bool ReplayingRepeater::take_backward(std::size_t kind, const BlockKind& of) {
+  if (backwards_.size() <= kind) backwards_.resize(kind + 1);
+  std::optional<Taken>& backward = backwards_[kind];
+  backward = take_backward(of.backward, of.last, of.gradient_of_last);
+  if (backward) created_in_backward_ = backward->record.created;
+  return backward.has_value();
+}
+
+void ReplayingRepeater::write_backward(std::size_t kind, std::size_t block, StorageId incoming) {
+  created_in_backward_.clear();
+  write(*backwards_[kind], block, incoming, created_in_backward_);
+}
+
+bool ReplayingRepeater::is_backward_same(std::size_t kind, const BlockKind& of, const LogRange& range,
+                                         StorageId incoming) {
+  const std::optional<Taken> again = take_backward(range, of.first, incoming);
+  return again && is_same(*again, *backwards_[kind]);
+}
+
+void ReplayingRepeater::write(const Taken& taken, std::size_t to, StorageId incoming, std::vector<StorageId>& created) {
   using Owner = RecordedBlock::Owner;
+  const RecordedBlock& record = taken.record;
   Context& context = pass_.context;
   Log& log = context.log;
   const std::span<const Parameter> parameters = pass_.modules.parameters_of(to);
-  const StorageId input = forward_input(to);
+  const StorageId input = pass_.inputs[to];
   const std::size_t first_created = created.size();
   created.resize(first_created + record.created.size());
   const bool in_backward = pass_.is_in_backward(incoming);
   // By RecordedBlock::Owner.
-  const StorageId* const storages[] = {
-      created.data() + first_created, &incoming,
-      in_backward ? created_.data() + (to - pass_.first) * forward_->created.size() : nullptr, &input};
+  const StorageId* const storages[] = {created.data() + first_created, &incoming,
+                                       in_backward ? created_.data() + created_of_[to].begin : nullptr, &input};
   std::vector<Storage> gradients(record.frees_gradients ? record.calls.size() : 0), holds;
-  const MovedModules moved = pass_.modules.move(from, to);
+  const MovedModules moved = pass_.modules.move(taken.block, to);
   // What each call is made under.
   const Scoped<ModuleId> module(context.module, context.module);
   const Scoped<std::uint8_t> stream(context.stream, context.stream);

@@ -123,7 +123,7 @@ TEST_CASE("Single blocks that do something else are executed, those between them
   }
 }
 
-TEST_CASE("Layers with a window and layers without are two kinds of blocks", "[nn]") {
+TEST_CASE("Layers with a window and layers without are two kinds of blocks, in whatever order", "[nn]") {
   json job = json::parse(R"({
     "version": 1,
     "model": {"config": {"model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 13,
@@ -204,6 +204,98 @@ void check_trainings(json job) {
     if (parse_job(job.dump())) check(job);
     job["training"]["activation_checkpointing"] = "non-reentrant";
     if (parse_job(job.dump())) check(job);
+  }
+}
+
+json text_job(const char* model_type, const char* its_own) {
+  json job = json::parse(R"({
+    "version": 1,
+    "model": {"config": {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+                         "head_dim": 16, "vocab_size": 100}},
+    "data": {"micro_batch_size": 2, "sequence_length": 48},
+    "training": {"stage": "full"}
+  })");
+  json& config = job["model"]["config"];
+  config.update(json::parse(its_own));
+  config["model_type"] = model_type;
+  return job;
+}
+
+/// Not in vain, either: what fails is executed in full.
+bool mostly_writes(const json& description) {
+  INFO(description.dump());
+  const Result<Job> job = parse_job(description.dump());
+  REQUIRE(job);
+  const Behaviours behaviours = resolve_behaviours(job->runtime);
+  const auto works = [&](bool repeats) { return simulate(*job, behaviours, repeats).log.work.works.size(); };
+  return works(true) < works(false) * 3 / 4;
+}
+
+TEST_CASE("Layers of several kinds are written in their order", "[nn]") {
+  const char* const linear =
+      R"({"num_hidden_layers": 17, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2,
+          "linear_num_value_heads": 4, "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40,
+          "num_experts": 6, "num_experts_per_tok": 2,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                              "mrope_section": [2, 1, 1]}})";
+  const char* const short_convolution =
+      R"({"layer_types": ["conv", "conv", "full_attention", "conv", "full_attention", "conv", "full_attention", "conv",
+                          "conv", "full_attention", "conv", "full_attention", "conv", "conv", "full_attention"],
+          "num_hidden_layers": 15, "block_multiple_of": 32, "moe_intermediate_size": 24, "num_experts": 6,
+          "num_experts_per_tok": 2, "num_dense_layers": 2})";
+  const std::pair<const char*, const char*> families[] = {
+      {"gemma2", R"({"num_hidden_layers": 14, "sliding_window": 32})"},
+      {"gemma3_text", R"({"num_hidden_layers": 32, "sliding_window": 32})"},
+      {"gpt_oss",
+       R"({"num_hidden_layers": 13, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32})"},
+      {"olmo3", R"({"num_hidden_layers": 19, "sliding_window": 32})"},
+      {"cohere2", R"({"num_hidden_layers": 18, "sliding_window": 32})"},
+      {"exaone4", R"({"num_hidden_layers": 18, "sliding_window": 32})"},
+      {"smollm3", R"({"num_hidden_layers": 18, "pad_token_id": 0})"},
+      {"qwen3_5_text", linear},
+      {"qwen3_5_moe_text", linear},
+      {"qwen3_next", linear},
+      {"lfm2", short_convolution},
+      {"lfm2_moe", short_convolution},
+      {"nemotron_h",
+       R"({"layers_block_type": ["linear_attention", "moe", "linear_attention", "moe", "full_attention",
+                                 "linear_attention", "moe", "linear_attention", "full_attention", "moe", "mlp",
+                                 "linear_attention", "full_attention", "linear_attention", "moe", "mlp", "moe",
+                                 "full_attention", "mlp", "linear_attention", "full_attention", "mlp", "mlp", "moe"],
+           "ssm_state_size": 16, "mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "chunk_size": 16,
+           "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+           "moe_shared_expert_intermediate_size": 40})"},
+      {"granitemoehybrid",
+       R"({"num_hidden_layers": 16, "layer_types": ["mamba", "mamba", "attention", "mamba", "attention", "mamba",
+                                                    "mamba", "attention", "mamba", "mamba", "mamba", "attention",
+                                                    "attention", "attention", "mamba", "mamba"],
+           "shared_intermediate_size": 88, "mamba_n_heads": 8, "mamba_d_state": 16, "mamba_n_groups": 1,
+           "mamba_chunk_size": 16, "num_local_experts": 4, "num_experts_per_tok": 2})"},
+      {"bamba",
+       R"({"num_hidden_layers": 15, "attn_layer_indices": [2, 5, 6, 8, 12], "mamba_n_heads": 8, "mamba_d_state": 16,
+           "mamba_n_groups": 1, "mamba_chunk_size": 16})"},
+      {"glm4_moe",
+       R"({"num_hidden_layers": 12, "moe_intermediate_size": 24, "n_routed_experts": 4, "n_shared_experts": 1,
+           "num_experts_per_tok": 2, "first_k_dense_replace": 5})"},
+      {"deepseek_v3",
+       R"({"num_hidden_layers": 13, "moe_intermediate_size": 24, "n_routed_experts": 8, "n_shared_experts": 1,
+           "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "num_key_value_heads": 4, "first_k_dense_replace": 6,
+           "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16})"},
+  };
+  for (const auto& [model_type, its_own] : families) {
+    json job = text_job(model_type, its_own);
+    for (const char* mode : {"none", "non-reentrant", "reentrant"}) {
+      job["training"]["activation_checkpointing"] = mode;
+      CHECK(mostly_writes(job));
+    }
+    job["training"].erase("activation_checkpointing");
+    check_trainings(job);
+    for (const json& parallel : {json{{"strategy", "ddp"}, {"data", 2}}, json{{"strategy", "fsdp2"}, {"data", 2}},
+                                 json{{"strategy", "deepspeed"}, {"data", 2}, {"zero_stage", 2}},
+                                 json{{"strategy", "deepspeed"}, {"data", 2}, {"zero_stage", 3}}}) {
+      job["parallel"] = parallel;
+      if (parse_job(job.dump())) check_trainings(job);
+    }
   }
 }
 
