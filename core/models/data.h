@@ -23,6 +23,9 @@ struct DataConfig {
   std::int64_t grid_t = 0;  ///< of an image cut into patches before the model (Qwen-VL): frames, rows, columns; 0: none
   std::int64_t grid_h = 0;
   std::int64_t grid_w = 0;
+  std::int64_t audios_per_sample = 0;  ///< 0: the model hears nothing
+  double audio_seconds = 0;            ///< of each, as it was recorded; 0: no audio
+  std::int64_t tokens_per_audio = 0;   ///< of the language model's sequence; 0: they are not merged into it
   Rows rows{};
   std::int64_t scored = 0;  ///< labels that are not -100, after the shift; counted where somebody asks
 
@@ -33,11 +36,12 @@ struct DataConfig {
   };
   std::vector<Turns> turns{};
 
-  /// Of pixel_values in the batch: float32, as processors give them; none: the weights' own.
+  /// Of pixel_values and of audio in the batch: float32, as processors give them; none: the weights' own.
   std::optional<DType> pixel_dtype{};
 
   std::int64_t patches() const { return checked_product(grid_t, grid_h * grid_w); }  ///< of one image
   std::int64_t images() const { return micro_batch_size * images_per_sample; }
+  std::int64_t audios() const { return micro_batch_size * audios_per_sample; }
   std::int64_t all_tiles() const { return images() * tiles; }
 
   bool operator==(const DataConfig&) const = default;

@@ -75,6 +75,8 @@ struct Family {
                             std::int64_t tiles) = nullptr;
   /// What the job's `data` says of images, where it is neither one size nor tiles: its patches and tokens.
   void (*read_images)(ConfigReader& data_reader, const FamilyConfig& config, DataConfig& data) = nullptr;
+  /// Of an audio of so many seconds; of a family that hears.
+  AudioCount (*count_audio)(const FamilyConfig& config, double seconds) = nullptr;
   /// The config of its language model inside another model's.
   LlamaConfig (*read_language)(ConfigReader& text_config) = nullptr;
   /// What peft makes of target_modules for this model, before it looks for them.

@@ -9,7 +9,17 @@ namespace oometer {
 /// The loss that a class has of its own, as transformers' LOSS_MAPPING (5.23, loss/loss_utils.py) names those of its
 /// classes. `shifted`: written out in the class's forward, as in models up to 4.44. `contrastive`: of CLIP's pairs.
 /// `mse`, `binary_cross_entropy`: ForSequenceClassificationLoss, of numbers and of several labels at once.
-enum class LossType : std::uint8_t { none, causal_lm, shifted, cross_entropy, contrastive, mse, binary_cross_entropy };
+/// `masked_lm`: ForMaskedLMLoss, of logits in float32.
+enum class LossType : std::uint8_t {
+  none,
+  causal_lm,
+  shifted,
+  cross_entropy,
+  contrastive,
+  mse,
+  binary_cross_entropy,
+  masked_lm
+};
 
 /// transformers' `self.loss_function`: what a class's forward calls, while its names are bound, and does not know.
 class LossFunction {

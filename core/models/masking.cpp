@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/blockwise_mask.h"
 #include "nn/kv_cache.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
@@ -168,6 +169,13 @@ Tensor sliding_window_overlay(const MaskIndices& at) {
   return booleans(Op::gt, {&at.key, &start});
 }
 
+/// abs(q_idx - kv_idx) <= sliding_window
+Tensor sliding_window_bidirectional_overlay(const MaskIndices& at) {
+  Tensor distance = pointwise(Op::sub, {&at.query, &at.key}, DType::int64);
+  distance = pointwise(Op::abs, {&distance}, DType::int64);
+  return booleans(Op::le, {&distance});
+}
+
 /// tensor[batch_idx, index]. Indices that lie differently in memory are copied first (AdvancedIndex,
 /// ATen/native/TensorAdvancedIndexing.cpp).
 Tensor index_rows(const Tensor& tensor, const Tensor& batch, const Tensor& index) {
@@ -234,6 +242,22 @@ Tensor make_mask(Context& context, const Shape& sizes, DType dtype, const MaskFu
   return empty(context, Op::where, sizes, dtype);
 }
 
+/// (idx - left_padding[batch_idx]) // chunk_size, the same of a query and a key.
+MaskFunction chunked_overlay(const Tensor& left_padding) {
+  return [left_padding](const MaskIndices& at) {
+    const auto chunk_of = [&](const Tensor& index) {
+      Tensor chunk;
+      {
+        const Tensor padding = empty(at.batch.context(), Op::index, at.batch.sizes(), DType::int64);
+        chunk = pointwise(Op::sub, {&index, &padding}, DType::int64);
+      }
+      return pointwise(Op::div, {&chunk}, DType::int64);
+    };
+    const Tensor of_key = chunk_of(at.key), of_query = chunk_of(at.query);
+    return booleans(Op::eq, {&of_key, &of_query});
+  };
+}
+
 MaskFunction causal_mask_factory(bool slides) {
   return slides ? and_masks({sliding_window_overlay, causal_mask_function}) : MaskFunction(causal_mask_function);
 }
@@ -274,10 +298,14 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
     return is_padded ? attention_mask : Tensor();
   }
   const bool eager = masked == MaskedBy::eager;
+  Tensor left_padding_tokens;
+  if (given.is_chunked && slides) left_padding_tokens = empty(context, Op::zeros, {batch}, DType::int64);
   if (!eager && !packed_sequence_mask &&
       ignores_causal_mask(attention_mask, is_padded, slides && length >= sliding_window))
     return {};
-  MaskFunction mask_function = causal_mask_factory(slides);
+  MaskFunction mask_function = left_padding_tokens
+                                   ? and_masks({chunked_overlay(left_padding_tokens), causal_mask_function})
+                                   : causal_mask_factory(slides);
   if (packed_sequence_mask)
     mask_function =
         and_masks({packed_sequence_mask_function(packed_sequence_mask),
@@ -287,27 +315,57 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
   return make_mask(context, {batch, 1, length, length}, eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
 }
 
+/// What _preprocess_mask_arguments gives of a batch in training.
+struct MaskOfSamples {
+  Tensor attention_mask, packed_sequence_mask;
+};
+MaskOfSamples preprocess_mask_arguments(const Tensor& inputs_embeds, const MaskArguments& given) {
+  if (given.attention_mask) return {to(given.attention_mask, DType::boolean), {}};
+  if (!given.position_ids) return {};
+  return {{},
+          find_packed_sequences(inputs_embeds.context(), inputs_embeds.size(0), inputs_embeds.size(1), true,
+                                given.rows != nullptr && given.rows->are_packed())};
+}
+
+/// packed_sequence_compatibility_function
+MaskFunction of_packed_sequences(MaskFunction mask_function, const Tensor& packed_sequence_mask,
+                                 const MaskArguments& given) {
+  const Tensor position_ids = expand(given.position_ids, packed_sequence_mask.sizes());
+  return and_masks({packed_sequence_mask_function(packed_sequence_mask),
+                    remap_positions_for_packed_sequence(std::move(mask_function), position_ids)});
+}
+
+Tensor make_mask_of_samples(const Tensor& inputs_embeds, MaskedBy masked, MaskFunction mask_function,
+                            const Tensor& attention_mask) {
+  if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
+  const std::int64_t length = inputs_embeds.size(1);
+  return make_mask(inputs_embeds.context(), {inputs_embeds.size(0), 1, length, length},
+                   masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
+}
+
 }  // namespace
 
-CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
-                                   const Tensor& block_sequence_ids, std::int64_t sliding_window) {
-  Context& context = inputs_embeds.context();
-  const NoGrad no_grad(context);
-  const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
-  const DType dtype = masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean;
-  const auto preprocessed = [&] { return given.attention_mask ? to(given.attention_mask, DType::boolean) : Tensor(); };
-  const auto make = [&](MaskFunction mask_function) {
-    const Tensor attention_mask = preprocessed();
-    if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
-    return make_mask(context, {batch, 1, length, length}, dtype, mask_function);
-  };
-  const MaskFunction either = or_masks({causal_mask_function, blockwise_overlay(block_sequence_ids)});
-  CausalMasks masks;
-  masks.full_attention = make(either);
-  if (sliding_window == 0) return masks;
-  { const Tensor attention_mask = preprocessed(); }
-  masks.sliding_attention = make(and_masks({either, sliding_window_overlay}));
-  return masks;
+Tensor create_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                             const Tensor& block_sequence_ids, std::int64_t sliding_window) {
+  const NoGrad no_grad(inputs_embeds.context());
+  const MaskOfSamples of = preprocess_mask_arguments(inputs_embeds, given);
+  MaskFunction mask_function = causal_mask_factory(sliding_window != 0);
+  if (of.packed_sequence_mask)
+    mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
+  mask_function = or_masks({std::move(mask_function), blockwise_overlay(block_sequence_ids)});
+  return make_mask_of_samples(inputs_embeds, masked, std::move(mask_function), of.attention_mask);
+}
+
+Tensor create_sliding_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                     const Tensor& block_sequence_ids) {
+  const NoGrad no_grad(inputs_embeds.context());
+  preprocess_mask_arguments(inputs_embeds, given);  // to pad block_sequence_ids to as many keys
+  const MaskOfSamples of = preprocess_mask_arguments(inputs_embeds, given);
+  MaskFunction mask_function =
+      and_masks({or_masks({causal_mask_function, blockwise_overlay(block_sequence_ids)}), sliding_window_overlay});
+  if (of.packed_sequence_mask)
+    mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
+  return make_mask_of_samples(inputs_embeds, masked, std::move(mask_function), of.attention_mask);
 }
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
@@ -338,19 +396,25 @@ Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskAr
   return given.rows != nullptr && given.rows->are_padded(inputs_embeds.size(1)) ? mask : Tensor();
 }
 
-Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked) {
-  if (!given.attention_mask) return {};
+Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                 std::int64_t sliding_window) {
   Context& context = inputs_embeds.context();
   const NoGrad no_grad(context);
   const std::int64_t batch = inputs_embeds.size(0), length = inputs_embeds.size(1);
-  const Tensor attention_mask = to(given.attention_mask, DType::boolean);
-  { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
-  if (given.rows == nullptr || !given.rows->are_padded(length)) return {};
+  Tensor attention_mask;
+  if (given.attention_mask) {
+    attention_mask = to(given.attention_mask, DType::boolean);
+    const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean);
+  }
+  const bool is_padded = attention_mask && given.rows != nullptr && given.rows->are_padded(length);
+  const bool slides = sliding_window != 0 && length >= sliding_window && masked != MaskedBy::flash_attention;
+  if (!is_padded && !slides) return {};
   if (masked == MaskedBy::flash_attention) return attention_mask;
-  const MaskFunction bidirectional_mask_function = [](const MaskIndices& at) { return booleans(Op::ge, {&at.query}); };
+  MaskFunction mask_function = [](const MaskIndices& at) { return booleans(Op::ge, {&at.query}); };
+  if (sliding_window != 0) mask_function = and_masks({sliding_window_bidirectional_overlay, std::move(mask_function)});
+  if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
   return make_mask(context, {batch, 1, length, length},
-                   masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean,
-                   and_masks({bidirectional_mask_function, padding_mask_function(attention_mask)}));
+                   masked == MaskedBy::eager ? inputs_embeds.dtype() : DType::boolean, mask_function);
 }
 
 Tensor create_4d_causal_mask(const Tensor& inputs_embeds) {

@@ -18,6 +18,7 @@ struct MaskArguments {
   const Rows* rows = nullptr;          ///< what stands in both; null: each row is one document that fills it
   Tensor cu_seq_lens{};                ///< where documents begin, for flash attention
   const CausalMasks* masks = nullptr;  ///< what the caller has made of the others already; null: nothing
+  bool is_chunked = false;             ///< the window is a chunk's size (create_chunked_causal_mask); nothing is padded
   bool is_triangular = true;  ///< of CausalMask::cache_position: what is masked is cut out as a triangle first (Llama)
 };
 
@@ -35,18 +36,14 @@ MaskedBy masked_by(AttentionKind attention);
 Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                           std::int64_t sliding_window = 0);
 
-/// The same of a batch in training whose images see all of themselves (block_sequence_ids [b, s]: which block a token
-/// is of; null: there are none). `sliding_window`: as create_masks_for_vision_model (models/gemma3/modeling_gemma3.py)
-/// makes the second one, through vmap; 0: it makes none.
-CausalMasks create_blockwise_masks(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
-                                   const Tensor& block_sequence_ids, std::int64_t sliding_window);
-
 /// create_recurrent_attention_mask: the attention_mask itself, for layers that only have to know which tokens are
 /// padding; null where none is.
 Tensor create_recurrent_attention_mask(const Tensor& inputs_embeds, const MaskArguments& given);
 
-/// create_bidirectional_mask: where no token is padding none is made, whatever the attention.
-Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked);
+/// create_bidirectional_mask: where no token is padding none is made, whatever the attention. `sliding_window`:
+/// create_bidirectional_sliding_window_mask, of tokens that see so many on either side; none is made of a shorter text.
+Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                                 std::int64_t sliding_window = 0);
 
 /// create_causal_mask of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.

@@ -62,33 +62,28 @@ struct ModelInputs {
   Tensor cu_seq_lens_q{}, cu_seq_lens_k{}, seq_idx{};  ///< [documents + 1], [1, s]: where the documents of a row begin
   const Rows* rows = nullptr;                          ///< what stands in input_ids, attention_mask and position_ids
   Tensor pixel_values{}, pixel_attention_mask{}, image_grid_thw{}, second_per_grid_ts{};
+  Tensor image_position_ids{};         ///< [images, patches, 2]: column and row of each; -1 where one is padding
+  Tensor input_features{};             ///< of audio; wav2vec2's input_values
   const TensorList* images = nullptr;  ///< Model::encoded_images, in place of pixel_values; null: there are none
   std::int64_t logits_to_keep = 0;     ///< 0: all
 
   /// Every tensor that may be among them.
   std::vector<Tensor*> all() {
-    std::vector<Tensor*> tensors = {&input_ids,
-                                    &position_ids,
-                                    &mm_token_type_ids,
-                                    &attention_mask,
-                                    &labels,
-                                    &pixel_values,
-                                    &pixel_attention_mask,
-                                    &image_grid_thw,
-                                    &second_per_grid_ts,
-                                    &cu_seq_lens_q,
-                                    &cu_seq_lens_k,
-                                    &seq_idx,
-                                    &completion_mask,
-                                    &ref_chosen_logps,
-                                    &ref_rejected_logps};
+    std::vector<Tensor*> tensors = {
+        &input_ids,          &position_ids,         &mm_token_type_ids, &attention_mask,     &labels,
+        &pixel_values,       &pixel_attention_mask, &image_grid_thw,    &second_per_grid_ts, &image_position_ids,
+        &cu_seq_lens_q,      &cu_seq_lens_k,        &seq_idx,           &completion_mask,    &ref_chosen_logps,
+        &ref_rejected_logps, &input_features};
     for (Tensor& other : others) tensors.push_back(&other);
     return tensors;
   }
 
   /// What a wrapper that casts its inputs replaces while forward runs.
   std::vector<Tensor*> floating() {
-    return pixel_values ? std::vector<Tensor*>{&pixel_values} : std::vector<Tensor*>{};
+    std::vector<Tensor*> given;
+    for (Tensor* one : {&pixel_values, &input_features})
+      if (*one) given.push_back(one);
+    return given;
   }
 };
 

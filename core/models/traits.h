@@ -46,6 +46,12 @@ struct ImageCount {
   std::int64_t tiles = 1, tokens = 0;
 };
 
+/// Of an audio: tokens of the language model's sequence, if it takes any there, and how they come about.
+struct AudioCount {
+  std::int64_t tokens = 0;
+  std::string words;  ///< for people: "30 s of audio are 3,000 frames ..."
+};
+
 /// What a cache or a kernel has to know of the language model.
 struct TextShape {
   std::int64_t max_position_embeddings = 0;
@@ -66,10 +72,12 @@ struct ModelTraits {
   std::string class_name;  ///< the Hugging Face class, "LlamaForCausalLM"
   bool takes_text = false;
   bool takes_images = false;
-  bool generates = false;    ///< it has generate(), a cache and logits
-  bool classifies = false;   ///< a head scores whole sequences
-  std::int64_t labels = 0;   ///< of such a head
-  bool contrastive = false;  ///< its loss compares samples with each other
+  bool prompts_take_images = true;  ///< false: a model that takes images is supported without them in inference
+  bool has_idle_parts = false;      ///< it has parts that no supported sample reaches, so that they get no gradients
+  bool generates = false;           ///< it has generate(), a cache and logits
+  bool classifies = false;          ///< a head scores whole sequences
+  std::int64_t labels = 0;          ///< of such a head
+  bool contrastive = false;         ///< its loss compares samples with each other
   bool has_experts = false;
   bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)
   bool is_recorded = false;       ///< a graph: its operators are as they were recorded
@@ -98,6 +106,11 @@ struct ModelTraits {
   std::int64_t image_size = 0;    ///< the config's own, pixels; 0: none, or no images
   std::int64_t convolutions = 0;  ///< whose workspaces are cuDNN's own; of a model that takes images: where it gets any
 
+  /// Of audio: how many a sample may have; 0: it hears nothing.
+  std::int64_t min_audios = 0, max_audios = 0;
+  double usual_audio_seconds = 30, max_audio_seconds = 0;  ///< 0: of any length
+  const char* audio_why = "";                              ///< why no longer
+
   /// Outputs that can be the loss, and whether there is one of its own. One output and no own loss: it is the loss.
   std::vector<const char*> losses;
   bool has_loss = true;
@@ -120,6 +133,8 @@ struct ModelTraits {
   /// Why it cannot what it was not allowed, where it says no more: code of its own, that has no such thing.
   const char* why_not = "";
 
+  /// How many images a sample has where the job does not say.
+  std::int64_t usual_images(bool infers) const { return takes_images && (prompts_take_images || !infers) ? 1 : 0; }
   /// A key of the job's `data` that says what its images are like.
   bool reads_images_by(std::string_view key) const;
   void allow(std::initializer_list<Feature> features);

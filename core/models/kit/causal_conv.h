@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -19,8 +20,14 @@ struct CausalConv {
 
   /// causal_conv1d_fn(x, weight.squeeze(1), bias, activation), without the package of that name: x [b, channels, s].
   Tensor operator()(const Tensor& x, std::optional<Activation> activation) const;
+  /// The same of a layer's new tokens, where generation has a cache (Context::past_key_values): behind those before,
+  /// which it keeps (Cache.update_conv_state, causal_conv1d_update).
+  Tensor operator()(Tensor x, std::optional<Activation> activation, std::size_t layer) const;
 
   Tensor weight, bias;
+
+ private:
+  Tensor update(const Tensor& x, const Tensor& conv_state, std::optional<Activation> activation) const;
 };
 
 }  // namespace oometer

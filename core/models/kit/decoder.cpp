@@ -41,9 +41,11 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
   if (rotary == Rotary::cached_per_layer || rotary == Rotary::matmul_per_layer || parts.rotary_dim < 0) return;
   LlamaConfig rotated = config;
   if (parts.rotary_dim != 0) rotated.head_dim = parts.rotary_dim;
+  if (parts.float32_frequencies) rotated.float32_frequencies = true;
   const Builder tables = builder.child("rotary_emb", config.names->rotary_embedding);
   rotary_emb = LlamaRotaryEmbedding(tables, rotated);
-  if (parts.rotary_by_type) sliding_rotary_emb = LlamaRotaryEmbedding(tables, rotated);
+  if (parts.rotary_by_type) sliding_rotary_emb = LlamaRotaryEmbedding(tables, config);
+  if (parts.per_layer) per_layer = parts.per_layer(builder);
 }
 
 Tensor Decoder::embed(const Tensor& input_ids) const {
@@ -84,9 +86,11 @@ Tensor deepstack_process(const Tensor& hidden_in, const Tensor& visual_pos_masks
 
 }  // namespace
 
-Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack) const {
+Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack,
+                    Tensor per_layer_inputs, std::int64_t logits_to_keep) const {
   Context& context = inputs_embeds.context();
   const ModuleScope scope(context, module);
+  if (per_layer_inputs) per_layer_inputs = per_layer->project(inputs_embeds, per_layer_inputs);
   const CausalMask masking = context.behaviours.causal_mask;
   const bool has_positions = parts.makes_masks || parts.rotary_dim >= 0;
   Tensor position_ids =
@@ -106,6 +110,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   const MaskArguments mask_arguments{.position_ids = knows ? position_ids : Tensor(),
                                      .attention_mask = given.attention_mask,
                                      .rows = given.rows,
+                                     .is_chunked = parts.masks_chunks,
                                      .is_triangular = is_llama};
   const auto mask = [&](std::int64_t window) {
     return create_causal_mask(inputs_embeds, mask_arguments, masked, window);
@@ -124,7 +129,9 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
     PositionEmbeddings made;
-    if (rotary.inv_freq) made = parts.rotary ? parts.rotary(rotary, position_ids) : rotary(hidden_states, position_ids);
+    if (rotary.inv_freq)
+      made = parts.rotary ? parts.rotary(rotary, position_ids, hidden_states.dtype())
+                          : rotary(hidden_states, position_ids);
     made.position_ids = position_ids;
     made.rows = given.rows;
     made.cu_seq_lens = given.cu_seq_lens;
@@ -136,15 +143,26 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   const auto is_recurrent = [&](std::size_t i) { return parts.is_recurrent && parts.is_recurrent(i); };
+  std::shared_ptr<SharedKeyValues> shared_kv_states;
+  if (parts.first_shared_layer != 0) shared_kv_states = std::make_shared<SharedKeyValues>();
+  positions.shared_kv_states = sliding_positions.shared_kv_states = shared_kv_states;
+  std::shared_ptr<Tensor> per_layer_input;  // of the layer that is run
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     const bool slides = windows[i] != 0;
-    return [&layer = *layers[i], positions = slides && parts.rotary_by_type ? sliding_positions : positions,
-            causal_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides),
-            cache_position](const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
+    const PositionEmbeddings& its = slides && parts.rotary_by_type ? sliding_positions : positions;
+    const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides);
+    if (!per_layer_inputs)
+      return [&layer = *layers[i], positions = its, causal_mask = its_mask, cache_position](const Tensor& hidden) {
+        return layer(hidden, positions, causal_mask);
+      };
+    per_layer_input = std::make_shared<Tensor>(select(per_layer_inputs, 2, static_cast<std::int64_t>(i)));
+    return [&layer = *layers[i], positions = its, per_layer_input, causal_mask = its_mask](const Tensor& hidden) {
+      PositionEmbeddings with_own = positions;
+      with_own.per_layer_input = *per_layer_input;
+      return layer(hidden, with_own, causal_mask);
+    };
   };
-  const auto is_other = [&](std::size_t i) {
-    return parts.kind ? parts.kind(i) != parts.kind(0) : windows[i] != windows[0];
-  };
+  const auto kind = [&](std::size_t i) { return parts.kind ? parts.kind(i) : int{windows[i] != 0}; };
   std::size_t first = 0;
   if (deepstack && !deepstack->visual_embeds.empty()) {
     Tensor layer_outputs;  // Qwen3VLTextModel.forward: what a layer gave, until the next one has given its own
@@ -162,13 +180,31 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
       hidden_states = std::move(layer_outputs);
     }
   }
-  // Of two kinds: two stacks of equal layers, but a checkpointed region may lie in both.
-  const std::size_t second = checkpointing.segments.empty() ? std::min(parts.first_of_second_kind, layers.size()) : 0;
-  for (const auto& [begin, end] : {std::pair{first, second}, std::pair{std::max(first, second), layers.size()}}) {
-    if (begin >= end) continue;
-    hidden_states = blocks.run(begin, end, std::move(hidden_states), checkpointing, block,
-                               {.nested = nested, .is_other = is_other});
+  // Gemma4TextModel._maybe_slice_kv_shared_inputs: layers that make no keys need the kept tokens alone.
+  const std::int64_t length = inputs_embeds.size(1);
+  const bool lacks_mask = !causal_masks.full_attention || !causal_masks.sliding_attention;
+  const bool slices = parts.first_shared_layer != 0 && logits_to_keep != 0 && length != 1 &&
+                      masked != MaskedBy::flash_attention &&
+                      !(masked == MaskedBy::sdpa && (logits_to_keep > 1 || given_by_generate) && lacks_mask);
+  if (slices) {
+    hidden_states = blocks.run(first, parts.first_shared_layer, std::move(hidden_states), checkpointing, block,
+                               {.nested = nested, .kind = kind, .second = &per_layer_input});
+    first = parts.first_shared_layer;
+    const auto keep = [&](Tensor& x, int dim) {
+      if (x) x = slice(x, dim, std::max<std::int64_t>(length - logits_to_keep, 0), std::min(logits_to_keep, length));
+    };
+    keep(hidden_states, 1);
+    keep(per_layer_inputs, 1);
+    for (PositionEmbeddings* its : {&positions, &sliding_positions}) {
+      keep(its->cos, 1);
+      keep(its->sin, 1);
+    }
+    keep(causal_masks.full_attention, 2);
+    keep(causal_masks.sliding_attention, 2);
   }
+  if (first < layers.size())
+    hidden_states = blocks.run(first, layers.size(), std::move(hidden_states), checkpointing, block,
+                               {.nested = nested, .kind = kind, .second = &per_layer_input});
   return norm(hidden_states);
 }
 
@@ -228,7 +264,10 @@ Tensor LanguageModel::run_text_model(const ModelInputs& inputs) const {
     position_ids = language_model_.positions(context_, inputs.input_ids.size(1));
   const MaskArguments masked{position_ids, inputs.attention_mask, inputs.rows, inputs.cu_seq_lens_q};
   Tensor inputs_embeds = inputs.inputs_embeds ? inputs.inputs_embeds : language_model_.embed(inputs.input_ids);
-  return call.result(language_model_.run(inputs_embeds, masked));
+  Tensor per_layer_inputs;
+  if (language_model_.per_layer) per_layer_inputs = language_model_.per_layer->get(inputs.input_ids);
+  return call.result(
+      language_model_.run(inputs_embeds, masked, nullptr, std::move(per_layer_inputs), inputs.logits_to_keep));
 }
 
 ModelInputs LanguageModel::make_inputs(bool with_labels) {

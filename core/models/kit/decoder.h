@@ -17,11 +17,23 @@
 /// models/llama/modeling_llama.py).
 namespace oometer {
 
+/// Embeddings that each layer gets of its own: of the tokens, from a table for all layers, and of their embeddings
+/// (Gemma4TextModel).
+class PerLayerInputs {
+ public:
+  virtual ~PerLayerInputs() = default;
+  /// get_per_layer_inputs: [b, s, layers, width].
+  virtual Tensor get(const Tensor& input_ids) const = 0;
+  /// project_per_layer_inputs, of the same sizes.
+  virtual Tensor project(const Tensor& inputs_embeds, const Tensor& per_layer_inputs) const = 0;
+};
+
 /// What a family's decoder has of its own; all of it left out: Llama's.
 struct DecoderParts {
   std::function<std::unique_ptr<DecoderLayer>(const Builder& layer, std::size_t index)> layer;
-  /// rotary_emb.forward.
-  std::function<PositionEmbeddings(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids)> rotary;
+  /// rotary_emb.forward; `dtype`: that of the hidden states.
+  std::function<PositionEmbeddings(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType dtype)>
+      rotary;
   using MakeNorm = std::function<std::function<Tensor(const Tensor&)>(const Builder& norm, std::int64_t hidden_size)>;
   MakeNorm norm;                                          ///< makes the last norm; its forward
   std::function<Tensor(const Tensor& embeddings)> scale;  ///< of what embed_tokens gives, before anything else
@@ -30,15 +42,18 @@ struct DecoderParts {
   bool scales_behind_masks = false;            ///< `scale` comes once masks are made
   bool scales_embeddings = false;  ///< embed_tokens multiplies what it gives by a buffer (GemmaTextScaledWordEmbedding)
   bool rotary_by_type = false;     ///< layers that slide have rotary embeddings of their own (Gemma3RotaryEmbedding)
-  std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all
-  double dropout = 0;              ///< of the embeddings, once masks are made
-  bool head_bias = false;          ///< lm_head's
+  std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all; of layers that slide always all
+  bool float32_frequencies = false;  ///< of rotary_emb: LlamaConfig's, where layers that slide have none
+  std::function<std::unique_ptr<PerLayerInputs>(const Builder& decoder)> per_layer;  ///< null: there are none
+  std::size_t first_shared_layer = 0;  ///< from here on layers take keys and values of those before; 0: none does
+  double dropout = 0;                  ///< of the embeddings, once masks are made
+  bool head_bias = false;              ///< lm_head's
   const char *embed_tokens = "embed_tokens", *layers = "layers", *last_norm = "norm", *model = "model";  ///< names
-  std::size_t first_of_second_kind = 0;  ///< layers before it are of another kind than it and those after it; 0: none
   std::function<bool(std::size_t layer)> is_recurrent;  ///< it gets the mask of padding itself; null: none
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
   bool makes_masks = true;
   bool masks_know_positions = true;
+  bool masks_chunks = false;      ///< a window is a chunk's size
   bool makes_both_masks = false;  ///< that of a window, too, where there is none (its size is 0 then)
 };
 
@@ -59,7 +74,10 @@ struct Decoder {
     return run(name, given, deepstack);
   }
   /// The same with a name of inputs_embeds that forward may bind anew.
-  Tensor run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack = nullptr) const;
+  /// `per_layer_inputs`: of the tokens, where there is `per_layer`. `logits_to_keep`: as the class that has the head is
+  /// called with it; what it gives may have so many tokens already.
+  Tensor run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack = nullptr,
+             Tensor per_layer_inputs = {}, std::int64_t logits_to_keep = 0) const;
   Tensor positions(Context& context, std::int64_t length) const;
   /// get_input_embeddings()(input_ids), with the hook that checkpointing puts there.
   Tensor embed(const Tensor& input_ids) const;
@@ -70,6 +88,7 @@ struct Decoder {
   Tensor embed_scale;
   std::function<Tensor(const Tensor&)> norm;
   LlamaRotaryEmbedding rotary_emb, sliding_rotary_emb;  ///< the second where rotary_by_type
+  std::unique_ptr<PerLayerInputs> per_layer;
   DecoderParts parts;
   CheckpointingConfig checkpointing;
   MaskedBy masked = MaskedBy::sdpa;

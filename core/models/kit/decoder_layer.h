@@ -1,15 +1,31 @@
 #pragma once
 
+#include <memory>
+
 #include "nn/rows.h"
 #include "tensor/tensor.h"
 
 namespace oometer {
 
+/// Keys and values that later layers of the same type take for their own (KVSharingDict, transformers 5.23,
+/// cache_utils.py).
+struct SharedKeyValues {
+  struct States {
+    Tensor key, value;
+  };
+  States full_attention, sliding_attention;
+
+  States& of(bool slides) { return slides ? sliding_attention : full_attention; }
+};
+
+/// What a decoder gives each of its layers beside hidden states and a mask.
 struct PositionEmbeddings {
   Tensor cos, sin;
   Tensor position_ids{};       ///< for layers that make their own (Behaviours::rotary), and for flash attention
   const Rows* rows = nullptr;  ///< what stands in them; null: each row is one document that fills it
   Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
+  Tensor per_layer_input{};    ///< [b, s, width] of PerLayerInputs; null: the class has none
+  std::shared_ptr<SharedKeyValues> shared_kv_states{};  ///< null: no layer takes another's
 };
 
 /// One of a decoder's layers, of the family's own class.

@@ -1,10 +1,12 @@
 #include "models/kit/gated_delta_net.h"
 
 #include <string>
+#include <utility>
 
 #include "config/reader.h"
 #include "models/kit/mixture.h"
 #include "nn/activation.h"
+#include "nn/kv_cache.h"
 #include "ops/experts.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
@@ -32,30 +34,69 @@ Tensor by_heads(const Tensor& x, DType dtype) {
 
 Tensor exp_unsqueezed(const Tensor& x) { return unsqueeze(exp(x), -1); }
 
-}  // namespace
-
-Tensor chunk_gated_delta_rule(const DeltaRuleInputs& in) {
-  Context& context = in.key.context();
-  const DType initial_dtype = in.query.dtype();
-  const std::int64_t batch = in.key.size(0), length = in.key.size(1), key_heads = in.key.size(2),
-                     key_dim = in.key.size(3), heads = in.value.size(2), value_dim = in.value.size(3);
-  Tensor query = in.query, key = in.key, value = in.value, decay = in.g, beta = in.beta;
+/// What both rules begin with: as many heads of each, in float32, [b, heads, s, ...].
+DeltaRuleInputs normalised(const DeltaRuleInputs& in) {
+  const std::int64_t key_heads = in.key.size(2), heads = in.value.size(2);
+  DeltaRuleInputs its = in;
   if (key_heads != heads) {
-    query = repeat_interleave(query, heads / key_heads, 2);
-    key = repeat_interleave(key, heads / key_heads, 2);
+    its.query = repeat_interleave(its.query, heads / key_heads, 2);
+    its.key = repeat_interleave(its.key, heads / key_heads, 2);
   }
   {
     TensorList floats;
-    for (const Tensor* x : {&query, &key, &value, &beta, &decay}) floats.push_back(by_heads(*x, DType::float32));
-    query = floats[0];
-    key = floats[1];
-    value = floats[2];
-    beta = floats[3];
-    decay = floats[4];
+    for (const Tensor* x : {&its.query, &its.key, &its.value, &its.beta, &its.g})
+      floats.push_back(by_heads(*x, DType::float32));
+    its = {floats[0], floats[1], floats[2], floats[4], floats[3]};
   }
-  query = l2norm(query);
-  key = l2norm(key);
-  query = mul_scalar(query);
+  its.query = l2norm(its.query);
+  its.key = l2norm(its.key);
+  its.query = mul_scalar(its.query);
+  return its;
+}
+
+/// Cache.update_recurrent_state.
+void update_recurrent_state(KvCache& cache, std::size_t layer, const Tensor& last) {
+  Tensor& state = cache.linear_states(layer).recurrent;
+  if (!state) state = empty(last.context(), Op::zeros_like, last.sizes(), last.dtype(), Role::kv_cache);
+  copy_in_place(state, last);
+}
+
+}  // namespace
+
+DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Tensor& initial_state) {
+  const auto [query, key, value, decay, beta] = normalised(in);
+  Tensor last_recurrent_state = initial_state;
+  Tensor core_attn_out = empty_like(Op::zeros_like, value);
+  const Tensor q_t = select(query, 2, 0), k_t = select(key, 2, 0), v_t = select(value, 2, 0);
+  const Tensor decay_t = unsqueeze(exp_unsqueezed(select(decay, 2, 0)), -1);
+  last_recurrent_state = mul(last_recurrent_state, decay_t);
+  const Tensor beta_t = unsqueeze(select(beta, 2, 0), -1);
+  const auto sum_with = [&last_recurrent_state](const Tensor& x) {
+    const Tensor product = mul(last_recurrent_state, unsqueeze(x, -1));
+    return sum(product, {-2}, false);
+  };
+  const Tensor kv_mem = sum_with(k_t);
+  Tensor delta = sub(v_t, kv_mem);
+  delta = mul(delta, beta_t);
+  {
+    const Tensor update = mul(unsqueeze(k_t, -1), unsqueeze(delta, -2));
+    last_recurrent_state = add(last_recurrent_state, update);
+  }
+  {
+    const Tensor read = sum_with(q_t);
+    copy_in_place(select(core_attn_out, 2, 0), read);
+  }
+  core_attn_out = contiguous(transpose(core_attn_out, 1, 2));
+  core_attn_out = to(core_attn_out, in.query.dtype());
+  return {core_attn_out, last_recurrent_state};
+}
+
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state) {
+  Context& context = in.key.context();
+  const DType initial_dtype = in.query.dtype();
+  const std::int64_t batch = in.key.size(0), length = in.key.size(1), key_dim = in.key.size(3),
+                     heads = in.value.size(2), value_dim = in.value.size(3);
+  auto [query, key, value, decay, beta] = normalised(in);
 
   const std::int64_t pad_size = (kChunk - length % kChunk) % kChunk, chunks = (length + pad_size) / kChunk;
   {
@@ -125,10 +166,10 @@ Tensor chunk_gated_delta_rule(const DeltaRuleInputs& in) {
       last_recurrent_state = add(decayed, update);
     }
   }
-  last_recurrent_state.reset();
+  if (!output_final_state) last_recurrent_state.reset();
   core_attn_out = reshape(core_attn_out, {batch, heads, chunks * kChunk, value_dim});
   if (pad_size != 0) core_attn_out = slice(core_attn_out, 2, 0, length);
-  return by_heads(core_attn_out, initial_dtype);
+  return {by_heads(core_attn_out, initial_dtype), last_recurrent_state};
 }
 
 Tensor rms_norm_gated(const Norm& norm, const Tensor& hidden_in, const Tensor& gate) {
@@ -159,6 +200,7 @@ GatedDeltaNet::GatedDeltaNet(const Builder& builder, const TextConfig& config, c
     : sizes_(config.mixer),
       activation_(config.hidden_act),
       joins_projections_(joins_projections),
+      layer_idx_(layer_index(builder)),
       module_(builder.module) {
   const std::int64_t hidden = config.hidden_size, heads = sizes_.num_value_heads, keys = sizes_.key_size(),
                      values = sizes_.value_size();
@@ -220,13 +262,15 @@ GatedDeltaNet::Projected GatedDeltaNet::project(const Tensor& hidden_states) con
   return p;
 }
 
-AttentionOutputs GatedDeltaNet::operator()(const Tensor& argument, const Tensor& attention_mask) const {
-  ModuleCall call(argument.context(), module_);
-  const Tensor hidden_states = apply_mask_to_padding_states(call.argument(argument), attention_mask);
+AttentionOutputs GatedDeltaNet::operator()(const Tensor& given, const Tensor& attention_mask) const {
+  ModuleCall call(given.context(), module_);
+  const Tensor hidden_states = apply_mask_to_padding_states(call.keyword(given), attention_mask);
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), keys = sizes_.key_size(),
                      values = sizes_.value_size();
   Projected p = project(hidden_states);
-  p.mixed_qkv = conv1d_(p.mixed_qkv, activation_);
+  KvCache* const cache = given.context().past_key_values;
+  const bool decodes = cache && length == 1 && cache->linear_states(layer_idx_).conv;
+  p.mixed_qkv = conv1d_(std::move(p.mixed_qkv), activation_, layer_idx_);
   p.mixed_qkv = transpose(p.mixed_qkv, 1, 2);
   {
     const TensorList parts = split(p.mixed_qkv, {keys, keys, values}, -1);
@@ -247,7 +291,11 @@ AttentionOutputs GatedDeltaNet::operator()(const Tensor& argument, const Tensor&
     step = activation_of_input(Op::softplus, Op::softplus_backward, step, false);
     g = mul(rate, step);
   }
-  Tensor core_attn_out = chunk_gated_delta_rule({p.query, p.key, p.value, g, beta});
+  const DeltaRuleInputs inputs{p.query, p.key, p.value, g, beta};
+  DeltaRuleOutputs outputs = decodes ? recurrent_gated_delta_rule(inputs, cache->linear_states(layer_idx_).recurrent)
+                                     : chunk_gated_delta_rule(inputs, cache != nullptr);
+  if (cache) update_recurrent_state(*cache, layer_idx_, outputs.last_recurrent_state);
+  Tensor core_attn_out = std::move(outputs.core_attn_out);
   const std::int64_t rows = batch * length * sizes_.num_value_heads;
   core_attn_out = reshape(core_attn_out, {rows, sizes_.value_head_dim});
   p.z = reshape(p.z, {rows, sizes_.value_head_dim});

@@ -21,8 +21,15 @@ struct DeltaRuleInputs {
   Tensor query, key, value, g, beta;
 };
 
-/// torch_chunk_gated_delta_rule, with queries and keys normalised in it: [b, s, value heads, d].
-Tensor chunk_gated_delta_rule(const DeltaRuleInputs& inputs);
+/// What the rule gives: [b, s, value heads, d], and the state behind the last token, of which the next one begins.
+struct DeltaRuleOutputs {
+  Tensor core_attn_out, last_recurrent_state;
+};
+
+/// torch_chunk_gated_delta_rule, with queries and keys normalised in it; `output_final_state`: else there is none.
+DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state);
+/// torch_recurrent_gated_delta_rule of one token, the same.
+DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
 
 /// Qwen3NextRMSNormGated.forward.
 Tensor rms_norm_gated(const Norm& norm, const Tensor& hidden_states, const Tensor& gate);
@@ -54,6 +61,7 @@ class GatedDeltaNet {
   Linear out_proj_;
   Activation activation_ = Activation::silu;
   bool joins_projections_ = false;
+  std::size_t layer_idx_ = 0;
   ModuleId module_ = 0;
 };
 

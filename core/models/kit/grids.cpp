@@ -171,6 +171,11 @@ PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const T
   return {call.result(cos), call.result(sin)};
 }
 
+PositionEmbeddings cast_forward_input(const PositionEmbeddings& positions, ModuleId block) {
+  Tensor cos = cast_forward_input(positions.cos, block);
+  return {std::move(cos), cast_forward_input(positions.sin, block)};
+}
+
 PatchAttention::PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
                                AttentionKind attention)
     : qkv(builder.child("qkv", "Linear"), hidden_size, 3 * hidden_size, true),
@@ -187,7 +192,8 @@ void apply_rotary_pos_emb_vision(Tensor& query_states, Tensor& key_states, const
   Tensor k_embed, q_embed, k, q;  // q goes first
   q = to(query_states, DType::float32);
   k = to(key_states, DType::float32);
-  const Tensor cos = unsqueeze(positions.cos, -2), sin = unsqueeze(positions.sin, -2);
+  const Tensor cos = to(unsqueeze(positions.cos, -2), DType::float32);
+  const Tensor sin = to(unsqueeze(positions.sin, -2), DType::float32);
   q_embed = rotate(q, cos, sin);
   k_embed = rotate(k, cos, sin);
   q_embed = to(q_embed, dtype);

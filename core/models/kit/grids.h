@@ -8,6 +8,7 @@
 #include "models/model.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "ops/ops.h"
 
 /// Images of any size, each a grid of patches (image_grid_thw): what Qwen2-VL's classes share with those made after
 /// them (transformers 5.23, vision_utils.py, models/qwen2_vl/modeling_qwen2_vl.py).
@@ -56,6 +57,24 @@ struct PatchAttention {
   AttentionCall call;
   ModuleId module = 0;
 };
+
+/// The float32 angles of all blocks as one of them is called with them: FSDP2 casts keywords, too.
+PositionEmbeddings cast_forward_input(const PositionEmbeddings& positions, ModuleId block);
+
+/// Qwen2VLVisionBlock.forward, Qwen3VLVisionBlock.forward
+template <class Block>
+Tensor run_vision_block(const Block& block, const Tensor& hidden_in, const PatchSequences& sequences,
+                        const PositionEmbeddings& positions) {
+  const ModuleScope scope(hidden_in.context(), block.module);
+  Tensor hidden_states = block.norm1(hidden_in);
+  hidden_states = block.attn(hidden_states, sequences, positions);
+  hidden_states = add(hidden_in, hidden_states);
+  Tensor transformed = block.norm2(hidden_states);
+  transformed = block.mlp(transformed);
+  Tensor result = add(hidden_states, transformed);
+  transformed.reset();
+  return result;
+}
 
 /// PatchEmbed, Qwen3VLVisionPatchEmbed: a convolution over single patches.
 struct GridPatchEmbed {

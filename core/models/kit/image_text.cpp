@@ -42,6 +42,11 @@ Tensor placeholder_mask(const Tensor& input_ids) {
 Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const {
   ModuleCall call(context_, model_);
   Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+  ModelInputs positioned;
+  if (Tensor position_ids = make_positions(context_, inputs_embeds.size(1)); position_ids && !inputs.position_ids) {
+    positioned = inputs;
+    positioned.position_ids = std::move(position_ids);
+  }
   ImageFeatures image;
   Tensor special_image_mask;  // bound until forward returns
   if (has_images(inputs)) {
@@ -56,7 +61,7 @@ Tensor ImageTextModel::model_forward(const ModelInputs& inputs, Tensor& image_hi
     inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
     image_hidden_states = features;
   }
-  return call.result(run_language(inputs_embeds, inputs));
+  return call.result(run_language(inputs_embeds, positioned.position_ids ? positioned : inputs));
 }
 
 }  // namespace oometer

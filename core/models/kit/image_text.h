@@ -34,6 +34,9 @@ class ImageTextModel : public LanguageModel {
 
   ModuleId model_ = 0;  ///< the class without the head
 
+  /// position_ids that the class itself makes before the features of images; null: the language model makes them.
+  virtual Tensor make_positions(Context&, std::int64_t) const { return {}; }
+
  private:
   void complete(ModelInputs& batch) override { make_images(batch, data_.images_per_sample); }
   Tensor model_forward(const ModelInputs& inputs, Tensor& image_hidden_states) const;

@@ -85,34 +85,28 @@ Routing best_sigmoids(const Router& router, const Tensor& hidden_in) {
   return routing;
 }
 
-Routing best_of_groups(const Router& router, const Tensor& hidden_in) {
-  Context& context = hidden_in.context();
-  ModuleCall call(context, router.module);
-  const Tensor x = call.argument(hidden_in);
-  const std::int64_t tokens = x.numel() / x.size(-1), experts = router.weight.size(0), n_group = router.n_group,
+namespace {
+
+/// The best groups' best experts, `choice`: what their choice sees.
+Routing choose_of_groups(const Router& router, ModuleCall& call, Routing routing, const Tensor& scores, Tensor choice) {
+  Context& context = scores.context();
+  const DType dtype = choice.dtype();
+  const std::int64_t tokens = scores.size(0), experts = router.weight.size(0), n_group = router.n_group,
                      in_group = experts / n_group;
-  const Tensor hidden_states = view(x, {tokens, x.size(-1)});
-  Routing routing;
-  {
-    const Tensor input = to(hidden_states, DType::float32), as_float = to(router.weight, DType::float32);
-    routing.router_logits = linear(input, as_float, {});
-  }
-  const Tensor scores = sigmoid(routing.router_logits);
   // Which groups and experts are chosen: no gradient comes from there. All of these are names of forward's.
-  const auto made = [&](Op op, const Shape& sizes, DType dtype) { return empty(context, op, sizes, dtype); };
-  Tensor denominator, scores_for_choice = add(scores, router.e_score_correction_bias), group_scores, group_idx,
-                      group_mask, score_mask;
+  const auto made = [&](Op op, const Shape& sizes, DType type) { return empty(context, op, sizes, type); };
+  Tensor denominator, scores_for_choice = std::move(choice), group_scores, group_idx, group_mask, score_mask;
   {  // the sum of a group's two best
     TopK best = topk(view(scores_for_choice, {tokens, n_group, in_group}), 2);
     best.indices.reset();
     group_scores = sum(best.values, {-1}, false);
   }
   {
-    const Tensor values = made(Op::topk, {tokens, router.topk_group}, DType::float32);
+    const Tensor values = made(Op::topk, {tokens, router.topk_group}, dtype);
     group_idx = made(Op::topk, {tokens, router.topk_group}, DType::int64);
   }
-  group_mask = made(Op::zeros_like, {tokens, n_group}, DType::float32);
-  if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, in_group}, DType::float32);  // else a view
+  group_mask = made(Op::zeros_like, {tokens, n_group}, dtype);
+  if (n_group > 1) score_mask = made(Op::clone, {tokens, n_group, in_group}, dtype);  // else a view
   {
     Tensor chosen;
     {
@@ -122,7 +116,7 @@ Routing best_of_groups(const Router& router, const Tensor& hidden_in) {
     scores_for_choice = masked_fill(scores_for_choice, chosen);
   }
   {
-    const Tensor values = made(Op::topk, {tokens, router.top_k}, DType::float32);
+    const Tensor values = made(Op::topk, {tokens, router.top_k}, dtype);
     routing.topk_indices = made(Op::topk, {tokens, router.top_k}, DType::int64);
   }
   routing.topk_weights = gather(scores, routing.topk_indices);
@@ -135,6 +129,33 @@ Routing best_of_groups(const Router& router, const Tensor& hidden_in) {
   routing.router_logits = call.result(std::move(routing.router_logits));
   routing.topk_weights = call.result(std::move(routing.topk_weights));
   return routing;
+}
+
+Tensor as_tokens(const Tensor& x) { return view(x, {x.numel() / x.size(-1), x.size(-1)}); }
+
+}  // namespace
+
+Routing best_of_groups(const Router& router, const Tensor& hidden_in) {
+  ModuleCall call(hidden_in.context(), router.module);
+  const Tensor hidden_states = as_tokens(call.argument(hidden_in));
+  Routing routing;
+  {
+    const Tensor input = to(hidden_states, DType::float32), as_float = to(router.weight, DType::float32);
+    routing.router_logits = linear(input, as_float, {});
+  }
+  const Tensor scores = sigmoid(routing.router_logits);
+  return choose_of_groups(router, call, std::move(routing), scores, add(scores, router.e_score_correction_bias));
+}
+
+Routing best_probabilities_of_groups(const Router& router, const Tensor& hidden_in) {
+  Context& context = hidden_in.context();
+  ModuleCall call(context, router.module);
+  const Tensor hidden_states = as_tokens(call.argument(hidden_in));
+  Routing routing;
+  routing.router_logits = linear(hidden_states, router.weight, {});
+  const Tensor scores =
+      softmax(routing.router_logits, context.autocast.enabled ? DType::float32 : routing.router_logits.dtype());
+  return choose_of_groups(router, call, std::move(routing), scores, scores);
 }
 
 Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
@@ -230,18 +251,22 @@ void read_experts(ConfigReader& reader, TextConfig& c, const char* key, const ch
 
 void read_grouped_experts(ConfigReader& reader, TextConfig& c, ExpertsConfig usual, std::int64_t usual_shared,
                           std::int64_t usual_dense) {
-  const bool normalises = usual.norm_topk_prob;
   read_experts(reader, c, "n_routed_experts", "num_local_experts", std::move(usual));
+  read_expert_groups(reader, c, "n_shared_experts", usual_shared, usual_dense);
+}
+
+void read_expert_groups(ConfigReader& reader, TextConfig& c, const char* shared, std::int64_t usual_shared,
+                        std::int64_t usual_dense) {
   ExpertsConfig& e = c.experts;
   e.balances = false;  // the class has output_router_logits, but no coefficient
-  e.intermediate_size = reader.integer("moe_intermediate_size", 1408);
-  e.shared_intermediate_size = e.intermediate_size * reader.integer("n_shared_experts", usual_shared);
+  e.intermediate_size = reader.integer("moe_intermediate_size", e.intermediate_size);
+  e.shared_intermediate_size = e.intermediate_size * reader.integer(shared, usual_shared);
   e.n_group = reader.integer("n_group", 1);
   e.topk_group = reader.integer("topk_group", 1);
-  e.norm_topk_prob = reader.boolean("norm_topk_prob", normalises);
+  e.norm_topk_prob = reader.boolean("norm_topk_prob", e.norm_topk_prob);
   if (e.num_experts % e.n_group != 0 || e.num_experts / e.n_group < 2 || e.topk_group > e.n_group)
     reader.fail("n_group", "inconsistent",
-                "found " + std::to_string(e.n_group) + "; expected a divisor of n_routed_experts (" +
+                "found " + std::to_string(e.n_group) + "; expected a divisor of the number of experts (" +
                     std::to_string(e.num_experts) +
                     "), groups of two experts at least, and at most so many topk_group");
   const std::int64_t dense = reader.integer("first_k_dense_replace", usual_dense, non_negative);

@@ -41,6 +41,8 @@ Routing best_in_float32(const Router& router, const Tensor& hidden_states);
 Routing best_sigmoids(const Router& router, const Tensor& hidden_states);
 /// DeepseekV3TopkRouter.forward: the same of the best groups' experts, computed in float32.
 Routing best_of_groups(const Router& router, const Tensor& hidden_states);
+/// Mistral4TopkRouter.forward: probabilities of the best groups' experts, in the model's type.
+Routing best_probabilities_of_groups(const Router& router, const Tensor& hidden_states);
 
 /// Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock: its parts, made by the family's class in its own order.
 struct SparseMoeBlock {
@@ -91,6 +93,9 @@ void read_experts(ConfigReader& reader, TextConfig& config, const char* key, con
 /// `usual_shared`, `usual_dense`: n_shared_experts, first_k_dense_replace.
 void read_grouped_experts(ConfigReader& reader, TextConfig& config, ExpertsConfig usual, std::int64_t usual_shared,
                           std::int64_t usual_dense);
+/// What of these stands beside the experts' number. `shared`: the key of how many are shared.
+void read_expert_groups(ConfigReader& reader, TextConfig& config, const char* shared, std::int64_t usual_shared,
+                        std::int64_t usual_dense);
 /// decoder_sparse_step and mlp_only_layers: which layers have experts.
 void read_sparse_layers(ConfigReader& reader, TextConfig& config);
 
@@ -109,8 +114,9 @@ void convert_mixtral_targets(ConfigReader& lora, const FamilyConfig& config, Tar
 
 template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
 constexpr Family mixture_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
-                                decltype(Family::convert_targets) convert_targets = convert_mixture_targets) {
-  Family family = text_family<read, make_parts>(classes, blocks);
+                                decltype(Family::convert_targets) convert_targets = convert_mixture_targets,
+                                ModelTraits (*traits)(const FamilyConfig&) = traits_of_text_family) {
+  Family family = text_family<read, make_parts>(classes, blocks, traits);
   family.convert_targets = convert_targets;
   return family;
 }

@@ -79,6 +79,25 @@ Tensor rms_norm_one_plus(const Norm& norm, const Tensor& argument) {
   return call.result(to(output, x.dtype()));
 }
 
+Tensor rms_norm_by_pow(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor hidden_states = call.argument(argument);
+  Tensor normed_output;
+  {
+    const Tensor in_float32 = to(hidden_states, DType::float32);
+    Tensor mean_squared = pow(in_float32, 2);
+    mean_squared = mean(mean_squared, -1, true);
+    mean_squared = add_scalar(mean_squared);
+    const Tensor scale = pow(mean_squared, -0.5);
+    normed_output = mul(in_float32, scale);
+  }
+  if (norm.weight) {
+    const Tensor weight = to(norm.weight, DType::float32);
+    normed_output = mul(normed_output, weight);
+  }
+  return call.result(to(normed_output, hidden_states.dtype()));
+}
+
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& argument) {
   ModuleCall call(argument.context(), norm.module);
   const Tensor hidden_in = call.argument(argument);

@@ -29,6 +29,8 @@ Tensor rms_norm_float32(const Norm& norm, const Tensor& hidden_states);
 Tensor rms_norm_cast_weight(const Norm& norm, const Tensor& hidden_states);
 /// GemmaRMSNorm.forward: the weight is stored without the one that it is more.
 Tensor rms_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
+/// Gemma4RMSNorm.forward: mean ** -0.5 in place of rsqrt, the weight in float32; there may be none.
+Tensor rms_norm_by_pow(const Norm& norm, const Tensor& hidden_states);
 /// CohereLayerNorm.forward: mean and variance operator by operator, in float32.
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& hidden_states);
 /// NemotronLayerNorm1P.forward: nn.LayerNorm with a weight that is stored without the one that it is more.

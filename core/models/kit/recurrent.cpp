@@ -12,4 +12,11 @@ ModelTraits recurrent_traits(const TextConfig& config) {
 
 ModelTraits traits_of_recurrent_family(const FamilyConfig& config) { return recurrent_traits(config.as<TextConfig>()); }
 
+ModelTraits traits_of_generating_family(const FamilyConfig& config) {
+  ModelTraits t = traits_of_text_family(config);
+  t.refuse(Feature::generate_options, "not-modelled",
+           "only one answer with the usual cache is supported yet with " + t.class_name);
+  return t;
+}
+
 }  // namespace oometer

@@ -8,6 +8,24 @@ namespace oometer {
 /// As of the kit's families, less what is not there yet.
 ModelTraits recurrent_traits(const TextConfig& config);
 ModelTraits traits_of_recurrent_family(const FamilyConfig& config);
+/// The same, and what was compared.
+template <Feature... compared>
+ModelTraits recurrent_traits_with(const FamilyConfig& config) {
+  ModelTraits t = traits_of_recurrent_family(config);
+  allow_compared(t, {compared...});
+  return t;
+}
+/// Of those whose layers keep their states in a cache between tokens: they generate, by plain generate().
+ModelTraits traits_of_generating_family(const FamilyConfig& config);
+template <Feature... compared>
+ModelTraits generating_traits_with(const FamilyConfig& config) {
+  ModelTraits t = traits_of_generating_family(config);
+  allow_compared(t, {compared...});
+  return t;
+}
+
+/// What a decoder has of its config: of which kind each layer is, and how much of a head is rotated.
+void complete_parts(DecoderParts& parts, const TextConfig& config);
 
 /// largest_tensor_of_text_family of a config.
 double largest_tensor_of_text(const TextConfig& config, const DataConfig& data);

@@ -116,7 +116,7 @@ std::pair<Tensor, Tensor> rotate_spread_float32(const Tensor& q, const Tensor& k
   return {to(q_embed, q.dtype()), to(k_embed, k.dtype())};
 }
 
-PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
+PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType) {
   Context& context = position_ids.context();
   ModuleCall call(context, rotary_emb.module);
   const NoGrad no_grad(context);

@@ -38,7 +38,8 @@ std::pair<Tensor, Tensor> rotate_pairs_float32(const Tensor& q, const Tensor& k,
 std::pair<Tensor, Tensor> rotate_spread_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 
 /// Olmo2RotaryEmbedding.forward: cos and sin stay in float32.
-PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids);
+PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids,
+                                           DType of_hidden_states);
 
 /// Where queries and keys are normalised.
 enum class HeadNorms : std::uint8_t {

@@ -26,6 +26,10 @@ ModelTraits traits_of_text_family(const FamilyConfig& config) {
   return t;
 }
 
+void allow_compared(ModelTraits& traits, std::initializer_list<Feature> features) {
+  if (!traits.classifies) traits.allow(features);
+}
+
 double largest_tensor_of_text_family(const FamilyConfig& config, const DataConfig& data) {
   return largest_tensor_of_text(config.as<TextConfig>(), data);
 }
@@ -41,21 +45,21 @@ double largest_tensor_of_text(const TextConfig& c, const DataConfig& data) {
                    bytes_of({e.num_experts, 2 * inner, c.hidden_size})});
 }
 
-std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& config, const DataConfig& data,
-                                         const ModelOptions& options, DecoderParts parts) {
+void complete_parts(DecoderParts& parts, const TextConfig& config) {
   parts.rotary_dim = config.rotary_dim;
-  const std::vector<bool>& experts = config.experts.layers;
-  const auto first = std::find(experts.begin(), experts.end(), true);
-  const bool dense_first = std::find(first, experts.end(), false) == experts.end();
-  if (dense_first) parts.first_of_second_kind = static_cast<std::size_t>(first - experts.begin());
   const MixerConfig& mixer = config.mixer;
   if (!mixer.layers.empty()) parts.is_recurrent = [mixer](std::size_t i) { return mixer.is_in(i); };
-  if (!parts.kind && (!config.rotates.empty() || !dense_first || !mixer.layers.empty()))
+  if (!parts.kind)
     parts.kind = [config](std::size_t i) {
       return 8 * config.mixer.is_in(i) + 4 * config.experts.are_in(i) + 2 * (config.window_of(i) != 0) +
              config.rotates_in(i);
     };
   if (config.softcaps_logits) parts.logits = softcap;
+}
+
+std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& config, const DataConfig& data,
+                                         const ModelOptions& options, DecoderParts parts) {
+  complete_parts(parts, config);
   return make_language_model(context, config, data, options, std::move(parts));
 }
 

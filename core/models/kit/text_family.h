@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <span>
 
 #include "models/family.h"
@@ -18,6 +19,15 @@ using MakeParts = DecoderParts (*)(const TextConfig& config, const ModelOptions&
 /// As of Llama's classes, less what was not compared with the real libraries.
 ModelTraits text_traits(const TextConfig& config);
 ModelTraits traits_of_text_family(const FamilyConfig& config);
+/// Allows what was compared with the real libraries, of the class that was: the causal LM.
+void allow_compared(ModelTraits& traits, std::initializer_list<Feature> features);
+/// traits_of_text_family, and what was compared.
+template <Feature... compared>
+ModelTraits traits_with(const FamilyConfig& config) {
+  ModelTraits t = traits_of_text_family(config);
+  allow_compared(t, {compared...});
+  return t;
+}
 double largest_tensor_of_text_family(const FamilyConfig& config, const DataConfig& data);
 std::unique_ptr<Model> build_text_family(Context& context, const TextConfig& config, const DataConfig& data,
                                          const ModelOptions& options, DecoderParts parts);

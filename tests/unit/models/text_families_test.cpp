@@ -82,9 +82,9 @@ TEST_CASE("Of layers with linear attention, a state space or a convolution, what
           "\"conv\""});
   CAPTURE(row.model_type, row.more);
   CHECK(refusal_of(tiny(row.model_type, row.more)).find(row.says) != std::string::npos);
-  std::string inference = tiny("qwen3_5_text", "");
+  std::string inference = tiny("bamba", "");
   inference.insert(1, R"("task": "inference", )");
-  CHECK(refusal_of(inference).find("Qwen3_5ForCausalLM") != std::string::npos);
+  CHECK(refusal_of(inference).find("BambaForCausalLM") != std::string::npos);
 }
 
 TEST_CASE("What a class itself could not build is refused", "[models]") {

@@ -1,0 +1,135 @@
+#include "models/kit/encoder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "config/reader.h"
+#include "models/sizes.h"
+#include "ops/ops.h"
+
+namespace oometer {
+
+EncoderHead head_of(const ModelClass& of) {
+  const std::string_view name = of.class_name;
+  if (name.ends_with("ForMaskedLM")) return EncoderHead::masked_lm;
+  if (name.ends_with("ForSequenceClassification")) return EncoderHead::sequence_classification;
+  if (name.ends_with("ForTokenClassification")) return EncoderHead::token_classification;
+  return EncoderHead::none;
+}
+
+std::int64_t read_num_labels(ConfigReader& reader) {
+  const nlohmann::json* labels = reader.find("id2label");
+  const std::int64_t named = labels && labels->is_object() ? static_cast<std::int64_t>(labels->size()) : 2;
+  return reader.integer("num_labels", named);
+}
+
+void read_encoder(ConfigReader& reader, const ModelClass& of, EncoderConfig& c) {
+  c.class_name = of.class_name;
+  c.head = head_of(of);
+  c.vocab_size = reader.integer("vocab_size", c.vocab_size);
+  c.max_position_embeddings = reader.integer("max_position_embeddings", c.max_position_embeddings);
+  c.num_labels = read_num_labels(reader);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+  c.has_pad_token = !reader.is_null("pad_token_id");
+  if (c.head != EncoderHead::sequence_classification) return;
+  const std::string problem = reader.text("problem_type", "");
+  if ((problem.empty() && c.num_labels == 1) || (!problem.empty() && problem != "single_label_classification"))
+    reader.fail(problem.empty() ? "num_labels" : "problem_type", "not-modelled",
+                "regression and several labels at once have losses that are not supported yet; expected "
+                "single_label_classification with two labels or more");
+}
+
+void check_encoder_heads(ConfigReader& reader, const EncoderConfig& c, const char* key) {
+  if (c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found(key, "inconsistent",
+                      "expected a multiple of its attention heads (" + std::to_string(c.num_attention_heads) + ")");
+}
+
+ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
+  ModelTraits t = transformers_traits(c.class_name);
+  t.takes_text = true;
+  t.oldest_transformers = {5, 23, 0};
+  t.allow({Feature::finetune, Feature::lengths});
+  t.has_pad_token = c.has_pad_token;
+  t.ties_embeddings = c.head == EncoderHead::masked_lm && c.tie_word_embeddings;
+  t.hidden_size = c.hidden_size;
+  t.language = c.head == EncoderHead::none ? "" : base;
+  t.max_sequence_length = c.max_position_embeddings;
+  t.default_sequence_length = std::min<std::int64_t>(512, c.max_position_embeddings);
+  t.text.max_position_embeddings = c.max_position_embeddings;
+  t.text.num_key_value_heads = c.num_attention_heads;
+  t.text.head_dim = c.head_dim();
+  if (c.head == EncoderHead::none) {
+    t.has_loss = false;
+    t.losses = {"last_hidden_state"};
+  }
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing, Feature::flash_attention_2,
+                                Feature::quantization, Feature::liger, Feature::chunked_cross_entropy})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor_of_encoder(const EncoderConfig& c, const DataConfig& data) {
+  const std::int64_t batch = data.micro_batch_size, length = data.sequence_length;
+  return std::max({bytes_of_layer(batch, length, c.hidden_size, c.intermediate_size, c.num_attention_heads),
+                   bytes_of({batch, length, std::max(c.vocab_size, c.num_labels)}),
+                   bytes_of({std::max(c.vocab_size, c.max_position_embeddings), c.hidden_size}),
+                   bytes_of({c.num_labels, c.hidden_size})});
+}
+
+EncoderModel::EncoderModel(Context& context, const EncoderConfig& c, const DataConfig& data,
+                           const ModelOptions& options)
+    : context_(context),
+      data_(data),
+      head_(c.head),
+      root_{&context,           &parameters,   &buffers,         context.add_root(c.class_name, Modality::language),
+            Modality::language, options.dtype, options.wrapping, options.quantizer} {
+  loss_type = c.head == EncoderHead::none ? LossType::none : LossType::cross_entropy;
+  has_pad_token = c.has_pad_token;
+}
+
+ModelInputs EncoderModel::make_inputs(bool with_labels) {
+  const Shape tokens{data_.micro_batch_size, data_.sequence_length};
+  const auto input = [&](const Shape& sizes) { return empty(context_, Op::input, sizes, DType::int64, Role::input); };
+  ModelInputs batch;
+  batch.input_ids = input(tokens);
+  if (with_labels)
+    batch.labels = input(head_ == EncoderHead::sequence_classification ? Shape{data_.micro_batch_size} : tokens);
+  if (data_.rows.has_mask) batch.attention_mask = input(tokens);
+  batch.rows = &data_.rows;
+  return batch;
+}
+
+ModelOutputs EncoderModel::outputs_of(Tensor logits, const ModelInputs& inputs) const {
+  ModelOutputs outputs;
+  if (inputs.labels)
+    outputs.loss = (*loss_function)(view(logits, {inputs.labels.numel(), logits.size(-1)}),
+                                    view(inputs.labels, {inputs.labels.numel()}));
+  outputs.others.push_back(std::move(logits));
+  return outputs;
+}
+
+void EncoderModel::tie_weight(Tensor& weight, ModuleId module, const Tensor& source, const char* name) {
+  parameters.erase(std::find_if(parameters.begin(), parameters.end(),
+                                [&](const Parameter& one) { return one.tensor.get() == weight.get(); }));
+  weight = source;
+  tied.push_back({weight, module, name});
+}
+
+void EncoderModel::tie_decoder(Linear& decoder, const Embedding& embeddings, const Tensor& bias) {
+  const auto adjust_bias = [&] {  // PreTrainedModel._adjust_bias, behind each tie: padded by nothing, it is a copy
+    if (!decoder.bias) return;
+    const Tensor padded = empty(context_, Op::clone, decoder.bias.sizes(), decoder.bias.dtype(), Role::parameter);
+    oometer::set_data(decoder.bias, padded);
+  };
+  tie_weight(decoder.weight, decoder.module, embeddings.weight);
+  adjust_bias();
+  if (!bias) return;
+  tie_weight(decoder.bias, decoder.module, bias, "bias");
+  adjust_bias();
+}
+
+}  // namespace oometer
