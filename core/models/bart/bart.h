@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "models/kit/encoder.h"
+
+/// transformers 5.23, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py: encoder and decoder. Names and
+/// order of steps are those files'.
+namespace oometer {
+
+/// What BART's classes and those of the copy of its file are called, and do otherwise.
+struct BartClassNames {
+  const char *generation, *model, *encoder, *decoder, *encoder_layer, *decoder_layer, *attention, *positions,
+      *embedding;
+  bool is_mbart = false;  ///< norms come first, and one more behind the layers; targets begin with their last token
+
+  bool operator==(const BartClassNames&) const = default;
+};
+
+/// class BartConfig: the fields that decide memory. What EncoderConfig says is the encoder's.
+struct BartConfig : EncoderConfig {
+  const BartClassNames* names = nullptr;
+  std::int64_t decoder_layers = 12, decoder_attention_heads = 16, decoder_ffn_dim = 4096;
+  double dropout = 0.1, attention_dropout = 0, activation_dropout = 0;
+
+  bool operator==(const BartConfig&) const = default;
+};
+
+FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names);
+std::unique_ptr<Model> build_bart(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                  const ModelOptions& options);
+ModelTraits bart_traits(const FamilyConfig& config);
+double largest_tensor_of_bart(const FamilyConfig& config, const DataConfig& data);
+
+template <const BartClassNames& names>
+constexpr Family bart_family(std::span<const ModelClass> classes, std::span<const char* const> blocks) {
+  return {.classes = classes,
+          .blocks = blocks,
+          .read = [](ConfigReader& reader, const ModelClass&, Framework) { return read_bart_config(reader, names); },
+          .build = build_bart,
+          .traits = bart_traits,
+          .largest_tensor = largest_tensor_of_bart};
+}
+
+}  // namespace oometer

@@ -1,0 +1,408 @@
+#include "models/t5/t5.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/kit/norms.h"
+#include "models/kit/text_attention.h"
+#include "models/masking.h"
+#include "nn/activation.h"
+#include "nn/block_stack.h"
+#include "ops/masks.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+namespace {
+
+/// T5LayerNorm.forward: the cast is to the weight's type.
+Tensor t5_layer_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  Tensor hidden_states = call.argument(argument), variance;
+  {
+    const Tensor as_float = to(hidden_states, DType::float32);
+    variance = pow(as_float, 2);
+  }
+  variance = mean(variance, -1, true);
+  {
+    Tensor scale = add_scalar(variance);
+    scale = rsqrt(scale);
+    hidden_states = mul(hidden_states, scale);
+  }
+  if (norm.weight.dtype() != DType::float32) hidden_states = to(hidden_states, norm.weight.dtype());
+  return call.result(mul(norm.weight, hidden_states));
+}
+
+Norm make_norm(const Builder& parent, const char* name, const T5Config& c) {
+  return Norm(parent.child(name, c.names->norm), t5_layer_norm, {c.hidden_size});
+}
+
+/// T5DenseActDense, T5DenseGatedActDense.
+struct T5Dense {
+  T5Dense(const Builder& builder, const T5Config& c)
+      : dropout_rate(c.dropout_rate), act(c.hidden_act), is_gated(c.is_gated_act), module(builder.module) {
+    const auto widening = [&](const char* name) {
+      return Linear(builder.child(name, "Linear"), c.hidden_size, c.intermediate_size, false);
+    };
+    wi = widening(is_gated ? "wi_0" : "wi");
+    if (is_gated) wi_1 = widening("wi_1");
+    wo = Linear(builder.child("wo", "Linear"), c.intermediate_size, c.hidden_size, false);
+  }
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_states = call.argument(argument), hidden_gelu, hidden_linear;
+    if (is_gated) {
+      hidden_gelu = wi(hidden_states);
+      hidden_gelu = activate(act, hidden_gelu);
+      hidden_linear = wi_1(hidden_states);
+      hidden_states = mul(hidden_gelu, hidden_linear);
+    } else {
+      hidden_states = wi(hidden_states);
+      hidden_states = activate(act, hidden_states);
+    }
+    hidden_states = dropout(hidden_states, dropout_rate);
+    hidden_states = to(hidden_states, wo.weight.dtype());
+    return call.result(wo(hidden_states));
+  }
+
+  Linear wi, wi_1, wo;
+  double dropout_rate;
+  Activation act;
+  bool is_gated;
+  ModuleId module;
+};
+
+struct T5LayerFF {
+  T5LayerFF(const Builder& builder, const T5Config& c)
+      : dense(builder.child("DenseReluDense", c.is_gated_act ? c.names->gated_dense : c.names->dense), c),
+        layer_norm(make_norm(builder, "layer_norm", c)),
+        dropout_rate(c.dropout_rate),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor hidden_states = call.argument(argument);
+    Tensor forwarded_states = layer_norm(hidden_states);
+    forwarded_states = dense(forwarded_states);
+    const Tensor dropped = dropout(forwarded_states, dropout_rate);
+    return call.result(add(hidden_states, dropped));
+  }
+
+  T5Dense dense;
+  Norm layer_norm;
+  double dropout_rate;
+  ModuleId module;
+};
+
+/// T5Attention._relative_position_bucket of relative positions, integers [q, k].
+Tensor relative_position_bucket(const Tensor& relative_position_in, bool bidirectional) {
+  Context& context = relative_position_in.context();
+  const Shape& pairs = relative_position_in.sizes();
+  const auto made = [&](Op op, DType dtype = DType::int64) { return empty(context, op, pairs, dtype); };
+  Tensor relative_buckets, relative_position, is_small, if_large;
+  if (bidirectional) {
+    Tensor is_behind = made(Op::gt, DType::boolean);
+    Tensor side = made(Op::to_copy);
+    is_behind.reset();
+    side = made(Op::mul);
+    relative_buckets = made(Op::add);
+    side.reset();
+    relative_position = made(Op::abs);
+  } else {
+    Tensor zeros = made(Op::zeros_like);
+    Tensor smaller = made(Op::minimum);
+    zeros.reset();
+    relative_position = made(Op::neg);
+  }
+  is_small = made(Op::lt, DType::boolean);
+  if_large = made(Op::to_copy, DType::float32);
+  for (const Op op : {Op::div, Op::log, Op::div, Op::mul}) if_large = made(op, DType::float32);
+  for (const Op op : {Op::to_copy, Op::add}) if_large = made(op);
+  {
+    const Tensor largest = made(Op::full_like);
+    if_large = made(Op::minimum);
+  }
+  const Tensor buckets = made(Op::where);
+  if (!bidirectional) relative_buckets = made(Op::add);
+  return relative_buckets;
+}
+
+struct T5Attention {
+  T5Attention(const Builder& builder, const T5Config& c, const ModelOptions& options, bool decodes, bool is_causal,
+              bool has_bias)
+      : call{.kind = options.attention, .causal = is_causal, .dropout = c.dropout_rate},
+        heads(c.num_attention_heads),
+        head_dim(c.d_kv),
+        is_decoder(decodes),
+        module(builder.module) {
+    const auto projection = [&](const char* name) {
+      return Linear(builder.child(name, "Linear"), c.hidden_size, c.inner_dim(), false);
+    };
+    q = projection("q");
+    k = projection("k");
+    v = projection("v");
+    o = Linear(builder.child("o", "Linear"), c.inner_dim(), c.hidden_size, false);
+    if (has_bias)
+      relative_attention_bias =
+          Embedding(builder.child("relative_attention_bias", "Embedding"), c.relative_attention_num_buckets, heads);
+  }
+
+  Tensor compute_bias(Context& context, std::int64_t queries, std::int64_t keys) const {
+    Tensor context_position, relative_position;
+    {
+      const Tensor range = empty(context, Op::arange, {queries}, DType::int64);
+      context_position = empty(context, Op::add, {queries, 1}, DType::int64);
+    }
+    const Tensor memory_position = empty(context, Op::arange, {keys}, DType::int64);
+    relative_position = empty(context, Op::sub, {queries, keys}, DType::int64);
+    const Tensor bucket = relative_position_bucket(relative_position, !is_decoder);
+    const Tensor values = relative_attention_bias(bucket);
+    return unsqueeze(permute(values, {2, 0, 1}), 0);
+  }
+
+  /// create_position_bias_mask (integrations/sdpa_attention.py) where there is no other mask.
+  Tensor position_bias_mask(const Tensor& position_bias) const {
+    if (!call.causal) return contiguous(position_bias);
+    Context& context = position_bias.context();
+    const std::int64_t queries = position_bias.size(2), keys = position_bias.size(3);
+    Tensor causal_mask;
+    {
+      const Tensor query = empty(context, Op::arange, {queries}, DType::int64),
+                   key = empty(context, Op::arange, {keys}, DType::int64);
+      causal_mask = empty(context, Op::ge, {1, 1, queries, keys}, DType::boolean);
+    }
+    const Tensor minimum = empty(context, Op::full_like, {}, position_bias.dtype());
+    const Tensor masked = where(causal_mask, position_bias, minimum);
+    return clone(masked);  // contiguous(): it lies in memory as the bias does
+  }
+
+  AttentionOutputs eager(const AttentionInputs& states, const Tensor& mask, const Tensor& position_bias) const {
+    const Context& context = states.query.context();
+    Tensor attn_weights = matmul(states.query, transpose(states.key, 2, 3));
+    attn_weights = mul_scalar(attn_weights);
+    attn_weights = add(attn_weights, position_bias);
+    if (mask) attn_weights = add(attn_weights, mask);
+    attn_weights = softmax(attn_weights, context.autocast.enabled ? DType::float32 : attn_weights.dtype());
+    attn_weights = dropout(attn_weights, call.dropout);
+    const Tensor attn_output = matmul(attn_weights, states.value);
+    return {contiguous(transpose(attn_output, 1, 2)), attn_weights};
+  }
+
+  /// `key_value_states`: null in self-attention. `position_bias`: made here where it is null. `cache`: of a decoder.
+  AttentionOutputs operator()(const Tensor& argument, const Tensor& key_value_states, const Tensor& mask,
+                              Tensor& position_bias, TensorList& cache) const {
+    Context& context = argument.context();
+    ModuleCall self(context, module);
+    const Tensor hidden_states = self.argument(argument);
+    AttentionInputs states;
+    states.query = heads_of(q(hidden_states), head_dim);
+    const Tensor& current_states = key_value_states ? key_value_states : hidden_states;
+    states.key = heads_of(k(current_states), head_dim);
+    states.value = heads_of(v(current_states), head_dim);
+    // The decoder's config is a copy whose use_cache stays on: DynamicLayer.update appends to nothing.
+    if (is_decoder) {
+      Tensor keys = cat({states.key}, 2), values = cat({states.value}, 2);
+      cache.push_back(keys);
+      cache.push_back(values);
+      states.key = std::move(keys);
+      states.value = std::move(values);
+    }
+    if (!position_bias) {
+      const std::int64_t queries = hidden_states.size(1), keys = states.key.size(2);
+      position_bias = relative_attention_bias.weight
+                          ? compute_bias(context, queries, keys)
+                          : empty(context, Op::zeros, {1, heads, queries, keys}, states.query.dtype());
+    }
+    AttentionOutputs attention;
+    if (call.kind == AttentionKind::eager) {
+      attention = eager(states, mask, position_bias);
+    } else {
+      AttentionCall biased = call;
+      biased.causal = false;
+      attention = attention_forward(biased, states.query, states.key, states.value, position_bias_mask(position_bias));
+    }
+    const Shape& sizes = attention.output.sizes();
+    attention.output = reshape(attention.output, {sizes[0], sizes[1], sizes[2] * sizes[3]});
+    attention.output = self.result(o(attention.output));
+    return attention;
+  }
+
+  Linear q, k, v, o;
+  Embedding relative_attention_bias;
+  AttentionCall call;
+  std::int64_t heads, head_dim;
+  bool is_decoder;
+  ModuleId module;
+};
+
+/// T5LayerSelfAttention, T5LayerCrossAttention.
+struct T5LayerAttention {
+  T5LayerAttention(const Builder& builder, const char* name, const T5Config& c, const ModelOptions& options,
+                   bool decodes, bool is_causal, bool has_bias)
+      : attention(builder.child(name, c.names->attention), c, options, decodes, is_causal, has_bias),
+        layer_norm(make_norm(builder, "layer_norm", c)),
+        dropout_rate(c.dropout_rate),
+        module(builder.module) {}
+
+  AttentionOutputs operator()(const Tensor& argument, const Tensor& key_value_states, const Tensor& mask,
+                              Tensor& position_bias, TensorList& cache) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor hidden_states = call.argument(argument);
+    const Tensor normed_hidden_states = layer_norm(hidden_states);
+    AttentionOutputs outputs = attention(normed_hidden_states, key_value_states, mask, position_bias, cache);
+    {
+      const Tensor dropped = dropout(outputs.output, dropout_rate);
+      outputs.output = add(hidden_states, dropped);
+    }
+    outputs.output = call.result(outputs.output);
+    return outputs;
+  }
+
+  T5Attention attention;
+  Norm layer_norm;
+  double dropout_rate;
+  ModuleId module;
+};
+
+/// What a stack's blocks share beside the hidden states; the first one makes the biases.
+struct T5Shared {
+  Tensor attention_mask, encoder_hidden_states, position_bias, encoder_decoder_position_bias;
+  TensorList cache{};  ///< keys and values
+};
+
+struct T5Block {
+  T5Block(const Builder& builder, const T5Config& c, const ModelOptions& options, bool decodes, bool has_bias)
+      : self_attention(builder.child("layer", c.names->self_attention, 0), "SelfAttention", c, options, decodes,
+                       decodes, has_bias),
+        module(builder.module) {
+    if (decodes)
+      cross_attention.emplace(builder.child("layer", c.names->cross_attention, 1), "EncDecAttention", c, options, true,
+                              false, false);
+    feed_forward.emplace(builder.child("layer", c.names->feed_forward, decodes ? 2 : 1), c);
+  }
+
+  Tensor operator()(const Tensor& hidden_in, T5Shared& shared) const {
+    const ModuleScope scope(hidden_in.context(), module);
+    AttentionOutputs attended =
+        self_attention(hidden_in, {}, shared.attention_mask, shared.position_bias, shared.cache);
+    Tensor hidden_states = std::move(attended.output);  // the weights stay in `_`
+    if (cross_attention) {
+      AttentionOutputs crossed = (*cross_attention)(hidden_states, shared.encoder_hidden_states, {},
+                                                    shared.encoder_decoder_position_bias, shared.cache);
+      hidden_states = std::move(crossed.output);
+      attended.weights = std::move(crossed.weights);
+    }
+    return (*feed_forward)(hidden_states);
+  }
+
+  T5LayerAttention self_attention;
+  std::optional<T5LayerAttention> cross_attention;
+  std::optional<T5LayerFF> feed_forward;
+  ModuleId module;
+};
+
+struct T5Stack {
+  T5Stack() = default;
+  T5Stack(const Builder& builder, const T5Config& c, const ModelOptions& options, bool decodes)
+      : is_decoder(decodes),
+        dropout_rate(c.dropout_rate),
+        masked(masked_by(options.attention)),
+        module(builder.module) {
+    embed_tokens = Embedding(builder.child("embed_tokens", "Embedding"), c.vocab_size, c.hidden_size);
+    blocks = BlockStack(builder);
+    const std::int64_t count = decodes ? c.num_decoder_layers : c.num_hidden_layers;
+    layers.reserve(static_cast<std::size_t>(count));
+    for (std::int32_t i = 0; i < count; ++i) {
+      layers.emplace_back(builder.child("block", c.names->block, i), c, options, decodes, i == 0);
+      blocks.add_block(builder);
+    }
+    final_layer_norm = make_norm(builder, "final_layer_norm", c);
+  }
+
+  /// `cache`: what a decoder has kept, with the outputs.
+  Tensor operator()(const Tensor& input_ids, const Tensor& encoder_hidden_states, TensorList& cache) const {
+    Context& context = input_ids.context();
+    ModuleCall call(context, module);
+    const Tensor inputs_embeds = embed_tokens(input_ids);
+    T5Shared shared;
+    shared.encoder_hidden_states = encoder_hidden_states;
+    if (is_decoder) shared.attention_mask = create_causal_mask(inputs_embeds, {}, masked);
+    Tensor hidden_states = dropout(inputs_embeds, dropout_rate);
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&layer = layers[i], &shared](const Tensor& hidden) { return layer(hidden, shared); };
+    };
+    const auto kind = [](std::size_t i) { return int{i == 0}; };  // it makes the biases
+    hidden_states =
+        blocks.run(0, layers.size(), std::move(hidden_states), {}, block, {.positional = true, .kind = kind});
+    cache = shared.cache;
+    hidden_states = final_layer_norm(hidden_states);
+    return call.result(dropout(hidden_states, dropout_rate));
+  }
+
+  bool is_decoder = false;
+  Embedding embed_tokens;
+  std::vector<T5Block> layers;
+  BlockStack blocks;
+  Norm final_layer_norm;
+  double dropout_rate = 0;
+  MaskedBy masked = MaskedBy::sdpa;
+  ModuleId module = 0;
+};
+
+class T5ForConditionalGeneration : public EncoderModel {
+ public:
+  T5ForConditionalGeneration(Context& context, const T5Config& c, const DataConfig& data, const ModelOptions& options)
+      : EncoderModel(context, c, data, options), scales_(c.scale_decoder_outputs) {
+    const Embedding shared(root_.child("shared", "Embedding"), c.vocab_size, c.hidden_size);
+    encoder_ = T5Stack(root_.child("encoder", c.names->stack), c, options, false);
+    decoder_ = T5Stack(root_.child("decoder", c.names->stack), c, options, true);
+    decoder_.blocks.first_block = encoder_.layers.size();
+    lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, false);
+    tie_weight(encoder_.embed_tokens.weight, encoder_.embed_tokens.module, shared.weight);
+    tie_weight(decoder_.embed_tokens.weight, decoder_.embed_tokens.module, shared.weight);
+    if (c.tie_word_embeddings) tie_weight(lm_head_.weight, lm_head_.module, shared.weight);
+    is_half_ = options.dtype == DType::float16;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (is_half_)
+      context_.refusal =
+          Error{"not-modelled", "/training/precision",
+                "found float16, in which blocks clamp what is infinite; this is not supported yet: expected bfloat16"};
+    TensorList cache;
+    Tensor encoder_states = encoder_(inputs.input_ids, {}, cache);
+    const Tensor decoder_input_ids = inputs.labels ? shift_right(inputs.labels) : inputs.input_ids;
+    const Tensor decoder_states = decoder_(decoder_input_ids, encoder_states, cache);
+    Tensor sequence_output = decoder_states;
+    if (scales_) sequence_output = mul_scalar(sequence_output);
+    ModelOutputs outputs = outputs_of(lm_head_(sequence_output), inputs);
+    outputs.others.push_back(std::move(encoder_states));
+    for (std::size_t i = 0; i < cache.size(); ++i) outputs.others.push_back(cache[i]);
+    return outputs;
+  }
+
+ private:
+  Tensor shift_right(const Tensor& labels) const {
+    const Shape tokens = labels.sizes();
+    Tensor shifted_input_ids = empty(context_, Op::zeros, tokens, DType::int64);
+    { const Tensor kept = empty(context_, Op::clone, {tokens[0], tokens[1] - 1}, DType::int64); }
+    const Tensor is_ignored = empty(context_, Op::eq, tokens, DType::boolean);
+    return shifted_input_ids;
+  }
+
+  T5Stack encoder_, decoder_;
+  Linear lm_head_;
+  bool scales_, is_half_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_t5(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                const ModelOptions& options) {
+  return std::make_unique<T5ForConditionalGeneration>(context, config.as<T5Config>(), data, options);
+}
+
+}  // namespace oometer

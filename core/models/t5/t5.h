@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "models/kit/encoder.h"
+
+/// transformers 5.23, models/t5/modeling_t5.py, models/mt5/modeling_mt5.py: encoder and decoder whose attention adds a
+/// bias by relative position. Names and order of steps are those files'.
+namespace oometer {
+
+/// What T5's classes and those of the copy of its file are called, and do otherwise.
+struct T5ClassNames {
+  const char *generation, *stack, *block, *self_attention, *cross_attention, *attention, *feed_forward, *dense,
+      *gated_dense, *norm;
+  bool is_mt5 = false;  ///< outputs of the decoder are never scaled
+
+  bool operator==(const T5ClassNames&) const = default;
+};
+
+/// class T5Config: the fields that decide memory. What EncoderConfig calls num_hidden_layers is the encoder's.
+struct T5Config : EncoderConfig {
+  const T5ClassNames* names = nullptr;
+  std::int64_t d_kv = 64, num_decoder_layers = 6, relative_attention_num_buckets = 32;
+  double dropout_rate = 0.1;
+  bool is_gated_act = false, scale_decoder_outputs = true;
+
+  std::int64_t inner_dim() const { return num_attention_heads * d_kv; }
+  bool operator==(const T5Config&) const = default;
+};
+
+FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names);
+std::unique_ptr<Model> build_t5(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                const ModelOptions& options);
+ModelTraits t5_traits(const FamilyConfig& config);
+double largest_tensor_of_t5(const FamilyConfig& config, const DataConfig& data);
+
+template <const T5ClassNames& names>
+constexpr Family t5_family(std::span<const ModelClass> classes, std::span<const char* const> blocks) {
+  return {.classes = classes,
+          .blocks = blocks,
+          .read = [](ConfigReader& reader, const ModelClass&, Framework) { return read_t5_config(reader, names); },
+          .build = build_t5,
+          .traits = t5_traits,
+          .largest_tensor = largest_tensor_of_t5};
+}
+
+}  // namespace oometer
