@@ -1,6 +1,5 @@
 #include "models/bert/bert.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "models/kit/text_attention.h"
@@ -16,13 +15,14 @@ BertEmbeddings::BertEmbeddings(const Builder& builder, const BertConfig& c, cons
       checkpointing(options.checkpointing),
       module(builder.module) {
   const auto positions = [&] {
-    return Embedding(builder.child("position_embeddings", "Embedding"), c.max_position_embeddings, c.hidden_size);
+    return Embedding(builder.child("position_embeddings", "Embedding"), c.max_position_embeddings,
+                     c.width_of_embeddings());
   };
-  word_embeddings = Embedding(builder.child("word_embeddings", "Embedding"), c.vocab_size, c.hidden_size);
+  word_embeddings = Embedding(builder.child("word_embeddings", "Embedding"), c.vocab_size, c.width_of_embeddings());
   if (!counts_tokens) position_embeddings = positions();
   token_type_embeddings =
-      Embedding(builder.child("token_type_embeddings", "Embedding"), c.type_vocab_size, c.hidden_size);
-  layer_norm = LayerNorm(builder.child("LayerNorm", "LayerNorm"), c.hidden_size);
+      Embedding(builder.child("token_type_embeddings", "Embedding"), c.type_vocab_size, c.width_of_embeddings());
+  layer_norm = LayerNorm(builder.child("LayerNorm", "LayerNorm"), c.width_of_embeddings());
   position_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
   token_type_ids = builder.buffer({1, c.max_position_embeddings}, DType::int64);
   if (counts_tokens) position_embeddings = positions();
@@ -47,19 +47,20 @@ Tensor create_position_ids(const Tensor& input_ids) {
   return add_scalar(as_long);
 }
 
-/// eager_attention_forward, whose softmax is of the weights' own type.
-AttentionOutputs eager(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask) {
+}  // namespace
+
+AttentionOutputs eager_in_own_type(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask) {
   const Context& context = states.query.context();
-  Tensor attn_weights = matmul(states.query, transpose(states.key, 2, 3));
+  const std::int64_t heads = states.query.size(1);
+  const Tensor key_states = repeat_kv(states.key, heads), value_states = repeat_kv(states.value, heads);
+  Tensor attn_weights = matmul(states.query, transpose(key_states, 2, 3));
   attn_weights = mul_scalar(attn_weights);
   if (mask) attn_weights = add(attn_weights, mask);
   attn_weights = softmax(attn_weights, context.autocast.enabled ? DType::float32 : attn_weights.dtype());
   attn_weights = dropout(attn_weights, call.dropout);
-  const Tensor attn_output = matmul(attn_weights, states.value);
+  const Tensor attn_output = matmul(attn_weights, value_states);
   return {contiguous(transpose(attn_output, 1, 2)), attn_weights};
 }
-
-}  // namespace
 
 Tensor BertEmbeddings::operator()(const Tensor& input_ids, const Tensor& given_positions) const {
   Context& context = input_ids.context();
@@ -91,37 +92,23 @@ AttentionOutputs BertSelfAttention::operator()(const Tensor& hidden_in, const Te
   ModuleCall self(hidden_in.context(), module);
   const Tensor hidden_states = self.argument(hidden_in);
   AttentionInputs states = project(hidden_states, query, key, value, attention_head_size, false);
-  AttentionOutputs attention = attend(call, 0, states, {}, attention_mask, eager);
+  AttentionOutputs attention = attend(call, 0, states, {}, attention_mask, eager_in_own_type);
   attention.output = self.result(attention.output);
   return attention;
-}
-
-BertOutput::BertOutput(const Builder& builder, const BertConfig& c, std::int64_t in_features)
-    : dense(builder.child("dense", "Linear"), in_features, c.hidden_size, true),
-      layer_norm(builder.child("LayerNorm", "LayerNorm"), c.hidden_size),
-      hidden_dropout_prob(c.hidden_dropout_prob),
-      module(builder.module) {}
-
-Tensor BertOutput::operator()(const Tensor& hidden_in, const Tensor& input_in) const {
-  ModuleCall call(hidden_in.context(), module);
-  Tensor hidden_states = call.argument(hidden_in);
-  const Tensor input_tensor = call.argument(input_in);
-  hidden_states = dense(hidden_states);
-  hidden_states = dropout(hidden_states, hidden_dropout_prob);
-  const Tensor sum = add(hidden_states, input_tensor);
-  return call.result(layer_norm(sum));
 }
 
 BertLayer::BertLayer(const Builder& builder, const BertConfig& c, const ModelOptions& options)
     : intermediate_act_fn(c.hidden_act), module(builder.module) {
   const Builder attention_builder = builder.child("attention", c.names->attention);
   attention = {BertSelfAttention(attention_builder.child("self", c.names->self_attention), c, options),
-               BertOutput(attention_builder.child("output", c.names->self_output), c, c.hidden_size),
+               PostNormOutput(attention_builder.child("output", c.names->self_output), c.hidden_size, c.hidden_size,
+                              c.hidden_dropout_prob),
                attention_builder.module};
   const Builder intermediate_builder = builder.child("intermediate", c.names->intermediate);
   intermediate = {Linear(intermediate_builder.child("dense", "Linear"), c.hidden_size, c.intermediate_size, true),
                   intermediate_builder.module};
-  output = BertOutput(builder.child("output", c.names->output), c, c.intermediate_size);
+  output = PostNormOutput(builder.child("output", c.names->output), c.intermediate_size, c.hidden_size,
+                          c.hidden_dropout_prob);
 }
 
 Tensor BertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask) const {
@@ -151,6 +138,9 @@ BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOpt
       masked(masked_by(options.attention)),
       checkpointing(options.checkpointing),
       module(builder.module) {
+  if (c.width_of_embeddings() != c.hidden_size)
+    embeddings_project =
+        Linear(builder.child("embeddings_project", "Linear"), c.width_of_embeddings(), c.hidden_size, true);
   const Builder encoder_builder = builder.child("encoder", c.names->encoder);
   encoder = encoder_builder.module;
   blocks = BlockStack(encoder_builder);
@@ -167,7 +157,8 @@ BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOpt
 BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
   Context& context = inputs.input_ids.context();
   ModuleCall call(context, module);
-  const Tensor embedding_output = embeddings(inputs.input_ids, inputs.position_ids);
+  Tensor embedding_output = embeddings(inputs.input_ids, inputs.position_ids);
+  if (embeddings_project.weight) embedding_output = embeddings_project(embedding_output);
   const Tensor attention_mask =
       create_bidirectional_mask(embedding_output, {{}, inputs.attention_mask, inputs.rows}, masked);
   Output out;
@@ -193,10 +184,20 @@ BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
 
 namespace {
 
-/// BertLMPredictionHead and RobertaLMHead.
+/// BertLMPredictionHead, RobertaLMHead and ElectraGeneratorPredictions.
 struct MaskedLMHead {
   MaskedLMHead() = default;
   MaskedLMHead(const Builder& root, const BertConfig& c) : act_fn(c.hidden_act) {
+    if (c.names->is_electra) {
+      const Builder predictions = root.child("generator_predictions", c.names->lm_head);
+      act_fn = Activation::gelu;
+      modules = {predictions.module};
+      layer_norm = LayerNorm(predictions.child("LayerNorm", "LayerNorm"), c.width_of_embeddings());
+      dense = Linear(predictions.child("dense", "Linear"), c.hidden_size, c.width_of_embeddings(), true);
+      decoder = Linear(root.child("generator_lm_head", "Linear"), c.width_of_embeddings(), c.vocab_size, true);
+      is_beside_decoder = true;
+      return;
+    }
     if (c.names->is_roberta) {
       const Builder head = root.child("lm_head", c.names->lm_head);
       act_fn = Activation::gelu;
@@ -229,17 +230,19 @@ struct MaskedLMHead {
       hidden_states = activate(act_fn, hidden_states);
       hidden_states = layer_norm(hidden_states);
     }
-    return outer.result(decoder(hidden_states));
+    return is_beside_decoder ? decoder(outer.result(hidden_states)) : outer.result(decoder(hidden_states));
   }
 
   Linear dense, decoder;
   LayerNorm layer_norm;
   Tensor bias;
   Activation act_fn = Activation::gelu;
-  std::vector<ModuleId> modules;  ///< from the outermost on
+  bool is_beside_decoder = false;  ///< the decoder is no part of it (ElectraGeneratorPredictions)
+  std::vector<ModuleId> modules;   ///< from the outermost on
 };
 
-/// A classification of the whole text, by BERT's pooler or RobertaClassificationHead, or of each token.
+/// A classification of the whole text, by BERT's pooler, RobertaClassificationHead or ElectraClassificationHead, or of
+/// each token.
 struct ClassificationHead {
   ClassificationHead() = default;
   ClassificationHead(const Builder& root, const BertConfig& c, bool has_dense)
@@ -251,6 +254,7 @@ struct ClassificationHead {
     const Builder head = root.child("classifier", c.names->classification_head);
     dense = Linear(head.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
     out_proj = Linear(head.child("out_proj", "Linear"), c.hidden_size, c.num_labels, true);
+    has_gelu = c.names->is_electra;
     module = head.module;
   }
 
@@ -263,92 +267,50 @@ struct ClassificationHead {
     Tensor x = select(call.argument(features), 1, 0);
     x = dropout(x, classifier_dropout);
     x = dense(x);
-    x = tanh(x);
+    x = has_gelu ? activate(Activation::gelu, x) : tanh(x);
     x = dropout(x, classifier_dropout);
     return call.result(out_proj(x));
   }
 
   Linear dense, out_proj;
   double classifier_dropout = 0;
+  bool has_gelu = false;  ///< in place of tanh (ElectraClassificationHead)
   ModuleId module = 0;
 };
 
-class BertFor : public Model {
+class BertFor : public EncoderModel {
  public:
   BertFor(Context& context, const BertConfig& c, const DataConfig& data, const ModelOptions& options)
-      : context_(context), data_(data), config_(c) {
-    loss_type = c.head == EncoderHead::none ? LossType::none : LossType::cross_entropy;
-    has_pad_token = c.has_pad_token;
-    const Builder builder{
-        &context,           &parameters,   &buffers,         context.add_root(c.class_name(), Modality::language),
-        Modality::language, options.dtype, options.wrapping, options.quantizer};
-    const bool classifies_text = c.head == EncoderHead::sequence_classification;
-    const bool pools = c.head == EncoderHead::none || (classifies_text && !c.names->is_roberta);
-    if (c.head == EncoderHead::none) {
-      model_ = BertModel(builder, c, options, pools);
+      : EncoderModel(context, c, data, options) {
+    const bool classifies_text = head_ == EncoderHead::sequence_classification;
+    const bool has_own_head = c.names->is_roberta || c.names->is_electra;
+    const bool pools = !c.names->is_electra && (head_ == EncoderHead::none || (classifies_text && !has_own_head));
+    if (head_ == EncoderHead::none) {
+      model_ = BertModel(root_, c, options, pools);
       return;
     }
-    const bool predicts = c.head == EncoderHead::masked_lm;
-    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(builder, c);
-    model_ = BertModel(builder.child(c.names->base, c.names->model), c, options, pools);
+    const bool predicts = head_ == EncoderHead::masked_lm;
+    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
+    model_ = BertModel(root_.child(c.names->base, c.names->model), c, options, pools);
     if (predicts) {
-      if (!c.names->head_first) masked_lm_ = MaskedLMHead(builder, c);
-      if (c.tie_word_embeddings) tie_decoder();
+      if (!c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
+      // _tied_weights_keys: the head's own bias, too
+      if (c.tie_word_embeddings) tie_decoder(masked_lm_.decoder, model_.embeddings.word_embeddings, masked_lm_.bias);
     } else {
-      classifier_ = ClassificationHead(builder, c, classifies_text && c.names->is_roberta);
+      classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head);
     }
-  }
-
-  void set_data(const DataConfig& data) override { data_ = data; }
-
-  ModelInputs make_inputs(bool with_labels) override {
-    const Shape tokens{data_.micro_batch_size, data_.sequence_length};
-    const auto input = [&](const Shape& sizes) { return empty(context_, Op::input, sizes, DType::int64, Role::input); };
-    ModelInputs batch;
-    batch.input_ids = input(tokens);
-    if (with_labels)
-      batch.labels =
-          input(config_.head == EncoderHead::sequence_classification ? Shape{data_.micro_batch_size} : tokens);
-    if (data_.rows.has_mask) batch.attention_mask = input(tokens);
-    batch.rows = &data_.rows;
-    return batch;
   }
 
   ModelOutputs forward(const ModelInputs& inputs) override {
     BertModel::Output outputs = model_(inputs);
-    if (config_.head == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
-    Tensor logits;
-    if (config_.head == EncoderHead::masked_lm)
-      logits = masked_lm_(outputs.last_hidden_state);
-    else
-      logits = classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state);
-    ModelOutputs result;
-    if (inputs.labels)
-      result.loss = (*loss_function)(view(logits, {inputs.labels.numel(), logits.size(-1)}),
-                                     view(inputs.labels, {inputs.labels.numel()}));
-    result.others.push_back(std::move(logits));
-    return result;
+    if (head_ == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
+    return outputs_of(head_ == EncoderHead::masked_lm
+                          ? masked_lm_(outputs.last_hidden_state)
+                          : classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state),
+                      inputs);
   }
 
  private:
-  /// _tied_weights_keys: the decoder takes the embeddings' weight and the head's own bias.
-  void tie_decoder() {
-    Linear& decoder = masked_lm_.decoder;
-    const auto drop = [&](const Tensor& weight) {
-      parameters.erase(std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const Parameter& one) { return one.tensor.get() == weight.get(); }));
-    };
-    drop(decoder.weight);
-    drop(decoder.bias);
-    decoder.weight = model_.embeddings.word_embeddings.weight;
-    decoder.bias = masked_lm_.bias;
-    tied.push_back({decoder.weight, decoder.module});
-    tied.push_back({decoder.bias, decoder.module, "bias"});
-  }
-
-  Context& context_;
-  DataConfig data_;
-  BertConfig config_;
   BertModel model_;
   MaskedLMHead masked_lm_;
   ClassificationHead classifier_;

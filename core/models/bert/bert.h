@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/bert/config.h"
+#include "models/kit/post_norm_output.h"
 #include "models/masking.h"
 #include "models/model.h"
 #include "nn/block_stack.h"
@@ -13,6 +14,9 @@
 /// transformers 5.23, models/bert/modeling_bert.py, and the families whose modeling files copy it. Names and order of
 /// steps are that file's.
 namespace oometer {
+
+/// eager_attention_forward, whose softmax is of the weights' own type.
+AttentionOutputs eager_in_own_type(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask);
 
 struct BertEmbeddings {
   BertEmbeddings() = default;
@@ -39,18 +43,6 @@ struct BertSelfAttention {
   ModuleId module = 0;
 };
 
-/// BertSelfOutput and BertOutput, which differ in the width that they project from.
-struct BertOutput {
-  BertOutput() = default;
-  BertOutput(const Builder& builder, const BertConfig& config, std::int64_t in_features);
-  Tensor operator()(const Tensor& hidden_states, const Tensor& input_tensor) const;
-
-  Linear dense;
-  LayerNorm layer_norm;
-  double hidden_dropout_prob = 0;
-  ModuleId module = 0;
-};
-
 struct BertLayer {
   BertLayer() = default;
   BertLayer(const Builder& builder, const BertConfig& config, const ModelOptions& options);
@@ -58,14 +50,14 @@ struct BertLayer {
 
   struct {
     BertSelfAttention self;
-    BertOutput output;
+    PostNormOutput output;
     ModuleId module = 0;
   } attention;
   struct {
     Linear dense;
     ModuleId module = 0;
   } intermediate;
-  BertOutput output;
+  PostNormOutput output;
   Activation intermediate_act_fn = Activation::gelu;
   ModuleId module = 0;
 };
@@ -80,6 +72,7 @@ struct BertModel {
   Output operator()(const ModelInputs& inputs) const;
 
   BertEmbeddings embeddings;
+  Linear embeddings_project;  ///< where they are of another width
   std::vector<BertLayer> layers;
   BlockStack blocks;
   struct {

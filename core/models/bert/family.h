@@ -19,7 +19,7 @@ constexpr Family bert_family(std::span<const ModelClass> classes, std::span<cons
   return {.classes = classes,
           .blocks = blocks,
           .read = [](ConfigReader& reader, const ModelClass& of, Framework) -> FamilyConfig {
-            return read_bert_config(reader, names, of.class_name);
+            return read_bert_config(reader, names, of);
           },
           .build = build_bert_family,
           .traits = traits,
