@@ -1,0 +1,116 @@
+#include "models/voxtral/voxtral.h"
+
+#include <utility>
+
+#include "models/kit/decoder.h"
+#include "nn/activation.h"
+#include "ops/ops.h"
+
+/// Names and order of steps are the modeling file's.
+namespace oometer {
+
+namespace {
+
+constexpr WhisperClassNames kVoxtralEncoder{"VoxtralEncoder", "VoxtralEncoderLayer", "VoxtralAttention", false};
+
+struct VoxtralMultiModalProjector {
+  VoxtralMultiModalProjector() = default;
+  VoxtralMultiModalProjector(const Builder& builder, const VoxtralConfig& c)
+      : linear_1(builder.child("linear_1", "Linear"), c.audio.intermediate_size, c.text.hidden_size, false),
+        linear_2(builder.child("linear_2", "Linear"), c.text.hidden_size, c.text.hidden_size, false),
+        act(c.projector_hidden_act),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_states = linear_1(call.argument(argument));
+    hidden_states = activate(act, hidden_states);
+    return call.result(linear_2(hidden_states));
+  }
+
+  Linear linear_1, linear_2;
+  Activation act = Activation::gelu;
+  ModuleId module = 0;
+};
+
+class Voxtral : public LanguageModel {
+ public:
+  Voxtral(Context& context, const VoxtralConfig& config, const DataConfig& data, const ModelOptions& options)
+      : LanguageModel(context, "VoxtralForConditionalGeneration", Modality::none, data, options), config_(config) {
+    const Builder model = root_.child("model", "VoxtralModel");
+    model_ = model.module;
+    ModelOptions of_tower = options;
+    // The model's main input is text: enable_input_require_grads reaches the tower's first convolution, too.
+    of_tower.checkpointing.input_require_grads = options.checkpointing.mode != CheckpointMode::none;
+    audio_tower_ = WhisperEncoder(model.child("audio_tower", kVoxtralEncoder.encoder, Modality::vision), config.audio,
+                                  kVoxtralEncoder, of_tower);
+    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options);
+    language_model_.blocks.first_block = audio_tower_.layers.size();
+    projector_ = VoxtralMultiModalProjector(
+        model.child("multi_modal_projector", "VoxtralMultiModalProjector", Modality::projector), config);
+    make_head(root_, config.text, false);
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (dtype_ == DType::float16 || (context_.autocast.enabled && context_.autocast.dtype == DType::float16))
+      context_.refusal = Error{"not-modelled", "/training/precision",
+                               "found float16, in which the encoder's layers clamp what is infinite; this is not "
+                               "supported yet: expected bfloat16"};
+    Tensor audio_embeds;  // among the inner model's outputs
+    const Tensor hidden_states = model_forward(inputs, audio_embeds);
+    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+  }
+
+ private:
+  void complete(ModelInputs& batch) override {
+    if (data_.audios() == 0) return;
+    batch.input_features = input({checked_product(data_.audios(), config_.windows(data_.audio_seconds)),
+                                  config_.audio.num_mel_bins, config_.audio.frames()},
+                                 data_.pixel_dtype.value_or(dtype_));
+  }
+
+  // get_audio_features, of which pooler_output goes on
+  Tensor audio_features(const Tensor& input_features) const {
+    Tensor audio_hidden_states = audio_tower_(input_features);
+    const std::int64_t width = config_.audio.intermediate_size;
+    const Tensor last_hidden_state = audio_hidden_states;
+    audio_hidden_states = view(audio_hidden_states, {audio_hidden_states.numel() / width, width});
+    return projector_(audio_hidden_states);
+  }
+
+  Tensor placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) const {
+    Tensor special_audio_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+    const Tensor n_audio_tokens = sum_all(special_audio_mask);
+    special_audio_mask = expand(unsqueeze(special_audio_mask, -1), inputs_embeds.sizes());
+    { const Tensor taken = index_mask(inputs_embeds, special_audio_mask, features.numel()); }
+    return special_audio_mask;
+  }
+
+  // VoxtralModel.forward
+  Tensor model_forward(const ModelInputs& inputs, Tensor& audio_embeds) const {
+    ModuleCall call(context_, model_);
+    Tensor special_audio_mask;  // bound until forward returns
+    Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+    if (inputs.input_features) {
+      audio_embeds = audio_features(inputs.input_features);
+      special_audio_mask = placeholder_mask(inputs.input_ids, inputs_embeds, audio_embeds);
+      const Tensor features = to(audio_embeds, inputs_embeds.dtype());
+      inputs_embeds = masked_scatter(inputs_embeds, special_audio_mask, features);
+    }
+    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+  }
+
+  VoxtralConfig config_;
+  WhisperEncoder audio_tower_;
+  VoxtralMultiModalProjector projector_;
+  ModuleId model_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_voxtral(Context& context, const VoxtralConfig& config, const DataConfig& data,
+                                     const ModelOptions& options) {
+  return std::make_unique<Voxtral>(context, config, data, options);
+}
+
+}  // namespace oometer

@@ -1,0 +1,122 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <string>
+
+#include "config/reader.h"
+#include "models/sizes.h"
+#include "models/whisper/whisper.h"
+
+namespace oometer {
+
+void read_whisper_encoder(ConfigReader& reader, WhisperConfig& c) {
+  c.num_mel_bins = reader.integer("num_mel_bins", c.num_mel_bins);
+  c.max_source_positions = reader.integer("max_source_positions", c.max_source_positions);
+  c.hidden_size = reader.integer("d_model", c.hidden_size);
+  c.num_hidden_layers = reader.integer("encoder_layers", c.num_hidden_layers, layer_count);
+  c.num_attention_heads = reader.integer("encoder_attention_heads", c.num_attention_heads);
+  c.intermediate_size = reader.integer("encoder_ffn_dim", c.intermediate_size);
+  c.hidden_act = reader.activation("activation_function", Activation::gelu);
+  c.dropout = reader.number("dropout", 0, 0, 1);
+  c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
+  c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
+  if (reader.number("encoder_layerdrop", 0, 0, 1) != 0)
+    reader.fail_found("encoder_layerdrop", "not-modelled",
+                      "layers that are left out at random are not supported yet: expected 0");
+  check_encoder_heads(reader, c, "d_model");
+}
+
+WhisperConfig read_whisper_config(ConfigReader& reader) {
+  WhisperConfig c;
+  c.class_name = "WhisperForConditionalGeneration";
+  c.head = EncoderHead::masked_lm;  // a label for each token
+  c.hidden_size = 384;
+  c.num_hidden_layers = 4;
+  c.num_attention_heads = 6;
+  c.intermediate_size = 1536;
+  read_whisper_encoder(reader, c);
+  c.vocab_size = reader.integer("vocab_size", 51'865);
+  c.max_position_embeddings = reader.integer("max_target_positions", 448);
+  c.decoder_layers = reader.integer("decoder_layers", c.decoder_layers, layer_count);
+  c.decoder_attention_heads = reader.integer("decoder_attention_heads", c.decoder_attention_heads);
+  c.decoder_ffn_dim = reader.integer("decoder_ffn_dim", c.decoder_ffn_dim);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+  if (reader.number("decoder_layerdrop", 0, 0, 1) != 0)
+    reader.fail_found("decoder_layerdrop", "not-modelled",
+                      "layers that are left out at random are not supported yet: expected 0");
+  if (reader.boolean("apply_spec_augment", false))
+    reader.fail_found("apply_spec_augment", "not-modelled",
+                      "masks over time and frequency are not supported yet: expected false");
+  if (c.hidden_size % c.decoder_attention_heads != 0)
+    reader.fail_found(
+        "d_model", "inconsistent",
+        "expected a multiple of decoder_attention_heads (" + std::to_string(c.decoder_attention_heads) + ")");
+  reader.ignore({"mask_time_prob",        "mask_time_length",       "mask_time_min_masks", "mask_feature_prob",
+                 "mask_feature_length",   "mask_feature_min_masks", "scale_embedding",     "init_std",
+                 "num_hidden_layers",     "is_encoder_decoder",     "forced_decoder_ids",  "decoder_start_token_id",
+                 "begin_suppress_tokens", "suppress_tokens",        "max_length",          "use_weighted_layer_sum",
+                 "classifier_proj_size",  "median_filter_width",    "alignment_heads",     "pad_token_id"});
+  return c;
+}
+
+double largest_tensor_of_whisper_encoder(const WhisperConfig& c, std::int64_t audios) {
+  return std::max(
+      {bytes_of_layer(audios, c.max_source_positions, c.hidden_size, c.intermediate_size, c.num_attention_heads),
+       bytes_of({audios, c.frames(), std::max(c.hidden_size, c.num_mel_bins)}),
+       bytes_of({3 * c.hidden_size, std::max({c.hidden_size, c.num_mel_bins, c.max_source_positions})})});
+}
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"whisper", "WhisperForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {"WhisperEncoderLayer", "WhisperDecoderLayer"};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_whisper_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_whisper(context, config.as<WhisperConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<WhisperConfig>();
+  ModelTraits t = encoder_traits(c, "model");
+  t.ties_embeddings = c.tie_word_embeddings;
+  t.min_audios = t.max_audios = 1;
+  t.usual_audio_seconds = t.max_audio_seconds = c.window_seconds();
+  t.audio_why = "the encoder's window";
+  t.convolutions = 2;
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<WhisperConfig>();
+  return std::max(
+      {largest_tensor_of_whisper_encoder(c, data.micro_batch_size), largest_tensor_of_encoder(c, data),
+       bytes_of_layer(data.micro_batch_size, data.sequence_length, c.hidden_size, c.decoder_ffn_dim,
+                      c.decoder_attention_heads),
+       bytes_of({data.micro_batch_size, c.decoder_attention_heads, data.sequence_length, c.max_source_positions})});
+}
+
+/// WhisperFeatureExtractor pads whatever it gets to the window.
+AudioCount count_audio(const FamilyConfig& config, double) {
+  const auto& c = config.as<WhisperConfig>();
+  return {0, "Audio of any length up to " + std::to_string(c.frames() / 100) +
+                 " s is padded to the encoder's window: " + std::to_string(c.frames()) + " frames of " +
+                 std::to_string(c.num_mel_bins) + " mel bins, " + std::to_string(c.max_source_positions) +
+                 " states that the decoder sees."};
+}
+
+}  // namespace
+
+namespace family {
+extern const Family whisper{.classes = kClasses,
+                            .blocks = kBlocks,
+                            .read = read,
+                            .build = build,
+                            .traits = traits,
+                            .largest_tensor = largest_tensor,
+                            .count_audio = count_audio};
+}  // namespace family
+
+}  // namespace oometer
