@@ -1,0 +1,164 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/pattern.h"
+#include "config/reader.h"
+#include "models/gemma4/gemma4.h"
+#include "models/gemma4_text/gemma4_text.h"
+#include "models/sizes.h"
+#include "models/vision_language.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"gemma4", "Gemma4ForConditionalGeneration"},
+                                   {"gemma4_unified", "Gemma4UnifiedForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer",
+                                   kGemma4UnifiedNames.decoder_layer};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  return of.class_name == std::string_view(kClasses[1].class_name) ? read_gemma4_unified_config(reader)
+                                                                   : read_gemma4_config(reader);
+}
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_gemma4(context, config.as<Gemma4Config>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<Gemma4Config>();
+  ModelTraits t = vision_language_traits(kClasses[c.is_unified].class_name, c.text, c.tie_word_embeddings);
+  t.has_experts = c.text.experts.num_experts != 0;
+  t.prompts_take_images = false;
+  t.has_idle_parts = c.audio.has_value();
+  t.takes_images = c.vision.has_value();  // Gemma 4 12B's are not as recorded yet
+  t.set_parts("vision_tower", "embed_vision", "language_model");
+  if (c.is_unified) t.tower = t.projector = "";
+  if (t.takes_images) t.image_keys = {"image_size"};
+  t.convolutions = 0;
+  t.oldest_transformers = {5, 23, 0};
+  // Gemma4PreTrainedModel._no_split_modules
+  if (c.is_unified)
+    t.no_split_modules = {kGemma4UnifiedNames.decoder_layer};
+  else
+    t.no_split_modules = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
+                          "Gemma4AudioLayer"};
+  t.allow({Feature::quantization, Feature::fsdp, Feature::packing});
+  if (!t.has_experts) t.allow({Feature::zero3});  // as of the text model
+  if (c.is_unified)
+    for (const Feature feature : {Feature::zero3, Feature::fsdp})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::generate_options, "not-modelled",
+           "only one answer with the usual cache is supported yet with " + t.class_name);
+  for (const Feature feature :
+       {Feature::headinfer, Feature::quantized_cache, Feature::flash_attention_2, Feature::turn_images})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.is_unified)
+    for (const Feature feature : {Feature::inference, Feature::pretrain, Feature::finetune})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<Gemma4Config>();
+  double largest = largest_tensor_of_gemma4_text(c.text, data);
+  if (c.unified_vision)
+    return std::max({largest, bytes_of({c.unified_vision->patch_elements(), c.unified_vision->mm_embed_dim}),
+                     bytes_of({std::max<std::int64_t>(data.images(), 1), c.pixel_rows(), c.pixel_elements()}),
+                     bytes_of({c.unified_vision->mm_posemb_size, 2, c.unified_vision->mm_embed_dim})});
+  if (!c.vision) return largest;
+  const Gemma4VisionConfig& v = *c.vision;
+  const std::int64_t images = std::max<std::int64_t>(data.images(), 1), patches = c.pixel_rows();
+  return std::max({largest, bytes_of_layer(images, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
+                   bytes_of({2, v.position_embedding_size, v.hidden_size}),
+                   bytes_of({images, patches, std::max(v.patch_elements(), c.max_soft_tokens)}),
+                   bytes_of({v.num_attention_heads * v.head_dim, v.hidden_size}),
+                   bytes_of({images, c.max_soft_tokens, c.text.hidden_size, 3})});
+}
+
+void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
+  const auto& c = config.as<Gemma4Config>();
+  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
+  if (data.images_per_sample == 0) return;
+  if (size.empty()) size = {672, 960};
+  if (size.size() != 2) {
+    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
+    return;
+  }
+  const auto patches = gemma4_patches(size[0], size[1], c);
+  if (!patches) {
+    reader.fail_found("image_size", "inconsistent", "the processor would make an image without pixels of it");
+    return;
+  }
+  data.image_height = size[0];
+  data.image_width = size[1];
+  data.grid_t = 1;
+  data.grid_h = patches->first;
+  data.grid_w = patches->second;
+  data.tokens_per_image = data.patches() / c.patches_per_token();
+}
+
+/// Modules whose names are those of Linear layers, and which are none: their `linear` is.
+constexpr const char* kClippable[] = {"vision_tower.encoder.layers.0.self_attn.q_proj",
+                                      "vision_tower.encoder.layers.0.self_attn.k_proj",
+                                      "vision_tower.encoder.layers.0.self_attn.v_proj",
+                                      "vision_tower.encoder.layers.0.self_attn.o_proj",
+                                      "vision_tower.encoder.layers.0.mlp.gate_proj",
+                                      "vision_tower.encoder.layers.0.mlp.up_proj",
+                                      "vision_tower.encoder.layers.0.mlp.down_proj",
+                                      "audio_tower.layers.0.self_attn.q_proj",
+                                      "audio_tower.layers.0.self_attn.k_proj",
+                                      "audio_tower.layers.0.self_attn.v_proj",
+                                      "audio_tower.layers.0.self_attn.post",
+                                      "audio_tower.layers.0.feed_forward1.ffw_layer_1",
+                                      "audio_tower.layers.0.feed_forward1.ffw_layer_2",
+                                      "audio_tower.layers.0.lconv1d.linear_start",
+                                      "audio_tower.layers.0.lconv1d.linear_end"};
+
+/// Whether peft finds the path among names, or matches it with a pattern.
+bool is_targeted(const std::string& path, const std::vector<std::string>& names, const std::string& pattern) {
+  const auto ends = [&](const std::string& name) { return path == name || path.ends_with("." + name); };
+  if (std::any_of(names.begin(), names.end(), ends)) return true;
+  if (pattern.empty()) return false;
+  const Result<Pattern> parsed = Pattern::parse(pattern);
+  return parsed && parsed->matches(path);
+}
+
+// peft 0.21.2, tuners/lora/model.py, _create_new_module: "Target module ... is not supported".
+void refuse_clippable(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+  const auto& c = config.as<Gemma4Config>();
+  for (const std::string module : kClippable) {
+    const std::string path = "model." + module;
+    if (!(module[0] == 'v' ? c.vision.has_value() : c.audio.has_value())) continue;
+    if (!is_targeted(path, targets.names, targets.pattern) ||
+        is_targeted(path, targets.excluded_names, targets.excluded_pattern))
+      continue;
+    return lora.fail_found(
+        "target_modules", "inconsistent",
+        "peft finds " + path +
+            " among these, a Gemma4ClippableLinear, which it cannot adapt; "
+            "expected names of the language model's, as \".*language_model\\..*\\.(q_proj|v_proj)\", or "
+            "\"all-linear\"");
+  }
+}
+
+}  // namespace
+
+namespace family {
+extern const Family gemma4{.classes = kClasses,
+                           .blocks = kBlocks,
+                           .read = read,
+                           .build = build,
+                           .traits = traits,
+                           .largest_tensor = largest_tensor,
+                           .read_images = read_images,
+                           .convert_targets = refuse_clippable};
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,337 @@
+#include "models/gemma4_text/gemma4_text.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "models/kit/mixture.h"
+#include "models/kit/norms.h"
+#include "models/kit/recurrent.h"
+#include "models/kit/text_attention.h"
+#include "models/llama/llama.h"
+#include "models/sizes.h"
+#include "nn/activation.h"
+#include "nn/kv_cache.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+/// Names and order of steps are the modeling file's.
+namespace oometer {
+
+namespace {
+
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c, std::int64_t size) {
+  return Norm(parent.child(name, c.names->rms_norm), rms_norm_by_pow, {size});
+}
+Norm gemma4_norm(const Builder& parent, const char* name, const Gemma4TextConfig& c) {
+  return gemma4_norm(parent, name, c, c.hidden_size);
+}
+
+/// with_scale=False: no weight.
+Norm norm_without_scale(const Builder& parent, const char* name, const Gemma4TextConfig& c) {
+  Norm norm;
+  norm.module = parent.child(name, c.names->rms_norm).module;
+  norm.forward = rms_norm_by_pow;
+  return norm;
+}
+
+struct Gemma4TextAttention {
+  Gemma4TextAttention(const Builder& builder, const Gemma4TextConfig& c, const ModelOptions& options, std::size_t layer)
+      : head_dim(c.head_dim_of(layer)),
+        is_sliding(c.slides(layer)),
+        is_kv_shared_layer(layer >= c.first_shared_layer()),
+        store_full_length_kv(c.stores(layer)),
+        call(attention_call(c, options)),
+        layer_idx(layer),
+        module(builder.module) {
+    const std::int64_t width = c.num_attention_heads * head_dim, kv_width = c.key_value_heads_of(layer) * head_dim;
+    q_proj = Linear(builder.child("q_proj", "Linear"), c.hidden_size, width, c.qkv_bias);
+    q_norm = gemma4_norm(builder, "q_norm", c, head_dim);
+    if (!is_kv_shared_layer) {
+      k_norm = gemma4_norm(builder, "k_norm", c, head_dim);
+      v_norm = norm_without_scale(builder, "v_norm", c);
+      k_proj = Linear(builder.child("k_proj", "Linear"), c.hidden_size, kv_width, c.qkv_bias);
+      if (!c.attention_k_eq_v || is_sliding)
+        v_proj = Linear(builder.child("v_proj", "Linear"), c.hidden_size, kv_width, c.qkv_bias);
+    }
+    o_proj = Linear(builder.child("o_proj", "Linear"), width, c.hidden_size, c.output_bias);
+  }
+
+  AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                              const Tensor& attention_mask) const {
+    ModuleCall self(hidden_states.context(), module);
+    const auto viewed = [&](const Tensor& projected) {
+      return view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim, head_dim});
+    };
+    const auto apply_rotary_pos_emb = [&](const Tensor& x) {
+      const Tensor cos = unsqueeze(positions.cos, 2), sin = unsqueeze(positions.sin, 2);
+      return rotate(x, cos, sin);
+    };
+    AttentionInputs states;
+    states.query = viewed(q_proj(hidden_states));
+    states.query = q_norm(states.query);
+    states.query = apply_rotary_pos_emb(states.query);
+    states.query = transpose(states.query, 1, 2);
+    SharedKeyValues::States* const shared =
+        positions.shared_kv_states ? &positions.shared_kv_states->of(is_sliding) : nullptr;
+    if (is_kv_shared_layer) {
+      states.key = shared->key;
+      states.value = shared->value;
+    } else {
+      states.key = viewed(k_proj(hidden_states));
+      states.value = v_proj.weight ? viewed(v_proj(hidden_states)) : states.key;
+      states.key = k_norm(states.key);
+      states.key = apply_rotary_pos_emb(states.key);
+      states.key = transpose(states.key, 1, 2);
+      states.value = v_norm(states.value);
+      states.value = transpose(states.value, 1, 2);
+      if (KvCache* const cache = hidden_states.context().past_key_values) {
+        KvCache::States cached = cache->update(layer_idx, states.key, states.value);
+        states.key = std::move(cached.keys);
+        states.value = std::move(cached.values);
+      }
+    }
+    if (store_full_length_kv) *shared = {states.key, states.value};
+    AttentionOutputs attention = attention_forward(call, states.query, states.key, states.value, attention_mask,
+                                                   {positions.position_ids, positions.rows, positions.cu_seq_lens});
+    const Shape& heads = attention.output.sizes();
+    attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
+    attention.output = self.result(o_proj(attention.output));
+    for (Tensor* name : {&states.query, &states.key, &states.value}) name->reset();  // as a frame lets its names go
+    return attention;
+  }
+
+  std::int64_t head_dim;
+  bool is_sliding, is_kv_shared_layer, store_full_length_kv;
+  Linear q_proj, k_proj, v_proj, o_proj;  ///< where keys are values, v_proj is not there
+  Norm q_norm, k_norm, v_norm;
+  AttentionCall call;
+  std::size_t layer_idx;
+  ModuleId module;
+};
+
+struct Gemma4TextRouter {
+  Gemma4TextRouter(const Builder& builder, const Gemma4TextConfig& c)
+      : norm(norm_without_scale(builder, "norm", c)),
+        proj(builder.child("proj", "Linear"), c.hidden_size, c.experts.num_experts, false),
+        scale(builder.parameter("scale", {c.hidden_size})),
+        per_expert_scale(builder.parameter("per_expert_scale", {c.experts.num_experts})),
+        top_k_experts(c.experts.num_experts_per_tok),
+        module(builder.module) {}
+
+  /// The probabilities are in the logits' place.
+  Routing operator()(const Tensor& argument) const {
+    ModuleCall self(argument.context(), module);
+    Tensor hidden_states = norm(self.argument(argument));
+    {
+      const Tensor scaled = mul(hidden_states, scale);
+      hidden_states = mul_scalar(scaled);
+    }
+    const Tensor expert_scores = proj(hidden_states);
+    Routing routing;
+    routing.router_logits = softmax(expert_scores, DType::float32);
+    TopK best = topk(routing.router_logits, top_k_experts);
+    routing.topk_indices = std::move(best.indices);
+    {
+      const Tensor total = sum(best.values, {-1}, true);
+      routing.topk_weights = div_in_place(std::move(best.values), total);
+    }
+    {
+      const Tensor of_experts = index(per_expert_scale, 0, routing.topk_indices);
+      routing.topk_weights = mul(routing.topk_weights, of_experts);
+    }
+    routing.router_logits = self.result(std::move(routing.router_logits));
+    routing.topk_weights = self.result(std::move(routing.topk_weights));
+    return routing;
+  }
+
+  Norm norm;
+  Linear proj;
+  Tensor scale, per_expert_scale;
+  std::int64_t top_k_experts;
+  ModuleId module;
+};
+
+/// enable_moe_block: experts beside the MLP.
+struct Gemma4MoeBlock {
+  Gemma4MoeBlock(const Builder& layer, const Gemma4TextConfig& c)
+      : router(layer.child("router", "Gemma4TextRouter"), c),
+        experts(make_experts(layer, "Gemma4TextExperts", c)),
+        post_feedforward_layernorm_1(gemma4_norm(layer, "post_feedforward_layernorm_1", c)),
+        post_feedforward_layernorm_2(gemma4_norm(layer, "post_feedforward_layernorm_2", c)),
+        pre_feedforward_layernorm_2(gemma4_norm(layer, "pre_feedforward_layernorm_2", c)) {}
+
+  Gemma4TextRouter router;
+  Experts experts;
+  Norm post_feedforward_layernorm_1, post_feedforward_layernorm_2, pre_feedforward_layernorm_2;
+};
+
+/// What a layer does with the embeddings that it has of its own.
+struct Gemma4PerLayerInput {
+  Gemma4PerLayerInput(const Builder& layer, const Gemma4TextConfig& c)
+      : gate(layer.child("per_layer_input_gate", "Linear"), c.hidden_size, c.hidden_size_per_layer_input, false),
+        projection(layer.child("per_layer_projection", "Linear"), c.hidden_size_per_layer_input, c.hidden_size, false),
+        norm(gemma4_norm(layer, "post_per_layer_input_norm", c)) {}
+
+  Linear gate, projection;
+  Norm norm;
+};
+
+LlamaConfig mlp_config(const Gemma4TextConfig& c, std::size_t layer) {
+  LlamaConfig its = c;
+  if (c.use_double_wide_mlp && layer >= c.first_shared_layer()) its.intermediate_size *= 2;
+  return its;
+}
+
+class Gemma4TextDecoderLayer : public DecoderLayer {
+ public:
+  Gemma4TextDecoderLayer(const Builder& builder, const Gemma4TextConfig& c, const ModelOptions& options,
+                         std::size_t layer)
+      : self_attn_(builder.child("self_attn", c.names->attention), c, options, layer),
+        mlp_(builder.child("mlp", c.names->mlp), mlp_config(c, layer)),
+        input_layernorm_(gemma4_norm(builder, "input_layernorm", c)),
+        post_attention_layernorm_(gemma4_norm(builder, "post_attention_layernorm", c)),
+        pre_feedforward_layernorm_(gemma4_norm(builder, "pre_feedforward_layernorm", c)),
+        post_feedforward_layernorm_(gemma4_norm(builder, "post_feedforward_layernorm", c)),
+        layer_scalar_(builder.buffer({1}, builder.dtype)),
+        act_fn_(c.hidden_act),
+        module_(builder.module) {
+    if (c.hidden_size_per_layer_input != 0) per_layer_.emplace(builder, c);
+    if (c.experts.num_experts != 0) moe_.emplace(builder, c);
+  }
+
+  Tensor operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const override {
+    const ModuleScope scope(hidden_in.context(), module_);
+    Tensor residual = hidden_in;
+    Tensor hidden_states = input_layernorm_(hidden_in);
+    AttentionOutputs attention = self_attn_(hidden_states, positions, attention_mask);
+    hidden_states = std::move(attention.output);
+    hidden_states = post_attention_layernorm_(hidden_states);
+    hidden_states = add(residual, hidden_states);
+    residual = hidden_states;
+    hidden_states = pre_feedforward_layernorm_(hidden_states);
+    hidden_states = mlp_(hidden_states);
+    Tensor hidden_states_1, hidden_states_flat, hidden_states_2;
+    Routing routing;
+    if (moe_) {
+      hidden_states_1 = moe_->post_feedforward_layernorm_1(hidden_states);
+      hidden_states_flat = view(residual, {residual.size(0) * residual.size(1), residual.size(2)});
+      routing = moe_->router(hidden_states_flat);
+      attention.weights.reset();  // `_` is bound again
+      hidden_states_2 = moe_->pre_feedforward_layernorm_2(hidden_states_flat);
+      hidden_states_2 = moe_->experts(hidden_states_2, routing.topk_indices, routing.topk_weights);
+      hidden_states_2 = view(hidden_states_2, residual.sizes());
+      hidden_states_2 = moe_->post_feedforward_layernorm_2(hidden_states_2);
+      hidden_states = add(hidden_states_1, hidden_states_2);
+    }
+    hidden_states = post_feedforward_layernorm_(hidden_states);
+    hidden_states = add(residual, hidden_states);
+    if (per_layer_) {
+      residual = hidden_states;
+      hidden_states = per_layer_->gate(hidden_states);
+      hidden_states = activate(act_fn_, hidden_states);
+      hidden_states = mul(hidden_states, positions.per_layer_input);
+      hidden_states = per_layer_->projection(hidden_states);
+      hidden_states = per_layer_->norm(hidden_states);
+      hidden_states = add(residual, hidden_states);
+    }
+    return mul_in_place(hidden_states, layer_scalar_);
+  }
+
+ private:
+  Gemma4TextAttention self_attn_;
+  LlamaMLP mlp_;
+  Norm input_layernorm_, post_attention_layernorm_, pre_feedforward_layernorm_, post_feedforward_layernorm_;
+  Tensor layer_scalar_;
+  Activation act_fn_;
+  std::optional<Gemma4PerLayerInput> per_layer_;
+  std::optional<Gemma4MoeBlock> moe_;
+  ModuleId module_;
+};
+
+class Gemma4PerLayerInputs : public PerLayerInputs {
+ public:
+  Gemma4PerLayerInputs(const Builder& decoder, const Gemma4TextConfig& c)
+      : layers_(c.num_hidden_layers), width_(c.hidden_size_per_layer_input), module_(decoder.module) {
+    const Builder embedding = decoder.child("embed_tokens_per_layer", "Gemma4TextScaledWordEmbedding");
+    embed_tokens_per_layer_ = Embedding(embedding, c.vocab_size_per_layer_input, layers_ * width_);
+    embed_scale_ = embedding.buffer({}, embedding.dtype);
+    per_layer_model_projection_ =
+        Linear(decoder.child("per_layer_model_projection", "Linear"), c.hidden_size, layers_ * width_, false);
+    per_layer_projection_norm_ = gemma4_norm(decoder, "per_layer_projection_norm", c, width_);
+  }
+
+  Tensor get(const Tensor& input_ids) const override {
+    const ModuleScope scope(input_ids.context(), module_);
+    const Tensor embeddings = embed_tokens_per_layer_(input_ids, [this](Tensor& result) {
+      const ModuleScope inner(result.context(), embed_tokens_per_layer_.module);
+      const Tensor scale = to(embed_scale_, embed_tokens_per_layer_.weight.dtype());
+      result = mul(result, scale);
+    });
+    return by_layer(embeddings);
+  }
+
+  Tensor project(const Tensor& inputs_embeds, const Tensor& per_layer_inputs) const override {
+    Tensor per_layer_projection = per_layer_model_projection_(inputs_embeds);
+    per_layer_projection = mul_scalar(per_layer_projection);
+    per_layer_projection = by_layer(per_layer_projection);
+    per_layer_projection = per_layer_projection_norm_(per_layer_projection);
+    const Tensor both = add(per_layer_projection, per_layer_inputs);
+    return mul_scalar(both);
+  }
+
+ private:
+  Tensor by_layer(const Tensor& x) const { return view(x, {x.size(0), x.size(1), layers_, width_}); }
+
+  Embedding embed_tokens_per_layer_;
+  Tensor embed_scale_;
+  Linear per_layer_model_projection_;
+  Norm per_layer_projection_norm_;
+  std::int64_t layers_, width_;
+  ModuleId module_;
+};
+
+/// Layers of one do the same in forward and backward. Backward begins with the last one that takes part in something
+/// that is added up: the per-layer embeddings' gradient, that of keys and values that others share.
+int kind_of(const Gemma4TextConfig& c, std::size_t layer) {
+  const bool is_last = layer + 1 == static_cast<std::size_t>(c.num_hidden_layers);
+  const bool shares = layer >= c.first_shared_layer();
+  if (is_last || c.stores(layer) || (shares && c.is_last_of_its_type(layer))) return 4 + static_cast<int>(layer);
+  return 2 * shares + c.slides(layer);
+}
+
+}  // namespace
+
+DecoderParts gemma4_text_parts(const Gemma4TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts;
+  parts.layer = [config, options](const Builder& layer, std::size_t index) -> std::unique_ptr<DecoderLayer> {
+    return std::make_unique<Gemma4TextDecoderLayer>(layer, config, options, index);
+  };
+  parts.norm = final_norm(rms_norm_by_pow);
+  parts.kind = [config](std::size_t layer) { return kind_of(config, layer); };
+  if (config.softcaps_logits) parts.logits = softcap;
+  parts.scales_embeddings = true;
+  parts.rotary_by_type = config.has_both_types();
+  parts.rotary_dim = config.global_head_dim;
+  // _compute_proportional_rope_parameters appends float32 zeros to the quarter that is rotated: so is the whole.
+  parts.float32_frequencies = true;
+  if (config.hidden_size_per_layer_input != 0)
+    parts.per_layer = [config](const Builder& decoder) -> std::unique_ptr<PerLayerInputs> {
+      return std::make_unique<Gemma4PerLayerInputs>(decoder, config);
+    };
+  if (config.num_kv_shared_layers != 0) parts.first_shared_layer = config.first_shared_layer();
+  return parts;
+}
+
+double largest_tensor_of_gemma4_text(const Gemma4TextConfig& c, const DataConfig& data) {
+  const std::int64_t width = c.num_hidden_layers * c.hidden_size_per_layer_input;
+  return std::max({largest_tensor_of_text(c, data), bytes_of({c.vocab_size_per_layer_input, width}),
+                   bytes_of({data.micro_batch_size, data.sequence_length, width}),
+                   bytes_of({data.micro_batch_size, data.sequence_length, c.num_attention_heads, c.global_head_dim}),
+                   bytes_of({data.micro_batch_size, data.sequence_length, 2 * c.intermediate_size}),
+                   bytes_of({c.hidden_size, 2 * c.intermediate_size})});
+}
+
+}  // namespace oometer
