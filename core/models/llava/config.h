@@ -38,15 +38,22 @@ struct LlavaConfig : VisionLanguageConfig {
     bool operator==(const Resolution&) const = default;
   };
   std::vector<Resolution> image_grid_pinpoints;
+  /// LLaVA-OneVision's (models/llava_onevision; vision_aspect_ratio "anyres_max_N"): features of more than N tiles are
+  /// scaled down. 0: LLaVA-NeXT.
+  std::int64_t max_num_patches = 0;
   const char* class_name() const {
-    return is_next() ? "LlavaNextForConditionalGeneration" : "LlavaForConditionalGeneration";
+    return is_onevision() ? "LlavaOnevisionForConditionalGeneration"
+           : is_next()    ? "LlavaNextForConditionalGeneration"
+                          : "LlavaForConditionalGeneration";
   }
+  bool is_onevision() const { return max_num_patches != 0; }
   bool is_next() const { return !image_grid_pinpoints.empty(); }
   /// The tower is SigLIP's, not CLIP's.
   bool has_siglip() const { return !vision.family->has_class_token; }
   struct Anyres {
     std::int64_t tile_rows = 0, tile_columns = 0;
-    std::int64_t rows = 0, columns = 0;                                  ///< of features, padding left out
+    std::int64_t unpadded_rows = 0, unpadded_columns = 0;                ///< of features, padding left out
+    std::int64_t rows = 0, columns = 0;                                  ///< the same, where they are scaled down
     std::int64_t tokens = 0;                                             ///< of the language model
     std::int64_t tiles() const { return tile_rows * tile_columns + 1; }  ///< and the whole image scaled down
   };
@@ -69,5 +76,6 @@ struct LlavaConfig : VisionLanguageConfig {
 /// With Framework::llava the original code's keys (mm_projector_type, mm_vision_select_layer, ...) count.
 LlavaConfig read_llava_config(ConfigReader& reader, Framework framework);
 LlavaConfig read_llava_next_config(ConfigReader& reader);
+LlavaConfig read_llava_onevision_config(ConfigReader& reader);
 
 }  // namespace oometer

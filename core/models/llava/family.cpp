@@ -15,11 +15,13 @@ namespace {
 constexpr const char* kOriginal = "LlavaLlamaForCausalLM";
 constexpr ModelClass kClasses[] = {{"llava", "LlavaForConditionalGeneration"},
                                    {"llava_next", "LlavaNextForConditionalGeneration"},
+                                   {"llava_onevision", "LlavaOnevisionForConditionalGeneration"},
                                    {"llava", kOriginal},
                                    {"llava_llama", kOriginal}};
 constexpr const char* kBlocks[] = {kClipVision.encoder_layer, kSiglipVision.encoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework framework) {
+  if (&of == &kClasses[2]) return read_llava_onevision_config(reader);
   return &of == &kClasses[1] ? read_llava_next_config(reader) : read_llava_config(reader, framework);
 }
 
@@ -53,7 +55,17 @@ ModelTraits traits(const FamilyConfig& config) {
     tokens = c.anyres(c.vision.image_size, c.vision.image_size).tokens;
   }
   t.default_sequence_length = std::max(t.default_sequence_length, tokens);
-  if (c.is_next() || c.has_siglip())
+  if (c.is_onevision()) {
+    t.max_images = 1;
+    t.images_why = "several images of a sample are brought to one tile each, which is not supported yet";
+    t.no_split_modules = {};
+    for (const Feature feature :
+         {Feature::zero3, Feature::fsdp, Feature::inference, Feature::flash_attention_2, Feature::lengths})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  }
+  if (c.is_onevision())
+    t.oldest_transformers = {5, 23, 0};
+  else if (c.is_next() || c.has_siglip())
     t.oldest_transformers = {5, 0, 0};
   else
     add_traits_of_1_5(c, t);

@@ -51,19 +51,22 @@ class Llava : public LanguageModel {
         config_(config) {
     if (behaviours_.llava_holds_causal_lm) loss_type = LossType::shifted;
     const bool holds_causal_lm = behaviours_.llava_holds_causal_lm;
-    const Builder model =
-        holds_causal_lm ? root_ : root_.child("model", config.is_next() ? "LlavaNextModel" : "LlavaModel");
+    const Builder model = holds_causal_lm ? root_
+                                          : root_.child("model", config.is_onevision() ? "LlavaOnevisionModel"
+                                                                 : config.is_next()    ? "LlavaNextModel"
+                                                                                       : "LlavaModel");
     model_ = model.module;
     const Builder tower = model.child("vision_tower", config.vision.family->model, Modality::vision);
     if (config.has_siglip())
       vision_tower_ = SiglipVisionModel(tower, config.vision, options);
     else
       vision_tower_ = ClipVisionModel(tower, config.vision, options);
-    projector_ = LlavaMultiModalProjector(
-        model.child("multi_modal_projector",
-                    config.is_next() ? "LlavaNextMultiModalProjector" : "LlavaMultiModalProjector",
-                    Modality::projector),
-        config);
+    projector_ = LlavaMultiModalProjector(model.child("multi_modal_projector",
+                                                      config.is_onevision() ? "LlavaOnevisionMultiModalProjector"
+                                                      : config.is_next()    ? "LlavaNextMultiModalProjector"
+                                                                            : "LlavaMultiModalProjector",
+                                                      Modality::projector),
+                                          config);
     if (config.is_next()) {
       model.children_are_through();
       const Tensor random = empty(context, Op::empty, {config.text.hidden_size}, options.dtype);
@@ -186,6 +189,20 @@ class Llava : public LanguageModel {
     return image_outputs;
   }
 
+  // LlavaOnevisionModel.get_placeholder_mask, which looks for videos, too
+  Tensor placeholder_masks(const Tensor& input_ids, Tensor& special_video_mask) const {
+    const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+    special_video_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+    const Tensor n_image_tokens = sum_all(special_image_mask);
+    {
+      Tensor elements = mul_scalar(n_image_tokens);
+      const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
+      elements.reset();
+    }
+    const Tensor n_video_tokens = sum_all(special_video_mask);
+    return unsqueeze(special_image_mask, -1);
+  }
+
   // LlavaModel.get_placeholder_mask, and what stood in its place
   Tensor placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) const {
     const auto is_image_token = [&] { return pointwise(Op::eq, {&input_ids}, DType::boolean); };
@@ -219,8 +236,8 @@ class Llava : public LanguageModel {
     ModuleCall call(context_, model_);
     Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
     ClipVisionOutput image;
-    TensorList packed;          // LLaVA-NeXT keeps both in a dictionary until forward returns
-    Tensor special_image_mask;  // bound until forward returns
+    TensorList packed;                              // LLaVA-NeXT keeps both in a dictionary until forward returns
+    Tensor special_image_mask, special_video_mask;  // bound until forward returns
     if (has_images(inputs)) {
       if (inputs.images && config_.is_next())
         for (std::size_t i = 0; std::ssize(packed) < data_.images(); ++i) packed.push_back((*inputs.images)[i]);
@@ -233,7 +250,8 @@ class Llava : public LanguageModel {
       if (behaviours_.captures_all_hidden_states)
         image.pooler_output.reset();  // list(image_features), bound to the same name
       features = to(features, inputs_embeds.dtype());
-      special_image_mask = placeholder_mask(inputs.input_ids, inputs_embeds, features);
+      special_image_mask = config_.is_onevision() ? placeholder_masks(inputs.input_ids, special_video_mask)
+                                                  : placeholder_mask(inputs.input_ids, inputs_embeds, features);
       inputs_embeds = masked_scatter(inputs_embeds, special_image_mask, features);
       image_hidden_states = features;
     }

@@ -1,11 +1,14 @@
 #include "models/llava/next.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "config/reader.h"
 #include "ops/ops.h"
+#include "ops/vision.h"
 
 namespace oometer {
 namespace {
@@ -65,6 +68,20 @@ LlavaConfig::Anyres LlavaConfig::anyres(std::int64_t height, std::int64_t width)
     a.rows = left(a.rows, height, real(a.columns) / real(width));
   else
     a.columns = left(a.columns, width, real(a.rows) / real(height));
+  a.unpadded_rows = a.rows;
+  a.unpadded_columns = a.columns;
+  if (is_onevision()) {
+    // Python's // of floats
+    const auto divided = [&](std::int64_t n, double ratio) {
+      const double quotient = (real(n) - std::fmod(real(n), ratio)) / ratio, whole = std::floor(quotient);
+      return static_cast<std::int64_t>(quotient - whole > 0.5 ? whole + 1 : whole);
+    };
+    const double ratio = std::sqrt(real(a.rows * a.columns) / real(max_num_patches * side * side));
+    if (ratio > 1.1) {
+      a.rows = divided(a.rows, ratio);
+      a.columns = divided(a.columns, ratio);
+    }
+  }
   a.tokens = tokens_per_image() + a.rows * (a.columns + 1);
   return a;
 }
@@ -85,6 +102,26 @@ LlavaConfig read_llava_next_config(ConfigReader& reader) {
   return c;
 }
 
+LlavaConfig read_llava_onevision_config(ConfigReader& reader) {
+  constexpr const char* kAspect = "vision_aspect_ratio";
+  const std::string prefix = "anyres_max_", aspect = reader.text(kAspect, "anyres_max_9");
+  std::int64_t most = 0;
+  const char* const end = aspect.data() + aspect.size();
+  const bool is_known = aspect.starts_with(prefix) && aspect.size() <= prefix.size() + 4 &&
+                        std::from_chars(aspect.data() + prefix.size(), end, most).ptr == end;
+  if (!is_known || most <= 0) reader.fail_found(kAspect, "wrong-type", "expected anyres_max_N, as anyres_max_9");
+  if (!reader.has("image_grid_pinpoints"))
+    reader.fail("image_grid_pinpoints", "not-modelled",
+                "the class's own list of resolutions is not supported yet: expected a list of [height, width]");
+  for (const char* key : {"vision_config", "text_config"})
+    if (!reader.has(key))
+      reader.fail(key, "not-modelled", "the class's own one is not supported yet: expected an object");
+  reader.ignore({"video_token_index", "video_token_id"});
+  LlavaConfig c = read_llava_next_config(reader);
+  c.max_num_patches = std::max<std::int64_t>(most, 1);
+  return c;
+}
+
 TensorList pack_image_features(const LlavaConfig& config, const DataConfig& data, const TensorList& image_features,
                                const Tensor& image_newline) {
   const LlavaConfig::Anyres anyres = config.anyres(data.image_height, data.image_width);
@@ -99,8 +136,15 @@ TensorList pack_image_features(const LlavaConfig& config, const DataConfig& data
     image_feature = contiguous(image_feature);
     image_feature = view(image_feature, {width, anyres.tile_rows * side, anyres.tile_columns * side});
     // Indexing passes over slices that take everything (python_variable_indexing.h, applySlice).
-    if (anyres.rows != image_feature.size(1)) image_feature = slice(image_feature, 1, 0, anyres.rows);
-    if (anyres.columns != image_feature.size(2)) image_feature = slice(image_feature, 2, 0, anyres.columns);
+    if (anyres.unpadded_rows != image_feature.size(1)) image_feature = slice(image_feature, 1, 0, anyres.unpadded_rows);
+    if (anyres.unpadded_columns != image_feature.size(2))
+      image_feature = slice(image_feature, 2, 0, anyres.unpadded_columns);
+    if (anyres.rows != anyres.unpadded_rows || anyres.columns != anyres.unpadded_columns) {
+      image_feature = unsqueeze(image_feature, 0);
+      image_feature =
+          pool(Op::upsample, Op::upsample_backward, image_feature, {1, width, anyres.rows, anyres.columns}, false);
+      image_feature = select(image_feature, 0, 0);
+    }
     {
       Tensor newline = expand(unsqueeze(unsqueeze(image_newline, 1), 2), {width, anyres.rows, 1});
       newline = to(newline, image_feature.dtype());
