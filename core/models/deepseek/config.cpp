@@ -1,6 +1,8 @@
 #include "models/deepseek/config.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "config/reader.h"
 
@@ -21,24 +23,50 @@ LlamaConfig DeepseekConfig::as_llama(std::int64_t mlp_width) const {
   return c;
 }
 
-DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames& names) {
+DeepseekConfig deepseek_v3_defaults() {
   DeepseekConfig c;
-  c.names = &names;
-  if (names.is_v3) {
-    c.vocab_size = 129280;
-    c.hidden_size = 7168;
-    c.intermediate_size = 18432;
-    c.moe_intermediate_size = 2048;
-    c.num_hidden_layers = 61;
-    c.num_attention_heads = 128;
-    c.n_routed_experts = 256;
-    c.n_shared_experts = 1;
-    c.num_experts_per_tok = 8;
-    c.first_k_dense_replace = 3;
-    c.n_group = 8;
-    c.topk_group = 4;
-    c.max_position_embeddings = 4096;
-  }
+  c.names = &kDeepseekV3;
+  c.vocab_size = 129280;
+  c.hidden_size = 7168;
+  c.intermediate_size = 18432;
+  c.moe_intermediate_size = 2048;
+  c.num_hidden_layers = 61;
+  c.num_attention_heads = 128;
+  c.n_routed_experts = 256;
+  c.n_shared_experts = 1;
+  c.num_experts_per_tok = 8;
+  c.first_k_dense_replace = 3;
+  c.n_group = 8;
+  c.topk_group = 4;
+  c.max_position_embeddings = 4096;
+  return c;
+}
+
+namespace {
+
+/// mlp_layer_types: dense layers first. Returns how many.
+std::int64_t read_dense_layers(ConfigReader& reader, const DeepseekConfig& c) {
+  const std::vector<std::string> types = reader.texts("mlp_layer_types");
+  if (types.empty()) return c.first_k_dense_replace;
+  const std::int64_t found = static_cast<std::int64_t>(types.size());
+  if (found != c.num_hidden_layers)
+    reader.fail("mlp_layer_types", "inconsistent",
+                "found " + std::to_string(found) + " types for " + std::to_string(c.num_hidden_layers) +
+                    " layers; expected num_hidden_layers of them");
+  const auto dense = std::find(types.begin(), types.end(), "sparse");
+  if (std::find_if(types.begin(), dense, [](const std::string& type) { return type != "dense"; }) != dense ||
+      std::find_if(dense, types.end(), [](const std::string& type) { return type != "sparse"; }) != types.end())
+    reader.fail("mlp_layer_types", "not-modelled",
+                "layers of both types in another order are not supported yet; expected those that are \"dense\" before "
+                "those that are \"sparse\"");
+  return dense - types.begin();
+}
+
+}  // namespace
+
+DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& defaults) {
+  DeepseekConfig c = defaults;
+  const DeepseekClassNames& names = *c.names;
   struct Field {
     const char* key;
     std::int64_t& value;
@@ -52,7 +80,12 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
         Field{"n_shared_experts", c.n_shared_experts}, Field{"max_position_embeddings", c.max_position_embeddings}})
     field.value = reader.integer(field.key, field.value);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
-  c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
+  if (names.its.has_layer_types) {
+    c.first_k_dense_replace = read_dense_layers(reader, c);
+    reader.ignore({"first_k_dense_replace"});
+  } else {
+    c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
+  }
   if (reader.is_null("q_lora_rank"))
     c.q_lora_rank = 0;
   else
@@ -65,7 +98,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
     reader.fail("num_experts_per_tok", "inconsistent",
                 "found " + std::to_string(c.num_experts_per_tok) + "; expected 1 to n_routed_experts (" +
                     std::to_string(c.n_routed_experts) + ")");
-  if (names.is_v3) {
+  if (names.its.is_v3) {
     c.chooses_groups = true;
     c.norm_topk_prob = reader.boolean("norm_topk_prob", true);
     c.rope_interleave = reader.boolean("rope_interleave", true);
@@ -82,7 +115,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
     reader.fail_found("n_group", "inconsistent",
                       "expected a divisor of n_routed_experts (" + std::to_string(c.n_routed_experts) + ")");
   else if (has_experts && c.chooses_groups &&
-           (c.topk_group > c.n_group || (names.is_v3 && c.n_routed_experts / c.n_group < 2)))
+           (c.topk_group > c.n_group || (names.its.is_v3 && c.n_routed_experts / c.n_group < 2)))
     reader.fail_found(
         "topk_group", "inconsistent",
         "expected at most n_group (" + std::to_string(c.n_group) + "), and groups of two experts at least");
@@ -99,10 +132,10 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNam
   if (c.qk_rope_head_dim % 2 != 0)
     reader.fail_found("qk_rope_head_dim", "inconsistent", "rotary embeddings need an even size");
   // Complex numbers are made of pairs: view_as_complex wants even strides.
-  else if (!names.is_v3 && (c.kv_lora_rank % 2 != 0 || c.qk_nope_head_dim % 2 != 0))
+  else if (!names.its.is_v3 && (c.kv_lora_rank % 2 != 0 || c.qk_nope_head_dim % 2 != 0))
     reader.fail_found(c.kv_lora_rank % 2 != 0 ? "kv_lora_rank" : "qk_nope_head_dim", "inconsistent",
                       "view_as_complex needs an even size before the rotated part");
-  if (!names.is_v3 && c.hidden_size % c.num_attention_heads != 0)
+  if (!names.its.is_v3 && c.hidden_size % c.num_attention_heads != 0)
     reader.fail_found("hidden_size", "inconsistent",
                       "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
   // The modelling code of 5.x never reads these: losses of balance, prediction of several tokens, what the original

@@ -10,9 +10,19 @@ namespace oometer {
 class ConfigReader;
 
 /// What DeepSeek-V2's classes and DeepSeek-V3's are called, and do otherwise.
+/// What these classes do otherwise than DeepSeek-V2's.
+struct DeepseekVariant {
+  bool is_v3 = false;  ///< sigmoid scores with a bias, chosen by groups; cosines and sines in place of complex numbers
+  bool has_layer_types = false;  ///< mlp_layer_types says which layers have experts
+  bool biases_float32 = false;   ///< the router's bias is float32 whatever the model is
+  bool has_softmax = false;      ///< its scores are probabilities, without a bias
+  bool scales_queries = false;   ///< with their positions, as Ministral 3 does
+
+  bool operator==(const DeepseekVariant&) const = default;
+};
 struct DeepseekClassNames : LlamaClassNames {
   const char *moe, *experts, *router;
-  bool is_v3;  ///< sigmoid scores with a bias, chosen by groups; cosines and sines in place of complex numbers
+  DeepseekVariant its = {};
 
   bool operator==(const DeepseekClassNames&) const = default;
 };
@@ -21,15 +31,14 @@ inline constexpr DeepseekClassNames kDeepseekV2{
      "DeepseekV2RMSNorm", "DeepseekV2RotaryEmbedding"},
     "DeepseekV2Moe",
     "DeepseekV2Experts",
-    "DeepseekV2TopkRouter",
-    false};
+    "DeepseekV2TopkRouter"};
 inline constexpr DeepseekClassNames kDeepseekV3{
     {"DeepseekV3ForCausalLM", "DeepseekV3Model", "DeepseekV3DecoderLayer", "DeepseekV3Attention", "DeepseekV3MLP",
      "DeepseekV3RMSNorm", "DeepseekV3RotaryEmbedding"},
     "DeepseekV3MoE",
     "DeepseekV3Experts",
     "DeepseekV3TopkRouter",
-    true};
+    {.is_v3 = true}};
 
 /// transformers 5.23, models/deepseek_v2/configuration_deepseek_v2.py, models/deepseek_v3/configuration_deepseek_v3.py:
 /// the fields that decide memory. Sizes are elements.
@@ -72,7 +81,11 @@ struct DeepseekConfig {
   bool operator==(const DeepseekConfig&) const = default;
 };
 
+/// The class's own defaults.
+DeepseekConfig deepseek_v3_defaults();
+
 /// Reads and validates as the class's own config and the modelling code would; what is wrong is noted in the reader.
-DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekClassNames& names);
+/// `defaults`: the class's own, with its names.
+DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& defaults);
 
 }  // namespace oometer

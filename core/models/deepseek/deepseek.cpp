@@ -5,6 +5,7 @@
 
 #include "models/deepseek/mtla.h"
 #include "models/kit/decoder.h"
+#include "models/ministral3/ministral3.h"
 #include "nn/kv_cache.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
@@ -68,15 +69,18 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c)
   moe.experts = Experts(builder.child("experts", c.names->experts), c.n_routed_experts, c.hidden_size,
                         c.moe_intermediate_size, c.hidden_act);
   const Builder gate_at = builder.child("gate", c.names->router);
-  if (c.names->is_v3) {
+  if (c.names->its.is_v3) {
     ExpertsConfig experts;
     experts.num_experts = c.n_routed_experts;
     experts.num_experts_per_tok = c.num_experts_per_tok;
     experts.n_group = c.n_group;
     experts.topk_group = c.topk_group;
     experts.norm_topk_prob = c.norm_topk_prob;
-    Router gate(gate_at, c.hidden_size, experts, best_of_groups);
-    gate.e_score_correction_bias = gate_at.buffer({c.n_routed_experts}, builder.dtype);
+    Router gate(gate_at, c.hidden_size, experts,
+                c.names->its.has_softmax ? best_probabilities_of_groups : best_of_groups);
+    if (!c.names->its.has_softmax)
+      gate.e_score_correction_bias =
+          gate_at.buffer({c.n_routed_experts}, c.names->its.biases_float32 ? DType::float32 : builder.dtype);
     moe.gate = std::move(gate);
   } else {
     moe.gate = DeepseekRouter(gate_at, c);
@@ -164,7 +168,7 @@ DeepseekAttention::Rotated rotate_interleaved(const Tensor& q, const Tensor& k, 
 
 DeepseekAttention::Rotated DeepseekAttention::turn(const Tensor& q, const Tensor& k,
                                                    const PositionEmbeddings& positions) const {
-  if (!config->names->is_v3) return rotate_complex(q, k, positions.cos);
+  if (!config->names->its.is_v3) return rotate_complex(q, k, positions.cos);
   Tensor cos = positions.cos, sin = positions.sin;
   const std::int64_t half = config->qk_rope_head_dim / 2;
   if (config->rope_interleave) {
@@ -230,7 +234,8 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
     k_nope = std::move(states.keys);
     k_pe = std::move(states.values);
   }
-  const Tensor query_states = cat({queries[0], q_pe}, -1);
+  Tensor query_states = cat({queries[0], q_pe}, -1);
+  if (c.names->its.scales_queries) query_states = scale_by_positions(query_states, positions);
   const AttentionInputs inputs = expand_kv(k_nope, k_pe);
   AttentionOutputs attention = attention_forward(call, query_states, inputs.key, inputs.value, attention_mask);
   const Shape& heads = attention.output.sizes();
@@ -252,7 +257,7 @@ DeepseekDecoderLayer::DeepseekDecoderLayer(const Builder& builder, const Deepsee
 namespace {
 
 // DeepseekV2RotaryEmbedding.forward: torch.polar of the angles, scaled.
-PositionEmbeddings frequencies(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
+PositionEmbeddings frequencies(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType) {
   Context& context = position_ids.context();
   ModuleCall call(context, rotary_emb.module);
   const NoGrad no_grad(context);
@@ -281,8 +286,7 @@ std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& co
   parts.layer = [config, options, dense](const Builder& layer, std::size_t i) {
     return std::make_unique<DeepseekDecoderLayer>(layer, *config, options, i >= dense);
   };
-  if (!config->names->is_v3) parts.rotary = frequencies;
-  parts.first_of_second_kind = dense;
+  if (!config->names->its.is_v3) parts.rotary = frequencies;
   parts.makes_masks = config->temporal_stride == 0;  // MTLA's attention has masks of its own
   return std::make_unique<CausalLM>(context, config->as_llama(config->intermediate_size), data, options,
                                     std::move(parts));

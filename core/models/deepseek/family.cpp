@@ -1,4 +1,4 @@
-#include "models/family.h"
+#include "models/deepseek/family.h"
 
 #include <algorithm>
 #include <span>
@@ -16,17 +16,19 @@ constexpr ModelClass kClasses[] = {{"deepseek_v2", kDeepseekV2.causal_lm}, {"dee
 constexpr const char* kBlocks[] = {kDeepseekV2.decoder_layer, kDeepseekV3.decoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  return read_deepseek_config(reader, &of == &kClasses[0] ? kDeepseekV2 : kDeepseekV3);
+  return read_deepseek_config(reader, &of == &kClasses[0] ? DeepseekConfig() : deepseek_v3_defaults());
 }
 
-std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
-                             const ModelOptions& options) {
+}  // namespace
+
+std::unique_ptr<Model> build_deepseek_family(Context& context, const FamilyConfig& config, const DataConfig& data,
+                                             const ModelOptions& options) {
   DeepseekConfig c = config.as<DeepseekConfig>();
   c.temporal_stride = options.temporal_stride;
   return build_deepseek(context, c, data, options);
 }
 
-ModelTraits traits(const FamilyConfig& config) {
+ModelTraits deepseek_traits(const FamilyConfig& config) {
   const auto& c = config.as<DeepseekConfig>();
   ModelTraits t = transformers_traits(c.names->causal_lm);
   t.takes_text = t.generates = t.has_experts = true;
@@ -50,7 +52,7 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+double largest_tensor_of_deepseek(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<DeepseekConfig>();
   const std::int64_t batch = data.micro_batch_size, length = data.sequence_length;
   const std::int64_t heads = c.num_attention_heads * (c.qk_head_dim() + c.v_head_dim);
@@ -63,6 +65,8 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
        bytes_of({batch, length, c.n_routed_experts}), bytes_of({batch, length, c.vocab_size}),
        bytes_of({c.vocab_size, c.hidden_size})});
 }
+
+namespace {
 
 constexpr const char* kProjections[] = {"gate_proj", "up_proj", "down_proj"};
 
@@ -88,21 +92,15 @@ std::vector<std::string> projection_paths(const DeepseekConfig& config) {
   return paths;
 }
 
-void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+}  // namespace
+
+void convert_deepseek_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
   convert_expert_targets(lora, targets, projection_paths(config.as<DeepseekConfig>()), kProjections,
                          "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj");
 }
 
-}  // namespace
-
 namespace family {
-extern const Family deepseek{.classes = kClasses,
-                             .blocks = kBlocks,
-                             .read = read,
-                             .build = build,
-                             .traits = traits,
-                             .largest_tensor = largest_tensor,
-                             .convert_targets = convert_targets};
+extern const Family deepseek = deepseek_family<read>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -47,10 +47,10 @@ AttentionOutputs attend_temporally(const DeepseekAttention& attention, const Ten
   const Tensor kv_norm = attention.kv_a_layernorm(latents[0]);
   // With cosines and sines each head turns a copy of the shared key; all are alike, the first one is kept.
   Tensor k_rep = unsqueeze(latents[1], 1);
-  if (c.names->is_v3) k_rep = expand(k_rep, {batch, heads, length, c.qk_rope_head_dim});
+  if (c.names->its.is_v3) k_rep = expand(k_rep, {batch, heads, length, c.qk_rope_head_dim});
   const DeepseekAttention::Rotated rotated = attention.turn(queries[1], k_rep, positions);
   const Tensor k_pe =
-      c.names->is_v3 ? contiguous(select(rotated.k, 1, 0)) : view(rotated.k, {batch, length, c.qk_rope_head_dim});
+      c.names->its.is_v3 ? contiguous(select(rotated.k, 1, 0)) : view(rotated.k, {batch, length, c.qk_rope_head_dim});
   const std::int64_t stride = c.temporal_stride;
   Tensor w_tT, zero_mask, kv_norm_t, tricky_mask;
   KvCache::States states;
