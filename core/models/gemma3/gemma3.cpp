@@ -1,9 +1,9 @@
 #include "models/gemma3/gemma3.h"
 
+#include "models/blockwise_mask.h"
 #include "models/gemma3_text/gemma3_text.h"
 #include "models/kit/image_text.h"
 #include "models/kit/norms.h"
-#include "models/masking.h"
 #include "models/siglip/siglip.h"
 #include "nn/kv_cache.h"
 #include "ops/integers.h"
@@ -117,8 +117,10 @@ class Gemma3 : public ImageTextModel {
     CausalMasks masks;
     if (inputs.mm_token_type_ids) {
       block_sequence_ids = block_sequence_ids_of(inputs.mm_token_type_ids);
-      masks = create_blockwise_masks(inputs_embeds, given, language_model_.masked, block_sequence_ids,
-                                     config_.text.sliding_window);
+      const MaskedBy masked = language_model_.masked;
+      masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
+      if (config_.text.sliding_window != 0)
+        masks.sliding_attention = create_sliding_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids);
       given.masks = &masks;
     }
     return run_decoder(inputs_embeds, given);

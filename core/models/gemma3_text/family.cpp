@@ -83,7 +83,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm", "norm"};
-  t.allow({Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   if (config.as<TextConfig>().softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "attn_logit_softcapping is set, which SDPA cannot do: expected eager");
   return t;

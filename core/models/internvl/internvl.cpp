@@ -16,10 +16,10 @@ namespace oometer {
 
 namespace {
 
-using Norm = std::function<Tensor(const Tensor&)>;
+using VisionNorm = std::function<Tensor(const Tensor&)>;
 
 // NORM2FN[norm_type]
-Norm make_norm(const Builder& parent, const char* name, const InternVisionConfig& config) {
+VisionNorm make_norm(const Builder& parent, const char* name, const InternVisionConfig& config) {
   if (config.rms_norm)
     return [norm = LlamaRMSNorm(parent.child(name, "InternVLVisionRMSNorm"), config.hidden_size)](const Tensor& x) {
       return norm(x);
@@ -141,7 +141,7 @@ struct VisionLayer {
 
   VisionAttention attention;
   VisionMLP mlp;
-  Norm layernorm_before, layernorm_after;
+  VisionNorm layernorm_before, layernorm_after;
   Tensor lambda_1, lambda_2;
   double hidden_dropout = 0;
   ModuleId module = 0;
@@ -169,6 +169,7 @@ struct VisionEmbeddings {
     Tensor cls_tokens, embeddings;
     {
       ModuleCall inner(context, patch_embeddings);
+      if (context.modules) context.modules->read(projection.weight);
       const Tensor typed = to(inner.argument(pixel_values), projection.weight.dtype());
       embeddings = projection(typed);
       embeddings =

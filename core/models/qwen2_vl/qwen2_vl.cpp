@@ -76,15 +76,7 @@ struct VisionBlock {
 
   Tensor operator()(const Tensor& hidden_in, const PatchSequences& sequences,
                     const PositionEmbeddings& positions) const {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor hidden_states = norm1(hidden_in);
-    hidden_states = attn(hidden_states, sequences, positions);
-    hidden_states = add(hidden_in, hidden_states);
-    Tensor transformed = norm2(hidden_states);
-    transformed = mlp(transformed);
-    Tensor result = add(hidden_states, transformed);
-    transformed.reset();
-    return result;
+    return run_vision_block(*this, hidden_in, sequences, positions);
   }
 
   VisionNorm norm1, norm2;
@@ -169,12 +161,11 @@ struct VisionTransformer {
     }
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       const PatchSequences& sequences = attends_fully(i) ? frames : windows;
-      return [&block = blocks[i], sequences, positions](const Tensor& hidden) {
-        return block(hidden, sequences, positions);
-      };
+      return [&block = blocks[i], sequences, positions = cast_forward_input(positions, blocks[i].module)](
+                 const Tensor& hidden) { return block(hidden, sequences, positions); };
     };
     hidden_states = stack.run(0, blocks.size(), std::move(hidden_states), checkpointing, block,
-                              {.is_other = [&](std::size_t i) { return has_windows && attends_fully(i); }});
+                              {.kind = [&](std::size_t i) { return int{has_windows && attends_fully(i)}; }});
     GridOutputs outputs{call.result(hidden_states), merger(hidden_states)};
     if (has_windows) outputs.pooler_output = index_from_host(outputs.pooler_output, outputs.pooler_output.size(0));
     outputs.pooler_output = call.result(outputs.pooler_output);

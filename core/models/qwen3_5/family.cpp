@@ -1,5 +1,6 @@
 #include "config/reader.h"
 #include "models/qwen3_5/qwen3_5.h"
+#include "models/qwen3_vl/config.h"
 
 namespace oometer {
 
@@ -22,6 +23,7 @@ TextConfig read_qwen3_5_text(ConfigReader& reader) {
   d.num_attention_heads = 16;
   d.num_key_value_heads = 4;
   d.max_position_embeddings = 32768;
+  reader.ignore({"mlp_only_layers"});  // Qwen3-Next's, which modular_qwen3_5.py takes out
   return read_gated_text(reader, d);
 }
 
@@ -29,9 +31,23 @@ DecoderParts qwen3_5_text_parts(const TextConfig& config, const ModelOptions& op
   return parts_like_qwen3_5(config, options, kParts);
 }
 
+constexpr Qwen3VLClass kQwen35{"qwen3_5",
+                               "Qwen3_5ForConditionalGeneration",
+                               "Qwen3_5Model",
+                               "Qwen3_5VisionModel",
+                               "Qwen3_5VisionPatchEmbed",
+                               "Qwen3_5VisionRotaryEmbedding",
+                               "Qwen3_5VisionBlock",
+                               "Qwen3_5VisionAttention",
+                               "Qwen3_5VisionMLP",
+                               "Qwen3_5VisionPatchMerger",
+                               false,
+                               read_qwen3_5_text,
+                               qwen3_5_text_parts};
+
 namespace family {
-extern const Family qwen3_5 =
-    text_family<read_qwen3_5_text, qwen3_5_text_parts>(kClasses, kBlocks, traits_of_recurrent_family);
+extern const Family qwen3_5 = text_family<read_qwen3_5_text, qwen3_5_text_parts>(
+    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::fsdp, Feature::zero3>);
 }  // namespace family
 
 }  // namespace oometer

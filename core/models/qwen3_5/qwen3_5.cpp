@@ -35,9 +35,7 @@ DecoderParts parts_like_qwen3_5(const TextConfig& config, const ModelOptions& op
                });
   parts.norm = final_norm(rms_norm_one_plus);
   parts.positions_by_sample = true;
-  parts.rotary = [dtype = options.dtype](const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
-    return embed_interleaved_positions(rotary_emb, position_ids, dtype);
-  };
+  parts.rotary = embed_interleaved_positions;
   return parts;
 }
 

@@ -1,6 +1,7 @@
 #include "config/reader.h"
 #include "models/kit/mixture.h"
 #include "models/qwen3_5/qwen3_5.h"
+#include "models/qwen3_vl/config.h"
 
 /// transformers 5.23, models/qwen3_5_moe/modeling_qwen3_5_moe.py: the language model.
 namespace oometer {
@@ -24,6 +25,7 @@ TextConfig read(ConfigReader& reader) {
   d.num_attention_heads = 16;
   d.num_key_value_heads = 2;
   d.max_position_embeddings = 32768;
+  reader.ignore({"mlp_only_layers"});  // Qwen3-Next's, which modular_qwen3_5_moe.py takes out
   TextConfig c = read_gated_text(reader, d);
   read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 256, .num_experts_per_tok = 8});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 512);
@@ -38,8 +40,23 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 }  // namespace
 
+constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
+                                  "Qwen3_5MoeForConditionalGeneration",
+                                  "Qwen3_5MoeModel",
+                                  "Qwen3_5MoeVisionModel",
+                                  "Qwen3_5MoeVisionPatchEmbed",
+                                  "Qwen3_5MoeVisionRotaryEmbedding",
+                                  "Qwen3_5MoeVisionBlock",
+                                  "Qwen3_5MoeVisionAttention",
+                                  "Qwen3_5MoeVisionMLP",
+                                  "Qwen3_5MoeVisionPatchMerger",
+                                  false,
+                                  read,
+                                  parts};
+
 namespace family {
-extern const Family qwen3_5_moe = text_family<read, parts>(kClasses, kBlocks, traits_of_recurrent_family);
+extern const Family qwen3_5_moe =
+    text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

@@ -11,7 +11,8 @@ class ConfigReader;
 struct DecoderParts;
 struct ModelOptions;
 
-/// What a class is called, and its language model. Qwen3.5's classes have the same tower, without a deepstack.
+/// What a class is called, and its language model. Qwen3.5's classes have the same tower, without a deepstack
+/// (models/qwen3_5/modeling_qwen3_5.py, models/qwen3_5_moe/modeling_qwen3_5_moe.py).
 struct Qwen3VLClass {
   const char *model_type, *class_name;
   const char *model, *tower, *patch_embed, *rotary_embedding, *block, *attention, *mlp, *merger;
@@ -19,7 +20,7 @@ struct Qwen3VLClass {
   TextConfig (*read_text)(ConfigReader& reader);
   DecoderParts (*make_parts)(const TextConfig& config, const ModelOptions& options);
 };
-extern const Qwen3VLClass kQwen3VL, kQwen3VLMoe;
+extern const Qwen3VLClass kQwen3VL, kQwen3VLMoe, kQwen35, kQwen35Moe;
 
 /// transformers 5.23, models/qwen3_vl/configuration_qwen3_vl.py, class Qwen3VLVisionConfig: the fields that decide
 /// memory.

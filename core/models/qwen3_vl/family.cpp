@@ -14,12 +14,16 @@ namespace oometer {
 namespace {
 
 constexpr ModelClass kClasses[] = {{"qwen3_vl", "Qwen3VLForConditionalGeneration"},
-                                   {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}};
-constexpr const char* kBlocks[] = {"Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock", "Qwen3VLMoeTextDecoderLayer",
-                                   "Qwen3VLMoeVisionBlock"};
+                                   {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"},
+                                   {"qwen3_5", "Qwen3_5ForConditionalGeneration"},
+                                   {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"}};
+constexpr const Qwen3VLClass* kNamed[] = {&kQwen3VL, &kQwen3VLMoe, &kQwen35, &kQwen35Moe};  ///< as kClasses
+constexpr const char* kBlocks[] = {"Qwen3VLTextDecoderLayer", "Qwen3VLVisionBlock",   "Qwen3VLMoeTextDecoderLayer",
+                                   "Qwen3VLMoeVisionBlock",   "Qwen3_5DecoderLayer",  "Qwen3_5VisionBlock",
+                                   "Qwen3_5MoeDecoderLayer",  "Qwen3_5MoeVisionBlock"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
-  return read_qwen3_vl_config(reader, &of == &kClasses[0] ? kQwen3VL : kQwen3VLMoe);
+  return read_qwen3_vl_config(reader, *kNamed[&of - kClasses]);
 }
 
 std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
@@ -33,14 +37,16 @@ ModelTraits traits(const FamilyConfig& config) {
   t.set_parts("visual", "visual.merger", "language_model");
   // As LLaMA-Factory cuts the model (model/model_utils/visual.py): the mergers of the deepstack belong to the tower.
   t.pretrain = {{}, {t.projector}, {}};
-  t.finetune = {{"visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"}, {}, {}};
+  t.finetune = {{"visual.pos_embed", "visual.patch_embed", "visual.blocks"}, {}, {}};
+  if (c.of->has_deepstack) t.finetune.freeze.emplace_back("visual.deepstack_merger_list");
   t.image_keys = {"image_size", "grid_thw", "frames", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.of->block);
   t.has_experts = c.text.experts.num_experts != 0;
   t.balances_experts = c.text.experts.balances;
-  for (const Feature feature : {Feature::liger, Feature::zero3, Feature::fsdp, Feature::headinfer,
-                                Feature::quantized_cache, Feature::inference, Feature::lengths})
+  if (!t.has_experts) t.allow({Feature::zero3, Feature::fsdp});
+  for (const Feature feature :
+       {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "not-modelled",
            "this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its kernels");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/kit/grids.h"
+#include "models/kit/recurrent.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
 #include "ops/cub.h"
@@ -46,15 +47,7 @@ struct Qwen3VLVisionBlock {
 
   Tensor operator()(const Tensor& hidden_in, const PatchSequences& sequences,
                     const PositionEmbeddings& positions) const {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor hidden_states = norm1(hidden_in);
-    hidden_states = attn(hidden_states, sequences, positions);
-    hidden_states = add(hidden_in, hidden_states);
-    Tensor transformed = norm2(hidden_states);
-    transformed = mlp(transformed);
-    Tensor result = add(hidden_states, transformed);
-    transformed.reset();
-    return result;
+    return run_vision_block(*this, hidden_in, sequences, positions);
   }
 
   LayerNorm norm1, norm2;
@@ -240,9 +233,8 @@ struct VisionModel {
     }
     const PositionEmbeddings positions = vision_rotary(rotary_pos_emb, position_ids);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
-      return [&block = blocks[i], sequences, positions](const Tensor& hidden) {
-        return block(hidden, sequences, positions);
-      };
+      return [&block = blocks[i], sequences, positions = cast_forward_input(positions, blocks[i].module)](
+                 const Tensor& hidden) { return block(hidden, sequences, positions); };
     };
     GridOutputs outputs;
     std::size_t begin = 0;
@@ -281,8 +273,10 @@ class Qwen3VL : public GridLanguageModel {
     const Builder model = root_.child("model", of.model);
     model_ = model.module;
     visual_ = VisionModel(model.child("visual", of.tower, Modality::vision), config, options);
+    DecoderParts parts = of.make_parts(config.text, options);
+    complete_parts(parts, config.text);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
-                 of.make_parts(config.text, options));
+                 std::move(parts));
     language_model_.blocks.first_block = visual_.stack.size();
     make_head(root_, config.text, config.tie_word_embeddings);
   }

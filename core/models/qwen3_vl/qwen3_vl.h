@@ -8,7 +8,7 @@
 namespace oometer {
 
 /// Qwen3VLForConditionalGeneration and Qwen3VLMoeForConditionalGeneration of transformers 5.23
-/// (models/qwen3_vl/modeling_qwen3_vl.py, models/qwen3_vl_moe/modeling_qwen3_vl_moe.py).
+/// (models/qwen3_vl/modeling_qwen3_vl.py, models/qwen3_vl_moe/modeling_qwen3_vl_moe.py), and Qwen3.5's.
 std::unique_ptr<Model> build_qwen3_vl(Context& context, const Qwen3VLConfig& config, const DataConfig& data,
                                       const ModelOptions& options);
 

@@ -129,9 +129,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts make_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(rms_norm);
-  parts.rotary = [dtype = options.dtype](const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
-    return interleaved_rotary(rotary_emb, position_ids, dtype);
-  };
+  parts.rotary = interleaved_rotary;
   if (config.experts.num_experts != 0)
     parts.kind = [experts = config.experts](std::size_t i) { return int{experts.are_in(i)}; };
   return parts;
