@@ -35,7 +35,7 @@ TextConfig read(ConfigReader& reader) {
   if (c.sliding_window == 0) c.layer_windows.clear();
   for (const char* key : {"n_routed_experts", "n_shared_experts", "num_experts_per_tok"})
     if (!reader.has(key)) reader.fail(key, "missing", "found nothing; the class has no default");
-  read_grouped_experts(reader, c, {.num_experts = 128, .num_experts_per_tok = 6}, 2, 0);
+  read_grouped_experts(reader, c, {.num_experts = 128, .num_experts_per_tok = 6, .intermediate_size = 1408}, 2, 0);
   return c;
 }
 

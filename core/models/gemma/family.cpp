@@ -1,4 +1,5 @@
 #include "config/reader.h"
+#include "models/gemma/gemma.h"
 #include "models/kit/text_family.h"
 
 /// transformers 5.23, models/gemma/modeling_gemma.py.
@@ -11,7 +12,14 @@ constexpr LlamaClassNames kNames{"GemmaForCausalLM", "GemmaModel",   "GemmaDecod
 constexpr ModelClass kClasses[] = {{"gemma", kNames.causal_lm}, {"gemma", "GemmaForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  return pre_norm_layer(builder, c, options, {}, rms_norm_one_plus);
+}
+
+}  // namespace
+
+TextConfig read_gemma_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 256000;
@@ -31,17 +39,14 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
-                                         std::size_t) {
-  return pre_norm_layer(builder, c, options, {}, rms_norm_one_plus);
-}
-
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+DecoderParts gemma_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scales_embeddings = true;
   parts.norm = final_norm(rms_norm_one_plus);
   return parts;
 }
+
+namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
@@ -52,7 +57,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gemma = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family gemma = text_family<read_gemma_config, gemma_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,6 +1,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/gemma2/gemma2.h"
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
 
@@ -14,7 +15,24 @@ constexpr LlamaClassNames kNames{"Gemma2ForCausalLM", "Gemma2Model",   "Gemma2De
 constexpr ModelClass kClasses[] = {{"gemma2", kNames.causal_lm}, {"gemma2", "Gemma2ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
+  const auto norm = [&](const char* name) {
+    return Norm(builder.child(name, kNames.rms_norm), rms_norm_one_plus, {c.hidden_size});
+  };
+  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->input_norm = norm("input_layernorm");
+  layer->attention_norm = norm("post_attention_layernorm");
+  layer->feedforward_norm = norm("pre_feedforward_layernorm");
+  layer->output_norm = norm("post_feedforward_layernorm");
+  return layer;
+}
+
+}  // namespace
+
+TextConfig read_gemma2_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 256000;
@@ -41,31 +59,18 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
-                                         std::size_t) {
-  auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
-  const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm_one_plus, {c.hidden_size});
-  };
-  layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
-  layer->input_norm = norm("input_layernorm");
-  layer->attention_norm = norm("post_attention_layernorm");
-  layer->feedforward_norm = norm("pre_feedforward_layernorm");
-  layer->output_norm = norm("post_feedforward_layernorm");
-  return layer;
-}
-
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+DecoderParts gemma2_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scales_embeddings = true;
   parts.norm = final_norm(rms_norm_one_plus);
   return parts;
 }
 
+namespace {
+
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  t.allow({Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm", "norm"};
@@ -76,7 +81,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gemma2 = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family gemma2 = text_family<read_gemma2_config, gemma2_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

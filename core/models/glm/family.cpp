@@ -42,7 +42,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family glm = text_family<read, parts>(kClasses, kBlocks);
+extern const Family glm = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

@@ -25,7 +25,9 @@ TextConfig read(ConfigReader& reader) {
   c.norms_queries = reader.boolean("use_qk_norm", false);
   read_partial_rotary(reader, c, 0.5);
   check_llama_heads(reader, c);
-  read_grouped_experts(reader, c, {.num_experts = 128, .num_experts_per_tok = 8, .norm_topk_prob = true}, 1, 1);
+  read_grouped_experts(
+      reader, c, {.num_experts = 128, .num_experts_per_tok = 8, .intermediate_size = 1408, .norm_topk_prob = true}, 1,
+      1);
   reader.ignore({"num_nextn_predict_layers", "num_mtp_layers"});  // the modelling code leaves them out
   return c;
 }
@@ -52,7 +54,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family glm4_moe = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family glm4_moe =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

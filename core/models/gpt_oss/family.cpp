@@ -31,7 +31,7 @@ TextConfig read(ConfigReader& reader) {
   read_mixed_layers(reader, c, 2, 128);
   read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 128, .num_experts_per_tok = 4});
   c.experts.intermediate_size = c.intermediate_size;
-  c.is_yarn = true;  // GptOssConfig's default
+  c.float32_frequencies = true;  // GptOssConfig's default is YaRN
   return c;
 }
 
@@ -42,9 +42,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
-  parts.rotary = [dtype = options.dtype](const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
-    return embed_half_positions(rotary_emb, position_ids, dtype);
-  };
+  parts.rotary = embed_half_positions;
   parts.norm = final_norm(rms_norm_float32);
   parts.makes_both_masks = true;
   parts.masks_know_positions = false;
@@ -53,7 +51,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  t.allow({Feature::zero3});
+  allow_compared(t, {Feature::quantization, Feature::zero3});
   t.refuse(Feature::sdpa, "inconsistent", "GPT-OSS has attention sinks, which SDPA has not: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "GPT-OSS has attention sinks, which it has not: expected eager");
   t.refuse(Feature::packing, "inconsistent", "GPT-OSS makes its masks without looking for packed samples");

@@ -1,5 +1,5 @@
 #include "config/reader.h"
-#include "models/kit/text_family.h"
+#include "models/hunyuan_v1_dense/hunyuan_v1_dense.h"
 
 /// transformers 5.23, models/hunyuan_v1_dense/modeling_hunyuan_v1_dense.py.
 namespace oometer {
@@ -13,9 +13,22 @@ constexpr ModelClass kClasses[] = {{"hunyuan_v1_dense", kNames.causal_lm},
                                    {"hunyuan_v1_dense", "HunYuanDenseV1ForSequenceClassification"}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+TextConfig read(ConfigReader& reader) { return read_hunyuan_text(reader, kNames); }
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t) {
+  return pre_norm_layer(builder, c, options, hunyuan_attention(kNames));
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  return parts_of(config, options, make_layer);
+}
+
+}  // namespace
+
+TextConfig read_hunyuan_text(ConfigReader& reader, const LlamaClassNames& names) {
   TextConfig d;
-  d.names = &kNames;
+  d.names = &names;
   d.vocab_size = 290943;
   d.num_key_value_heads = 0;
   d.has_pad_token = true;
@@ -26,22 +39,15 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
-                                         std::size_t) {
+AttentionParts hunyuan_attention(const LlamaClassNames& names) {
   AttentionParts its;
   its.norms_at = HeadNorms::rotated;
   its.norm = rms_norm;
-  its.norm_type = kNames.rms_norm;
+  its.norm_type = names.rms_norm;
   its.q_norm = "query_layernorm";
   its.k_norm = "key_layernorm";
-  return pre_norm_layer(builder, c, options, its);
+  return its;
 }
-
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
-  return parts_of(config, options, make_layer);
-}
-
-}  // namespace
 
 namespace family {
 extern const Family hunyuan_v1_dense = text_family<read, parts>(kClasses, kBlocks);

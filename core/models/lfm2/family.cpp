@@ -54,7 +54,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family lfm2 = text_family<read, parts>(kClasses, kBlocks, traits_of_recurrent_family);
+extern const Family lfm2 = text_family<read, parts>(kClasses, kBlocks, traits_of_generating_family);
 }  // namespace family
 
 }  // namespace oometer

@@ -14,6 +14,7 @@ struct ShortConv {
       : conv(builder.child("conv", "Conv1d"), c.hidden_size, c.mixer.conv_kernel, c.mixer.conv_bias),
         in_proj(builder.child("in_proj", "Linear"), c.hidden_size, 3 * c.hidden_size, c.mixer.conv_bias),
         out_proj(builder.child("out_proj", "Linear"), c.hidden_size, c.hidden_size, c.mixer.conv_bias),
+        layer_idx(layer_index(builder)),
         module(builder.module) {}
 
   AttentionOutputs operator()(const Tensor& argument, const Tensor& attention_mask) const {
@@ -23,7 +24,7 @@ struct ShortConv {
     const Tensor bcx = transpose(in_proj(hidden_states), 1, 2);
     const TensorList parts = split(bcx, {hidden, hidden, hidden}, 1);
     hidden_states = mul(parts[0], parts[2]);
-    hidden_states = conv(hidden_states, std::nullopt);
+    hidden_states = conv(std::move(hidden_states), std::nullopt, layer_idx);
     Tensor y = mul(parts[1], hidden_states);
     y = contiguous(transpose(y, 1, 2));
     return {call.result(out_proj(y)), {}};
@@ -31,6 +32,7 @@ struct ShortConv {
 
   CausalConv conv;
   Linear in_proj, out_proj;
+  std::size_t layer_idx;
   ModuleId module;
 };
 

@@ -52,7 +52,7 @@ struct LlamaConfig {
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
   bool has_pad_token = false;               ///< pad_token_id
-  bool is_yarn = false;                     ///< frequencies are float32 under zero.Init too (_compute_yarn_parameters)
+  bool float32_frequencies = false;         ///< of rotary embeddings, under zero.Init too (_compute_yarn_parameters)
   std::int64_t sliding_window = 0;          ///< tokens that each one sees; 0: all
   std::vector<std::int64_t> layer_windows;  ///< each layer's, 0 or that, in a class of layer_types; empty: it is all's
   ClassifierConfig classifier;

@@ -49,7 +49,7 @@ LlamaRotaryEmbedding::LlamaRotaryEmbedding(const Builder& builder, const LlamaCo
   const Shape sizes{config.head_dim / 2};
   Tensor exponents = empty(context, Op::arange, sizes, DType::float32);
   // zero.Init has every floating-point constructor give the model's type.
-  const DType dtype = context.construction && !config.is_yarn ? builder.dtype : DType::float32;
+  const DType dtype = context.construction && !config.float32_frequencies ? builder.dtype : DType::float32;
   exponents = to(exponents, dtype);
   exponents = div_scalar(exponents);
   Tensor powers = empty_like(Op::pow, exponents);

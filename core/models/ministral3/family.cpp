@@ -45,11 +45,15 @@ Tensor get_llama_4_attn_scale(const Tensor& position_ids) {
   return view(scaling, {scaling.size(0), 1, scaling.size(1), 1});
 }
 
-Tensor scale_queries(const Tensor& query, const PositionEmbeddings& positions) {
+}  // namespace
+
+Tensor scale_by_positions(const Tensor& query, const PositionEmbeddings& positions) {
   Tensor scale = get_llama_4_attn_scale(positions.position_ids);
   scale = to(scale, query.dtype());
   return mul(query, scale);
 }
+
+namespace {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
@@ -58,7 +62,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
     return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
   };
   AttentionParts its;
-  its.scale = scale_queries;
+  its.scale = scale_by_positions;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
   layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
   layer->input_norm = norm("input_layernorm");
@@ -73,7 +77,8 @@ DecoderParts ministral3_parts(const TextConfig& config, const ModelOptions& opti
 }
 
 namespace family {
-extern const Family ministral3 = text_family<read_ministral3_config, ministral3_parts>(kClasses, kBlocks);
+extern const Family ministral3 =
+    text_family<read_ministral3_config, ministral3_parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

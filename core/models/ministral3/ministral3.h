@@ -10,5 +10,7 @@ class ConfigReader;
 
 TextConfig read_ministral3_config(ConfigReader& reader);
 DecoderParts ministral3_parts(const TextConfig& config, const ModelOptions& options);
+/// query_states * get_llama_4_attn_scale(...).to(query_states.dtype)
+Tensor scale_by_positions(const Tensor& query, const PositionEmbeddings& positions);
 
 }  // namespace oometer

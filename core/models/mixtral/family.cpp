@@ -45,7 +45,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family mixtral = mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets);
+extern const Family mixtral =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -49,16 +49,11 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts;
 }
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_of_text_family(config);
-  t.allow({Feature::zero3});
-  return t;
-}
-
 }  // namespace
 
 namespace family {
-extern const Family olmo2 = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family olmo2 =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3>);
 }  // namespace family
 
 }  // namespace oometer

@@ -54,7 +54,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family olmo3 = text_family<read, parts>(kClasses, kBlocks);
+extern const Family olmo3 =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3>);
 }  // namespace family
 
 }  // namespace oometer

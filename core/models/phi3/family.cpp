@@ -85,16 +85,11 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_of_text_family(config);
-  t.allow({Feature::zero3, Feature::fsdp});
-  return t;
-}
-
 }  // namespace
 
 namespace family {
-extern const Family phi3 = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family phi3 =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

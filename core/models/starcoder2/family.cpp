@@ -58,7 +58,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family starcoder2 = text_family<read, parts>(kClasses, kBlocks);
+extern const Family starcoder2 = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer
