@@ -82,9 +82,52 @@ constexpr OptimizerClass kClasses[] = {
      "lr weight_decay eps clip_threshold decay_rate loss_scale", "clip_grad_norm clip_grad_value"},
     {OptimizerName::grokadamw, "grokadamw.GrokAdamW", kHasForLoop, "",
      "lr betas eps weight_decay alpha_init lamb gamma grokking_signal_fns grokking_signal_decay_rate", ""},
+    {OptimizerName::torchao_adamw_8bit, "torchao.optim.AdamW8bit", kHasForLoop, "block_size bf16_stochastic_round",
+     "lr betas eps weight_decay", "amsgrad"},
+    {OptimizerName::torchao_adamw_4bit, "torchao.optim.AdamW4bit", kHasForLoop, "block_size bf16_stochastic_round",
+     "lr betas eps weight_decay", "amsgrad", R"({"block_size": 128})"},
+    {OptimizerName::torchao_adamw_fp8, "torchao.optim.AdamWFp8", kHasForLoop, "block_size bf16_stochastic_round",
+     "lr betas eps weight_decay", "amsgrad"},
+    {OptimizerName::flash_adamw, "flashoptim.FlashAdamW", kHasForLoop, "master_weight_bits quantize",
+     "lr betas eps weight_decay decouple_lr compress_state_dict fused", "check_numerics"},
+    {OptimizerName::flash_lion, "flashoptim.FlashLion", kHasForLoop, "master_weight_bits quantize",
+     "lr betas weight_decay decouple_lr compress_state_dict fused", "check_numerics"},
+    {OptimizerName::te_fused_adam, "transformer_engine.pytorch.optimizers.FusedAdam", kHasForLoop,
+     "master_weights store_param_remainders exp_avg_dtype",
+     "lr betas eps weight_decay bias_correction adam_w_mode master_weight_dtype exp_avg_sq_dtype set_grad_none",
+     "amsgrad capturable use_decoupled_grad"},
+    {OptimizerName::optimi_adamw, "optimi.AdamW", kHasForLoop | kHasForeach, "kahan_sum",
+     "lr betas weight_decay eps decouple_lr max_lr", "triton gradient_release"},
+    {OptimizerName::optimi_lion, "optimi.Lion", kHasForLoop | kHasForeach, "kahan_sum",
+     "lr betas weight_decay decouple_lr max_lr", "triton gradient_release"},
+    {OptimizerName::lion_pytorch, "lion_pytorch.Lion", kHasForLoop, "", "lr betas weight_decay decoupled_weight_decay",
+     "use_triton"},
+    {OptimizerName::came, "came_pytorch.CAME", kHasForLoop, "weight_decay", "lr eps clip_threshold betas", ""},
+    {OptimizerName::lamb, "bitsandbytes.optim.LAMB", kHasBits, "",
+     "lr betas eps weight_decay bias_correction adam_w_mode max_unorm", "amsgrad min_8bit_size args"},
+    {OptimizerName::galore_adamw_8bit, "galore_torch.GaLoreAdamW8bit", kHasBits,
+     "rank proj_type target_modules weight_decay", "lr betas eps", "amsgrad min_8bit_size args is_paged"},
     {OptimizerName::rprop, "torch.optim.Rprop", kHasForeach, "", "lr etas step_sizes", kSwitches},
     {OptimizerName::rmsprop, "torch.optim.RMSprop", kHasForLoop | kHasForeach | kHasBits, "weight_decay centered",
      "lr alpha eps", kSwitches},
+};
+
+/// Other paths of the same classes, and of classes that take the same memory.
+struct OptimizerAlias {
+  std::string_view path;
+  const char* ours;
+};
+constexpr OptimizerAlias kAliases[] = {
+    {"transformer_engine.pytorch.optimizers.fused_adam.FusedAdam", "transformer_engine.pytorch.optimizers.FusedAdam"},
+    {"torchao.optim.Adam8bit", "torchao.optim.AdamW8bit"},
+    {"torchao.optim.Adam4bit", "torchao.optim.AdamW4bit"},
+    {"torchao.optim.AdamFp8", "torchao.optim.AdamWFp8"},
+    {"torchao.optim.adam.AdamWFp8", "torchao.optim.AdamWFp8"},
+    {"torchao.prototype.low_bit_optim.AdamW8bit", "torchao.optim.AdamW8bit"},
+    {"torchao.prototype.low_bit_optim.AdamW4bit", "torchao.optim.AdamW4bit"},
+    {"torchao.prototype.low_bit_optim.AdamWFp8", "torchao.optim.AdamWFp8"},
+    {"flashoptim.FlashAdam", "flashoptim.FlashAdamW"},
+    {"optimi.Adam", "optimi.AdamW"},
 };
 
 /// transformers' names (training_args.py, OptimizerNames).
@@ -123,6 +166,12 @@ constexpr Optim kOptims[] = {
     {"schedule_free_radam", R"({"name": "schedulefree.RAdamScheduleFree", "param_groups": 2})"},
     {"schedule_free_sgd", R"({"name": "schedulefree.SGDScheduleFree", "param_groups": 2})"},
     {"stable_adamw", R"({"name": "optimi.StableAdamW", "param_groups": 2})"},
+    {"adamw_torch_8bit", R"({"name": "torchao.optim.AdamW8bit", "param_groups": 2})", "block_size",
+     "bf16_stochastic_round"},
+    {"adamw_torch_4bit", R"({"name": "torchao.optim.AdamW4bit", "param_groups": 2, "args": {"block_size": 256}})",
+     "block_size", "bf16_stochastic_round"},
+    {"galore_adamw_8bit", R"({"name": "galore_torch.GaLoreAdamW8bit", "implementation": "bnb-8bit"})", "rank", "",
+     "proj_type"},
     {"apollo_adamw", R"({"name": "apollo_torch.APOLLOAdamW"})", "rank", "", kOfProjection},
     {"apollo_adamw_layerwise", R"({"name": "apollo_torch.APOLLOAdamW", "in_backward": true})", "rank", "",
      kOfProjection},
@@ -146,22 +195,37 @@ struct Refused {
   std::string_view name;
   const char *code, *why;
 };
-constexpr const char* kNoGaLore8bit =
-    "GaLore's AdamW8bit is not supported yet; expected \"galore_adamw\", which takes more, or \"apollo_adamw\"";
+constexpr const char* kNoFlashSgd =
+    "FlashOptim's SGD is not supported yet; expected \"flashoptim.FlashLion\", which has one state, too";
+constexpr const char* kNoBitsByPath =
+    "by its path it has the embeddings in 8 bits, too, where transformers' \"adamw_8bit\" keeps them in 32 bits, and "
+    "that is not supported yet; expected a name of transformers' optim, such as \"adamw_8bit\" or \"paged_lion_8bit\"";
 constexpr Refused kRefused[] = {
     {"torch.optim.SparseAdam", "inconsistent",
      "\"SparseAdam does not support dense gradients, please consider Adam instead\": expected \"torch.optim.Adam\""},
     {"torch.optim.LBFGS", "not-modelled", "it calls the model several times a step, which is not supported yet"},
-    {"adamw_torch_8bit", "not-modelled",
-     "torchao's AdamW8bit is not supported yet: torch.compile decides what its step allocates; expected "
-     "\"adamw_8bit\", "
-     "which is bitsandbytes'"},
-    {"adamw_torch_4bit", "not-modelled",
-     "torchao's AdamW4bit is not supported yet: torch.compile decides what its step allocates; expected "
-     "\"adamw_8bit\", "
-     "which is bitsandbytes'"},
-    {"galore_adamw_8bit", "not-modelled", kNoGaLore8bit},
-    {"galore_adamw_8bit_layerwise", "not-modelled", kNoGaLore8bit},
+    {"adam_mini.Adam_mini", "not-modelled",
+     "it is not supported yet; expected \"adamw_torch_fused\", which takes more, or \"lion_pytorch.Lion\""},
+    {"apollo_adamw_mini", "unknown-value",
+     "expected \"apollo_adamw\" with optim_args \"rank=1,scale_type=tensor\", which is APOLLO-Mini"},
+    {"muon", "not-modelled",
+     "Axolotl's Muon compiles its Newton-Schulz steps, which is not supported yet; expected \"torch.optim.Muon\" with "
+     "a "
+     "\"rest\" in a plain loop"},
+    {"ao_adamw_8bit", "unknown-value", "Axolotl calls it \"adamw_torch_8bit\" now"},
+    {"ao_adamw_4bit", "unknown-value", "Axolotl calls it \"adamw_torch_4bit\" now"},
+    {"q_galore_adamw8bit", "not-modelled", "Q-GaLore is not supported yet; expected \"galore_adamw_8bit\""},
+    {"flashoptim.FlashSGD", "not-modelled", kNoFlashSgd},
+    {"flashoptim.FlashSGDW", "not-modelled", kNoFlashSgd},
+    {"flash_sgd", "not-modelled", kNoFlashSgd},
+    {"flash_sgdw", "not-modelled", kNoFlashSgd},
+    {"bitsandbytes.optim.AdamW8bit", "not-modelled", kNoBitsByPath},
+    {"bitsandbytes.optim.Adam8bit", "not-modelled", kNoBitsByPath},
+    {"bitsandbytes.optim.PagedAdamW8bit", "not-modelled", kNoBitsByPath},
+    {"bitsandbytes.optim.Lion8bit", "not-modelled", kNoBitsByPath},
+    {"galore_adamw_8bit_layerwise", "not-modelled",
+     "GaLore's AdamW8bit with an optimizer for each weight is not supported yet; expected \"galore_adamw_8bit\" or "
+     "\"galore_adamw_layerwise\""},
     {"galore_adafactor_layerwise", "inconsistent",
      "it fails with Trainer's learning rate: \"Cannot combine manual `lr` and `relative_step=True` options\"; expected "
      "\"galore_adafactor\""},
@@ -192,6 +256,8 @@ bool has_word(std::string_view list, std::string_view word) {
 bool is_absent(const json& value) { return value.is_null() || value == false; }
 
 const OptimizerClass* class_of(std::string_view name) {
+  for (const OptimizerAlias& alias : kAliases)
+    if (alias.path == name) name = alias.ours;
   const auto is_it = [&](const OptimizerClass& row) {
     return name == row.path || name == name_of(row.name, kOptimizers);
   };
@@ -213,7 +279,7 @@ class OptimizerSpelling {
       if (std::optional<Error> error = spell_out_optim(name)) return error;
       row = class_of(own_.value("name", ""));
     }
-    const bool is_path = name == row->path || own_["name"] == row->path;
+    const bool is_path = name.find('.') != std::string::npos || own_["name"] == row->path;
     own_["name"] = name_of(row->name, kOptimizers);
     if (std::optional<Error> error = spell_out_args(*row, is_path)) return error;
     if (is_path && !own_.contains("param_groups")) own_["param_groups"] = 1;
@@ -245,6 +311,16 @@ class OptimizerSpelling {
       return error("args", "wrong-type",
                    "found " + describe(args) + "; expected an object {...} of the class's arguments");
     if (std::optional<Error> wrong = spell_out_implementation(row, args, is_path)) return wrong;
+    if (row.name == OptimizerName::te_fused_adam)
+      if (std::optional<Error> wrong = spell_out_moments(args)) return wrong;
+    if (const auto bits = args.find("master_weight_bits"); bits != args.end()) {
+      if (bits->is_null()) *bits = 0;
+      if (*bits != 0 && *bits != 24 && *bits != 32)
+        return error("args/master_weight_bits", "out-of-range",
+                     "found " + describe(*bits) + "; expected 24, 32 or null");
+    }
+    if (has_word(row.harmless, "fused") && args.contains("fused") && args["fused"] == false)
+      return error("args/fused", "not-modelled", "found false, which is not supported yet: leave it out");
     Findings findings;
     ConfigReader reader(&args, pointer_ + "/args", Mode::strict, findings);
     for (const char* list : {row.decides, row.harmless})
@@ -266,6 +342,25 @@ class OptimizerSpelling {
     if (kept.contains("beta1") && !kept["beta1"].is_boolean()) kept["beta1"] = !kept["beta1"].is_null();
     own_.erase("args");
     if (!kept.empty()) own_["args"] = std::move(kept);
+    return std::nullopt;
+  }
+
+  /// Transformer Engine's types of the moments: "torch.float32" is "float32".
+  std::optional<Error> spell_out_moments(json& args) const {
+    for (const char* key : {"exp_avg_dtype", "exp_avg_sq_dtype", "master_weight_dtype"}) {
+      const auto found = args.find(key);
+      if (found == args.end() || !found->is_string()) continue;
+      std::string& text = found->get_ref<std::string&>();
+      if (text.starts_with("torch.")) text.erase(0, 6);
+      const bool is_master = std::string_view(key) == "master_weight_dtype";
+      if (text != "float32" && (is_master || text != "bfloat16"))
+        return error(std::string("args/") + key, "not-modelled",
+                     "found " + quote(text) + ", which is not supported yet; expected float32" +
+                         (is_master ? "" : " or bfloat16"));
+    }
+    if (args.value("exp_avg_dtype", json("float32")) != args.value("exp_avg_sq_dtype", json("float32")))
+      return error("args/exp_avg_sq_dtype", "not-modelled",
+                   "moments of two types are not supported yet; expected exp_avg_dtype's");
     return std::nullopt;
   }
 
@@ -353,6 +448,8 @@ bool is_spelled_out(const json& optimizer) {
   return text != nullptr && (*text == "adamw" || *text == "adam" || *text == "sgd");
 }
 
+std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
+
 bool is_true(const std::string& value) {
   const std::string text = lower_case(value);
   return text == "true" || text == "1" || text == "yes";
@@ -369,7 +466,9 @@ Result<json> optimizer_of_optim(const std::string& optim, const std::string& opt
     std::vector<std::string_view> known;
     for (const Optim& row : kOptims) known.push_back(row.name);
     for (const OptimizerClass& row : kClasses) known.push_back(row.path);
-    const std::string_view near = closest(optim, known);
+    std::string_view near = closest(optim, known);
+    // Another class of the same package is no slip of the pen.
+    if (near.find('.') != std::string_view::npos && closest(last_part(optim), {last_part(near)}).empty()) near = {};
     std::string all;
     for (const std::string_view name : known) all += (all.empty() ? "" : ", ") + std::string(name);
     return Error{"not-modelled", "optim",

@@ -27,8 +27,9 @@ void Optimizer::make_states(Group& group) {
 }
 
 Tensor Optimizer::state_like(const Tensor& like, Op op) const {
-  const Storage storage = context_.allocate(op, like.nbytes(), like.dtype(), like.sizes(), Role::optimizer_state);
-  if (like.nbytes() == like->storage->bytes) context_.share_like(storage, like);  // not a part of a flat one
+  const std::int64_t bytes = like.nbytes();
+  const Storage storage = context_.allocate(op, bytes, like.dtype(), like.sizes(), Role::optimizer_state);
+  if (bytes == like->storage->bytes) context_.share_like(storage, like);  // not a part of a flat one
   return on_storage(storage, like.sizes(), like.strides(), like.dtype());
 }
 

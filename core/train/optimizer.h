@@ -1,7 +1,13 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "nn/module.h"
@@ -11,6 +17,38 @@
 /// Optimizers by what they allocate; each class has a file of its own in train/optimizers. Here is what they share, and
 /// what a training loop calls.
 namespace oometer {
+
+/// What an optimizer keeps of a parameter: tensors in its class's own order. In place, as models have many parameters.
+class OptimizerState {
+ public:
+  OptimizerState() = default;
+  OptimizerState(std::initializer_list<Tensor> tensors) : size_(tensors.size()) {
+    std::copy(tensors.begin(), tensors.end(), tensors_.begin());
+  }
+  OptimizerState(OptimizerState&& other) noexcept { *this = std::move(other); }
+  OptimizerState& operator=(OptimizerState&& other) noexcept {
+    for (std::size_t i = 0; i < std::max(size_, other.size_); ++i) tensors_[i] = std::move(other.tensors_[i]);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  ~OptimizerState() {
+    for (std::size_t i = 0; i < size_; ++i) tensors_[i].reset();  // the first one first
+  }
+
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  void resize(std::size_t size) { size_ = size; }  ///< to more than there were: handles of nothing yet
+  void push_back(Tensor tensor) { tensors_.at(size_++) = std::move(tensor); }
+  Tensor& operator[](std::size_t i) { return tensors_[i]; }
+  const Tensor& operator[](std::size_t i) const { return tensors_[i]; }
+  const Tensor* begin() const { return tensors_.data(); }
+  const Tensor* end() const { return begin() + size_; }
+
+ private:
+  static constexpr std::size_t kMost = 6;  // CAME's, and torchao's codes, scales and maps
+  std::array<Tensor, kMost> tensors_;
+  std::size_t size_ = 0;
+};
 
 /// torch.optim.Optimizer (PyTorch 2.15): groups of parameters (or of flat partitions of many), and a state of each.
 class Optimizer {
@@ -39,8 +77,7 @@ class Optimizer {
   virtual std::int64_t host_bytes() const { return 0; }
 
  protected:
-  /// A parameter's tensors in the class's own order; empty: not made yet.
-  using State = std::vector<Tensor>;
+  using State = OptimizerState;  ///< empty: not made yet
   struct Group {
     std::vector<Parameter> parameters;
     std::vector<State> states;

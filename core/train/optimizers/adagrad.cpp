@@ -43,7 +43,7 @@ class Adagrad final : public Optimizer {
 
   void update(Group& group) override {
     if (config_.implementation == OptimizerImplementation::for_loop) return single_tensor(group);
-    if (is_fused()) return fused_(Op::fused_adagrad, group.parameters, group.states);
+    if (is_fused()) return fused_(Op::fused_adagrad, group.parameters, 1, true);
     std::vector<TensorLists> groups = group_tensors(group.parameters, group.states);
     TensorList std, numerator;  // of _multi_tensor_adagrad
     for (TensorLists& lists : groups) {

@@ -25,7 +25,6 @@ class Adam final : public Optimizer {
 
   State make_state(const Parameter& parameter) override {
     State state;
-    state.reserve(3);
     // A step counter on the device only for the fused (or capturable) kernel.
     Tensor counter = is_fused() ? scalar_state() : Tensor();
     state.push_back(state_like(parameter.tensor));
@@ -38,7 +37,7 @@ class Adam final : public Optimizer {
   void update(Group& group) override {
     if (config_.implementation == OptimizerImplementation::for_loop) return single_tensor(group);
     if (config_.implementation != OptimizerImplementation::foreach_)
-      return fused_(Op::fused_adam, group.parameters, group.states);
+      return fused_(Op::fused_adam, group.parameters, config_.args.amsgrad ? 3 : 2, is_fused());
     std::vector<TensorLists> groups = group_tensors(group.parameters, group.states);
     multi_tensor(groups, group.weight_decay);
   }

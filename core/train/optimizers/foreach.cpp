@@ -1,10 +1,10 @@
 #include "train/optimizers/foreach.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/ops.h"
 #include "tensor/kernel.h"
-#include "train/optimizer.h"
 
 namespace oometer {
 
@@ -45,7 +45,7 @@ TensorList TensorLists::foreach (Op op, std::initializer_list<const TensorList*>
 void TensorLists::foreach_(Op op, std::initializer_list<const TensorList*> lists) const { tell(op, lists); }
 
 std::vector<TensorLists> group_tensors(const std::vector<Parameter>& parameters,
-                                       const std::vector<std::vector<Tensor>>& states) {
+                                       std::span<const OptimizerState> states) {
   std::vector<TensorLists> groups;
   for (std::vector<std::size_t>& indices : group_by_dtype(parameters)) {
     TensorLists& group = groups.emplace_back();
@@ -61,20 +61,29 @@ std::vector<TensorLists> group_tensors(const std::vector<Parameter>& parameters,
   return groups;
 }
 
-void fused_(Op op, const std::vector<Parameter>& parameters, const std::vector<std::vector<Tensor>>& states) {
-  for (const std::vector<std::size_t>& group : group_by_dtype(parameters)) {
-    std::int64_t written = 0, of_grads = 0;
-    for (const std::size_t i : group) {
-      written += touched(parameters[i].tensor);
-      of_grads += touched(parameters[i].tensor->grad);
-      for (const Tensor& state : states[i]) written += touched(state);
-    }
-    const Tensor& first = parameters[group.front()].tensor;
-    first.context().work({.op = static_cast<OpId>(op),
-                          .kind = WorkKind::optimizer,
-                          .dtype = first.dtype(),
-                          .read = written + of_grads,
-                          .written = written});
+void fused_(Op op, const std::vector<Parameter>& parameters, std::int64_t states, bool has_counter) {
+  struct Kernel {
+    DType dtype;
+    std::int64_t of_params, of_grads, counters;
+  };
+  std::vector<Kernel> kernels;  // as group_by_dtype has them
+  for (const Parameter& parameter : parameters) {
+    const Tensor& tensor = parameter.tensor;
+    if (!tensor->grad) continue;
+    auto kernel = std::find_if(kernels.begin(), kernels.end(),
+                               [&](const Kernel& other) { return other.dtype == tensor.dtype(); });
+    if (kernel == kernels.end()) kernel = kernels.insert(kernels.begin(), {tensor.dtype(), 0, 0, 0});
+    kernel->of_params += touched(tensor);
+    kernel->of_grads += touched(tensor->grad);
+    kernel->counters += has_counter;
+  }
+  for (const Kernel& kernel : kernels) {
+    const std::int64_t written = kernel.of_params * (1 + states) + kernel.counters * element_size(DType::float32);
+    parameters.front().tensor.context().work({.op = static_cast<OpId>(op),
+                                              .kind = WorkKind::optimizer,
+                                              .dtype = kernel.dtype,
+                                              .read = written + kernel.of_grads,
+                                              .written = written});
   }
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "nn/module.h"
 #include "tensor/context.h"
 #include "tensor/tensor_list.h"
+#include "train/optimizer.h"
 
 namespace oometer {
 
@@ -27,15 +29,15 @@ struct TensorLists {
 
 /// The tensors of the parameters that have a gradient, a type after the other (group_by_dtype).
 std::vector<TensorLists> group_tensors(const std::vector<Parameter>& parameters,
-                                       const std::vector<std::vector<Tensor>>& states);
+                                       std::span<const OptimizerState> states);
 
-/// A _fused_ function: one kernel a type, which reads everything and writes all but gradients.
-void fused_(Op op, const std::vector<Parameter>& parameters, const std::vector<std::vector<Tensor>>& states);
+/// A _fused_ function: one kernel a type, which reads everything and writes all but gradients. `states`: those of a
+/// parameter that are as large as it; `has_counter`: its number of steps is on the device too.
+void fused_(Op op, const std::vector<Parameter>& parameters, std::int64_t states, bool has_counter);
 
 /// Calls `update(param, grad, state)` for each parameter with a gradient, as the _single_tensor_ functions loop.
 template <class Update>
-void for_each_tensor(const std::vector<Parameter>& parameters, std::vector<std::vector<Tensor>>& states,
-                     const Update& update) {
+void for_each_tensor(const std::vector<Parameter>& parameters, std::span<OptimizerState> states, const Update& update) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& tensor = parameters[i].tensor;
     if (!tensor->grad) continue;

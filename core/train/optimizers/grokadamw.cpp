@@ -20,7 +20,7 @@ class GrokAdamW final : public Optimizer {
   /// A sign that the states are on the host.
   State make_state(const Parameter& parameter) override {
     host_bytes_ += checked_product(parameter.tensor.nbytes(), 3);
-    return State(1);
+    return {Tensor()};
   }
 
   // _update_group: names of a loop's turn outlive it

@@ -5,6 +5,7 @@ namespace oometer {
 std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfig& config) {
   if (config.in_backward) return make_in_backward(context, config);
   if (!config.rest.empty()) return make_with_rest(context, config);
+  if (config.name == OptimizerName::galore_adamw_8bit) return make_galore_8bit(context, config);
   if (config.is_bitsandbytes()) return make_bitsandbytes(context, config);
   switch (config.name) {
     case OptimizerName::adamw:
@@ -24,6 +25,7 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_asgd(context, config);
     case OptimizerName::ademamix:
     case OptimizerName::lion:
+    case OptimizerName::lamb:
       return make_bitsandbytes(context, config);
     case OptimizerName::hf_adafactor:
       return make_hf_adafactor(context, config);
@@ -45,6 +47,24 @@ std::unique_ptr<Optimizer> make_optimizer(Context& context, const OptimizerConfi
       return make_stable_adamw(context, config);
     case OptimizerName::muon:
       return make_muon(context, config);
+    case OptimizerName::torchao_adamw_8bit:
+    case OptimizerName::torchao_adamw_4bit:
+    case OptimizerName::torchao_adamw_fp8:
+      return make_torchao(context, config);
+    case OptimizerName::flash_adamw:
+    case OptimizerName::flash_lion:
+      return make_flash(context, config);
+    case OptimizerName::te_fused_adam:
+      return make_te_fused_adam(context, config);
+    case OptimizerName::optimi_adamw:
+    case OptimizerName::optimi_lion:
+      return make_optimi(context, config);
+    case OptimizerName::lion_pytorch:
+      return make_lion_pytorch(context, config);
+    case OptimizerName::came:
+      return make_came(context, config);
+    case OptimizerName::galore_adamw_8bit:
+      return make_galore_8bit(context, config);
     case OptimizerName::nadam:
       return make_nadam(context, config);
     case OptimizerName::radam:

@@ -27,7 +27,7 @@ class Sgd final : public Optimizer {
       if (has_momentum()) add_momentum(group, lists);
       if (!is_fused) lists.foreach_(Op::foreach_add, {&lists.params, &lists.grads});
     }
-    if (is_fused) fused_(Op::fused_sgd, group.parameters, group.states);
+    if (is_fused) fused_(Op::fused_sgd, group.parameters, has_momentum() ? 1 : 0, false);
   }
 
   void add_momentum(Group& group, TensorLists& lists) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <map>
 #include <set>
 
 #include "jobs.h"
@@ -112,6 +113,43 @@ TEST_CASE("Samples of a distribution keep to it, in an order that the seed decid
   for (std::size_t i = 0; i + 4 <= all.size(); i += 4)
     CHECK(std::count(all.begin() + static_cast<std::ptrdiff_t>(i), all.begin() + static_cast<std::ptrdiff_t>(i + 4),
                      Lengths{8}) == 1);
+}
+
+TEST_CASE("Samples of like length come in mega-batches that begin with the longest", "[train]") {
+  SamplesConfig samples;
+  samples.histogram = {{10, 20}, {20, 20}, {30, 19}, {99, 1}};
+  const DataConfig pairs = full(2, 99);
+  samples.by_length = LengthGroups{2, 1};  // 60 samples: 7 groups of 2 in a mega-batch
+  for (samples.seed = 0; samples.seed < 20; ++samples.seed) {
+    const std::vector<DataConfig> batches = micro_batches(samples, pairs, 30);
+    CHECK(batches.front().sequence_length == 99);
+    std::map<std::int64_t, int> counts;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      for (const auto& row : batches[i].rows.documents) ++counts[row.front()];
+      if (i % 7 > 1) CHECK(batches[i].sequence_length <= batches[i - 1].sequence_length);
+    }
+    CHECK(counts == std::map<std::int64_t, int>{{10, 20}, {20, 20}, {30, 19}, {99, 1}});  // each once
+  }
+  samples.by_length->processes = 2;
+  samples.seed = 1;
+  const std::vector<DataConfig> alone = micro_batches(samples, pairs, 5);
+  samples.by_length->processes = 1;
+  const std::vector<DataConfig> all = micro_batches(samples, pairs, 10);
+  for (std::size_t i = 0; i < alone.size(); ++i) CHECK(alone[i].rows == all[2 * i].rows);
+}
+
+TEST_CASE("Samples between quantiles are spread evenly", "[train]") {
+  SamplesConfig samples;
+  samples.quantiles = {{0, 10}, {0.5, 20}, {1, 1000}};
+  CHECK(samples.longest() == 1000);
+  int short_ones = 0;
+  const std::vector<DataConfig> batches = micro_batches(samples, full(1000, 1000), 1);
+  for (const auto& row : batches.front().rows.documents) {
+    CHECK((row.front() >= 10 && row.front() <= 1000));
+    short_ones += row.front() <= 20 ? 1 : 0;
+  }
+  CHECK(short_ones > 450);
+  CHECK(short_ones < 550);
 }
 
 TEST_CASE("Steps are one pass over what is listed, at least two, and eight of a distribution", "[train]") {

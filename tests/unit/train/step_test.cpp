@@ -90,6 +90,19 @@ TEST_CASE("A loss that nothing trained has a part in is refused as PyTorch does"
   CHECK_FALSE(refusal(R"("vision_tower")", 0));
 }
 
+TEST_CASE("A run does not go on where its forward is refused", "[train]") {
+  // Each layer's backward would go through the norm of the relative positions again.
+  const Simulation run = simulation_of(
+      R"({"model": {"preset": "deberta-v3-base"}, "data": {"sequence_length": 64},
+          "training": {"activation_checkpointing": "reentrant"}})");
+  REQUIRE(run.refusal);
+  CHECK(run.refusal->pointer == "/training/activation_checkpointing");
+  const Simulation muon =
+      simulation_of(tiny_llama(R"("precision": "bf16", "optimizer": {"name": "torch.optim.Muon"})"));
+  REQUIRE(muon.refusal);
+  CHECK(muon.refusal->pointer == "/training/optimizer");
+}
+
 TEST_CASE("Weights, gradients and moments take what the precision says", "[train]") {
   struct Row {
     const char* precision;
@@ -138,6 +151,14 @@ TEST_CASE("Checkpointing keeps less and runs blocks again", "[train]") {
   CHECK(recomputed("none") == 0);
   CHECK(recomputed("non-reentrant") > 0);
   CHECK(recomputed("reentrant") > recomputed("non-reentrant"));
+}
+
+TEST_CASE("A run that is refused in its forward ends there", "[train]") {
+  // Its backward would go through the norm of the relative positions a second time.
+  const Simulation simulation = simulation_of(
+      R"({"model": {"preset": "deberta-v3-base"}, "training": {"activation_checkpointing": "reentrant"}})");
+  REQUIRE(simulation.refusal);
+  CHECK(simulation.refusal->pointer == "/training/activation_checkpointing");
 }
 
 }  // namespace
