@@ -91,19 +91,23 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     input.assumptions.push_back(
         "ranks differ: this is rank " + std::to_string(simulation.rank) +
         ", which is likely to need most; \"rank\": \"all\" in parallel simulates every rank that can differ");
-  input.unmodelled = job.unmodelled;
+  if (job.data.audios() > 0)
+    input.notes.push_back(
+        job.model.config.family().count_audio(job.model.config.config(), job.data.audio_seconds).words);
   if (!traits.is_recorded && !job.samples.are_given())
-    input.unmodelled.push_back({"padding and packing: all sequences have full length, without an attention mask"});
+    input.assumptions.emplace_back(
+        "every sample has the full length: nothing is padded or packed, and there is no attention mask");
+  input.unmodelled = job.unmodelled;
   input.unmodelled.push_back({"torch.compile"});
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
     input.unmodelled.push_back({"vLLM's image encoder and its cache; image tokens are counted"});
-  if (traits.is_recorded && behaviours.cudnn && traits.convolutions > 0)
+  if ((traits.is_recorded || job.data.audios() > 0) && behaviours.cudnn && traits.convolutions > 0)
     input.unmodelled.push_back(
         {"cuDNN's choice of algorithm for " + std::to_string(traits.convolutions) +
          " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN "
          "9.26 choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest "
          "workspace of all algorithms"});
-  if (behaviours.cudnn && traits.takes_images && job.data.images() > 0)
+  if (behaviours.cudnn && traits.takes_images && traits.convolutions > 0 && job.data.images() > 0)
     input.unmodelled.push_back({"cuDNN's workspace for the patch embedding's convolution"});
   return input;
 }
@@ -122,17 +126,6 @@ Played play(const Log& log, AllocatorOptions allocator, std::int64_t limit) {
   allocator.usable_bytes = limit;
   played.limited = replay_within(log, allocator, played.unlimited);
   return played;
-}
-
-/// The smallest limit, to 16 MiB, within which a log runs that is known to run within `enough`.
-std::int64_t least_limit(const Log& log, AllocatorOptions allocator, const Replay& unlimited, std::int64_t enough) {
-  constexpr std::int64_t kStep = 16 << 20;
-  std::int64_t too_little = unlimited.peak.allocated - 1;
-  while (enough - too_little > kStep) {
-    allocator.usable_bytes = too_little + (enough - too_little) / 2;
-    (replay(log, allocator).out_of_memory ? too_little : enough) = allocator.usable_bytes;
-  }
-  return enough;
 }
 
 bool is_worse(const Played& a, const Played& b) {

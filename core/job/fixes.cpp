@@ -43,6 +43,7 @@ constexpr Row kRows[] = {
     {"/training/precision", "Weights in bf16", kBf16},
     {"/training/precision", "Weights in fp32", kFp32},
     {"/training/attention", "Use SDPA", kSdpa},
+    {"/training/attention", "Use eager attention", R"({"training": {"attention": "eager"}})"},
     {"/training/stage", "Fine-tune", R"({"training": {"stage": "finetune"}})"},
     {"/training/stage", "Train everything", R"({"training": {"stage": "full"}})"},
     {"/training/stage", "Leave out adapters", R"({"training": {"lora": null, "ia3": null}})"},

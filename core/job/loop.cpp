@@ -11,6 +11,7 @@
 
 #include "config/reader.h"
 #include "job/optimizers.h"
+#include "runtime/trl_behaviours.h"
 
 namespace oometer {
 
@@ -193,6 +194,7 @@ class Spelling {
       say(argument, pointer, args_.has(argument) ? *args_.find(argument) : json(), std::move(fallback));
     };
     spell_deepspeed();
+    spell_sampling();
     const bool has_lengths = has("/data/lengths/batches") && !has("/data/packed");
     set("per_device_train_batch_size", "/data/micro_batch_size", has_lengths ? json() : json(8));
     set("gradient_accumulation_steps", "/training/gradient_accumulation_steps", {});
@@ -209,9 +211,6 @@ class Spelling {
     spell_compile();
     for (const char* key : kNotModelled) refuse(key);
     spell_ddp();
-    if (const json* sampling = args_.find("train_sampling_strategy");
-        sampling && *sampling != "random" && !sampling->is_null())
-      args_.fail_found("train_sampling_strategy", "not-modelled", "expected \"random\": others are not supported yet");
     if (const json* concat = args_.find("eval_do_concat_batches"); concat && *concat != true)
       args_.fail_found("eval_do_concat_batches", "not-modelled", "expected true: lists are not supported yet");
     for (const std::string_view key : kHarmless) given_.erase(std::string(key));
@@ -280,6 +279,70 @@ class Spelling {
     } else {
       training["precision"] = {{"weights", precision.is_null() ? json(usual) : precision}, {"autocast", autocast}};
     }
+  }
+
+  /// The order in which samples come. Full ones are alike in any.
+  void spell_sampling() {
+    taken_.push_back("train_sampling_strategy");
+    const json* sampling = args_.find("train_sampling_strategy");
+    if (!sampling || sampling->is_null() || *sampling == "random" || *sampling == "sequential") return;
+    if (*sampling != "group_by_length" && *sampling != "batch_rebalance")
+      return args_.fail_found("train_sampling_strategy", "unknown-choice",
+                              "expected random, sequential, group_by_length or batch_rebalance");
+    if (!has("/data/lengths") && !has("/data/packed")) return;
+    if (*sampling == "batch_rebalance")
+      return args_.fail_found("train_sampling_strategy", "not-modelled", "not supported yet: leave it out");
+    if (trainer_.is_trl() && trainer_.name != "trl.SFTTrainer")
+      return args_.fail_found("train_sampling_strategy", "inconsistent",
+                              "LengthGroupedSampler asks samples for their input_ids, which those of " +
+                                  std::string(trainer_.name) + " do not have: leave it out");
+    if (has("/data/packed") || args_.boolean("packing", false))
+      return args_.fail_found("train_sampling_strategy", "not-modelled",
+                              "packed rows in the order of their lengths are not supported yet: leave one of them out");
+    json& lengths = job_["data"]["lengths"];
+    if (!lengths.is_object()) return;
+    if (lengths.contains("batches")) pour_out(lengths);
+    if (!lengths.contains("batches")) lengths["grouped"] = true;
+  }
+
+  /// Micro-batches as the data set that a sampler takes its own from.
+  void pour_out(json& lengths) {
+    json histogram = json::array();
+    std::size_t rows = 0, most = 0;
+    for (const json& batch : lengths["batches"]) {
+      if (!batch.is_array()) return;  // which the reader of data says
+      for (const json& length : batch) {
+        if (!length.is_number_integer()) return;
+        const auto bar =
+            std::find_if(histogram.begin(), histogram.end(), [&](const json& b) { return b[0] == length; });
+        if (bar == histogram.end())
+          histogram.push_back({length, 1});
+        else
+          (*bar)[1] = (*bar)[1].get<std::int64_t>() + 1;
+      }
+      ++rows;
+      most = std::max(most, batch.size());
+    }
+    if (histogram.size() < 2) return;  // all alike, in any order
+    lengths.erase("batches");
+    lengths["histogram"] = std::move(histogram);
+    json& data = job_["data"];
+    if (!data.contains("micro_batch_size") && !args_.has("per_device_train_batch_size"))
+      data["micro_batch_size"] = most;
+    const json of_step = args_.has("gradient_accumulation_steps") ? *args_.find("gradient_accumulation_steps")
+                         : has("/training/gradient_accumulation_steps")
+                             ? job_["training"]["gradient_accumulation_steps"]
+                             : json(1);
+    if (!data.contains("steps") && of_step.is_number_integer() && of_step > 0)
+      data["steps"] = std::max<std::size_t>(2, (rows + of_step.get<std::size_t>() - 1) / of_step.get<std::size_t>());
+  }
+
+  /// What the job's version of TRL does.
+  TrlBehaviours trl() const {
+    const json::json_pointer at("/runtime/trl");
+    if (!job_.contains(at) || !job_.at(at).is_string()) return {};
+    const Result<Version> version = parse_version(job_.at(at).get<std::string>());
+    return version ? resolve_trl_behaviours(*version) : TrlBehaviours();
   }
 
   bool is_run_by(const char* strategy) const {
@@ -482,7 +545,7 @@ class Spelling {
     if (!targets || targets->is_null() || !optimizer.is_object()) return;
     const json name = optimizer.value("name", json());
     if (name != "apollo_torch.APOLLOAdamW" && name != "galore_torch.GaLoreAdamW" &&
-        name != "galore_torch.GaLoreAdafactor")
+        name != "galore_torch.GaLoreAdafactor" && name != "galore_torch.GaLoreAdamW8bit")
       return;
     if (!targets->is_array())
       return args_.fail_found("optim_target_modules", "not-modelled",
@@ -510,6 +573,10 @@ class Spelling {
     taken_.push_back("liger_kernel_config");
     say("use_liger_kernel", "/training/liger", std::move(value), {});
     if (!trainer_.is_trl() || !has("/training/liger")) return;
+    if (!trl().fused_head && job_["training"]["liger"] != false)
+      return args_.fail("", "not-modelled",
+                        "found Liger with a TRL that leaves the loss to it (before 1.15), which is not supported yet; "
+                        "expected use_liger_kernel false, or runtime.trl 1.15 or later");
     json& liger = job_["training"]["liger"];  // the head is fused already
     if (liger == true) liger = json::object();
     if (!liger.is_object()) return;
@@ -577,6 +644,13 @@ class Spelling {
     if (!args_.has("loss_type")) return;
     json& loss = given_["loss_type"];
     if (is_dpo && loss.is_array() && loss.size() == 1) loss = json(loss[0]);
+    if (is_sft && !trl().fused_head) {  // each of them is said, as not all have the same default
+      if (loss == "chunked_nll" && trl().chunked == ChunkedTokens::none)
+        return args_.fail_found("loss_type", "unknown-choice", "TRL has it from 1.4 on; expected nll or dft");
+      if (loss != "nll" && loss != "dft" && loss != "chunked_nll")
+        args_.fail_found("loss_type", "unknown-choice", "expected nll, chunked_nll or dft");
+      return;
+    }
     if (is_sft && loss == "chunked_nll") loss = "nll";  // SFTConfig.__post_init__: a deprecated alias
     if (!loss.is_string() || !is_among(loss.get<std::string>(), known))
       args_.fail_found("loss_type", is_dpo ? "not-modelled" : "unknown-choice",
@@ -716,6 +790,11 @@ class Spelling {
       args_.fail_found("padding_free", "inconsistent",
                        "without packing max_length is not enforced, so that the trainer wants \"max_length\": null");
     if (data.contains("packed") && data["packed"] != "wrapped") given_["padding_free"] = true;
+    if (given_.value("padding_free", false) && !trl().collates_bounds)
+      args_.fail(
+          "", "not-modelled",
+          "found rows without padding with a TRL that gives their bounds to no model (before 1.16), which is not "
+          "supported yet; expected runtime.trl 1.16, or padding");
     if (given_.value("padding_free", false) && data.contains("padding"))
       args_.fail("", "not-modelled", "found padding to a multiple of a row without padding; expected one of them");
   }
@@ -759,6 +838,11 @@ std::optional<Error> spell_out_loop(json& job) {
   const json name = loop.is_object() ? loop.value("name", json()) : loop;
   const auto trainer =
       std::find_if(std::begin(kTrainers), std::end(kTrainers), [&](const Trainer& t) { return name == t.name; });
+  // Its import of ALL_LAYERNORM_LAYERS from transformers.trainer fails from transformers 5 on.
+  if (name == "llava.LLaVATrainer")
+    return Error{"not-modelled", "/training/loop",
+                 "found \"llava.LLaVATrainer\", which runs on transformers 4.37 alone, whose Trainer is not supported "
+                 "yet; expected \"step\" with the framework \"llava\": the same forward, backward and optimizer"};
   if (trainer == std::end(kTrainers)) return std::nullopt;
   if (loop.is_string()) loop = {{"name", name}};
   if (const json args = loop.value("args", json::object()); !args.is_object())

@@ -76,7 +76,8 @@ std::string estimate_of_states(const Job& job, const Log& log, const Report& rep
   if (!config.contiguous_gradients && !offloads) return text;
   const std::int64_t element = element_size(weight_dtype(job.training.precision));
   const std::int64_t bucket = config.reduce_bucket_size * element * (config.overlap_comm && !third ? 2 : 1);
-  text += " It omits reduce buckets of " + gibibytes(bucket);
+  text += " It omits reduce buckets";
+  if (bucket >= (std::int64_t{1} << 30) / 20) text += " of " + gibibytes(bucket);
   if (third)
     text += " and prefetched layers";
   else if (offloads)

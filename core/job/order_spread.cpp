@@ -38,8 +38,7 @@ OrderSpread order_spread(const Job& job) {
   }
   const std::int64_t longest = std::min(job.samples.longest(), job.data.sequence_length);
   other.samples.batches = {SamplesConfig::Lengths(static_cast<std::size_t>(job.data.micro_batch_size), longest)};
-  other.samples.uniform.reset();
-  other.samples.histogram.clear();
+  other.samples.leave_distribution();
   other.samples.steps.reset();
   spread.worst_batch = peak_of(other).allocated;
   return spread;

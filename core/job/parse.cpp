@@ -146,7 +146,7 @@ Result<Job> read_job(const json& document) {
   if (infers && (job.runtime.framework != Framework::transformers || job.runtime.transformers < Version{5, 23, 0}))
     reader.object("runtime").fail_found("transformers", "not-modelled", "expected 5.23 or later for inference");
   std::tie(job.data, job.samples) =
-      read_data(reader.object("data"), job.model.config, usual_length, max_length_of(document));
+      read_data(reader.object("data"), job.model.config, infers, usual_length, max_length_of(document));
   if (findings.error) return *findings.error;
   if (!(job.model.config.family().largest_tensor(job.model.config.config(), job.data) <= kLargestTensor)) {
     return Error{"out-of-range", "/data",
@@ -182,6 +182,8 @@ Result<Job> read_job(const json& document) {
   job.parallel = parallel.config;
   job.ds_config_json = std::move(parallel.ds_config_json);
   if (parallel.optimizer) job.training.optimizer = *parallel.optimizer;
+  if (job.samples.by_length)
+    job.samples.by_length = {job.data.micro_batch_size * job.training.gradient_accumulation_steps, job.parallel.data};
   check_count(reader.object("gpu"), job.parallel);
   if (job.parallel.strategy != Strategy::none && job.training.loop.is_trl() &&
       job.training.loop.name != LoopName::sft && job.training.loop.name != LoopName::dpo)
@@ -189,6 +191,11 @@ Result<Job> read_job(const json& document) {
         .fail("loop", "not-modelled",
               "found " + name_of(job.training.loop.name, kLoops) +
                   " on several GPUs, which is not supported yet; expected parallel.strategy none");
+  if (job.parallel.strategy != Strategy::none && !job.training.loop.trl.knows_preferences)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found " + name_of(job.training.loop.name, kLoops) + " of TRL " + to_string(job.runtime.trl) +
+                  " on several GPUs, which is not supported yet; expected runtime.trl 1.16, or parallel.strategy none");
   reader.finish();
   if (findings.error) return *findings.error;
 
@@ -201,10 +208,17 @@ Result<Job> read_job(const json& document) {
     job.assumptions.emplace_back(
         "the optimizer makes its projections anew every update_proj_gap steps; of these steps only the first is run");
   if (const OptimizerConfig& its = job.training.optimizer;
-      its.name == OptimizerName::galore_adamw || its.name == OptimizerName::galore_adafactor || its.args.proj == "svd")
+      its.name == OptimizerName::galore_adamw || its.name == OptimizerName::galore_adafactor ||
+      its.name == OptimizerName::galore_adamw_8bit || its.args.proj == "svd")
     job.unmodelled.push_back(
         {"cuSOLVER's workspace for torch.linalg.svd, in the steps that make the optimizer's "
          "projections",
+         Effect::more});
+  if (const OptimizerName name = job.training.optimizer.name;
+      name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::torchao_adamw_fp8)
+    job.unmodelled.push_back(
+        {"torch.compile's autotuning where its cache has no such kernel yet: in the first step a "
+         "buffer as large as the GPU's L2 cache, 40 MB of an A100, 50 MB of an H100",
          Effect::more});
   if (const LoopConfig& loop = job.training.loop;
       loop.is_trainer() && loop.save_strategy != Every::no &&

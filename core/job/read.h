@@ -26,8 +26,8 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
 
 /// One full micro-batch, or the largest; and what the run's micro-batches are made of, if the job says so.
 /// `max_length`: of the loop, which cuts longer samples.
-std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length,
-                                               std::optional<std::int64_t> max_length);
+std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, bool infers,
+                                               std::int64_t usual_length, std::optional<std::int64_t> max_length);
 /// `lengths`, `packed` and their kin.
 SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits);
 /// What samples make of the sizes of a full micro-batch. `length`: the job's own sequence_length, if it has one.

@@ -17,11 +17,14 @@ namespace {
 /// Of a micro-batch: as many as it may have samples.
 constexpr std::int64_t kMostImages = 1 << 20;
 
-/// Keys of images that this model's are not described by, and those of no model yet.
+/// Keys of images and audio that this model's are not described by, and those of no model yet.
 void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
   for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "min_pixels", "max_pixels", "target_length"})
     if (reader.has(key) && !traits.reads_images_by(key))
       reader.fail_found(key, "inconsistent", traits.class_name + " has no use for it: leave it out");
+  for (const char* key : {"audio_seconds", "audios_per_sample"})
+    if (traits.max_audios == 0 && reader.has(key))
+      reader.fail_found(key, "inconsistent", traits.class_name + " hears nothing: leave it out");
 }
 
 /// Images of one size, the config's own, or of any, which the processor cuts into tiles.
@@ -54,6 +57,30 @@ void read_images(ConfigReader& reader, const ModelConfig& model, DataConfig& dat
   data.tokens_per_image = count.tokens;
 }
 
+std::string seconds(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+void read_audio(ConfigReader& reader, const ModelConfig& model, DataConfig& data) {
+  const ModelTraits& traits = model.traits();
+  data.audios_per_sample = read_integer(reader, settings::data_section, "audios_per_sample").value_or(1);
+  if (data.audios_per_sample < traits.min_audios || data.audios_per_sample > traits.max_audios)
+    reader.fail_found("audios_per_sample", "inconsistent",
+                      "expected " + std::to_string(traits.min_audios) +
+                          (traits.max_audios == traits.min_audios ? "" : " to " + std::to_string(traits.max_audios)));
+  const double length = reader.number("audio_seconds", traits.usual_audio_seconds, 0.02, 86'400);
+  if (data.audios_per_sample == 0 || !reader.ok()) return;
+  data.audio_seconds = length;
+  if (traits.max_audio_seconds != 0 && length > traits.max_audio_seconds)
+    reader.fail_found("audio_seconds", "inconsistent",
+                      "expected at most " + seconds(traits.max_audio_seconds) + ": " + traits.audio_why);
+  else
+    data.tokens_per_audio = model.family().count_audio(model.config(), length).tokens;
+}
+
 /// A file for one batch size: its own is the default, and no other fits.
 void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data) {
   if (!reader.has("micro_batch_size")) data.micro_batch_size = batch;
@@ -65,8 +92,8 @@ void read_fixed_batch(ConfigReader& reader, std::int64_t batch, DataConfig& data
 
 }  // namespace
 
-std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, std::int64_t usual_length,
-                                               std::optional<std::int64_t> max_length) {
+std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelConfig& model, bool infers,
+                                               std::int64_t usual_length, std::optional<std::int64_t> max_length) {
   const ModelTraits& traits = model.traits();
   const std::string& who = traits.class_name;
   DataConfig data;
@@ -83,9 +110,12 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
   if (!traits.takes_text) data.sequence_length = 0;
 
   data.images_per_sample =
-      read_integer(reader, settings::data_section, "images_per_sample").value_or(traits.takes_images);
+      read_integer(reader, settings::data_section, "images_per_sample").value_or(traits.usual_images(infers));
   if (!traits.takes_images && data.images_per_sample != 0) {
     reader.fail_found("images_per_sample", "inconsistent", who + " takes no images: leave it out");
+  } else if (infers && !traits.prompts_take_images && data.images_per_sample != 0) {
+    reader.fail_found("images_per_sample", "not-modelled",
+                      "images in prompts of " + who + " are not supported yet: expected 0");
   } else if (data.images_per_sample < traits.min_images || data.images_per_sample > traits.max_images) {
     reader.fail_found("images_per_sample", "inconsistent",
                       "expected " + std::to_string(traits.min_images) +
@@ -100,14 +130,23 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
     read(reader, model.config(), data);
   else if (traits.takes_images)
     read_images(reader, model, data);
+  if (traits.max_audios != 0) read_audio(reader, model, data);
   if (traits.fixed_batch != 0) read_fixed_batch(reader, traits.fixed_batch, data);
   SamplesConfig samples = read_samples(reader, traits);
   samples.max_length = max_length;
   if (samples.are_given()) take_sizes(reader, samples, length, usual_length, data);
+  if (const std::int64_t audio_tokens = checked_product(data.audios_per_sample, data.tokens_per_audio);
+      data.sequence_length < audio_tokens)
+    reader.fail(reader.has("sequence_length") ? "sequence_length" : "audio_seconds", "inconsistent",
+                "found a sequence of " + std::to_string(data.sequence_length) + " tokens; it must hold the " +
+                    std::to_string(audio_tokens) + " tokens that its audio takes");
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
   if (data.sequence_length < image_tokens) {
-    const std::string need = std::to_string(image_tokens) + " tokens that " + std::to_string(data.images_per_sample) +
-                             " image(s) of " + std::to_string(data.tokens_per_image) + " take";
+    const bool one = data.images_per_sample == 1;
+    const std::string need =
+        std::to_string(image_tokens) + " tokens of " +
+        (one ? "its image"
+             : std::to_string(data.images_per_sample) + " images of " + std::to_string(data.tokens_per_image));
     const std::string has = std::to_string(data.sequence_length);
     reader.fail(reader.has("sequence_length") ? "sequence_length" : "images_per_sample", "inconsistent",
                 "found a sequence of " + has + " tokens; it must hold the " + need);

@@ -83,7 +83,8 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
     } else if (Result<json> preset = parse_json(text)) {
       config = std::move((*preset)["config"]);
       model.name = preset->value("title", model.preset);
-      usual_length = preset->value("/defaults/sequence_length"_json_pointer, std::int64_t{0});
+      if (const json::json_pointer usual("/defaults/sequence_length"); preset->contains(usual))
+        usual_length = preset->at(usual).get<std::int64_t>();
     }
   } else if (reader.ok() && !reader.has("config")) {
     reader.fail("", "missing",

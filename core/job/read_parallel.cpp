@@ -285,6 +285,20 @@ void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, co
                 "0.19.8");
 }
 
+/// Optimizers of a class by its path, or with arguments: under DDP each rank's is as on one GPU; FSDP2's shards are
+/// taken by those that change one weight after another.
+bool runs_on_several(const OptimizerConfig& optimizer, Strategy strategy) {
+  if (!optimizer.rest.empty() || optimizer.in_backward) return false;
+  const OptimizerName name = optimizer.name;
+  if (name <= OptimizerName::sgd && optimizer.args == OptimizerArgs()) return true;
+  const bool is_elementwise = (name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::optimi_lion) ||
+                              name == OptimizerName::stable_adamw;
+  const bool changes_gradients = name == OptimizerName::lomo || name == OptimizerName::adalomo ||
+                                 name == OptimizerName::galore_adamw_8bit || !optimizer.args.target_modules.empty();
+  if (strategy == Strategy::ddp) return !changes_gradients;
+  return strategy == Strategy::fsdp2 && is_elementwise;
+}
+
 }  // namespace
 
 Parallel read_parallel(ConfigReader reader, const Job& job) {
@@ -347,8 +361,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                       "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
                       "one of torch's implementations");
   if (const OptimizerConfig& optimizer = job.training.optimizer;
-      config.strategy != Strategy::none && (optimizer.name > OptimizerName::sgd || optimizer.args != OptimizerArgs() ||
-                                            !optimizer.rest.empty() || optimizer.in_backward))
+      config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))
     reader.fail("strategy", "not-modelled",
                 "found training.optimizer " + quote(name_of(optimizer.name, kOptimizers)) +
                     " or arguments of it, which is not supported on several GPUs yet; expected adamw, adam or sgd");

@@ -75,17 +75,49 @@ void read_histogram(ConfigReader& lengths, SamplesConfig& samples) {
   for (const json& bar : *given) samples.histogram.push_back({bar[0].get<std::int64_t>(), bar[1].get<std::int64_t>()});
 }
 
+void read_quantiles(ConfigReader& lengths, SamplesConfig& samples) {
+  const json* given = lengths.find("quantiles");
+  if (given == nullptr || given->is_null()) return;
+  bool is_right = given->is_array() && given->size() >= 2;
+  for (std::size_t i = 0; is_right && i < given->size(); ++i) {
+    const json& pair = (*given)[i];
+    is_right = pair.is_array() && pair.size() == 2 && pair[0].is_number() && is_length(pair[1]);
+    if (!is_right) break;
+    const Quantile quantile{pair[0].get<double>(), pair[1].get<std::int64_t>()};
+    is_right = samples.quantiles.empty() ? quantile.share == 0
+                                         : quantile.share > samples.quantiles.back().share &&
+                                               quantile.tokens >= samples.quantiles.back().tokens;
+    samples.quantiles.push_back(quantile);
+  }
+  if (is_right && samples.quantiles.back().share == 1) return;
+  samples.quantiles.clear();
+  lengths.fail_found(
+      "quantiles", "invalid",
+      "expected [[share, length], ...], from the shortest sample (share 0) to the longest (share 1), for "
+      "example [[0, 50], [0.5, 400], [0.95, 1800], [1, 4096]]");
+}
+
 void read_lengths(ConfigReader lengths, SamplesConfig& samples) {
-  const int ways = int{lengths.has("batches")} + int{lengths.has("uniform")} + int{lengths.has("histogram")};
+  const int ways = int{lengths.has("batches")} + int{lengths.has("uniform")} + int{lengths.has("histogram")} +
+                   int{lengths.has("quantiles")};
   if (ways != 1)
-    lengths.fail("", "inconsistent",
-                 "found " + std::to_string(ways) + " of batches, uniform and histogram; expected one of them");
+    lengths.fail(
+        "", "inconsistent",
+        "found " + std::to_string(ways) + " of batches, uniform, histogram and quantiles; expected one of them");
   samples.batches = read_lists(lengths, "batches", "micro-batches");
   read_uniform(lengths, samples);
   read_histogram(lengths, samples);
+  read_quantiles(lengths, samples);
   samples.seed = lengths.integer("seed", 0, non_negative);
   if (!samples.has_distribution() && lengths.has("seed"))
-    lengths.fail_found("seed", "inconsistent", "expected it with uniform or histogram: batches have an order");
+    lengths.fail_found("seed", "inconsistent",
+                       "expected it with uniform, histogram or quantiles: batches have an order");
+  if (lengths.boolean("grouped", false)) {
+    samples.by_length.emplace();
+    if (!samples.has_distribution())
+      lengths.fail_found("grouped", "inconsistent",
+                         "expected it with uniform, histogram or quantiles: batches have an order");
+  }
   lengths.finish();
 }
 
@@ -98,6 +130,10 @@ void read_packed(ConfigReader& data, SamplesConfig& samples) {
     return;
   }
   samples.packing = data.choice("packed", Packing::none, kPackings);
+  if (samples.by_length)
+    data.fail_found("packed", "not-modelled",
+                    "packed rows in the order of their lengths are not supported yet; expected lengths that are not "
+                    "grouped");
   if (data.ok() && samples.batches.empty() && !samples.has_distribution())
     data.fail_found("packed", "inconsistent", "expected data.lengths with it: the samples that are packed");
 }
@@ -196,11 +232,9 @@ void take_sizes(ConfigReader& data, const SamplesConfig& samples, std::optional<
               "found " + std::to_string(longest) + " tokens; expected at most " + std::to_string(full.sequence_length) +
                   (length ? ", the sequence_length" : ", the model's usual length, or a sequence_length"));
   const std::int64_t image_tokens = full.images_per_sample * full.tokens_per_image;
-  std::int64_t shortest = samples.uniform ? (*samples.uniform)[0] : longest;
+  std::int64_t shortest = samples.has_distribution() ? samples.bounds()[0] : longest;
   for (const Lengths& batch : samples.batches)
     shortest = std::min(shortest, *std::min_element(batch.begin(), batch.end()));
-  for (const auto& [tokens, count] : samples.histogram)
-    if (count > 0) shortest = std::min(shortest, tokens);
   if (shortest < image_tokens)
     data.fail("lengths", "inconsistent",
               "found a sample of " + std::to_string(shortest) + " tokens; it must hold the " +
@@ -213,7 +247,9 @@ json write_samples(const SamplesConfig& samples) {
   if (!samples.batches.empty()) lengths["batches"] = samples.batches;
   if (samples.uniform) lengths["uniform"] = *samples.uniform;
   if (!samples.histogram.empty()) lengths["histogram"] = samples.histogram;
+  for (const Quantile& quantile : samples.quantiles) lengths["quantiles"].push_back({quantile.share, quantile.tokens});
   if (samples.seed != 0) lengths["seed"] = samples.seed;
+  if (samples.by_length) lengths["grouped"] = true;
   if (!lengths.empty()) out["lengths"] = std::move(lengths);
   if (samples.evaluation) {
     out["evaluation"] = json::object();

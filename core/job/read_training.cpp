@@ -410,6 +410,22 @@ void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
 }
 
+/// What is known of older TRL.
+void check_trl(ConfigReader& training, const LoopConfig& loop) {
+  const TrlBehaviours& trl = loop.trl;
+  if (loop.name != LoopName::sft && !trl.knows_preferences)
+    training.fail_found("loop", "not-modelled",
+                        "trainers of preferences are known as TRL 1.16 has them; expected runtime.trl 1.16");
+  if (loop.name != LoopName::sft || trl.fused_head) return;
+  const auto refuse = [&](const std::string& loss) {
+    training.fail_found("loop", "not-modelled",
+                        "this TRL's loss_type \"" + loss +
+                            "\" is not supported yet; expected another among the arguments, or runtime.trl 1.16");
+  };
+  if (loop.loss_type == "dft") refuse("dft");
+  if (!loop.chunks_loss() && trl.fuses_entropy) refuse("nll");
+}
+
 /// A loop and what it is given; what its arguments say in the job's own words was taken out before (job/loop.h).
 LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const ModelTraits& traits) {
   constexpr const char* kKey = "loop";
@@ -430,6 +446,10 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
   } else {
     read_fields(args, settings::trainer_arguments_section, loop);
     args.finish();
+    if (loop.is_trl()) {
+      loop.trl = resolve_trl_behaviours(runtime.trl);
+      check_trl(training, loop);
+    }
     if (loop.max_steps == 0)
       args.fail_found("max_steps", "out-of-range", "expected at least 1, or -1 for whole epochs");
     if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
@@ -458,7 +478,7 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
 
 bool has_projection(OptimizerName name) {
   return name == OptimizerName::apollo_adamw || name == OptimizerName::galore_adamw ||
-         name == OptimizerName::galore_adafactor;
+         name == OptimizerName::galore_adafactor || name == OptimizerName::galore_adamw_8bit;
 }
 bool is_lomo(OptimizerName name) { return name == OptimizerName::lomo || name == OptimizerName::adalomo; }
 

@@ -100,12 +100,12 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
   DataConfig full = job.data;
   full.micro_batch_size = loop.per_device_eval_batch_size;
   SamplesConfig samples = job.samples;
+  if (samples.by_length) samples.by_length->size = full.micro_batch_size;
   std::int64_t count = kOfNoOwn;
   if (samples.evaluation && !samples.evaluation->empty()) {
     samples.batches = *samples.evaluation;
     samples.packed.clear();
-    samples.uniform.reset();
-    samples.histogram.clear();
+    samples.leave_distribution();
     count = std::ssize(samples.batches);
   } else if (!samples.batches.empty() && samples.packing == Packing::none) {
     SamplesConfig::Lengths all;
@@ -230,8 +230,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         simulation.host_bytes = simulation.generated.host_bytes;
       } else {
         run_forward(context, *model);
-        simulation.refusal = model->refusal;
       }
+      simulation.refusal = model->refusal;
       simulation.log = std::move(context.log);
       return simulation;
     }

@@ -24,6 +24,8 @@ class TraitsWriter {
     json_.member("class", traits_.class_name);
     json_.member("text", traits_.takes_text);
     json_.member("images", traits_.takes_images);
+    json_.member("prompts_take_images", traits_.usual_images(true) != 0);
+    json_.member("idle_parts", traits_.has_idle_parts);
     json_.key("sequence_length");
     usual_length == 0 ? json_.null() : json_.value(usual_length);
     json_.key("max_position_embeddings");
@@ -81,6 +83,8 @@ class TraitsWriter {
     leave_out(!traits_.takes_images || traits_.max_images == 1, {"/data/images_per_sample"});
     leave_out(!traits_.chooses_tiles, {"/data/tiles"});
     leave_out(!any_size, {"/data/image_size"});
+    leave_out(traits_.max_audios == 0, {"/data/audio_seconds"});
+    leave_out(traits_.max_audios == traits_.min_audios, {"/data/audios_per_sample"});
     leave_out(!traits_.reads_images_by("grid_thw"),
               {"/data/frames", "/data/grid_thw", "/data/min_pixels", "/data/max_pixels"});
     leave_out(!traits_.generates, {"/inference/new_tokens"});
@@ -92,9 +96,9 @@ class TraitsWriter {
     leave_out(!can(Feature::lengths), {"/data/lengths", "/data/packed", "/data/evaluation", "/training/loop"});
     leave_out(!can(Feature::packing) && can(Feature::lengths), {"/data/packed"});
     leave_out(!can(Feature::no_grad), {"/training/no_grad"});
-    leave_out(is_plain(),
-              {"/training/activation_checkpointing", "/training/lora", "/training/ia3", "/parallel/ds_config",
-               "/parallel/accelerate_config", "/runtime/transformers", "/runtime/deepspeed", "/runtime/peft"});
+    leave_out(is_plain(), {"/training/lora", "/training/ia3", "/parallel/ds_config", "/parallel/accelerate_config",
+                           "/runtime/transformers", "/runtime/deepspeed", "/runtime/peft"});
+    leave_out(!can(Feature::checkpointing), {"/training/activation_checkpointing"});
     leave_out(!can(Feature::liger), {"/training/liger"});
     leave_out(!can(Feature::quantization), {"/training/quantization"});
     leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy"});

@@ -9,6 +9,8 @@ namespace oometer {
 ///
 ///     {"class": "Idefics3ForConditionalGeneration",
 ///      "text": true, "images": true,           it reads text, takes images
+///      "prompts_take_images": true,            in inference, too
+///      "idle_parts": false,                    parts that no sample reaches: DDP has to look for them
 ///      "sequence_length": 2048,                that its preset is used with; else null
 ///      "components": {"transformers": {"tower": "vision_model", "projector": "connector"}},
 ///                                              dotted names by framework; {} where it has no projector

@@ -119,6 +119,8 @@ json write_optimizer(const OptimizerConfig& optimizer) {
   }
   put_object(out, "args", write_fields(settings::optimizer_arguments_section, optimizer.args));
   if (optimizer.name == OptimizerName::muon) out["args"]["nesterov"] = optimizer.args.nesterov;  // on by default
+  if (optimizer.name == OptimizerName::torchao_adamw_4bit)
+    out["args"]["block_size"] = optimizer.args.block_size;  // 128
   for (const OptimizerConfig& rest : optimizer.rest) {
     out["rest"] = write_optimizer(rest);
     if (!out["rest"].contains("name")) out["rest"]["name"] = name_of(rest.name, kOptimizers);
@@ -195,8 +197,12 @@ std::string to_json(const Job& job) {
   else if (traits.takes_text)
     put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
   data.update(write_samples(job.samples));
-  put(data, "images_per_sample", job.data.images_per_sample, traits.takes_images ? 1 : 0);
+  put(data, "images_per_sample", job.data.images_per_sample, traits.usual_images(job.task == Task::inference));
   if (job.data.grid_t != 0) data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
+  if (traits.max_audios != 0) {
+    put(data, "audios_per_sample", job.data.audios_per_sample, 1);
+    if (job.data.audios_per_sample != 0) put(data, "audio_seconds", job.data.audio_seconds, traits.usual_audio_seconds);
+  }
   if (traits.cuts_images && job.data.images_per_sample != 0) {
     const std::int64_t height = job.data.image_height, width = job.data.image_width;
     if (height != traits.image_size || width != traits.image_size) data["image_size"] = {height, width};

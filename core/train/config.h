@@ -13,6 +13,7 @@
 #include "nn/quantizer.h"
 #include "ops/liger.h"
 #include "peft/config.h"
+#include "runtime/trl_behaviours.h"
 #include "tensor/context.h"
 
 /// What a training step is made of. The job's `training` object turned into values; see the design of the job.
@@ -48,7 +49,19 @@ enum class OptimizerName : std::uint8_t {
   galore_adafactor,
   lomo,
   adalomo,
-  grokadamw
+  grokadamw,
+  torchao_adamw_8bit,
+  torchao_adamw_4bit,
+  torchao_adamw_fp8,
+  flash_adamw,
+  flash_lion,
+  te_fused_adam,
+  optimi_adamw,
+  optimi_lion,
+  lion_pytorch,
+  came,
+  lamb,
+  galore_adamw_8bit
 };
 
 /// torch.optim's three implementations, `foreach=True`, `fused=True`, or neither; bitsandbytes' optimizers, by the bits
@@ -65,12 +78,20 @@ struct OptimizerArgs {
   std::int64_t ns_steps = 5;
   bool beta1 = false;                       ///< of Adafactor: there is one
   bool scale_parameter = true;              ///< of Adafactor
-  bool kahan_sum = true;                    ///< of StableAdamW; null there: where weights are in half precision
+  bool kahan_sum = true;                    ///< of optimi's; null there: where weights are in half precision
   std::int64_t rank = 128;                  ///< of the projections of APOLLO and GaLore
   std::string proj = "random";              ///< APOLLO's projection: random, or svd, as GaLore's is
   std::string proj_type = "std";            ///< on which side both project: std, reverse_std, left, right
   std::string scale_type = "channel";       ///< what of a gradient APOLLO scales alike: channel, or tensor
   std::vector<std::string> target_modules;  ///< whose weights they project; Trainer's optim_target_modules
+
+  std::int64_t block_size = 256;         ///< elements of a state of torchao's that share a scale
+  bool bf16_stochastic_round = false;    ///< of torchao's
+  std::int64_t master_weight_bits = 24;  ///< of FlashOptim's: those that are kept of weights in half precision; 0: none
+  bool quantize = true;                  ///< FlashOptim's states are in 8 bits
+  bool master_weights = false;           ///< Transformer Engine's: float32 copies of the weights
+  bool store_param_remainders = false;   ///< ... of which only the 16 bits that a bf16 weight lacks
+  std::string exp_avg_dtype = "float32";  ///< Transformer Engine's; both moments are in that type
 
   bool operator==(const OptimizerArgs&) const = default;
 };
@@ -121,6 +142,7 @@ struct LoopConfig {
   std::int64_t save_steps = 500;
 
   // TRL's
+  TrlBehaviours trl;
   std::optional<std::int64_t> max_length = 1024;  ///< longer samples are cut; none: they are not
   bool padding_free = false;                      ///< a micro-batch is one row of all its samples
   std::string loss_type;                          ///< "": the trainer's own
@@ -133,7 +155,14 @@ struct LoopConfig {
   bool is_trainer() const { return name != LoopName::step; }
   bool is_trl() const { return is_trainer() && name != LoopName::trainer; }
   /// add_fused_lm_head (trl 1.16): the model makes no logits.
-  bool has_fused_head() const { return name == LoopName::sft || name == LoopName::dpo || name == LoopName::kto; }
+  bool has_fused_head() const {
+    return trl.fused_head && (name == LoopName::sft || name == LoopName::dpo || name == LoopName::kto);
+  }
+  /// SFTTrainer's loss is that of ChunkedNll.
+  bool chunks_loss() const {
+    return name == LoopName::sft && trl.chunked != ChunkedTokens::none &&
+           (loss_type == "chunked_nll" || (loss_type.empty() && trl.chunks_by_default));
+  }
   /// A sample is a chosen answer and a rejected one.
   bool takes_pairs() const { return name == LoopName::dpo || name == LoopName::reward || name == LoopName::orpo; }
   /// Its collator tells prompts from answers.

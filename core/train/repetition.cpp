@@ -35,9 +35,10 @@ bool Repetition::is_held(StorageId storage) const {
 
 bool Repetition::find_left(const std::vector<Tensor*>& handles) {
   const Log& log = context_.log;
+  // Which storage comes first: unlike the kinds of events, that can be predicted.
   for (std::uint32_t i = first_event_; i < last_event_; ++i)
     if (const Event& event = log.events[i];
-        event.kind == EventKind::free && event.storage < first_storage_ && !is_held(event.storage))
+        event.storage < first_storage_ && event.kind == EventKind::free && !is_held(event.storage))
       return false;
   std::vector<std::uint32_t> holder(last_storage_ - first_storage_, kNever);  // which handle came to a storage first
   left_.reserve(handles.size());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -30,7 +31,8 @@ class Draw {
 
   std::int64_t operator()() {
     if (samples_.uniform) return (*samples_.uniform)[0] + below((*samples_.uniform)[1] - (*samples_.uniform)[0] + 1);
-    if (total_ == 0) begin_epoch();
+    if (!samples_.quantiles.empty()) return of_quantiles();
+    if (left() == 0) begin_epoch();
     std::int64_t at = below(total_--);
     for (auto& [length, count] : left_) {
       if (at < count) {
@@ -39,13 +41,21 @@ class Draw {
       }
       at -= count;
     }
-    return samples_.longest();
+    return samples_.bounds()[1];
   }
+
+  /// Samples of the epoch that have not come; of an endless data set, more than anybody takes.
+  std::int64_t left() const { return samples_.histogram.empty() ? std::numeric_limits<std::int64_t>::max() : total_; }
 
   Lengths take(std::size_t count) {
     Lengths lengths(count);
     for (std::int64_t& length : lengths) length = (*this)();
     return lengths;
+  }
+
+  void begin_epoch() {
+    left_ = samples_.histogram;
+    for (const auto& [length, count] : left_) total_ += count;
   }
 
   /// Fisher and Yates' shuffle; std::shuffle's order is up to the library.
@@ -57,15 +67,60 @@ class Draw {
  private:
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
 
-  void begin_epoch() {
-    left_ = samples_.histogram;
-    for (const auto& [length, count] : left_) total_ += count;
+  std::int64_t of_quantiles() {
+    constexpr std::int64_t kSteps = std::int64_t{1} << 32;
+    const double share = static_cast<double>(below(kSteps)) / static_cast<double>(kSteps);
+    std::size_t next = 1;
+    while (next + 1 < samples_.quantiles.size() && samples_.quantiles[next].share <= share) ++next;
+    const Quantile &low = samples_.quantiles[next - 1], &high = samples_.quantiles[next];
+    const double part = (share - low.share) / (high.share - low.share);
+    return low.tokens + std::llround(part * static_cast<double>(high.tokens - low.tokens));
   }
 
   const SamplesConfig& samples_;
   std::mt19937_64 random_;
   std::vector<std::array<std::int64_t, 2>> left_;  ///< of the epoch
   std::int64_t total_ = 0;
+};
+
+/// LengthGroupedSampler's order (transformers 5.23, trainer_pt_utils.py, get_length_grouped_indices): in each
+/// mega-batch of random samples the longest come first, and the epoch begins with the longest of all, which changes
+/// places with the first one.
+class GroupedDraw {
+ public:
+  GroupedDraw(const SamplesConfig& samples, const LengthGroups& groups)
+      : draw_(samples), size_(groups.size), longest_(samples.bounds()[1]) {}
+
+  Lengths take(std::size_t count) {
+    Lengths lengths;
+    for (; lengths.size() < count; ready_.pop_front()) {
+      if (ready_.empty()) make_mega_batch();
+      lengths.push_back(ready_.front());
+    }
+    return lengths;
+  }
+
+ private:
+  void make_mega_batch() {
+    constexpr std::int64_t kMostGroups = 50, kLeastMegaBatches = 4;
+    const bool is_first = draw_.left() == 0 || groups_ == 0;
+    if (draw_.left() == 0) draw_.begin_epoch();
+    if (is_first) groups_ = std::clamp<std::int64_t>(draw_.left() / size_ / kLeastMegaBatches, 1, kMostGroups);
+    Lengths lengths = draw_.take(static_cast<std::size_t>(std::min(groups_ * size_, draw_.left())));
+    std::sort(lengths.begin(), lengths.end(), std::greater<>());
+    if (is_first)
+      owed_ = std::exchange(lengths.front(), longest_);
+    else if (owed_ && lengths.front() == longest_)
+      lengths.front() = *std::exchange(owed_, std::nullopt);
+    if (owed_ == longest_) owed_.reset();  // it was the first already
+    ready_.assign(lengths.begin(), lengths.end());
+  }
+
+  Draw draw_;
+  std::int64_t size_, longest_;
+  std::int64_t groups_ = 0;           ///< of a mega-batch
+  std::optional<std::int64_t> owed_;  ///< what stood where the longest of all stands
+  std::deque<std::int64_t> ready_;
 };
 
 std::int64_t total_of(const Lengths& lengths) {
@@ -185,10 +240,19 @@ std::int64_t SamplesConfig::steps_of(std::int64_t micro_batch_size, std::int64_t
   return std::max(kLeast, divide_up(std::ssize(packed), micro_batch_size * gradient_accumulation_steps));
 }
 
+std::array<std::int64_t, 2> SamplesConfig::bounds() const {
+  if (uniform) return *uniform;
+  if (!quantiles.empty()) return {quantiles.front().tokens, quantiles.back().tokens};
+  std::array<std::int64_t, 2> bounds{0, 0};
+  for (const auto& [length, count] : histogram) {
+    if (count == 0) continue;
+    bounds = {bounds[0] == 0 ? length : std::min(bounds[0], length), std::max(bounds[1], length)};
+  }
+  return bounds;
+}
+
 std::int64_t SamplesConfig::longest() const {
-  std::int64_t most = uniform ? (*uniform)[1] : 0;
-  for (const auto& [length, count] : histogram)
-    if (count > 0) most = std::max(most, length);
+  std::int64_t most = bounds()[1];
   for (const Lengths& batch : batches) most = std::max(most, *std::max_element(batch.begin(), batch.end()));
   most = cut(most);
   for (const Lengths& row : packed) most = std::max(most, total_of(row));
@@ -223,6 +287,12 @@ std::vector<DataConfig> micro_batches(const SamplesConfig& samples, const DataCo
   } else if (!samples.batches.empty()) {
     for (std::size_t i = 0; std::ssize(out) < count; ++i)
       out.push_back(joined(samples, full, samples.batches[i % samples.batches.size()]));
+  } else if (samples.by_length) {
+    GroupedDraw draw(samples, *samples.by_length);
+    while (std::ssize(out) < count) {
+      out.push_back(joined(samples, full, draw.take(static_cast<std::size_t>(size))));
+      draw.take(static_cast<std::size_t>(size * (samples.by_length->processes - 1)));  // the other processes'
+    }
   } else {
     Draw draw(samples);
     while (std::ssize(out) < count) out.push_back(joined(samples, full, draw.take(static_cast<std::size_t>(size))));

@@ -32,6 +32,20 @@ struct Scored {
   bool operator==(const Scored&) const = default;
 };
 
+/// So large a share of the samples has at most so many tokens. Between two of them lengths are spread evenly.
+struct Quantile {
+  double share = 0;
+  std::int64_t tokens = 0;
+  bool operator==(const Quantile&) const = default;
+};
+
+/// Trainer's train_sampling_strategy "group_by_length": samples of like length come together.
+struct LengthGroups {
+  std::int64_t size = 1;       ///< samples that a process takes in a step, of all its micro-batches
+  std::int64_t processes = 1;  ///< which take micro-batches in turn; this one is the first
+  bool operator==(const LengthGroups&) const = default;
+};
+
 /// What a run's micro-batches are made of, as the job says it.
 struct SamplesConfig {
   using Lengths = std::vector<std::int64_t>;
@@ -40,10 +54,12 @@ struct SamplesConfig {
   std::vector<Lengths> batches;                        ///< tokens of each sample of each micro-batch, in turn
   std::optional<std::array<std::int64_t, 2>> uniform;  ///< the least and the most tokens of a sample
   std::vector<std::array<std::int64_t, 2>> histogram;  ///< tokens, and how many samples have as many
+  std::vector<Quantile> quantiles;                     ///< from the shortest sample (share 0) to the longest (1)
   std::vector<Lengths> packed;                         ///< documents of each row, which are taken in turn
 
-  std::int64_t seed = 0;            ///< of the order in which samples of a distribution come
-  Packing packing = Packing::none;  ///< of samples with lengths
+  std::int64_t seed = 0;                  ///< of the order in which samples of a distribution come
+  std::optional<LengthGroups> by_length;  ///< samples of a distribution come in groups of like length
+  Packing packing = Packing::none;        ///< of samples with lengths
   std::optional<std::int64_t>
       steps;  ///< of the optimizer; none: one pass over `batches` or `packed`, 8 of a distribution
   Padding padding = Padding::longest;
@@ -58,9 +74,17 @@ struct SamplesConfig {
   /// The batches of an evaluation after the steps; empty: training's samples. None: data asks for no evaluation.
   std::optional<std::vector<Lengths>> evaluation;
 
-  bool has_distribution() const { return uniform || !histogram.empty(); }
+  bool has_distribution() const { return uniform || !histogram.empty() || !quantiles.empty(); }
+  void leave_distribution() {
+    uniform.reset();
+    histogram.clear();
+    quantiles.clear();
+    by_length.reset();
+  }
   bool are_given() const { return !batches.empty() || has_distribution() || !packed.empty(); }
   std::int64_t steps_of(std::int64_t micro_batch_size, std::int64_t gradient_accumulation_steps) const;
+  /// The least and the most tokens of a sample of the distribution.
+  std::array<std::int64_t, 2> bounds() const;
   std::int64_t cut(std::int64_t length) const { return std::min(length, max_length.value_or(length)); }
   /// The most tokens of a sample, or of a row of documents.
   std::int64_t longest() const;

@@ -167,7 +167,7 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
           return outputs;
         },
         batch);
-    if (strategy.refusal() || model.refusal) return;
+    if (strategy.stops()) return;
     if (training.keep_outputs) {
       kept.loss = loss;
       kept.cache = std::move(cache);
@@ -195,13 +195,13 @@ void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const
   for (int iteration : {1, 2}) {
     Kept kept;
     if (iteration == 1 || !micro_steps_again.repeat()) {
-      for (int micro_step = 1; micro_step <= micro_steps && !model.refusal; ++micro_step) {
+      for (int micro_step = 1; micro_step <= micro_steps && !strategy.stops(); ++micro_step) {
         WorkLog& work = context.log.work;
         const WorkMark begin = work.mark();
         run_micro_step(context, model, strategy, objective, training, batch, iteration, micro_step, micro_steps, kept);
         if (micro_step == 2) work.repeat({begin, work.mark()}, training.gradient_accumulation_steps - micro_steps);
       }
-      if (strategy.refusal() || model.refusal) return;
+      if (strategy.stops()) return;
       if (iteration == 1 && context.repeats) {
         if (const auto left = strategy.left_by_backward()) micro_steps_again.finish(*left);
       }
@@ -254,7 +254,7 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
     for (const DataConfig& next : own) {
       run_micro_step(context, model, strategy, objective, training, batch, iteration, ++micro_step,
                      static_cast<int>(micro_steps), kept, &next);
-      if (strategy.refusal() || model.refusal) return;
+      if (strategy.stops()) return;
     }
     context.begin_phase(PhaseName::optimizer, iteration);
     strategy.step();

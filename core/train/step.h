@@ -66,6 +66,8 @@ class TrainingStrategy {
   virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->host_bytes() : 0; }
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
+  /// Whether PyTorch would have stopped: somebody refuses, and nothing that comes after has a meaning.
+  bool stops() const { return refusal_ || model_.refusal || context_.refusal; }
 
  protected:
   Context& context_;

@@ -132,7 +132,26 @@ inline constexpr Choice<OptimizerName> kOptimizers[] = {
     {"lomo_optim.AdaLomo", OptimizerName::adalomo, "AdaLOMO",
      "A number per row and per column of a weight, which changes as soon as its gradient is there"},
     {"grokadamw.GrokAdamW", OptimizerName::grokadamw, "GrokAdamW",
-     "Three states per weight in host memory; those of one weight at a time come to the GPU"}};
+     "Three states per weight in host memory; those of one weight at a time come to the GPU"},
+    {"torchao.optim.AdamW8bit", OptimizerName::torchao_adamw_8bit, "AdamW of torchao, 8 bit", "Two bytes per weight"},
+    {"torchao.optim.AdamW4bit", OptimizerName::torchao_adamw_4bit, "AdamW of torchao, 4 bit", "One byte per weight"},
+    {"torchao.optim.AdamWFp8", OptimizerName::torchao_adamw_fp8, "AdamW of torchao, fp8", "Two bytes per weight"},
+    {"flashoptim.FlashAdamW", OptimizerName::flash_adamw, "FlashAdamW",
+     "Two bytes per weight, and what half precision lacks of master weights"},
+    {"flashoptim.FlashLion", OptimizerName::flash_lion, "FlashLion",
+     "One byte per weight, and what half precision lacks of master weights"},
+    {"transformer_engine.pytorch.optimizers.FusedAdam", OptimizerName::te_fused_adam, "FusedAdam of TE",
+     "Two moments in float32 per weight, and master weights if asked for"},
+    {"optimi.AdamW", OptimizerName::optimi_adamw, "AdamW of optimi",
+     "Two moments per weight, and a third state in half precision"},
+    {"optimi.Lion", OptimizerName::optimi_lion, "Lion of optimi",
+     "One moment per weight, and a second state in half precision"},
+    {"lion_pytorch.Lion", OptimizerName::lion_pytorch, "Lion of lion_pytorch", "One moment per weight"},
+    {"came_pytorch.CAME", OptimizerName::came, "CAME",
+     "A float32 moment per weight, and two numbers per row and per column"},
+    {"bitsandbytes.optim.LAMB", OptimizerName::lamb, "LAMB", "Two moments in float32 per weight"},
+    {"galore_torch.GaLoreAdamW8bit", OptimizerName::galore_adamw_8bit, "GaLore, 8 bit",
+     "8-bit moments of projected gradients of the layers that are named"}};
 
 inline constexpr Choice<OptimizerImplementation> kImplementations[] = {
     {"foreach", OptimizerImplementation::foreach_, "", "Many weights at once: temporaries as large as the weights"},

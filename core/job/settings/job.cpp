@@ -142,12 +142,29 @@ constexpr Setting kDataRows[] = {
      .label = "Most pixels",
      .link = "maxpixels",
      .otherwise = "null"},
+    {.key = "audio_seconds",
+     .takes = any(kNumber | kNull, {0, 86'400}),
+     .words = "Length of each audio, of models that hear; null: 30 s, or the model's usual length",
+     .unit = "s",
+     .option = "--audio-seconds",
+     .label = "Audio",
+     .link = "audio",
+     .otherwise = "null"},
+    {.key = "audios_per_sample",
+     .takes = any(kCount, {0, 1 << 16}),
+     .words = "Audios in each sample; null: 1 for a model that hears",
+     .unit = "audios",
+     .option = "--audios-per-sample",
+     .label = "Audios per sample",
+     .link = "audios",
+     .otherwise = "null"},
     {.key = "lengths",
      .takes = any(kObject | kNull),
      .words =
          "Tokens of each sample, image tokens included: {\"batches\": [[1024, 700], [512, 512]]} says them for each "
-         "micro-batch, {\"uniform\": [a, b]} and {\"histogram\": [[length, count], ...]} how they are "
-         "distributed (with a seed of their order). Batches are padded, and come with an attention_mask; null: "
+         "micro-batch, {\"uniform\": [a, b]}, {\"histogram\": [[length, count], ...]} and {\"quantiles\": [[0, 20], "
+         "[0.5, 300], [1, 4096]]} how they are distributed (with a seed of their order, and \"grouped\": true where "
+         "LengthGroupedSampler sorts them). Batches are padded, and come with an attention_mask; null: "
          "all samples are full, without a mask",
      .label = "Sample lengths",
      .link = "lengths shortest longest histogram",
@@ -283,6 +300,11 @@ constexpr Setting kRuntimeRows[] = {
      .label = "PEFT",
      .link = "peft",
      .offers = "0.21.2 0.19.1 0.17.1 0.14.0 0.12.0 0.10.0",
+     .applies = {kTrains}},
+    {.key = "trl",
+     .takes = in<&Runtime::trl>(known_trl),
+     .words = "Version of TRL, whose SFTTrainer is known from 0.29 on, its other trainers as 1.16 has them",
+     .option = "--trl",
      .applies = {kTrains}},
     {.key = "cudnn",
      .takes = in<&Runtime::cudnn>(),

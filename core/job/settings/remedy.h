@@ -18,6 +18,8 @@ struct Remedy {
   std::uint8_t weight;  ///< how much it costs among remedies of that price
   const char* label;    ///< for people: "SDPA attention"
   const char* costs;    ///< what it costs, for people: "slower: ..."
+  /// False: beside other changes it need not be less memory.
+  bool is_ordered = true;
 };
 
 /// The remedies of a row, without its words.

@@ -282,4 +282,15 @@ HfTrainer::Prediction HfTrainer::prediction_step(const ModelInputs& inputs, bool
   return prediction;
 }
 
+HfTrainer::Prediction HfTrainer::predict(const ModelInputs& inputs, const Tensor& labels, bool prediction_loss_only) {
+  Prediction prediction;
+  const NoGrad no_grad(context_);
+  ModelOutputs outputs;
+  prediction.loss = compute_loss(inputs, {}, prediction_loss_only ? nullptr : &outputs);
+  if (refused() || prediction_loss_only) return prediction;
+  prediction.logits.push_back(outputs.others.front());
+  prediction.labels = labels;
+  return prediction;
+}
+
 }  // namespace oometer

@@ -28,6 +28,8 @@ class HfTrainer {
   /// `returned`: the outputs that the caller keeps; null: it keeps none.
   virtual Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned);
   virtual Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only);
+  /// What SFTTrainer, DPOTrainer and KTOTrainer of trl have in its place: their first output is the logits.
+  Prediction predict(const ModelInputs& inputs, const Tensor& labels, bool prediction_loss_only);
   /// The batch on the device, as the collator made it.
   virtual ModelInputs make_batch() { return objective_.prepare(model_); }
   /// The wrapper's forward ends.
@@ -37,7 +39,7 @@ class HfTrainer {
   /// Accelerator.gather: every process's, end to end; of one process, the tensor itself.
   Tensor gather(const Tensor& tensor) const;
   bool autocasts() const { return strategy_.autocasts() && autocast_dtype(training_.precision); }
-  bool refused() const { return strategy_.refusal() || model_.refusal; }
+  bool refused() const { return strategy_.stops(); }
 
   Context& context_;
   Model& model_;

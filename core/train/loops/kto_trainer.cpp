@@ -247,14 +247,7 @@ void KtoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Parts& in
 }
 
 HfTrainer::Prediction KtoTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {
-  Prediction prediction;
-  const NoGrad no_grad(context_);
-  ModelOutputs outputs;
-  prediction.loss = compute_loss(inputs, {}, prediction_loss_only ? nullptr : &outputs);
-  if (refused() || prediction_loss_only) return prediction;
-  prediction.logits.push_back(outputs.others.front());
-  prediction.labels = inputs.input_ids;
-  return prediction;
+  return predict(inputs, inputs.input_ids, prediction_loss_only);
 }
 
 }  // namespace oometer

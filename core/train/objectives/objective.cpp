@@ -20,6 +20,16 @@ class CrossEntropy : public LossFunction {
   }
 };
 
+/// ForMaskedLMLoss (transformers 5.23, loss/loss_utils.py).
+class ForMaskedLMLoss : public LossFunction {
+ public:
+  Tensor operator()(const Tensor& logits_in, const Tensor& labels, const Tensor&) const override {
+    const Tensor logits = to(logits_in, DType::float32);
+    const Tensor loss = cross_entropy(logits, labels);
+    return num_items_in_batch ? div(loss, num_items_in_batch) : loss;
+  }
+};
+
 /// ForSequenceClassificationLoss (transformers 5.23, loss/loss_utils.py) of other problems than one label: a mean,
 /// whatever there is beside.
 template <Tensor (*loss)(const Tensor& input, const Tensor& target)>
@@ -39,6 +49,8 @@ std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training,
       return std::make_unique<ShiftedLoss>();
     case LossType::cross_entropy:
       return std::make_unique<CrossEntropy>();
+    case LossType::masked_lm:
+      return std::make_unique<ForMaskedLMLoss>();
     case LossType::mse:
       return std::make_unique<OfSamples<mse_loss>>();
     case LossType::binary_cross_entropy:

@@ -65,6 +65,10 @@ TEST_CASE("A refusal with a known way out offers it", "[job]") {
   CHECK(has(ways_out(tiny(kInBf16, {{"strategy", "deepspeed"}, {"ds_config", {{"zero_optimization", on_host}}}})),
             "Switch to ZeRO-3"));
   CHECK(has(ways_out(tiny(R"("precision": "fp32", "attention": "sdpa-flash")")), "Use SDPA"));
+  const json capped = {{"model", {{"preset", "gemma-2-2b"}}},
+                       {"data", {{"sequence_length", 64}}},
+                       {"training", {{"precision", "bf16"}, {"attention", "sdpa"}}}};
+  CHECK(has(ways_out(capped), "Use eager attention"));
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "stage": "pretrain")")), "Train everything"));
   CHECK(has(ways_out(tiny(R"("precision": "bf16", "optimizer": {"momentum": 0.9})")), "Leave out momentum"));
 }

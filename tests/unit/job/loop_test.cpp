@@ -80,12 +80,67 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error.message == "found true; not supported yet: leave it out");
   error = trainer("[]");
   CHECK(error.code == "wrong-type");
+  const char* const grouped =
+      R"({"name": "transformers.Trainer", "args": {"train_sampling_strategy": "group_by_length"}})";
+  CHECK(parse_job(looped(grouped)));
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
+  CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
+        "not-modelled");
   CHECK(error_in(R"({"version": 1, "model": {"preset": "qwen2-vl-2b"}, "training": {"loop": "transformers.Trainer"}})")
             .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
   CHECK(error.pointer == "/training/loop/compute_metrics");
+}
+
+TEST_CASE("Samples of like length come together where the trainer sorts them", "[job]") {
+  const auto grouped = [](const std::string& data, const std::string& trainer = "transformers.Trainer",
+                          const std::string& more = "", const std::string& strategy = "group_by_length") {
+    return R"({"version": 1, "model": {"preset": "llama-3-8b"}, "data": )" + data +
+           R"(, "training": {"loop": {"name": ")" + trainer + R"(", "args": {"train_sampling_strategy": ")" + strategy +
+           "\"" + more + "}}}}";
+  };
+  const std::string lengths = R"({"lengths": {"histogram": [[100, 30], [500, 9]]}, "micro_batch_size": 2})";
+  Result<Job> job = parse_job(grouped(lengths, "transformers.Trainer", R"(, "gradient_accumulation_steps": 3)"));
+  REQUIRE(job);
+  CHECK(job->samples.by_length == LengthGroups{6, 1});
+  // Batches are a data set then, of which another order is made.
+  job = parse_job(grouped(R"({"lengths": {"batches": [[100, 200], [300, 100], [200, 100]]}})", "trl.SFTTrainer"));
+  REQUIRE(job);
+  CHECK(job->samples.batches.empty());
+  CHECK(job->samples.histogram == std::vector<std::array<std::int64_t, 2>>{{100, 3}, {200, 2}, {300, 1}});
+  CHECK(job->samples.steps == 3);
+  CHECK(job->data.micro_batch_size == 2);
+  job = parse_job(grouped(R"({"lengths": {"batches": [[200, 200], [200, 200]]}})"));
+  REQUIRE(job);
+  CHECK(job->samples.batches.size() == 2);
+  CHECK(error_in(grouped(lengths, "trl.DPOTrainer")).code == "inconsistent");
+  CHECK(error_in(grouped(lengths, "trl.SFTTrainer", R"(, "packing": true)")).code == "not-modelled");
+  CHECK(error_in(grouped(lengths, "transformers.Trainer", "", "batch_rebalance")).code == "not-modelled");
+  CHECK(error_in(grouped(lengths, "transformers.Trainer", "", "by_length")).code == "unknown-choice");
+}
+
+TEST_CASE("What older TRL cannot is said", "[job]") {
+  const auto older = [](const char* version, const std::string& args, const std::string& trainer = "trl.SFTTrainer",
+                        const std::string& more = "") {
+    return R"({"version": 1, "model": {"preset": "llama-3-8b"}, "runtime": {"trl": ")" + std::string(version) +
+           R"("}, "training": {"loop": {"name": ")" + trainer + R"(", "args": {)" + args + "}}}" + more + "}";
+  };
+  const Result<Job> job = parse_job(older("1.8", ""));
+  REQUIRE(job);
+  CHECK(job->training.loop.chunks_loss());
+  CHECK_FALSE(job->training.loop.has_fused_head());
+  CHECK(parse_job(older("1.8", R"("loss_type": "nll")"))->training.loop.trl.metrics == SftMetrics::of_one_view);
+  CHECK(parse_job(older("1.16", ""))->training.loop.has_fused_head());
+  CHECK(error_in(older("1.2", R"("loss_type": "chunked_nll")")).code == "unknown-choice");
+  CHECK(error_in(older("1.8", R"("loss_type": "dft")")).code == "not-modelled");
+  CHECK(error_in(older("1.14", R"("loss_type": "nll")")).code == "not-modelled");
+  CHECK(error_in(older("1.8", R"("use_liger_kernel": true)")).code == "not-modelled");
+  CHECK(error_in(older("1.8", R"("packing": true)")).code == "not-modelled");
+  CHECK(error_in(older("1.8", "", "trl.DPOTrainer")).code == "not-modelled");
+  CHECK(error_in(older("1.8", "", "trl.SFTTrainer", R"(, "parallel": {"strategy": "ddp", "data": 2})")).code ==
+        "not-modelled");
+  CHECK(error_in(older("0.9", "")).pointer == "/runtime/trl");
 }
 
 std::string sft(const std::string& args, const std::string& data = "{}", const std::string& more = "") {

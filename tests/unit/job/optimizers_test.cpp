@@ -47,6 +47,20 @@ TEST_CASE("foreach and fused are torch's: one of them given turns the other off"
   CHECK(implementation(R"("fused": null)") == OptimizerImplementation::foreach_);
 }
 
+TEST_CASE("Classes of torchao, FlashOptim and Transformer Engine have their own defaults", "[job][optimizers]") {
+  CHECK(config_of(parsed(R"("torchao.optim.AdamW4bit")")).args.block_size == 128);
+  CHECK(config_of(trained(R"("optim": "adamw_torch_4bit")")).args.block_size == 256);
+  CHECK(config_of(parsed(R"("torchao.prototype.low_bit_optim.AdamW8bit")")).name == OptimizerName::torchao_adamw_8bit);
+  CHECK(config_of(parsed(R"({"name": "flashoptim.FlashAdam", "args": {"master_weight_bits": null}})"))
+            .args.master_weight_bits == 0);
+  const OptimizerConfig fused_adam =
+      config_of(parsed(R"({"name": "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam",
+                 "args": {"master_weights": true, "exp_avg_dtype": "torch.bfloat16", "exp_avg_sq_dtype": "torch.bfloat16"}})"));
+  CHECK(fused_adam.name == OptimizerName::te_fused_adam);
+  CHECK(fused_adam.args.master_weights);
+  CHECK(fused_adam.args.exp_avg_dtype == "bfloat16");
+}
+
 TEST_CASE("transformers' names and their optim_args", "[job][optimizers]") {
   const OptimizerConfig rmsprop = config_of(
       trained(R"("optim": "rmsprop", "optim_args": "momentum = 0.9,centered=Yes,foo=1", "weight_decay": 0.1)"));
@@ -124,8 +138,17 @@ TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
         "unknown-value", "/training/optimizer/args/proj", "Invalid projector type");
   check(trained(R"("optim": "galore_adamw", "optim_args": "proj_type=full", "optim_target_modules": ["mlp"])"),
         "not-modelled", "/training/optimizer/args/proj_type", "both sides");
-  check(trained(R"("optim": "galore_adamw_8bit")"), "not-modelled", "/training/loop/args/optim", "AdamW8bit");
-  check(trained(R"("optim": "adamw_torch_8bit")"), "not-modelled", "/training/loop/args/optim", "torchao");
+  check(trained(R"("optim": "galore_adamw_8bit_layerwise")"), "not-modelled", "/training/loop/args/optim", "AdamW8bit");
+  check(parsed(R"({"name": "torchao.optim.AdamW8bit", "args": {"amsgrad": true}})"), "not-modelled",
+        "/training/optimizer/args/amsgrad", "not supported yet");
+  check(parsed(R"({"name": "flashoptim.FlashAdamW", "args": {"master_weight_bits": 16}})"), "out-of-range",
+        "/training/optimizer/args/master_weight_bits", "expected 24, 32 or null");
+  check(parsed(
+            R"({"name": "transformer_engine.pytorch.optimizers.FusedAdam", "args": {"exp_avg_dtype": "torch.uint8"}})"),
+        "not-modelled", "/training/optimizer/args/exp_avg_dtype", "expected float32 or bfloat16");
+  check(parsed(R"({"name": "transformer_engine.pytorch.optimizers.FusedAdam",
+                   "args": {"exp_avg_dtype": "torch.bfloat16"}})"),
+        "not-modelled", "/training/optimizer/args/exp_avg_sq_dtype", "moments of two types");
   check(parsed(R"({"name": "lomo"})", R"(, "precision": "amp-fp16", "loop": "transformers.Trainer")"), "inconsistent",
         "/training/optimizer/name", "GradScaler");
   check(trained(
@@ -134,6 +157,10 @@ TEST_CASE("What an optimizer has wrong is named", "[job][optimizers]") {
   check(parsed(R"({"name": "lomo"})", R"(, "lora": {"target_modules": "all-linear"}, "loop": "transformers.Trainer")"),
         "not-modelled", "/training/optimizer/name", "without adapters");
   check(parsed(R"("schedulefree.RAdamScheduleFree")"), "not-modelled", "/training/optimizer/name", "fifth step");
+  check(trained(R"("optim": "apollo_adamw_mini")"), "unknown-value", "/training/loop/args/optim", "scale_type=tensor");
+  check(parsed(R"("bitsandbytes.optim.AdamW8bit")"), "not-modelled", "/training/optimizer/name", "adamw_8bit");
+  check(parsed(R"("torch.optim.Adagard")"), "not-modelled", "/training/optimizer/name", "\"torch.optim.Adagrad\"");
+  check(parsed(R"("pytorch_optimizer.SOAP")"), "not-modelled", "/training/optimizer/name", "others are not supported");
   check(trained(R"("optim": "adagard")"), "not-modelled", "/training/loop/args/optim", "did you mean \"adagrad\"");
   check(trained(R"("optim": "rmsprop", "optim_args": "momentum")"), "invalid", "/training/loop/args/optim_args",
         "expected pairs");

@@ -82,9 +82,10 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
       const std::string pointer = probe.pointer;
       for (const json& value : probe.values) {
         json job = {{"model", model}, {"parallel", json::object()}, {"data", json::object()}};
-        // Images need many tokens; of a window a paged cache takes no more.
+        // Images and audio need many tokens; of a window a paged cache takes no more.
         if (traits["text"] == true && traits["class"] != "CLIPModel") {
-          job["data"]["sequence_length"] = traits["images"] == true ? 4096 : 64;
+          const bool hears = !stands(traits["without"], "/data/audios_per_sample");
+          job["data"]["sequence_length"] = traits["images"] == true || hears ? 4096 : 64;
           if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
         }
         if (probe.infers) job["task"] = "inference";
@@ -99,6 +100,8 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
         const bool refused = !result && (result.error().pointer.rfind(pointer, 0) == 0 ||
                                          pointer.rfind(result.error().pointer + "/", 0) == 0);
         if (pointer == "/training/loss" && result && !taken) continue;  // the only one, which a job may name
+        // A bare name is in Gemma 4's towers, too, where peft cannot adapt it: names of its text model are taken.
+        if (pointer == "/training/lora" && traits["class"] == "Gemma4ForConditionalGeneration") continue;
         CHECK(refused != taken);
       }
     }
