@@ -101,50 +101,6 @@ void write_combination(JsonWriter& json, const Combination& combination) {
   json.end_object();
 }
 
-std::string to_json(const Advice& advice) {
-  JsonWriter json;
-  json.begin_object();
-  write_number(json, "largest_micro_batch", advice.largest_micro_batch);
-  write_number(json, "longest_sequence", advice.longest_sequence);
-  write_number(json, "fewest_gpus", advice.fewest_gpus);
-  write_speed(json, advice.tokens_per_second);
-  json.key("changes");
-  json.begin_array();
-  for (const TriedChange& tried : advice.changes) {
-    json.begin_object();
-    write_part(json, tried.label, tried.price, tried.costs);
-    write_change(json, tried.change, tried.trial);
-    json.member("saves", tried.saves);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("combinations");
-  json.begin_array();
-  for (const Combination& combination : advice.combinations) write_combination(json, combination);
-  json.end_array();
-  json.key("beside");
-  json.begin_array();
-  for (const Spare& spare : advice.beside) {
-    json.begin_object();
-    json.member("label", spare.label);
-    json.member("gains", spare.gains);
-    write_change(json, spare.change, spare.trial);
-    json.end_object();
-  }
-  json.end_array();
-  json.key("frontier");
-  json.begin_array();
-  for (const Users& row : advice.frontier) {
-    json.begin_object();
-    json.member("context", row.context);
-    json.member("users", row.users);
-    json.end_object();
-  }
-  json.end_array();
-  json.end_object();
-  return json.take();
-}
-
 }  // namespace
 
 Result<Advice> advise(std::string_view text) {
@@ -179,6 +135,50 @@ Result<Advice> advise(std::string_view text) {
     time(advice.beside);
   }
   return advice;
+}
+
+std::string to_json(const Advice& advice) {
+  JsonWriter out;
+  out.begin_object();
+  write_number(out, "largest_micro_batch", advice.largest_micro_batch);
+  write_number(out, "longest_sequence", advice.longest_sequence);
+  write_number(out, "fewest_gpus", advice.fewest_gpus);
+  write_speed(out, advice.tokens_per_second);
+  out.key("changes");
+  out.begin_array();
+  for (const TriedChange& tried : advice.changes) {
+    out.begin_object();
+    write_part(out, tried.label, tried.price, tried.costs);
+    write_change(out, tried.change, tried.trial);
+    out.member("saves", tried.saves);
+    out.end_object();
+  }
+  out.end_array();
+  out.key("combinations");
+  out.begin_array();
+  for (const Combination& combination : advice.combinations) write_combination(out, combination);
+  out.end_array();
+  out.key("beside");
+  out.begin_array();
+  for (const Spare& spare : advice.beside) {
+    out.begin_object();
+    out.member("label", spare.label);
+    out.member("gains", spare.gains);
+    write_change(out, spare.change, spare.trial);
+    out.end_object();
+  }
+  out.end_array();
+  out.key("frontier");
+  out.begin_array();
+  for (const Users& row : advice.frontier) {
+    out.begin_object();
+    out.member("context", row.context);
+    out.member("users", row.users);
+    out.end_object();
+  }
+  out.end_array();
+  out.end_object();
+  return out.take();
 }
 
 std::string advise_json(std::string_view job) {

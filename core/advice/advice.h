@@ -89,4 +89,7 @@ Result<Advice> advise(std::string_view job);
 /// `beside` where it does not. Never throws.
 std::string advise_json(std::string_view job);
 
+/// Of an answer that there is already.
+std::string to_json(const Advice& advice);
+
 }  // namespace oometer

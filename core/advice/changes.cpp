@@ -60,9 +60,16 @@ json nf4(const Job& job) {
           {"bnb_4bit_use_double_quant", true},
           {"bnb_4bit_compute_dtype", in_fp16 ? "float16" : "bfloat16"}};
 }
+
+/// Whether a projector trains in full beside adapters, as in LLaVA's recipe.
+bool trains_projector(const Job& job) {
+  return job.model.config.traits().takes_images && job.training.stage != Stage::full;
+}
+
+/// What trains in full is left as it is; else what transformers leaves by itself.
 json qlora(const Job& job) {
   json config = nf4(job);
-  config["llm_int8_skip_modules"] = job.model.config.traits().quantization_skips;
+  if (trains_projector(job)) config["llm_int8_skip_modules"] = job.model.config.traits().quantization_skips;
   return config;
 }
 
@@ -83,7 +90,7 @@ Alternatives lora(const Job& job) {
   const bool has_adapters = job.training.has_adapters();
   if (job.task != Task::train || !traits.takes_text) return choice;
   if (has_adapters || (!whole && job.training.stage != Stage::finetune)) return choice;
-  const bool recipe = traits.takes_images && !whole;
+  const bool recipe = trains_projector(job);
   const auto lora_on = [&](const char* names) {
     json config = {
         {"rank", 16},

@@ -71,12 +71,15 @@ void for_each_setting(const Job& job, const json& document, const Use& use) {
 
 std::vector<Alternatives> remedies_of_settings(const Job& job, const json& document) {
   std::vector<Alternatives> choices;
-  for_each_setting(job, document, [&](const Section&, const Remedies&, std::vector<Change>& changes, std::size_t has) {
-    Alternatives& choice = choices.emplace_back();
-    for (std::size_t i = has < changes.size() ? has + 1 : 0; i < changes.size(); ++i)
-      if (job_with(document, changes[i])) choice.changes.push_back(std::move(changes[i]));
-    if (choice.changes.empty()) choices.pop_back();
-  });
+  for_each_setting(
+      job, document, [&](const Section&, const Remedies& setting, std::vector<Change>& changes, std::size_t has) {
+        Alternatives& choice = choices.emplace_back();
+        choice.is_ordered =
+            std::all_of(setting.values.begin(), setting.values.end(), [](const Remedy& r) { return r.is_ordered; });
+        for (std::size_t i = has < changes.size() ? has + 1 : 0; i < changes.size(); ++i)
+          if (job_with(document, changes[i])) choice.changes.push_back(std::move(changes[i]));
+        if (choice.changes.empty()) choices.pop_back();
+      });
   return choices;
 }
 

@@ -13,6 +13,7 @@
 #include "advice/checkpoint_advice.h"
 #include "advice/gpus.h"
 #include "advice/plan.h"
+#include "advice/sharing.h"
 #include "cli/advice_table.h"
 #include "cli/check_formats.h"
 #include "cli/event_log.h"
@@ -22,6 +23,7 @@
 #include "cli/options.h"
 #include "cli/plan_table.h"
 #include "cli/resolved_table.h"
+#include "cli/share_table.h"
 #include "cli/table.h"
 #include "job/catalogue.h"
 #include "job/estimate.h"
@@ -102,8 +104,19 @@ int run_check(const JobOptions& options, bool strict, const std::string& format)
 }
 
 int run_advise(const JobOptions& options, bool json) {
-  return with_answer(advise_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& advice) {
-    print(json ? text : advice_table(advice));
+  const std::string job = options.job();
+  const Result<Advice> known = advise(job);
+  const std::string answer = known ? to_json(*known) : error_json(known.error(), job);
+  return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& advice) {
+    if (!is_trainers_file(options.file())) {
+      print(json ? text : advice_table(advice));
+      return kFits;
+    }
+    const importers::Question question = read_paths({options.file()}, "", 0);
+    const std::vector<FileChange> changes = advise_files(question, nlohmann::json::parse(job), &*known);
+    nlohmann::ordered_json with_words = advice;
+    with_words["in_file"] = to_json(changes);
+    print(json ? with_words.dump() : advice_table(advice) + file_advice_table(changes));
     return kFits;
   });
 }
@@ -119,6 +132,15 @@ int run_plan(const JobOptions& options, bool json) {
   return with_answer(plans_json(options.job()), [&](const std::string& text, const nlohmann::ordered_json& answer) {
     print(json ? text : plan_table(answer));
     return kFits;
+  });
+}
+
+int run_share(const std::vector<std::string>& files, const std::string& gpu, bool json) {
+  std::vector<std::string> jobs;
+  for (const std::string& file : files) jobs.push_back(job_of_file(file));
+  return with_answer(share_json(jobs, gpu), [&](const std::string& text, const nlohmann::ordered_json& answer) {
+    print(json ? text : share_table(files, answer));
+    return answer.at("verdict") == "does-not-fit" ? kDoesNotFit : kFits;
   });
 }
 
@@ -150,7 +172,16 @@ int run_resolve(const JobOptions& options, bool json) {
 }
 
 int run_import(const std::vector<std::string>& files, const std::string& gpu, std::int64_t gpus, bool json) {
-  const importers::Ledger ledger = import_paths(files, gpu, gpus);
+  const importers::Question question = read_paths(files, gpu, gpus);
+  if (const auto trainings = importers::trainings_of(question); trainings.size() == 2) {
+    const importers::Ledger first = import_files(trainings[0]), second = import_files(trainings[1]);
+    const std::optional<FileComparison> comparison = compare_files(first, second);
+    print(json         ? compared_json(first, second, comparison)
+          : comparison ? comparison_table(*comparison)
+                       : import_table(first) + "\n" + import_table(second));
+    return comparison ? kFits : kBadInput;
+  }
+  const importers::Ledger ledger = import_files(question);
   print(json ? importers::to_json(ledger) : import_table(ledger));
   return ledger.refused || !ledger.job.contains("model") ? kBadInput : kFits;
 }
@@ -196,7 +227,10 @@ int run(int argc, char** argv) {
   CLI::App* estimate = app.add_subcommand("estimate", "print a job's report");
   const JobOptions estimate_options(*estimate);
   bool json = false;
-  estimate->add_flag("--json", json, "the whole report, as JSON");
+  const auto add_json = [&json](CLI::App* command, const std::string& what) {
+    command->add_flag("--json", json, what + ", as JSON");
+  };
+  add_json(estimate, "the whole report");
   bool lines = false;
   estimate->add_flag("--jsonl", lines,
                      "a job a line in (the file, or standard input), its whole report or error a line out; exit code 2 "
@@ -214,27 +248,39 @@ int run(int argc, char** argv) {
 
   CLI::App* advise = app.add_subcommand("advise", "print the limits of a job, and what would make it fit");
   const JobOptions advise_options(*advise);
-  advise->add_flag("--json", json, "the whole answer, as JSON");
+  add_json(advise, "the whole answer");
 
   CLI::App* gpus = app.add_subcommand(
       "gpus",
       "print, for every GPU: whether the job fits, what is left, the largest micro-batch and how many are needed");
   const JobOptions gpus_options(*gpus);
-  gpus->add_flag("--json", json, "the whole answer, as JSON");
+  add_json(gpus, "the whole answer");
 
   CLI::App* plan = app.add_subcommand(
       "plan",
       "print ways to spread a training over its GPUs, to checkpoint it and to cut its step into micro-batches: the "
       "fastest that fits first");
   const JobOptions plan_options(*plan);
-  plan->add_flag("--json", json, "the whole answer, as JSON");
+  add_json(plan, "the whole answer");
+
+  CLI::App* share = app.add_subcommand(
+      "share",
+      "say whether jobs of several processes fit on one GPU together, and how much slower each becomes; exit with 0 if "
+      "they do, 1 if not");
+  std::vector<std::string> share_files;
+  std::string share_gpu;
+  share->add_option("jobs", share_files, "the jobs' files, two or more, as `estimate` reads them")
+      ->required()
+      ->expected(2, -1);
+  share->add_option("--gpu", share_gpu, "a GPU of `oometer presets`, in place of the first job's");
+  add_json(share, "the whole answer");
 
   CLI::App* resolve = app.add_subcommand(
       "resolve",
       "print each key of a job's DeepSpeed or accelerate configuration: its value, where it comes from, and "
       "whether memory depends on it");
   const JobOptions resolve_options(*resolve);
-  resolve->add_flag("--json", json, "the same, as JSON");
+  add_json(resolve, "the same");
 
   CLI::App* import = app.add_subcommand(
       "import",
@@ -245,7 +291,7 @@ int run(int argc, char** argv) {
   std::int64_t import_gpus = 0;
   import->add_option("files", import_paths, "the trainer's file and those that it names; - is standard input")
       ->required();
-  import->add_flag("--json", json, "job and lists, as JSON");
+  add_json(import, "job and lists");
   import->add_option("--gpu", import_gpu, "a GPU of `oometer presets`");
   import->add_option("--gpus", import_gpus, "how many GPUs it runs on")->check(CLI::Range(1, 65536));
 
@@ -292,6 +338,7 @@ int run(int argc, char** argv) {
   }
   if (gpus->parsed()) return run_gpus(gpus_options, json);
   if (plan->parsed()) return run_plan(plan_options, json);
+  if (share->parsed()) return run_share(share_files, share_gpu, json);
   if (resolve->parsed()) return run_resolve(resolve_options, json);
   if (import->parsed()) return run_import(import_paths, import_gpu, import_gpus, json);
   if (presets->parsed()) return run_presets();

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/import_command.h"
+#include "cli/lengths_file.h"
 #include "job/settings/describe.h"
 
 namespace oometer::cli {
@@ -64,6 +65,8 @@ void make_room(Json& job, std::string_view option) {
 
 }  // namespace
 
+std::string job_of_file(const std::string& path) { return is_trainers_file(path) ? imported_job(path) : read(path); }
+
 JobOptions::JobOptions(CLI::App& command) {
   command.add_option(
       "job", file_,
@@ -75,6 +78,9 @@ JobOptions::JobOptions(CLI::App& command) {
                      "DeepSpeed configuration (JSON); \"auto\" is resolved as in HF Trainer");
   command.add_option("--accelerate-config", accelerate_config_file_,
                      "Configuration of accelerate, as JSON; the deepspeed_config_file that it names is read too");
+  command.add_option("--lengths", lengths_file_,
+                     "Lengths of your samples, image tokens included: one number a sample, or lengths with how many "
+                     "samples have each (512x300, JSON, or a table of two columns)");
   for (const SectionWords* section : section_words()) {
     for (std::size_t i = 0; i < section->rows.size(); ++i) {
       const Setting& row = section->rows[i];
@@ -90,13 +96,13 @@ JobOptions::JobOptions(CLI::App& command) {
 
 bool JobOptions::has_any() const {
   return !config_file_.empty() || !graph_file_.empty() || !ds_config_file_.empty() ||
-         !accelerate_config_file_.empty() ||
+         !accelerate_config_file_.empty() || !lengths_file_.empty() ||
          std::any_of(given_.begin(), given_.end(), [](const Given& given) { return given.option->count() > 0; });
 }
 
 std::string JobOptions::job() const {
   if (file_.empty()) return with_options("{\"version\":1}");
-  return with_options(is_trainers_file(file_) ? imported_job(file_) : read(file_));
+  return with_options(job_of_file(file_));
 }
 
 std::string JobOptions::with_options(std::string text) const {
@@ -127,6 +133,8 @@ std::string JobOptions::with_options(std::string text) const {
     if (config.contains(file) && config[file].is_string()) config[file] = read_json(config[file].get<std::string>());
     put(job, Json::json_pointer("/parallel/accelerate_config"), std::move(config));
   }
+  if (!lengths_file_.empty())
+    put(job, Json::json_pointer("/data/lengths"), lengths_of_text(read(lengths_file_), lengths_file_));
   for (const Given& given : given_) {
     if (given.option->count() > 0) put(job, Json::json_pointer(given.pointer), to_json(*given.field, given.text));
   }

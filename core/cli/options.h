@@ -9,6 +9,10 @@
 
 namespace oometer::cli {
 
+/// The job of a file, as text: JSON as it stands, a trainer's YAML or script as `oometer import` reads it, - for
+/// standard input. Throws std::runtime_error where it cannot be read.
+std::string job_of_file(const std::string& path);
+
 /// Adds an option for each setting that has one (`--micro-batch-size` is /data/micro_batch_size), the job's file as an
 /// optional argument, and puts the two together: what an option says goes over what the file says.
 class JobOptions {
@@ -38,7 +42,7 @@ class JobOptions {
   std::string file_;
   std::string config_file_, graph_file_;
   std::string ds_config_file_;
-  std::string accelerate_config_file_;
+  std::string accelerate_config_file_, lengths_file_;
   std::deque<Given> given_;  // a deque: CLI11 keeps the addresses of the texts
 };
 

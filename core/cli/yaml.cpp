@@ -98,7 +98,8 @@ Result<Json> parse_yaml(const std::string& text) {
     if (converter.error) return *converter.error;
     return tree;
   } catch (const YAML::Exception& error) {
-    return at(error.mark, error.msg);
+    const bool is_template = text.find("{%") != std::string::npos || text.find("{{") != std::string::npos;
+    return at(error.mark, error.msg + (is_template ? "; a template has to be filled in first" : ""));
   } catch (const std::exception& error) {
     return Error{"not-yaml", "", error.what()};
   }

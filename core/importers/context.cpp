@@ -56,8 +56,9 @@ json Context::named_file(Keys& keys, const char* key) {
   return json();
 }
 
-void Context::take_model(Keys& keys, const char* key) {
-  const std::string name = keys.text(key);
+void Context::take_model(Keys& keys, const char* key, const std::string& named) {
+  model_key_ = key;
+  const std::string name = named.empty() ? keys.text(key) : named;
   const SourceFile* own = nullptr;
   for (const SourceFile& file : files_)
     if (is_config(file.content)) own = &file;
@@ -76,8 +77,8 @@ void Context::take_model(Keys& keys, const char* key) {
   }
   const json* found = nullptr;
   bool is_same = false;
-  if (hub_.is_array())
-    for (const json& model : hub_) {
+  if (hub_->is_array())
+    for (const json& model : *hub_) {
       const std::string id = member_text(model, "id");
       const bool same = lower_case(id) == lower_case(name);
       if (!same && (found != nullptr || plain_name(id) != plain_name(name))) continue;
@@ -105,6 +106,8 @@ void Context::take_model(Keys& keys, const char* key) {
     ledger.put("/model/name", name);
     model_config_ = member(*found, "config");
   }
+  // Some of a preset's kin are published in another type than it.
+  if (found->contains("dtype")) model_config_["torch_dtype"] = (*found)["dtype"];
   if (!is_same)
     keys.leave_out(key, Effect::either,
                    "taken as " + id +
@@ -112,11 +115,19 @@ void Context::take_model(Keys& keys, const char* key) {
                        "changed, give its config.json too");
 }
 
-std::string Context::published_dtype() const {
-  for (const char* key : {"dtype", "torch_dtype"})
-    if (const auto at = model_config_.find(key); model_config_.is_object() && at != model_config_.end())
-      if (at->is_string() && !dtype_of(at->get<std::string>()).empty()) return dtype_of(at->get<std::string>());
-  return "bf16";
+std::string Context::published_dtype(Keys& keys) {
+  if (!model_config_.is_object()) return "bf16";  // no model is known, which is asked for
+  const json* trees[] = {&model_config_, nullptr};
+  if (const auto text = model_config_.find("text_config"); text != model_config_.end()) trees[1] = &*text;
+  for (const json* tree : trees)
+    for (const char* key : {"dtype", "torch_dtype"})
+      if (const std::string said = tree ? dtype_of(member_text(*tree, key)) : ""; !said.empty()) return said;
+  if (!is_dtype_asked_)
+    keys.leave_out(model_key_.c_str(), Effect::less,
+                   "the type of the published weights is not known, which the trainer keeps: taken as float32; a "
+                   "config.json with \"dtype\" says it");
+  is_dtype_asked_ = true;
+  return "fp32";
 }
 
 void Context::take_precision(Keys& keys, const char* weights_key, const std::string& weights, const char* autocast_key,

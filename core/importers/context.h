@@ -27,7 +27,8 @@ struct Launch {
 /// One question while it is read: everything that was given, and what was made of it.
 class Context {
  public:
-  Context(std::vector<SourceFile> files, nlohmann::json hub) : files_(std::move(files)), hub_(std::move(hub)) {}
+  /// The catalogue must outlive it: it is long to copy.
+  Context(std::vector<SourceFile> files, const nlohmann::json& hub) : files_(std::move(files)), hub_(&hub) {}
 
   Ledger ledger;
   Launch launch;
@@ -38,11 +39,13 @@ class Context {
   const SourceFile* find_file(const std::string& path) const;
 
   /// The model that a key names: of the hub's catalogue, or the config.json that was given too, else it is asked for.
-  void take_model(Keys& keys, const char* key);
+  /// `named`: its name, where the key's value is not quite that.
+  void take_model(Keys& keys, const char* key, const std::string& named = "");
   /// Its configuration, as far as it is known; else null.
   const nlohmann::json& model_config() const { return model_config_; }
-  /// The type of its weights as they are published: fp32, bf16 or fp16; bf16 where its config does not say.
-  std::string published_dtype() const;
+  /// The type of its weights as they are published: fp32, bf16 or fp16. Where nobody says it, fp32, as the largest
+  /// of these, which is listed as not modelled at the key that names the model.
+  std::string published_dtype(Keys& keys);
 
   /// Weights and autocast ("": none), in the shortest spelling. The keys that decide each.
   void take_precision(Keys& keys, const char* weights_key, const std::string& weights, const char* autocast_key,
@@ -50,8 +53,10 @@ class Context {
 
  private:
   std::vector<SourceFile> files_;
-  nlohmann::json hub_;
+  const nlohmann::json* hub_;
   nlohmann::json model_config_;
+  std::string model_key_;        ///< that names the model
+  bool is_dtype_asked_ = false;  ///< and it is listed that nobody says it
 };
 
 /// "bfloat16", "torch.bfloat16", "bf16" -> "bf16"; "" for others.

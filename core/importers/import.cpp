@@ -5,16 +5,19 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "importers/automodel/automodel.h"
 #include "importers/axolotl/axolotl.h"
 #include "importers/context.h"
 #include "importers/launch.h"
 #include "importers/llamafactory/llamafactory.h"
 #include "importers/llava/llava.h"
 #include "importers/parallel.h"
+#include "importers/python.h"
 #include "importers/shell.h"
 #include "importers/swift/swift.h"
 #include "importers/transformers/training_arguments.h"
 #include "importers/trl/trl.h"
+#include "importers/unsloth/unsloth.h"
 #include "job/estimate.h"
 #include "job/loop.h"
 #include "job/parse.h"
@@ -27,7 +30,7 @@ using nlohmann::json;
 namespace {
 
 /// What a file is, by its keys.
-enum class FileKind : std::uint8_t { unknown, shell, model, deepspeed, accelerate, helper, trainer };
+enum class FileKind : std::uint8_t { unknown, shell, python, model, deepspeed, accelerate, helper, trainer };
 
 bool has_any(const json& tree, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return tree.contains(key); });
@@ -35,6 +38,7 @@ bool has_any(const json& tree, std::initializer_list<const char*> keys) {
 
 /// Whose keys a tree has; "" for none that is known.
 std::string trainer_of_keys(const json& tree) {
+  if (is_automodel(tree)) return "automodel";
   if (is_axolotl(tree)) return "axolotl";
   if (is_llamafactory(tree)) return "llamafactory";
   if (is_swift(tree)) return "swift";
@@ -49,7 +53,6 @@ const char* other_trainer(const json& tree) {
   if (!tree.is_object()) return "";
   if (has_any(tree, {"dist_config", "train_dataset", "sample_backend"}) && tree.contains("model"))
     return "LLaMA-Factory's v1";
-  if (has_any(tree, {"step_scheduler", "dist_env", "distributed"}) && tree.contains("model")) return "NeMo Automodel";
   if (has_any(tree, {"actor_rollout_ref", "algorithm"}) && tree.contains("data")) return "verl";
   if (tree.contains("tokenizer") && tree["tokenizer"].is_object() && tree["tokenizer"].contains("_component_"))
     return "torchtune";
@@ -58,6 +61,7 @@ const char* other_trainer(const json& tree) {
 
 FileKind kind_of(const SourceFile& file) {
   const json& tree = file.content;
+  if (python_of(file)) return FileKind::python;
   if (tree.is_string()) return FileKind::shell;
   if (!tree.is_object()) return FileKind::unknown;
   if (tree.contains("model_type") && has_any(tree, {"architectures", "hidden_size", "text_config", "n_embd"}))
@@ -139,9 +143,11 @@ const SourceFile* keys_file(Context& context, const std::vector<SourceFile>& fil
 void read_trainer(Context& context, Keys& keys, const std::string& trainer, const std::string& program) {
   if (trainer == "llamafactory") return read_llamafactory(context, keys);
   if (trainer == "axolotl") return read_axolotl(context, keys);
+  if (trainer == "automodel") return read_automodel(context, keys);
   if (trainer == "swift") return read_swift(context, keys, program);
   if (trainer == "llava") return read_llava(context, keys, program);
   if (trainer == "trl") return read_trl(context, keys, program);
+  if (trainer == "unsloth") return read_unsloth(context, keys, program);
   if (trainer == "transformers") return read_training_arguments(context, keys);
   keys.refuse("", "the trainer " + trainer + " is not supported yet");
 }
@@ -251,9 +257,17 @@ Ledger import_files(const Question& question) {
   const std::optional<Run> run = find_script(context, question.files);
   const SourceFile* file = keys_file(context, question.files, run ? &*run : nullptr);
   Ledger& ledger = context.ledger;
-  if (!run && file == nullptr) {
+  std::optional<PythonTraining> script;
+  std::string script_file;
+  for (const SourceFile& given : question.files) {
+    if (run || file != nullptr || script || kind_of(given) != FileKind::python) continue;
+    script = training_of(*python_of(given), given.name);
+    script_file = given.name;
+  }
+  if (!run && file == nullptr && !script) {
     for (const SourceFile& given : question.files)
-      if (const FileKind kind = kind_of(given); kind != FileKind::unknown && kind != FileKind::shell)
+      if (const FileKind kind = kind_of(given);
+          kind != FileKind::unknown && kind != FileKind::shell && kind != FileKind::python)
         ledger.missing.push_back({"file", "", given.name, "",
                                   "it says how or what to train, but not everything: give the trainer's own file or "
                                   "command line too"});
@@ -264,21 +278,61 @@ Ledger import_files(const Question& question) {
       ledger.refuse(
           question.files.empty() ? "" : question.files[0].name, "",
           "no trainer that is known has these keys; expected a file or command line of LLaMA-Factory, Axolotl, "
-          "TRL or transformers' TrainingArguments");
+          "TRL, NeMo Automodel or transformers' TrainingArguments, or a Python script that makes such arguments");
     return std::move(ledger);
   }
   if (run && !run->started.config.empty() && file == nullptr) return std::move(ledger);
   if (question.gpus > 0)
     context.launch.gpus = question.gpus, context.launch.file.clear(), context.launch.key = "--gpus";
-  Keys keys(ledger, file ? file->name : run->file, file ? file->content : json::object());
+  const std::string trainer = run ? run->started.trainer : script ? script->trainer : trainer_of_keys(file->content);
+  json content = file ? file->content : script ? script->keys : json::object();
+  if (trainer == "automodel") content = dotted_automodel(content);
+  Keys keys(ledger, file ? file->name : script ? script_file : run->file, std::move(content));
   if (run) keys.over(run->file, run->started.arguments);
-  const std::string trainer = run ? run->started.trainer : trainer_of_keys(file->content);
-  read_trainer(context, keys, trainer, run ? run->started.program : trainer == "trl" ? trl_program(file->content) : "");
-  take_parallel(context, keys);
+  read_trainer(context, keys, trainer,
+               run                ? run->started.program
+               : script           ? script->program
+               : trainer == "trl" ? trl_program(file->content)
+                                  : "");
+  if (script) ledger.missing.insert(ledger.missing.end(), script->missing.begin(), script->missing.end());
+  if (script && !script->refused.empty()) ledger.refuse(script_file, "", script->refused);
+  if (trainer != "automodel") take_parallel(context, keys);  // its sections say it in words of its own
   keys.finish();
   if (!question.gpu.empty()) ledger.put("/gpu/name", question.gpu);
   settle(ledger);
   return std::move(ledger);
+}
+
+std::vector<Question> trainings_of(const Question& question) {
+  std::vector<std::vector<SourceFile>> starts;
+  std::vector<SourceFile> shared;
+  std::vector<std::string> named;  // by the last part of their paths
+  for (const SourceFile& file : question.files) {
+    if (kind_of(file) != FileKind::shell) continue;
+    Context context(question.files, question.hub);
+    const std::optional<Run> run = find_script(context, {file});
+    if (!run) continue;
+    starts.push_back({file});
+    if (const SourceFile* config = run->started.config.empty() ? nullptr : context.find_file(run->started.config)) {
+      starts.back().push_back(*config);
+      named.push_back(config->name);
+    }
+  }
+  for (const SourceFile& file : question.files) {
+    if (std::find(named.begin(), named.end(), file.name) != named.end()) continue;
+    const bool is_script = kind_of(file) == FileKind::python && training_of(*python_of(file), file.name);
+    if (kind_of(file) == FileKind::trainer || is_script)
+      starts.push_back({file});
+    else if (kind_of(file) != FileKind::shell)
+      shared.push_back(file);
+  }
+  if (starts.size() < 2) return {question};
+  std::vector<Question> trainings;
+  for (std::vector<SourceFile>& files : starts) {
+    files.insert(files.end(), shared.begin(), shared.end());
+    trainings.push_back({std::move(files), question.hub, question.gpu, question.gpus});
+  }
+  return trainings;
 }
 
 std::string to_json(const Ledger& ledger) {
@@ -314,23 +368,27 @@ std::string to_json(const Ledger& ledger) {
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::string import_json(std::string_view text) {
+Result<Question> read_question(std::string_view text) {
   const Result<json> given = parse_json(text);
-  if (!given) return error_json(given.error());
+  if (!given) return given.error();
   if (!given->is_object() || !given->contains("files") || !(*given)["files"].is_array())
-    return error_json(Error{"missing", "/files", "expected a list of files, [{\"name\", \"content\"}]"});
+    return Error{"missing", "/files", "expected a list of files, [{\"name\", \"content\"}]"};
   Question question;
   for (const json& file : (*given)["files"]) {
     if (!file.is_object() || !file.contains("content"))
-      return error_json(Error{"missing", "/files", "expected {\"name\", \"content\"} of each file"});
-    const json name = member(file, "name");
-    question.files.push_back({name.is_string() ? name.get<std::string>() : "", file["content"]});
+      return Error{"missing", "/files", "expected {\"name\", \"content\"} of each file"};
+    question.files.push_back({member_text(file, "name"), file["content"], member_text(file, "text")});
   }
   question.hub = member(*given, "hub");
   if (const json gpu = member(*given, "gpu"); gpu.is_string()) question.gpu = gpu.get<std::string>();
   if (const json gpus = member(*given, "gpus"); gpus.is_number_integer() && gpus > 0 && gpus <= 65536)
     question.gpus = gpus.get<std::int64_t>();
-  return to_json(import_files(question));
+  return question;
+}
+
+std::string import_json(std::string_view text) {
+  const Result<Question> question = read_question(text);
+  return question ? to_json(import_files(*question)) : error_json(question.error());
 }
 
 }  // namespace oometer::importers

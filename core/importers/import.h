@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "importers/ledger.h"
+#include "result.h"
 
 namespace oometer::importers {
 
@@ -22,7 +23,11 @@ struct Question {
 /// refused. Never throws.
 Ledger import_files(const Question& question);
 
-/// The same as JSON text of a ledger:
+/// Two trainings and more that were given at once, each with the files that none of them is by itself; else the
+/// question.
+std::vector<Question> trainings_of(const Question& question);
+
+/// A ledger as JSON text:
 ///
 ///     {"trainer", "job", "taken": [{"file", "key", "pointer", "value", "from", "source"}], "ignored": [{"file",
 ///     "key"}],
@@ -33,7 +38,10 @@ Ledger import_files(const Question& question);
 /// knows.
 std::string to_json(const Ledger& ledger);
 
-/// {"files": [{"name", "content"}], "hub", "gpu", "gpus"} in, the above out, or {"error": {...}}. For the page.
+/// {"files": [{"name", "content", "text"}], "hub", "gpu", "gpus"}; `text` may be left out, as all after the files.
+Result<Question> read_question(std::string_view text);
+
+/// Such a question in, the above out, or {"error": {...}}. For the page.
 std::string import_json(std::string_view question);
 
 }  // namespace oometer::importers

@@ -171,6 +171,7 @@ void read_deepspeed(Context& context, const ShellCommand& command, const json& o
 /// Whose program a script or module is.
 std::string trainer_of(const std::string& program, const json& arguments) {
   const auto has = [&](const char* part) { return program.find(part) != std::string::npos; };
+  if (has("automodel") || has("Automodel")) return "automodel";
   if (has("swift")) return "swift";
   if (has("axolotl")) return "axolotl";
   if (has("llava") && !has("llava_next")) return "llava";
@@ -241,8 +242,13 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
                     : program == "llamafactory-cli" || program == "lmf" ? "llamafactory"
                     : program == "axolotl"                              ? "axolotl"
                     : program == "swift"                                ? "swift"
+                    : program == "automodel" || program == "am"         ? "automodel"
                                                                         : "";
-  if (*own != '\0' && has_verb) {
+  if (own == std::string_view("automodel") && has_verb) {
+    // automodel FILE --nproc-per-node 8 --step_scheduler.local_batch_size 4 (cli/app.py)
+    started.trainer = started.program = own;
+    read_arguments(words, at + 1, started);
+  } else if (*own != '\0' && has_verb) {
     started.trainer = own;
     started.program = words[at + 1];
     read_arguments(words, at + 2, started);
@@ -262,6 +268,18 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
     read_arguments(words, at + 1, started);
     started.trainer = trainer_of(path, started.arguments);
     started.program = started.trainer == "transformers" ? path : command_of(path);
+  }
+  if (started.trainer == "automodel") {
+    json& arguments = started.arguments;
+    for (const char* name : {"c", "config"})
+      if (const auto given = arguments.find(name); given != arguments.end() && given->is_string()) {
+        started.config = given->get<std::string>();
+        arguments.erase(name);
+      }
+    if (const auto count = arguments.find("nproc_per_node"); count != arguments.end()) {
+      if (count->is_number_integer()) set_gpus(context, file, "nproc_per_node", count->get<std::int64_t>());
+      arguments.erase(count);
+    }
   }
   if (started.trainer == "trl") {  // TrlParser.parse_args_and_config; trl/cli.py: --accelerate_config
     if (started.arguments.contains("config") && started.arguments["config"].is_string()) {

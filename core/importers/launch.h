@@ -9,7 +9,8 @@ namespace oometer::importers {
 
 /// A trainer that a command starts: by its own command, or through accelerate launch, torchrun, deepspeed or python.
 struct Started {
-  std::string trainer;  ///< "trl", "llamafactory", "axolotl", "swift", "transformers"; "": none that is known
+  std::string
+      trainer;  ///< "trl", "llamafactory", "axolotl", "swift", "automodel", "transformers"; "": none that is known
   std::string program;  ///< "sft"; or the script's path
   std::string config;   ///< the file of keys that it is given
   nlohmann::json arguments = nlohmann::json::object();

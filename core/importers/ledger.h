@@ -15,6 +15,7 @@ namespace oometer::importers {
 struct SourceFile {
   std::string name;
   nlohmann::json content;
+  std::string text = {};  ///< as it is written, where a patch of it is wanted
 };
 
 /// A value of the job, and the trainer's key that led to it.

@@ -220,6 +220,12 @@ std::string weights_of(Keys& keys, bool bf16) {
   return "fp32";
 }
 
+/// "auto" is true on GPUs that have it (utils/config/__init__.py: normalize_config).
+bool is_bf16(Keys& keys) {
+  const json said = keys.value("bf16");
+  return said == "auto" ? !keys.truth("fp16") : said == "full" || keys.truth("bf16");
+}
+
 void take_axolotl_attention(Keys& keys) {
   // The older switches (utils/schemas/config.py: normalize_attn_implementation).
   constexpr std::pair<const char*, const char*> kOlder[] = {
@@ -290,8 +296,12 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
     keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
     keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_quant_type", "nf4");
     keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_use_double_quant", true);
-    const std::string weights = weights_of(keys, context.published_dtype() == "bf16");
-    keys.take("bf16", "/training/quantization/bnb_4bit_compute_dtype", weights == "fp16" ? "float16" : "bfloat16");
+    // loaders/model.py: _set_quantization_config, in the weights' type
+    const std::string weights = weights_of(keys, is_bf16(keys));
+    keys.take("bf16", "/training/quantization/bnb_4bit_compute_dtype",
+              weights == "fp16"   ? "float16"
+              : weights == "bf16" ? "bfloat16"
+                                  : "float32");
     // prepare_model_for_kbit_training makes norms and embeddings float32, and _configure_embedding_dtypes bf16 again.
     context.ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
     if (const json own = keys.value("bnb_config_kwargs"); own.is_object())
@@ -368,6 +378,27 @@ void note_float32_parts(Context& context, Keys& keys) {
                  bytes);
 }
 
+/// CustomSupportedOptimizers (utils/schemas/enums.py) are classes that its Trainer is given, in two parameter groups
+/// (core/builders/base.py: _configure_custom_optimizer); others are names of transformers' `optim`.
+struct AxolotlOptimizer {
+  const char *name, *ours;
+};
+constexpr AxolotlOptimizer kAxolotlOptimizers[] = {
+    {"optimi_adamw", R"({"name": "optimi.AdamW", "args": {"foreach": false}, "param_groups": 2})"},
+    {"ao_adamw_fp8", R"({"name": "torchao.optim.AdamWFp8", "param_groups": 2})"},
+    {"came_pytorch", R"({"name": "came_pytorch.CAME", "param_groups": 2})"},
+    {"flash_adamw", R"({"name": "flashoptim.FlashAdamW", "param_groups": 2})"},
+    {"flash_adam", R"({"name": "flashoptim.FlashAdam", "param_groups": 2})"},
+    {"flash_lion", R"({"name": "flashoptim.FlashLion", "param_groups": 2})"},
+};
+
+void take_axolotl_optimizer(Keys& keys) {
+  const std::string name = keys.text("optimizer");
+  for (const AxolotlOptimizer& custom : kAxolotlOptimizers)
+    if (name == custom.name) return keys.take("optimizer", "/training/optimizer", json::parse(custom.ours));
+  keys.take("optimizer", "/training/loop/args/optim", name);
+}
+
 }  // namespace
 
 bool is_axolotl(const json& tree) { return tree.contains("base_model") && !tree.contains("base_model_name_or_path"); }
@@ -381,9 +412,8 @@ void read_axolotl(Context& context, Keys& keys) {
       keys.refuse(key, "found " + describe(given) + ": Axolotl's trainer of it is not supported yet");
   context.ledger.put("/training/loop/name", "transformers.Trainer");
   context.take_model(keys, "base_model");
-  const json said = keys.value("bf16");
   const bool fp16 = keys.truth("fp16");
-  const bool bf16 = said == "auto" ? !fp16 : said == "full" || keys.truth("bf16");
+  const bool bf16 = is_bf16(keys);
   const std::string weights = weights_of(keys, bf16);
   // core/builders/base.py: _configure_precision_settings
   const bool autocasts = bf16 || keys.truth("bfloat16");
@@ -404,7 +434,7 @@ void read_axolotl(Context& context, Keys& keys) {
   if (context.launch.is_of_several())
     keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters",
               keys.truth("ddp_find_unused_parameters"));
-  keys.take("optimizer", "/training/loop/args/optim", keys.text("optimizer"));
+  take_axolotl_optimizer(keys);
   if (keys.value("optim_args").is_string()) keys.take_given("optim_args", "/training/loop/args/optim_args");
   keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");
   keys.take_given("weight_decay", "/training/loop/args/weight_decay");

@@ -283,11 +283,10 @@ void read_llamafactory(Context& context, Keys& keys) {
   const Autocast autocast = autocast_of(context, keys);
   const bool is_pure = keys.truth("pure_bf16");
   const std::string tuning = keys.text("finetuning_type");
-  // init_adapter: what trains is float32 unless pure_bf16; the rest is as published.
-  const std::string published = context.published_dtype();
+  // init_adapter: what trains is float32 unless pure_bf16; the rest is as published (loader.py: load_model).
   const bool is_full = tuning == "full";
-  context.take_precision(keys, is_full ? "pure_bf16" : "model_name_or_path", is_full && !is_pure ? "fp32" : published,
-                         autocast.key, autocast.dtype);
+  const std::string published = is_full && !is_pure ? "fp32" : context.published_dtype(keys);
+  context.take_precision(keys, is_full ? "pure_bf16" : "model_name_or_path", published, autocast.key, autocast.dtype);
   if (is_full) {
     keys.take("finetuning_type", "/training/stage", "full");
     if (parts)
@@ -306,7 +305,9 @@ void read_llamafactory(Context& context, Keys& keys) {
     keys.refuse("finetuning_type",
                 "found " + quote(tuning) + ", which is not supported yet; expected full, lora or oft");
   }
-  const std::string computes = is_pure ? "bf16" : autocast.dtype.empty() ? published : autocast.dtype;
+  const std::string computes = is_pure                  ? "bf16"
+                               : autocast.dtype.empty() ? context.published_dtype(keys)
+                                                        : autocast.dtype;
   take_quantization(context, keys, computes);
   // prepare_model_for_training calls it with use_reentrant_gc; FSDP2 wants it otherwise.
   const bool fsdp2 = member(member(context.launch.accelerate, "fsdp_config"), "fsdp_version") == 2;

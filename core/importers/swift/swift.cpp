@@ -259,7 +259,7 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
   const SwiftParts* parts = parts_of_model(context.model_config());
   // Weights are as config.json says; autocast follows them, fp16 for float32 (_init_mixed_precision).
   std::string weights = dtype_of(keys.text("torch_dtype"));
-  if (weights.empty()) weights = context.published_dtype();
+  if (weights.empty()) weights = context.published_dtype(keys);
   const bool bf16 = keys.has("bf16") ? keys.truth("bf16") : weights == "bf16";
   const bool fp16 = keys.has("fp16") ? keys.truth("fp16") : weights != "bf16";
   keys.mark("bf16");

@@ -208,7 +208,7 @@ void read_training_arguments(Context& context, Keys& keys) {
   const Autocast autocast = autocast_of(context, keys);
   const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
   std::string weights = dtype_of(keys.text(dtype));
-  if (weights.empty()) weights = context.published_dtype();  // "auto": as they are published
+  if (weights.empty()) weights = context.published_dtype(keys);  // "auto": as they are published
   context.take_precision(keys, dtype, weights, autocast.key, autocast.dtype);
   keys.take("attn_implementation");
   take_checkpointing(keys, false);

@@ -168,7 +168,7 @@ void read_trl(Context& context, Keys& keys, const std::string& program) {
   const Autocast autocast = autocast_of(context, keys, true);
   const char* const dtype = keys.has("torch_dtype") ? "torch_dtype" : "dtype";
   std::string weights = dtype_of(keys.text(dtype));
-  if (weights.empty()) weights = context.published_dtype();
+  if (weights.empty()) weights = context.published_dtype(keys);
   context.take_precision(keys, dtype, weights, autocast.key, autocast.dtype);
   keys.take("attn_implementation");
   take_checkpointing(keys, false);

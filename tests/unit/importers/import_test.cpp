@@ -172,9 +172,9 @@ TEST_CASE("what is no trainer's file is said to be none", "[importers]") {
   CHECK(ask_one("echo hello").refused);
   CHECK(ask_one("[1, 2]").refused);
   CHECK(ask({}).refused);
-  const Ledger other = ask_one(R"({"step_scheduler": {}, "model": {"_target_": "x"}})");
+  const Ledger other = ask_one(R"({"actor_rollout_ref": {}, "data": {}})");
   REQUIRE(other.refused);
-  CHECK(other.refused->message.find("NeMo Automodel") != std::string::npos);
+  CHECK(other.refused->message.find("verl") != std::string::npos);
   const Ledger half = ask({file_of("ds.json", kZero2)});
   CHECK_FALSE(half.missing.empty());
   const Ledger two = ask({file_of("a.yaml", kFactory), file_of("b.yaml", R"({"base_model": "Qwen/Qwen3-8B"})")});

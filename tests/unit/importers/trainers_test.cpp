@@ -185,6 +185,37 @@ TEST_CASE("TrainingArguments alone want a model, and have transformers' defaults
   CHECK(at(whole, "/data/micro_batch_size") == 2);
 }
 
+TEST_CASE("Weights that are loaded as published are float32 where the checkpoint is", "[importers]") {
+  for (const char* model : {"openai-community/gpt2", "openai-community/gpt2-xl", "allenai/OLMo-2-0425-1B"}) {
+    INFO(model);
+    const std::string named = std::string(R"({"model_name_or_path": ")") + model + '"';
+    CHECK(at(ask_one(named + R"(, "per_device_train_batch_size": 2, "output_dir": "x"})"), "/training/precision") ==
+          "fp32");
+    CHECK(at(ask_one(named + R"(, "stage": "sft", "finetuning_type": "lora", "cutoff_len": 64, "bf16": true})"),
+             "/training/precision") == "amp-bf16");
+    CHECK(at(ask_one(named + R"(, "dataset_name": "a", "max_length": 64, "dtype": "auto", "bf16": false})"),
+             "/training/precision") == "fp32");
+  }
+  // An instruction model of the same preset that is published in bf16.
+  CHECK(at(ask_one(R"({"model_name_or_path": "allenai/OLMo-2-0425-1B-Instruct", "per_device_train_batch_size": 2})"),
+           "/training/precision") == "bf16");
+}
+
+TEST_CASE("Where nobody says the type of the published weights the largest is taken, and said", "[importers]") {
+  const Ledger ledger = ask({file_of("args.json", R"({"model_name_or_path": "x", "per_device_train_batch_size": 2})"),
+                             file_of("config.json", R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+                                     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                                     "num_attention_heads": 4, "vocab_size": 1000})")});
+  check_accepted(ledger);
+  CHECK(at(ledger, "/training/precision") == "fp32");
+  REQUIRE(left_out(ledger, "model_name_or_path") != nullptr);
+  CHECK(left_out(ledger, "model_name_or_path")->effect == Effect::less);
+  // Nothing is said where the trainer has a type of its own.
+  CHECK(left_out(ask({file_of("a.json", R"({"base_model": "x", "bf16": true, "sequence_len": 64})"),
+                      file_of("config.json", R"({"model_type": "llama", "hidden_size": 64})")}),
+                 "base_model") == nullptr);
+}
+
 TEST_CASE("ms-swift trains adapters, in the published type, 16 samples a step", "[importers][swift]") {
   const auto sft = [](const std::string& words) { return ask({file_of("run.sh", "swift sft " + words)}); };
   const Ledger bare = sft("--model Qwen/Qwen3-0.6B --dataset a/b --max_length 2048");
