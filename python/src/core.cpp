@@ -59,7 +59,7 @@ std::string as_table(const std::string& answer) {
 }
 
 std::string import_paths(const std::vector<std::string>& paths, const std::string& gpu, std::int64_t gpus) {
-  return oometer::importers::to_json(oometer::cli::import_paths(paths, gpu, gpus));
+  return oometer::importers::to_json(import_files(oometer::cli::read_paths(paths, gpu, gpus)));
 }
 
 int command(std::vector<std::string> arguments) {

@@ -11,6 +11,8 @@ import json
 import os
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,25 @@ def run_case(path: Path) -> str:
     return f"DIFFERS\n   found    {seen.steps}\n   expected {wanted}\n   {dict(seen.values.answered)}"
 
 
+def in_a_fork(ask: Callable[[], str]) -> str:
+    """What a fork of this process says, which has imported everything."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        sys.stdout = open(os.devnull, "w")
+        try:
+            answer = ask()
+        except BaseException as error:
+            answer = "FAILED " + "".join(traceback.format_exception(error, limit=-3))
+        os.write(write, answer.encode()[:60000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answer = pipe.read() or "FAILED without a word"
+    os.waitpid(child, 0)
+    return answer
+
+
 def main() -> None:
     enter_run()
     sys.path.insert(0, str(TOOLS))
@@ -80,22 +101,7 @@ def main() -> None:
     trainer.import_trainers(with_trl=True)
     counts: dict[str, int] = {}
     for path in cases:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            sys.stdout = open(os.devnull, "w")
-            try:
-                answer = run_case(path)
-            except BaseException as error:
-                import traceback
-
-                answer = "FAILED " + "".join(traceback.format_exception(error, limit=-3))
-            os.write(write, answer.encode()[:60000])
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read) as pipe:
-            answer = pipe.read() or "FAILED without a word"
-        os.waitpid(child, 0)
+        answer = in_a_fork(lambda path=path: run_case(path))  # type: ignore[misc]
         counts[answer.split()[0]] = counts.get(answer.split()[0], 0) + 1
         print(path.stem, answer, flush=True)
     print(counts)

@@ -11,8 +11,9 @@ LARGE = 1 << 20  # elements: filling larger ones on the host takes time and memo
 def of_torch(torch: Any) -> None:
     """The device, the values that are read from it, the steps."""
     if torch.version.cuda is None:
+        built = "for ROCm" if getattr(torch.version, "hip", None) else "without CUDA"
         sys.exit(
-            f"oometer run: this is torch {torch.__version__}, built without CUDA. Install the CUDA build, which is PyPI's "
+            f"oometer run: this is torch {torch.__version__}, built {built}. Install the CUDA build, which is PyPI's "
             "(pip install torch, without --index-url .../cpu); it needs no GPU here."
         )
     # cuDNN and NVRTC want a real device. Convolutions take PyTorch's own kernels, with their own workspaces.
@@ -31,9 +32,28 @@ def of_torch(torch: Any) -> None:
     watch = Watch(os.environ["OOMETER_RUN"], int(os.environ.get("OOMETER_RUN_STEPS", "3")), values)
     values.on_gradient = watch.begin
     values.__enter__()
-    if os.environ.get("OOMETER_RUN_SNAPSHOT"):
-        torch.cuda.memory._record_memory_history(max_entries=5_000_000, stacks="python")
+    if os.environ.get("OOMETER_RUN_SNAPSHOT") or os.environ.get("OOMETER_RUN_HOLDERS"):
+        from oometer.run.holders import Holders
+
+        watch.holders = Holders()
     _leave_large_weights(torch)
+    if os.environ.get("OOMETER_RUN_SANDBOX"):
+        torch.save = lambda _, file, *given, **keywords: _not_written(file)
+
+
+def _not_written(file: Any) -> None:
+    from oometer.run import watch
+
+    watch.current.note(f"{file} was not written (--sandbox)")
+
+
+def of_safetensors(safetensors: Any) -> None:
+    if os.environ.get("OOMETER_RUN_SANDBOX"):
+        safetensors.save_file = lambda _, file, *given, **keywords: _not_written(file)
+
+
+def of_jax(_: Any) -> None:
+    sys.exit("oometer run: the script imports jax, whose memory is not seen: expected PyTorch")
 
 
 def _leave_large_weights(torch: Any) -> None:
@@ -65,9 +85,34 @@ def of_ddp(distributed: Any) -> None:
     distributed._verify_param_shape_across_processes = lambda *_, **__: None
 
 
+def of_deepspeed_utils(utils: Any) -> None:
+    """Rank 0 would be asked for its own list; the others' are the same as ours."""
+    utils.assert_ints_same_as_other_ranks = lambda _: None
+
+
+def of_deepspeed_stage(stage: Any) -> None:
+    """Gradients are whatever lies in memory: they never overflow, and their norm is a number."""
+    for name in ("DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3"):
+        if optimizer := getattr(stage, name, None):
+            asked = optimizer.has_overflow
+
+            def has_overflow(self: Any, *given: Any, asked: Any = asked, **keywords: Any) -> bool:
+                asked(self, *given, **keywords)
+                return False
+
+            optimizer.has_overflow = has_overflow
+    if hasattr(stage, "is_invalid_grad_norm"):
+        stage.is_invalid_grad_norm = lambda _: False
+
+
 def of_transformers(modeling_utils: Any) -> None:
-    """Random weights are not drawn: their initialisation loops over every parameter."""
+    """Random weights are not drawn: their initialisation loops over every parameter. Those that are not here are empty."""
+    from oometer.run import watch
+    from oometer.run.weights import MissingWeights
+
     modeling_utils.PreTrainedModel.initialize_weights = lambda self: None
+    if hasattr(modeling_utils, "_get_resolved_checkpoint_files"):  # since 4.50
+        MissingWeights(modeling_utils, watch.current.note)
 
 
 def of_triton_jit(jit: Any) -> None:

@@ -88,7 +88,14 @@ def environment(folder: str, device: Device, options: argparse.Namespace, ends: 
     }
     out.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     out.setdefault("OMP_NUM_THREADS", "1")
+    out.setdefault("PYTHONFAULTHANDLER", "1")
     out.pop("CUDA_VISIBLE_DEVICES", None)
+    if options.fake_world:
+        out |= {"OOMETER_RUN_WORLD": str(options.fake_world), "OOMETER_RUN_RANK": str(options.rank)}
+    if options.sandbox:
+        out["OOMETER_RUN_SANDBOX"] = "1"
+    if options.holders:
+        out["OOMETER_RUN_HOLDERS"] = "1"
     if options.snapshot:
         out["OOMETER_RUN_SNAPSHOT"] = str(Path(options.snapshot).absolute())
     return out
@@ -104,15 +111,31 @@ def start(options: argparse.Namespace, device: Device, ends: bool) -> list[dict[
             code = process.wait(timeout=options.timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise RunError(f"no end after {options.timeout} s (--timeout), and fewer than {options.steps} optimizer steps") from None
+            places = [one["stopped_at"] for one in _found(folder) if one["stopped_at"]]
+            where = f"; it was at {places[0]}" if places else ""
+            raise RunError(f"no end after {options.timeout} s (--timeout), and fewer than {options.steps} optimizer steps{where}") from None
         except KeyboardInterrupt:
             _end(process)
             code = 130
-        found = [json.loads(file.read_text(encoding="utf-8")) for file in Path(folder).glob("*.json")]
-    found.sort(key=lambda one: one["rank"])
+        found = _found(folder)
+        failures = sorted(Path(folder).glob("*.failed"), key=lambda file: file.stat().st_mtime)  # the script's before its launcher's
+        failure = failures[0].read_text(encoding="utf-8") if failures else ""
+    if code < 0 and code != -signal.SIGINT:
+        raise RunError(f"the command was ended by {signal.Signals(-code).name}; where it was is said above, by faulthandler")
     if not found:
-        raise RunError(f"the command exited with {code} before it used the GPU")
+        _check_gpus(options, failure)
+        raise RunError(f"the command exited with {code} before it used the GPU{': ' if failure else ''}{failure}")
     return found
+
+
+def _check_gpus(options: argparse.Namespace, failure: str) -> None:
+    if "invalid device ordinal" in failure or "number of accelerators available" in failure:
+        raise RunError(f"the script wants more GPUs than --gpus {options.gpus}: {failure}")
+
+
+def _found(folder: str) -> list[dict[str, Any]]:
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in Path(folder).glob("*.json")]
+    return sorted(found, key=lambda one: one["rank"])
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -128,7 +151,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def report(options: argparse.Namespace) -> dict[str, Any]:
     """The answer, in the words of `estimate`'s report."""
-    device = find_device(options.gpu, options.gpus)
+    device = find_device(options.gpu, options.fake_world or options.gpus)
     found = start(options, device, ends=options.limit)
     limited = found
     if not options.limit and max(one["peak"]["reserved"] for one in found) + device.outside > device.usable:
@@ -136,6 +159,7 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     worst = max(found, key=lambda one: one["peak"]["reserved"])
     dead = next((one["out_of_memory"] for one in limited if one["out_of_memory"]), None)
     failed = next((one["failure"] for one in found if one["failure"]), None)
+    _check_gpus(options, failed or "")
     if failed and not worst["steps"]:
         raise RunError(f"the script failed before its first optimizer step: {failed}")
     reserved = worst["peak"]["reserved"]
@@ -144,6 +168,9 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "CUDA context and NCCL are `estimate`'s figures for this GPU; cuDNN is off, so convolutions have PyTorch's own workspaces",
         f"{options.steps} optimizer steps were asked for, {len(worst['steps'])} were run; what comes later is not seen",
     ]
+    if options.fake_world:
+        notes.append(f"rank {options.rank} of {options.fake_world} alone: what it gathers from the others is its own")
+    notes += worst["notes"]
     if not worst["steps"]:
         notes.append("no step of a torch.optim.Optimizer was seen: the peak is that of the whole script")
     if worst["device_peak"] > reserved:
@@ -161,7 +188,9 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "steps": worst["steps"],
         "between": worst["between"],
         "ranks": [{"rank": one["rank"], **one["peak"]} for one in found] if len(found) > 1 else [],
+        "holders": worst["holders"],
         "synthesised": worst["synthesised"],
+        "synthesised_at": worst["synthesised_at"],
         "versions": worst["versions"],
         "notes": notes,
     }
@@ -187,9 +216,13 @@ def table(answer: dict[str, Any]) -> str:
         lines += [
             f"  rank {row['rank']:<15} {gib(row['allocated']):>12} allocated {gib(row['reserved']):>12} reserved" for row in answer["ranks"]
         ]
+    if holders := answer["holders"]:
+        for what in ("modules", "lines"):
+            lines += ["", f"Who holds the peak, by {what[:-1]}", *(f"  {gib(size):>12}  {who}" for who, size in holders[what][:10])]
     if answer["synthesised"]:
         lines += ["", "Values read from the device that are not known, and how often"]
-        lines += [f"  {what:<40} {times}" for what, times in answer["synthesised"].items()]
+        at = answer["synthesised_at"]
+        lines += [f"  {what:<40} {times:>6}  first at {at.get(what, '?')}" for what, times in answer["synthesised"].items()]
     lines += ["", "Notes", *(f"  - {note}" for note in answer["notes"])]
     return "\n".join(lines)
 
@@ -203,9 +236,13 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--gpu", default="h100-80gb", help="a GPU of `oometer presets` (default: %(default)s)")
     out.add_argument("--gpus", type=int, default=1, help="how many the process sees (default: %(default)s)")
+    out.add_argument("--fake-world", type=int, default=None, metavar="N", help="one rank of N, without the others")
+    out.add_argument("--rank", type=int, default=0, help="which one of --fake-world (default: %(default)s)")
     out.add_argument("--steps", type=int, default=3, help="optimizer steps to run (default: %(default)s)")
     out.add_argument("--limit", action="store_true", help="run out of memory where the GPU would; else the whole need is learnt first")
     out.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help="end the script after so long")
+    out.add_argument("--sandbox", action="store_true", help="leave out what the script would save with torch or safetensors")
+    out.add_argument("--holders", action="store_true", help="say who holds the peak, by module and by line of code")
     out.add_argument("--snapshot", metavar="FILE", help="write a memory snapshot for the page and PyTorch's viewer")
     out.add_argument("--json", action="store_true", help="the answer as JSON")
     out.add_argument("command", nargs=argparse.REMAINDER, help="what would be launched, after --")
@@ -224,6 +261,8 @@ def main(arguments: list[str]) -> int:
             raise RunError(f"{options.command[0]}: no such command")
         if options.steps < 1 or options.gpus < 1:
             raise RunError("expected --steps and --gpus of 1 or more")
+        if options.fake_world is not None and not 0 <= options.rank < options.fake_world:
+            raise RunError("expected --fake-world of 1 or more, and --rank below it")
         answer = report(options)
     except RunError as error:
         print(f"oometer: {error}", file=sys.stderr)

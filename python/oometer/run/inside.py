@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oometer.run import changes
+from oometer.run import changes, world
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -17,21 +17,26 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, then: dict[str, Callable[[Any], None]]) -> None:
         self.then = then
+        self.asking: set[str] = set()  # names whose real finder is being asked
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        then = self.then.pop(name, None)
-        if then is None:
+        if name not in self.then or name in self.asking:
             return None
-        spec = importlib.util.find_spec(name) if path is None else importlib.machinery.PathFinder.find_spec(name, path)
+        self.asking.add(name)
+        try:
+            spec = importlib.util.find_spec(name) if path is None else importlib.machinery.PathFinder.find_spec(name, path)
+        finally:
+            self.asking.discard(name)
         if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def execute_and_then(module: types.ModuleType) -> None:
             execute(module)
-            then(module)
+            if then := self.then.pop(name, None):  # not before: some only ask whether there is such a module
+                then(module)
 
         spec.loader.exec_module = execute_and_then  # type: ignore[method-assign]
         return spec
@@ -40,12 +45,20 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 def enter() -> None:
     """Waits for torch and its friends. Called once, at the process's start."""
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiled kernels would do nothing either, and take minutes
+    if os.environ.get("OOMETER_RUN_WORLD"):
+        world.enter_alone()
     sys.meta_path.insert(
         0,
         _AfterImport(
             {
                 "torch": changes.of_torch,
+                "torch.distributed.distributed_c10d": world.of_distributed,
                 "torch.nn.parallel.distributed": changes.of_ddp,
+                "deepspeed.runtime.zero.utils": changes.of_deepspeed_utils,
+                "deepspeed.runtime.zero.stage_1_and_2": changes.of_deepspeed_stage,
+                "deepspeed.runtime.zero.stage3": changes.of_deepspeed_stage,
+                "safetensors.torch": changes.of_safetensors,
+                "jax": changes.of_jax,
                 "triton.runtime.jit": changes.of_triton_jit,
                 "triton.runtime.autotuner": changes.of_triton_autotuner,
                 "transformers.modeling_utils": changes.of_transformers,

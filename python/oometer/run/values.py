@@ -9,6 +9,7 @@ each answer is counted.
 import collections
 import ctypes
 import math
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,7 @@ class Values(TorchFunctionMode):
         super().__init__()
         self.rules = rules
         self.answered: collections.Counter[str] = collections.Counter()
+        self.places: dict[str, str] = {}  # file and line of the first of each
         self.known: dict[int, Any] = {}  # a storage's address -> a weak reference to it
         self.selected: int | None = None
         self.on_gradient: Callable[[], None] = lambda: None
@@ -68,6 +70,12 @@ class Values(TorchFunctionMode):
         self.library.impl("_local_scalar_dense", self.scalar, "CUDA")
         self.library.impl("nonzero", self.nonzero, "CUDA")
         self.library.impl("masked_scatter_backward", self.masked_scatter_backward, "CUDA")
+
+    def answer(self, what: str) -> None:
+        """Counts an answer by a rule, and says where the script asked first."""
+        self.answered[what] += 1
+        if what not in self.places:
+            self.places[what] = place_of_caller()
 
     # --- which values are known
 
@@ -110,7 +118,7 @@ class Values(TorchFunctionMode):
         if known and (given or writes):  # as they are before they are written over
             before = tree_map(self.on_host, (args, kwargs))
         result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor) and result.is_cuda and result.grad_fn is not None:
+        if isinstance(result, torch.Tensor) and result.is_cuda and records(result):
             self.on_gradient()
         target = leaves[0] if writes and leaves and isinstance(leaves[0], torch.Tensor) and leaves[0].is_cuda else None
         outputs = [target] if target is not None else [t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.is_cuda]
@@ -152,12 +160,12 @@ class Values(TorchFunctionMode):
                 if interesting(tensor):
                     put(tensor, torch.full(tensor.shape, FINITE[name]))
                     self.learn(tensor)
-            self.answered["numbers are finite"] += 1
+            self.answer("numbers are finite")
         elif name == "histc" and outputs:  # tokens of each expert
             bins = outputs[0].numel()
             put(outputs[0], torch.full((bins,), given[0].numel() / bins).floor())
             self.learn(outputs[0])
-            self.answered["counts are even"] += 1
+            self.answer("counts are even")
         elif writes:
             for tensor in outputs:
                 self.forget(tensor)
@@ -168,13 +176,13 @@ class Values(TorchFunctionMode):
         """Whole numbers or truth values that nobody knows: what lies in their memory is not them."""
         if not tensor.is_cuda or tensor.dtype.is_floating_point or tensor.dtype.is_complex or self.knows(tensor):
             return False
-        self.answered[f"a list of {str(tensor.dtype).removeprefix('torch.')}"] += 1
+        self.answer(f"a list of {str(tensor.dtype).removeprefix('torch.')}")
         return True
 
     def scalar(self, tensor: torch.Tensor) -> Any:
         if self.knows(tensor):
             return host_copy(tensor).item()
-        self.answered[f"a scalar of {str(tensor.dtype).removeprefix('torch.')}"] += 1
+        self.answer(f"a scalar of {str(tensor.dtype).removeprefix('torch.')}")
         return self.rules.scalar(tensor.dtype)
 
     def nonzero(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -183,7 +191,7 @@ class Values(TorchFunctionMode):
             count = host_count(tensor)
         else:
             count = tensor.numel() if self.selected is None else self.selected
-            self.answered["nonzero() finds everything"] += 1
+            self.answer("nonzero() finds everything")
         tensor = tensor.contiguous()
         block = torch.empty(1, dtype=torch.int32, device=tensor.device)
         ctypes.c_int32.from_address(block.data_ptr()).value = count
@@ -205,6 +213,22 @@ class Values(TorchFunctionMode):
             return selected.view(sizes)
         finally:
             self.selected = None
+
+
+def place_of_caller() -> str:
+    """The innermost line of the running code that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in ("/torch/", "oometer/run/")):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename.rpartition('site-packages/')[2]}:{frame.f_lineno}"
+
+
+def records(tensor: torch.Tensor) -> bool:
+    """Whether the operator that made it recorded a gradient. A view that was made without may refuse to say."""
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:
+        return False
 
 
 def interesting(tensor: torch.Tensor) -> bool:

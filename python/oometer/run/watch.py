@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+LIBRARIES = ("site-packages", "oometer/run", "<frozen")  # what is not the user's own code, in its file's path
+
 current: "Watch"
 
 
@@ -33,6 +35,9 @@ class Watch:
         self.is_open = False
         self.out_of_memory: str | None = None
         self.failure: str | None = None
+        self.stopped_at: str | None = None
+        self.notes: list[str] = []
+        self.holders: Any = None
         self.written = False
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -85,16 +90,26 @@ class Watch:
         sys.stderr.flush()
         os._exit(0)
 
+    def note(self, text: str) -> None:
+        """What a person who reads the answer should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     # --- how it ended
 
     def on_exception(self, kind: type[BaseException], error: BaseException, trace: Any) -> None:
         where = traceback.extract_tb(trace)
-        own = [frame for frame in where if "site-packages" not in frame.filename and "oometer/run" not in frame.filename]
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        own = [frame for frame in where if frame.filename == script or not any(part in frame.filename for part in LIBRARIES)]
         place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
         if isinstance(error, torch.OutOfMemoryError):
             self.out_of_memory = f"{str(error).split('. GPU')[0]}{place}"
-        elif not isinstance(error, KeyboardInterrupt):
+        elif isinstance(error, KeyboardInterrupt):
+            self.stopped_at = place.strip(" ()") or None
+        else:
             self.failure = f"{kind.__name__}: {error}{place}"
+        if not torch.cuda.is_initialized() and (said := self.failure or self.out_of_memory):
+            (self.folder / f"{self.process}.failed").write_text(said, encoding="utf-8")
         self.hook(kind, error, trace)
 
     def write(self) -> None:
@@ -115,7 +130,11 @@ class Watch:
             "between": self.between,
             "out_of_memory": self.out_of_memory,
             "failure": self.failure,
+            "holders": self.holders.at_peak(device) if self.holders else None,
+            "notes": self.notes,
             "synthesised": dict(self.values.answered),
+            "synthesised_at": self.values.places,
+            "stopped_at": self.stopped_at,
             "versions": {
                 name: getattr(sys.modules[name], "__version__", "")
                 for name in ("torch", "transformers", "accelerate", "peft", "trl", "deepspeed")

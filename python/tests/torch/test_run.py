@@ -111,21 +111,43 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "train.py:4" in words
     _, words = run(tmp_path, "import time\ntorch.ones(1).cuda()\ntime.sleep(60)\n", "--timeout", "20", code=2)
     assert "no end after 20" in words
+    assert "train.py:5" in words.splitlines()[-1]
+    _, words = run(tmp_path, "import os\ntorch.ones(1).cuda()\nos.abort()\n", code=2)
+    assert "ended by SIGABRT" in words
+    assert "train.py" in words
+    _, words = run(tmp_path, LOOP.replace(".cuda()\noptimizer", ".to('cuda:3')\noptimizer"), "--gpus", "2", code=2)
+    assert "wants more GPUs than --gpus 2" in words
+    (tmp_path / "jax.py").write_text("")
+    _, words = run(tmp_path, "import jax\n", code=2)
+    assert "imports jax, whose memory is not seen" in words
 
 
-def test_ranks_of_torchrun(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+def test_a_branch_on_what_is_not_known(tmp_path: Path) -> None:
+    script = LOOP.replace("    loss.backward()", "    if loss > 3:\n        loss = loss * 2\n    loss.backward()")
+    answer, _ = run(tmp_path, script, "--steps", "1")
+    assert answer["synthesised"] == {"a scalar of bool": 1}
+    assert answer["synthesised_at"]["a scalar of bool"].endswith("train.py:11")
+
+
+def test_forks_and_checkpoints(tmp_path: Path) -> None:
     script = """
-import os
-import torch.distributed as dist
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-""" + LOOP.replace(".cuda()\noptimizer", ".cuda()\nmodel = torch.nn.parallel.DistributedDataParallel(model)\noptimizer")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    answer, _ = run(tmp_path, script, "--gpus", "2", "--steps", "2", launch=launch)
-    assert [row["rank"] for row in answer["ranks"]] == [0, 1]
-    assert answer["ranks"][0]["allocated"] == answer["ranks"][1]["allocated"]
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        return torch.full((16,), i)
+if __name__ == "__main__":
+    model = torch.nn.Embedding(1000, 64).cuda()
+    optimizer = torch.optim.SGD(model.parameters())
+    for ids in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=2):
+        torch.save(model.state_dict(), "model.pt")
+        model(ids.cuda()).sum().backward()
+        optimizer.step()
+"""
+    answer, _ = run(tmp_path, script, "--steps", "2", "--sandbox")
     assert len(answer["steps"]) == 2
+    assert "model.pt was not written (--sandbox)" in answer["notes"]
+    assert not (tmp_path / "model.pt").exists()
 
 
 def test_transformers_trainer(tmp_path: Path) -> None:
@@ -143,3 +165,15 @@ transformers.Trainer(model, arguments, train_dataset=rows, data_collator=transfo
     assert answer["steps"][1] == answer["steps"][2]
     assert answer["versions"]["transformers"]
     assert not list((tmp_path / "out").glob("checkpoint*"))
+
+
+def test_who_holds_the_peak(tmp_path: Path) -> None:
+    answer, _ = run(tmp_path, LOOP, "--gpu", "t4", "--steps", "2", "--holders", "--snapshot", "memory.pickle")
+    holders = answer["holders"]
+    assert holders["requested"] == max(step["requested"] for step in answer["steps"])
+    for what in ("modules", "lines"):
+        assert sum(size for _, size in holders[what]) == holders["requested"]
+    sizes = dict(holders["modules"])
+    assert sizes["1"] >= 4 * 512 * 1000  # the head's weight
+    assert any("train.py:" in line for line, _ in holders["lines"])
+    assert (tmp_path / "memory.pickle").stat().st_size > 1000
