@@ -133,6 +133,20 @@ describe('the best remedy', () => {
     await expect.poll(headline).toMatch(/^Does not fit/);
   });
 
+  it('is one press also where several settings change at once', async () => {
+    await visit('#v1?model=llava-1.5-13b&gpu=a100-40gb&gpus=4');
+    await settled();
+    expect(await page.locator('oometer-advice').innerText()).not.toContain('in a job only');
+    const remedy = page.locator('oometer-remedy');
+    await remedy.getByRole('button', { name: 'Apply ZeRO-3 + Optimizer in host memory' }).click();
+    await expect.poll(headline).toMatch(/^Fits/);
+    const { parallel } = JSON.parse((await shown()).job) as { parallel: unknown };
+    expect(parallel).toMatchObject({
+      data: 4,
+      ds_config: { zero_optimization: { stage: 3, offload_optimizer: { device: 'cpu' } } },
+    });
+  });
+
   it('is a smaller GPU, where one is enough', async () => {
     await visit(SMALL);
     const remedy = page.locator('oometer-remedy');

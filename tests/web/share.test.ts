@@ -42,6 +42,9 @@ describe('copying', () => {
     const [element = '', frame = ''] = await share.locator('pre').allInnerTexts();
     expect(element).toContain('<oometer-widget view="bar" job="#v1?mbs=16">');
     expect(frame).toContain('/embed.html#v1?mbs=16&amp;view=bar"');
+    expect(await share.locator('details').innerText()).toMatch(
+      /another origin needs .*Access-Control-Allow-Origin.*\(CORS\)/,
+    );
   });
 });
 

@@ -61,7 +61,8 @@ export class OometerAdvice extends LitElement {
       }
       .together p {
         flex: 1 1 18rem;
-        min-width: 0; /* a variable's name and value are a long word */
+        min-width: 0;
+        overflow-wrap: anywhere;
         margin: 0;
       }
       th[scope='row'] {
@@ -72,6 +73,7 @@ export class OometerAdvice extends LitElement {
       }
       td.costs {
         min-width: 10rem;
+        overflow-wrap: anywhere; /* a variable's name and value are a long word */
         color: var(--text-soft);
       }
       .tools {
@@ -104,7 +106,6 @@ export class OometerAdvice extends LitElement {
         }
         td.costs {
           grid-column: 1 / -1;
-          overflow-wrap: anywhere;
         }
         [data-says]::before {
           content: attr(data-says) ' ';

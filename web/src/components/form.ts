@@ -26,6 +26,7 @@ import { addressOf, type HubModel } from '../state/hub';
 import { describeLengths, packLengths, readLengths } from '../state/lengths';
 import type { Model } from '../state/model';
 import { describeRun, unpackRun } from '../state/runfile';
+import { mixesImages } from '../state/traits';
 import { setupOf, STARTS } from '../state/starts';
 import { fields, shared } from '../styles/shared';
 import type { Catalogue, Gpu } from '../wasm/catalogue';
@@ -306,7 +307,9 @@ export class OometerForm extends LitElement {
   private segments(key: 'task' | 'stage'): TemplateResult | typeof nothing {
     if (!this.applies(key)) return nothing;
     const { label } = field(key);
-    const choices = choicesOf(field(key), this.model);
+    const choices = choicesOf(field(key), this.model).filter(
+      (value) => value !== 'finetune' || this.hasProjector || this.setup.stage === value,
+    );
     if (choices.length < 2) return nothing;
     return html`
       <fieldset data-key=${key} tabindex="-1" aria-describedby=${this.described(key)}>
@@ -326,10 +329,17 @@ export class OometerForm extends LitElement {
         <div class="below" aria-hidden="true">
           ${choices.map((value) => html`<span>${this.effect(key, value)}</span>`)}
         </div>
-        <p class="hint" id="${key}-hint">${aboutOf(key, this.setup[key])}</p>
+        <p class="hint" id="${key}-hint">
+          ${aboutOf(key, this.setup[key] === 'finetune' && !this.hasProjector ? 'full' : this.setup[key])}
+        </p>
         ${this.because(key, choices)} ${this.error(key)}
       </fieldset>
     `;
+  }
+
+  /** Without a projector beside a vision tower, fine-tuning trains all weights. */
+  private get hasProjector(): boolean {
+    return this.model === null || mixesImages(this.model);
   }
 
   private own(words: string): TemplateResult {
@@ -466,7 +476,11 @@ export class OometerForm extends LitElement {
 
   /** How the model counts what is set, once an answer says so. */
   private counted(key: FieldKey): string {
-    if (key !== 'images' || !this.image) return unitOf(key);
+    if (key !== 'images' || !this.image) {
+      const unit = unitOf(key);
+      const isSaid = labelOf(field(key), this.setup).toLowerCase().includes(unit);
+      return isSaid || (key === 'mbs' && infers(this.setup)) ? '' : unit;
+    }
     const { height, width, tokens } = this.image;
     return `1 image of ${height} × ${width}${tokens > 0 ? ` = ${grouped.format(tokens)} tokens` : ''}`;
   }

@@ -20,10 +20,29 @@ import type { Job } from '../state/job.generated';
 import { fields, shared, verdicts } from '../styles/shared';
 import { estimated, placed, type Result } from '../wasm/ask';
 import type { PageCore } from '../wasm/core';
-import type { Imported, ImportQuestion, Missing, SourceFile } from '../wasm/imported';
+import { Helper } from '../wasm/helper';
+import {
+  readCompared,
+  type FileChange,
+  type FileComparison,
+  type Imported,
+  type ImportQuestion,
+  type Missing,
+  type SourceFile,
+} from '../wasm/imported';
 import type { Answer } from '../wasm/wrap';
 import { breakable } from './breakable';
+import { inWords, sideBySide } from './file-words';
 import './copy';
+
+const questionOf = (
+  files: readonly SourceFile[],
+  more: Omit<ImportQuestion, 'files' | 'hub'> = {},
+): ImportQuestion => ({
+  ...more,
+  files: files.map(({ name, content, text }) => ({ name, content, ...(text === undefined ? {} : { text }) })),
+  hub: namedIn(files, hub),
+});
 
 /** What the core makes of the files; it is loaded further where that takes it. */
 export async function importFiles(
@@ -31,7 +50,7 @@ export async function importFiles(
   files: readonly SourceFile[],
   more: Omit<ImportQuestion, 'files' | 'hub'> = {},
 ): Promise<Imported> {
-  const question = { ...more, files: files.map(({ name, content }) => ({ name, content })), hub: namedIn(files, hub) };
+  const question = questionOf(files, more);
   let answer = core.importFiles(question);
   if (answer === null) {
     await core.loadWhole();
@@ -55,6 +74,8 @@ export class OometerImport extends LitElement {
     setup: { state: true },
     problem: { state: true },
     used: { state: true },
+    compared: { state: true },
+    changes: { state: true },
   };
   declare files: readonly SourceFile[];
   declare core: PageCore | null;
@@ -73,6 +94,11 @@ export class OometerImport extends LitElement {
   declare private setup: Setup | string | null;
   declare private problem: string;
   declare private used: boolean;
+  /** Two trainings, where the files are such; the first of them is `imported`. */
+  declare private compared: FileComparison | null;
+  /** What helps in the files' words; null until somebody asks and it is known. */
+  declare private changes: readonly FileChange[] | null;
+  private readonly helper = new Helper();
   private turn = 0;
   private asked = '';
 
@@ -89,6 +115,13 @@ export class OometerImport extends LitElement {
     this.setup = null;
     this.problem = '';
     this.used = false;
+    this.compared = null;
+    this.changes = null;
+  }
+
+  override disconnectedCallback(): void {
+    super.disconnectedCallback();
+    this.helper.stop();
   }
 
   static override styles = [
@@ -192,6 +225,7 @@ export class OometerImport extends LitElement {
     this.variables = new Map();
     this.imported = this.answer = this.setup = null;
     this.used = false;
+    this.compared = this.changes = null;
   }
 
   protected override updated(changed: PropertyValues): void {
@@ -213,6 +247,8 @@ export class OometerImport extends LitElement {
       const hasJob = imported.refused === null && 'model' in job;
       const answer = hasJob ? await estimated(core, job) : null;
       if (turn !== this.turn) return;
+      this.compared = this.compare(core, files, named);
+      this.changes = null;
       this.imported = { ...imported, job };
       this.answer = answer;
       this.setup = null;
@@ -226,6 +262,26 @@ export class OometerImport extends LitElement {
       if (turn === this.turn) this.problem = reason(error);
     }
   }
+
+  private compare(core: PageCore, files: readonly SourceFile[], more: { gpu?: string }): FileComparison | null {
+    if (files.length < 2) return null;
+    const json = core.compareFiles(questionOf(files, { ...more, gpus: this.gpus }));
+    return json === null ? null : (readCompared(json)?.comparison ?? null);
+  }
+
+  private readonly help = async (event: Event): Promise<void> => {
+    if (!(event.target as HTMLDetailsElement).open || this.changes !== null) return;
+    const { turn } = this;
+    try {
+      const gpu = this.result?.job.gpu?.name;
+      const files = withVariables(this.files, this.variables);
+      const job = questionOf(files, { ...(gpu === undefined ? {} : { gpu }), gpus: this.gpus });
+      const [json = '{}'] = await this.helper.ask({ ask: 'adviseFiles', job, variants: [{}] });
+      if (turn === this.turn) this.changes = (JSON.parse(json) as { changes?: FileChange[] }).changes ?? [];
+    } catch (error) {
+      if (turn === this.turn) this.problem = reason(error);
+    }
+  };
 
   override render(): TemplateResult {
     const { imported, problem } = this;
@@ -244,7 +300,16 @@ export class OometerImport extends LitElement {
   }
 
   private told(imported: Imported): TemplateResult {
+    if (this.compared) return sideBySide(this.compared);
     return html`${this.verdict(imported)} ${refused(imported)} ${this.missing(imported)} ${this.ways(imported)}
+    ${
+      this.answer?.ok
+        ? html`<details @toggle=${this.help}>
+            <summary id="in-words">What would help, in the file’s words</summary>
+            ${inWords(this.changes)}
+          </details>`
+        : nothing
+    }
     ${taken(imported, !this.used)} ${unmodelled(imported, !this.used)} ${ignored(imported)}`;
   }
 

@@ -143,7 +143,7 @@ export class OometerOwnModel extends LitElement {
       <dialog aria-labelledby="title" @close=${this.clear}>
         <h2 id="title">Your own model or configuration</h2>
         <p class="small soft">
-          What starts your training: the YAML of LLaMA-Factory, Axolotl, ms-swift or TRL,
+          What starts your training: the YAML of LLaMA-Factory, Axolotl, ms-swift, TRL or NeMo Automodel,
           <code>TrainingArguments</code> as JSON, or a launch script, with the files that it names. Or a Hugging Face
           <code>config.json</code> of a supported architecture, any other PyTorch model as a graph file (below), a
           DeepSpeed <code>ds_config.json</code>, what <code>accelerate config</code> wrote, a job of the command, the

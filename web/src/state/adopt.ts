@@ -61,6 +61,8 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   const untouched = setup.seq === START.seq || setup.seq === usual(before);
   if (untouched && usual(after) !== '') next.seq = usual(after);
   if (!after) return next;
+  // What was usual for another model alone is no length for one that has none of its own.
+  if (untouched && usual(after) === '' && after.text) next.seq = START.seq;
   const hadStages = !before || (mixesImages(before) && isOfTransformers(before));
   if (!mixesImages(after) || !isOfTransformers(after)) next.stage = 'full';
   else if (!hadStages && setup.stage === 'full') next.stage = START.stage;
@@ -77,6 +79,9 @@ export function adopt(setup: Setup, before: Model | undefined, after: Model | un
   else if (before && !isOfTransformers(before)) next.groups = START.groups;
   next.task = ownChoice(after, '/task') ?? next.task;
   if (!choicesOf(field('parallel'), after).includes(next.parallel)) next.parallel = 'ddp';
+  // DDP fails in its second step where parts of a model are trained without a gradient.
+  if (after.idle_parts) next.ddpgraph = 'unused';
+  else if (before?.idle_parts && setup.ddpgraph === 'unused') next.ddpgraph = START.ddpgraph;
   next.mbs = ownChoice(after, '/data/micro_batch_size') ?? next.mbs;
   return next;
 }

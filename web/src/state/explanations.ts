@@ -278,6 +278,12 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   cacheroom: {
     placeholder: 'as needed',
   },
+  audio: {
+    placeholder: '30',
+  },
+  audios: {
+    placeholder: '1',
+  },
   batched: {
     placeholder: 'by the GPU',
   },

@@ -86,7 +86,10 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   gpus: row('first', '8', { label: 'Count', told: true }),
   mbs: told('first', '8'),
   seq: told('first', '2048'),
-  images: row('first', '1', { told: true, applies: ({ text }) => text }),
+  images: row('first', '1', {
+    told: true,
+    applies: ({ text, prompts_take_images }, setup) => text && (prompts_take_images || !infers(setup)),
+  }),
   tiles: row('more', 'usual'),
   newtokens: row('first', '256'),
   turns: row('first', '1'),
@@ -277,6 +280,8 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   fsdpsync: row('rare', 'off'),
   peft: row('rare', '0.21.2', { applies: hasAdapters }),
   cudnn: row('rare', 'on'),
+  audio: row('more', ''),
+  audios: row('more', ''),
 };
 
 export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {

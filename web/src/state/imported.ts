@@ -37,9 +37,10 @@ export const withVariables = (
   files: readonly SourceFile[],
   variables: ReadonlyMap<string, string>,
 ): readonly SourceFile[] =>
-  files.map(({ name, content }) => ({
+  files.map(({ name, content, text }) => ({
     name,
     content: typeof content === 'string' ? assigned(content, variables) : content,
+    ...(text === undefined || typeof content === 'string' ? {} : { text }),
   }));
 
 /** On how many GPUs a job runs. */

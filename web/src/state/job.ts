@@ -170,17 +170,30 @@ function strategyOptions(setup: Setup): object {
   };
 }
 
-/** LLaVA's zero2.json or zero3.json, which the stage alone means, with what is offloaded. */
+/** LLaVA's zero2.json or zero3.json, which the stage alone means, with what is offloaded: as llava_config of core/advice writes it. */
 function zeroOptions(setup: Setup, stage: number): object {
   if (setup.zerooffload === 'off') return { zero_stage: stage };
+  const auto = 'auto';
   const offload = { device: 'cpu' };
+  const ofStage3 = {
+    stage3_prefetch_bucket_size: auto,
+    stage3_param_persistence_threshold: auto,
+    stage3_gather_16bit_weights_on_model_save: true,
+  };
   return {
     ds_config: {
+      fp16: { enabled: auto },
+      bf16: { enabled: auto },
+      train_micro_batch_size_per_gpu: auto,
+      train_batch_size: auto,
+      gradient_accumulation_steps: auto,
       zero_optimization: {
         stage,
         overlap_comm: true,
-        reduce_bucket_size: 'auto',
-        ...(stage === 3 ? { stage3_prefetch_bucket_size: 'auto', stage3_param_persistence_threshold: 'auto' } : {}),
+        contiguous_gradients: true,
+        sub_group_size: 1_000_000_000,
+        reduce_bucket_size: auto,
+        ...(stage === 3 ? ofStage3 : {}),
         offload_optimizer: offload,
         ...(setup.zerooffload === 'both' ? { offload_param: offload } : {}),
       },

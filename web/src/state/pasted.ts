@@ -5,7 +5,7 @@ export const hasKeys = (text: string): boolean => /^[A-Za-z_][\w.-]*:(\s|$)/m.te
 
 /** Programs that start a training, with assignments ahead of them. */
 const COMMAND =
-  /^\s*(export\s+)?(\w+=\S*\s+)*(\S*python3?|accelerate|torchrun|deepspeed|llamafactory-cli|axolotl|trl|swift|uv|srun|bash|set)\s/m;
+  /^\s*(export\s+)?(\w+=\S*\s+)*(\S*python3?|accelerate|torchrun|deepspeed|llamafactory-cli|axolotl|automodel|trl|swift|uv|srun|bash|set)\s/m;
 export const isScript = (text: string): boolean => text.startsWith('#!') || COMMAND.test(text);
 
 /** Whether a text that is pasted outside all fields is meant for the page. */

@@ -3,6 +3,7 @@ import { applies, FIELDS, START, type Setup } from './fields';
 import { toJob } from './job';
 import { llava as model } from './model.fixture';
 import { applied, merge } from './patch';
+import { packRun } from './runfile';
 
 it('merges as RFC 7386 says', () => {
   expect(merge({ a: { b: 1, c: 2 } }, { a: { b: null, d: 3 } })).toEqual({ a: { c: 2, d: 3 } });
@@ -64,4 +65,34 @@ it('does not pretend to express what the form does not offer', () => {
   expect(applied(START, model, { training: { lora: { rank: 8 } } })).toBeNull();
   expect(applied(START, model, { training: { precision: 'fp8' } })).toBeNull();
   expect(applied(START, model, { data: { micro_batch_size: 2 }, training: { lora: { rank: 8 } } })).toBeNull();
+});
+
+it('takes two fields at once where neither says it alone', () => {
+  const setup: Setup = { ...START, checkpointing: 'none' };
+  const zero3 = { ...START, parallel: 'zero3', zerooffload: 'optimizer' };
+  const job = toJob(zero3, model) as { parallel: { ds_config: object } };
+  const patch = { parallel: { zero_stage: null, ds_config: job.parallel.ds_config } };
+  expect(applied(setup, model, patch)).toEqual({ ...zero3, checkpointing: 'none' });
+  const away = { training: { activation_checkpointing: { mode: 'non-reentrant', offload: true } } };
+  expect(applied(setup, model, away)).toEqual({ ...START, saved: 'checkpoints' });
+});
+
+it('adds adapters of which no value is the form’s own', () => {
+  const lora = { rank: 16, alpha: 32, dropout: 0, target_modules: '.*\\.(q_proj|v_proj)' };
+  const setup: Setup = { ...START, stage: 'full' };
+  const adapted = { adapters: 'lora', rank: '16', dropout: '0', targets: 'qv' };
+  expect(applied(setup, model, { training: { lora } })).toEqual({ ...setup, ...adapted });
+});
+
+it('changes one’s own configuration, or leaves it', () => {
+  const zero_optimization = { stage: 2, overlap_comm: false };
+  const runfile = packRun({ kind: 'ds_config', config: { zero_optimization } });
+  const setup: Setup = { ...START, runfile };
+  const stage3 = { parallel: { ds_config: { zero_optimization: { stage: 3 } } } };
+  expect(applied(setup, model, stage3)).toEqual({
+    ...START,
+    runfile: packRun({ kind: 'ds_config', config: { zero_optimization: { ...zero_optimization, stage: 3 } } }),
+  });
+  const fsdp = { parallel: { strategy: 'fsdp2', ds_config: null } };
+  expect(applied(setup, model, fsdp)).toEqual({ ...START, parallel: 'fsdp2' });
 });

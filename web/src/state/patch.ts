@@ -5,6 +5,7 @@ import { toJob } from './job';
 import { at, isObject, keys } from './json';
 import type { Model } from './model';
 import { OPTIONS } from './options.generated';
+import { packRun, runOf } from './runfile';
 
 /** RFC 7386: members replace members, null removes one. */
 export function merge(target: unknown, patch: unknown): unknown {
@@ -21,10 +22,10 @@ export function merge(target: unknown, patch: unknown): unknown {
 export function differences(a: unknown, b: unknown): number {
   if (!isObject(a) && !isObject(b)) return Number(JSON.stringify(a) !== JSON.stringify(b));
   const [x, y] = [isObject(a) ? a : {}, isObject(b) ? b : {}];
-  return [...new Set([...Object.keys(x), ...Object.keys(y)])].reduce(
-    (sum, key) => sum + differences(x[key], y[key]),
-    0,
-  );
+  const names = [...new Set([...Object.keys(x), ...Object.keys(y)])];
+  // An object with other members is nearer than none at all.
+  const none = isObject(a) === isObject(b) || names.length === 0 ? 0 : 1;
+  return names.reduce((sum, key) => sum + differences(x[key], y[key]), none);
 }
 
 /** Where two jobs differ, by pointers. */
@@ -45,6 +46,17 @@ function candidates({ kind, choices, pointers }: Field, patch: Patch): string[] 
     .map(String);
 }
 
+/** One's own configuration where there is one, as it then is. */
+function ownRun({ runfile }: Setup, job: unknown): string[] {
+  if (runfile === '') return [];
+  const run = runOf(at(job, '/parallel/ds_config') ?? at(job, '/parallel/accelerate_config'));
+  return [run ? packRun(run) : ''];
+}
+
+/** Whether one of them writes into what the other writes. */
+const sharePlace = ({ pointers: a }: Field, { pointers: b }: Field): boolean =>
+  a.some((one) => b.some((other) => `${one}/`.startsWith(`${other}/`) || `${other}/`.startsWith(`${one}/`)));
+
 const nothingAt = (pointer: string): unknown =>
   keys(pointer).reduceRight<unknown>((value, key) => ({ [key]: value }), null);
 
@@ -52,6 +64,24 @@ export interface Nearest {
   setup: Setup;
   /** Where it is not as the change says, by pointers. */
   lacking: readonly string[];
+}
+
+type Distance = [lacks: number, differs: number];
+
+/** Two fields that write into one place may say together what neither says alone: a strategy, and what it offloads. */
+function together(
+  setup: Setup,
+  fields: readonly { field: Field; values: readonly string[] }[],
+  says: (candidate: Setup) => boolean,
+): Setup | undefined {
+  for (const [i, one] of fields.entries())
+    for (const other of fields.slice(i + 1).filter(({ field }) => sharePlace(one.field, field)))
+      for (const value of one.values)
+        for (const second of other.values) {
+          const next = { ...setup, [one.field.key]: value, [other.field.key]: second };
+          if (says(next)) return next;
+        }
+  return undefined;
 }
 
 /** The settings that come nearest to those after the change. */
@@ -64,26 +94,44 @@ export function nearest(setup: Setup, model: Model, patch: Patch): Nearest {
       toJob(candidate, model),
     );
   const wanted = merge(jobOf(setup), patch);
-  const distance = (candidate: Setup): [lacks: number, differs: number] => {
+  const distance = (candidate: Setup): Distance => {
     const job = jobOf(candidate);
     return [differences(job, merge(job, patch)), differences(job, wanted)];
   };
   let best = setup;
   let [lacks, differs] = distance(setup);
-  for (const field of FIELDS) {
-    for (const value of candidates(field, patch)) {
-      const next = { ...best, [field.key]: value };
-      const [nextLacks, nextDiffers] = distance(next);
-      if (nextLacks > lacks || (nextLacks === lacks && nextDiffers >= differs)) continue;
-      [best, lacks, differs] = [next, nextLacks, nextDiffers];
+  const isNearer = ([nextLacks, nextDiffers]: Distance): boolean =>
+    nextLacks < lacks || (nextLacks === lacks && nextDiffers < differs);
+  const values = (field: Field): string[] =>
+    field.key === 'runfile' ? ownRun(setup, wanted) : candidates(field, patch);
+  const fields = FIELDS.map((field) => ({ field, values: values(field) }));
+  for (let former: Setup | null = null; former !== best;) {
+    former = best;
+    for (const { field, values } of fields) {
+      for (const value of values) {
+        const next = { ...best, [field.key]: value };
+        const there = distance(next);
+        if (isNearer(there)) [best, lacks, differs] = [next, ...there];
+      }
     }
   }
+  if (lacks > 0) best = together(best, fields, (candidate) => distance(candidate).every((left) => left === 0)) ?? best;
   const job = jobOf(best);
-  return { setup: best, lacking: lacks === 0 ? [] : differing(job, merge(job, patch)) };
+  return { setup: best, lacking: differing(job, merge(job, patch)) };
+}
+
+/** Whether what the patch brings anew has more to it in a job than the patch says. */
+function saysMore(before: unknown, patch: Patch, job: unknown): boolean {
+  return Object.entries(patch).some(([key, value]) => {
+    if (!isObject(value) || Object.keys(value).length === 0) return false;
+    const [former, now] = [before, job].map((of) => (isObject(of) ? of[key] : undefined));
+    return isObject(former) ? saysMore(former, value, now) : differences(now, merge(undefined, value)) > 0;
+  });
 }
 
 /** The settings after the change; null where they cannot express it. */
 export function applied(setup: Setup, model: Model, patch: Patch): Setup | null {
   const { setup: after, lacking } = nearest(setup, model, patch);
-  return lacking.length === 0 ? after : null;
+  if (lacking.length > 0 || saysMore(toJob(setup, model), patch, toJob(after, model))) return null;
+  return after;
 }

@@ -16,6 +16,8 @@ export interface PageCore extends Core {
   tensors(job: Job, module: string): LargeTensor[] | null;
   /** A trainer's own files as a job. */
   importFiles(question: ImportQuestion): Imported | JobError | null;
+  /** Two trainings side by side, as the core writes them (readCompared). */
+  compareFiles(question: ImportQuestion): string | null;
 }
 
 interface Resolver {
@@ -42,6 +44,9 @@ export async function loadCore(): Promise<PageCore> {
     importFiles(question: ImportQuestion) {
       const json = core.attempt((module) => module.importFiles(text(question)));
       return json === null ? null : readImported(json);
+    },
+    compareFiles(question: ImportQuestion) {
+      return core.attempt((module) => module.compareFiles(text(question)));
     },
     snapshot(job: Job) {
       const pickle = core.attempt((module) => module.snapshot(text(job)));

@@ -1,11 +1,13 @@
 // What the core makes of a trainer's own files. All sizes are bytes.
 import type { Job } from '../state/job.generated';
-import type { JobError } from './report';
+import type { JobError, Verdict } from './report';
 
 /** A file as somebody gave it: the tree of JSON or YAML, or the text of a script. */
 export interface SourceFile {
   name: string;
   content: unknown;
+  /** As it is written, where that is known. */
+  text?: string;
 }
 
 /** A value of the job, and their key that led to it. */
@@ -56,6 +58,49 @@ export interface ImportQuestion {
   hub: readonly object[];
   gpu?: string;
   gpus?: number;
+}
+
+/** What helps, as the files say it. */
+export interface FileChange {
+  costs: string;
+  /** "gradient_checkpointing: true" */
+  words: readonly string[];
+  /** A unified diff of each changed file whose text is known. */
+  patches: readonly string[];
+  peak: number;
+  verdict: Verdict;
+  saves: number;
+}
+
+/** One thing in which two trainings differ. */
+export interface FileDifference {
+  pointer: string;
+  first: unknown;
+  second: unknown;
+  first_key: string;
+  second_key: string;
+  /** What it adds to the first by itself, and what it adds to all the others; null where that is no job. */
+  alone: number | null;
+  on_the_top: number | null;
+}
+
+interface Side {
+  trainer: string;
+  peak: number;
+  verdict: Verdict;
+}
+
+export interface FileComparison {
+  first: Side;
+  second: Side;
+  differences: readonly FileDifference[];
+  together: number;
+}
+
+/** Null where the files are not two trainings. */
+export function readCompared(json: string): { comparison: FileComparison | null; imports: readonly Imported[] } | null {
+  const answer = JSON.parse(json) as { comparison: FileComparison | null; imports?: readonly Imported[] };
+  return answer.imports?.length === 2 ? { comparison: answer.comparison, imports: answer.imports } : null;
 }
 
 export function readImported(json: string): Imported | JobError {

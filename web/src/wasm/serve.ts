@@ -3,8 +3,9 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Modules } from 'oometer-core/parts.mjs';
 
 export interface Question {
-  ask: 'advise' | 'checkpoints' | 'estimate' | 'onGpu' | 'orderSpread' | 'summary' | 'time';
-  job: { model?: object };
+  ask: 'advise' | 'adviseFiles' | 'checkpoints' | 'estimate' | 'onGpu' | 'orderSpread' | 'summary' | 'time';
+  /** A job, or a question about files. */
+  job: { model?: object; files?: readonly object[] };
   /** Members that replace the job's own, for one answer each. */
   variants: readonly object[];
 }
