@@ -22,11 +22,11 @@ endif()
 
 # What a browser loads has to be small, where that costs no time. Reading a job runs once an answer; of a model's equal
 # blocks only the first are executed, so that models, operators and modules are small too. What sees every event or
-# parameter stays fast: the log, the repetition of blocks, autograd, the allocator and its replay, the report.
+# parameter stays fast: the log, the copying of repeated blocks, the allocator and its replay.
 function(oometer_optimise_for_size sources)
   set(small ${sources})
-  list(FILTER small INCLUDE REGEX "/(ops|nn|train)/|/kernel.cpp$")
-  list(FILTER small EXCLUDE REGEX "/nn/repeat/|/(block_stack|step|repetition|pointwise|matmul|views).cpp$")
+  list(FILTER small INCLUDE REGEX "/(autograd|ops|nn|train)/|/kernel.cpp$")
+  list(FILTER small EXCLUDE REGEX "/nn/repeat/(range_copier|replaying_repeater).cpp$|/(block_stack|step|repetition|pointwise|matmul|views).cpp$")
   set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os)
   set(smallest ${sources})
   list(FILTER smallest INCLUDE REGEX

@@ -8,6 +8,7 @@
 
 #include "advice/advice.h"
 #include "advice/checkpoint_advice.h"
+#include "advice/file_advice.h"
 #include "advice/gpus.h"
 #include "importers/import.h"
 #include "job/catalogue.h"
@@ -88,6 +89,10 @@ std::string order_spread(const std::string& job) { return order_spread_json(job)
 
 std::string import_files(const std::string& question) { return importers::import_json(question); }
 
+std::string advise_files(const std::string& question) { return advise_files_json(question); }
+
+std::string compare_files(const std::string& question) { return compare_files_json(question); }
+
 std::string traits(const std::string& job) { return traits_json(job); }
 
 std::string advise(const std::string& job) { return advise_json(job); }
@@ -121,6 +126,8 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("checkpoints", &checkpoints);
   function("gpus", &gpus);
   function("importFiles", &import_files);
+  function("adviseFiles", &advise_files);
+  function("compareFiles", &compare_files);
   function("resolve", &resolve);
   function("presets", &presets);
   function("orderSpread", &order_spread);

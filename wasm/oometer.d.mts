@@ -63,6 +63,16 @@ export interface Oometer {
    * of JSON or YAML, or a script's text: `{trainer, job, taken, ignored, unmodelled, missing, refused}`, or the error.
    */
   importFiles(question: string): string;
+  /**
+   * What helps such a training, as its files say it: `{"changes": [{label, costs, edits: [{file, key, value}], words, patches, peak, verdict,
+   * saves}]}`; `patches` are unified diffs where the question has each file's `text`. Runs hundreds of jobs.
+   */
+  adviseFiles(question: string): string;
+  /**
+   * Two trainings in one such question: `{"comparison": {first, second, differences, together} or null, "imports": [two accounts]}`;
+   * no accounts where the files are not two trainings.
+   */
+  compareFiles(question: string): string;
 }
 
 /**
@@ -76,6 +86,10 @@ export interface Traits {
   text: boolean;
   /** Whether it takes images. */
   images: boolean;
+  /** Whether it takes them in inference, too. */
+  prompts_take_images: boolean;
+  /** Whether it has parts that no sample reaches: DDP has to look for them (find_unused_parameters). */
+  idle_parts: boolean;
   /** The length that its preset is used with. */
   sequence_length: number | null;
   /** The most tokens that it was made for; null where it does not say. */

@@ -173,20 +173,31 @@ function complete(part, ...more) {
 for (const part of later) write(complete(part), join(out, `oometer.${part}.wasm`));
 
 // Each place in the table of a function of a later part has an import of its own, "PART" "PLACE". One for all functions of
-// a type does: without the rest, whatever is missing asks for the rest, which has those that ask for a family.
+// a type does: without the rest, whatever is missing asks for the rest, which has those that ask for a family. (Binaryen's
+// --duplicate-import-elimination leaves them as they are.)
 const firstText = texts.get("first");
+const placed = /^ \(import "(\w+)" "(\d+)" \(func (\S+)( .*)?\)\)\n/gm;
+const oneOfType = new Map();
+const same = new Map();
+const firstCode = firstText.replaceAll(placed, (_line, _part, _place, name, type = "") => {
+  if (oneOfType.has(type)) {
+    same.set(name, oneOfType.get(type));
+    return "";
+  }
+  oneOfType.set(type, name);
+  return ` (import "${rest}" "needed" (func ${name}${type}))\n`;
+});
 write(
-  firstText
+  firstCode
     .replaceAll(DATA, "")
     .replace(/^ \(memory .*\n/m, (line) => [line, ...dataOf("first")].join(""))
-    .replaceAll(/^( \(import) "\w+" "\d+" \(func/gm, `$1 "${rest}" "needed" (func`),
-  "first.wasm",
+    .replaceAll(/\$fimport\$\d+/g, (name) => same.get(name) ?? name),
+  join(out, "oometer.wasm"),
 );
-binaryen("wasm-opt", "first.wasm", "--duplicate-import-elimination", "-o", join(out, "oometer.wasm"));
 
 const imports = new Set();
 const elements = [];
-for (const [, part, place, type = ""] of firstText.matchAll(/^ \(import "(\w+)" "(\d+)" \(func \S+( .*)?\)\)$/gm)) {
+for (const [, part, place, , type = ""] of firstText.matchAll(placed)) {
   if (part === rest) continue;
   const name = `$${part}${type.replaceAll(/\W+/g, "_")}`;
   imports.add(` (import "${part}" "needed" (func ${name}${type}))\n`);
