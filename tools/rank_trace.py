@@ -26,7 +26,7 @@ from typing import Any
 
 from real_trace import Modules, Peaks, finish
 from step.batch import make_inputs
-from step.device_values import DeviceValues, read_grids, route_evenly
+from step.device_values import DeviceValues, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.job import spec_of
 from step.model import build_model
@@ -287,7 +287,7 @@ def run(spec: Spec, out: Path | None, peaks_file: Path | None = None) -> list[di
     steps = train.get("gradient_accumulation_steps", 1)
     modules, peaks = Modules(), Peaks()
     route_evenly(spec)
-    keep = DeviceValues(read_grids(spec), active=lambda: bool(modules.stack))
+    keep = DeviceValues(read_grids(spec), active=lambda: bool(modules.stack), found=visual_tokens(spec))
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
 
     def optimizer(module: Any) -> Any:

@@ -38,6 +38,20 @@ def internvl(config: dict[str, Any]) -> Tokens:
     return lambda height, width: processor.get_number_of_image_patches(height, width, {}) * config["image_seq_length"]
 
 
+def gemma4(config: dict[str, Any]) -> Tokens:
+    from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+
+    vision = config["vision_config"]
+    patch, side = vision["patch_size"], vision["pooling_kernel_size"]
+    most = config["vision_soft_tokens_per_image"] * side**2
+
+    def tokens(height: int, width: int) -> int:
+        rows, columns = get_aspect_ratio_preserving_size(height, width, patch, most, side)
+        return rows * columns // (patch * side) ** 2
+
+    return tokens
+
+
 def mistral3(config: dict[str, Any]) -> Tokens:
     import numpy
     from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
@@ -64,10 +78,28 @@ def idefics3(config: dict[str, Any]) -> Tokens:
     return lambda height, width: max(processor.get_number_of_image_patches(height, width, {})[0], 1) * of_tile
 
 
+def llava_onevision(config: dict[str, Any]) -> Tokens:
+    from functools import partial
+    from types import SimpleNamespace
+
+    from transformers import LlavaOnevisionProcessor
+
+    vision = config["vision_config"]
+    side = vision["image_size"]
+    processor = SimpleNamespace(image_processor=SimpleNamespace(image_grid_pinpoints=config["image_grid_pinpoints"]))
+    processor.num_image_tokens = (side // vision["patch_size"]) ** 2
+    processor.vision_aspect_ratio = config["vision_aspect_ratio"]
+    processor._get_unpadded_features = partial(LlavaOnevisionProcessor._get_unpadded_features, processor)
+    return lambda height, width: LlavaOnevisionProcessor._get_number_of_features(processor, height, width, side, side)
+
+
 FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen2_vl": {"qwen2.5-vl-7b": lambda _config: qwen_vl(14, 3136, 12845056)},
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
+    "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
+    "gemma4": {"gemma-4-e2b": gemma4},
     "internvl": {"internvl3-8b": internvl},
+    "llava": {"llava-onevision-0.5b": llava_onevision},
     "mistral3": {"mistral-small-3.1-24b": mistral3},
     "idefics3": {"smolvlm-2.2b": idefics3, "smolvlm-256m": idefics3, "idefics3-8b": idefics3},
 }

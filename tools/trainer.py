@@ -14,9 +14,15 @@ A spec says what a person's script says, in that script's terms:
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
-               "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "image_token": [id, n], "extra"}
+               "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "images": the job's words for them, "image_token": [id, n],
+               "extra": {key: {"shape", "fill", "dtype"} or {"of_tokens": true}},
+               "input_features": a sample's, whose labels are all its text}
     "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
+    "trl":    its version, if it is not that of requirements.txt (install it with --no-deps --target, into PYTHONPATH)
     "batch":  {"mbs"}, "steps": optimizer steps, "item_int": what an integer read from the device is, "item_bool": what a bool is
+
+What torch.compile makes (torchao's optimizers) is compiled, and its kernels do nothing. Triton then needs TRITON_LIBCUDA_PATH, a folder with the ghost
+as libcuda.so.1, and TORCHINDUCTOR_COMPILE_THREADS=1. Record such a spec twice: the first time Inductor tunes kernels, with a buffer of the L2's size.
 
 A case's truth is {"steps": [peaks from on_step_begin to on_step_end], "evals": [...], "saves": [...]}.
 """
@@ -61,7 +67,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
     cls = spec["model"]["class"]
     kinds = {name: kind for kind, name in CLASSES.items()}
     kinds |= {"SmolVLMForConditionalGeneration": "smolvlm", "Olmo2ForCausalLM": "olmo2"}
-    if classifies(spec):
+    if classifies(spec) or cls not in kinds:
         import transformers
 
         kinds[cls] = getattr(transformers, cls).config_class.model_type
@@ -108,7 +114,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
         if "ds_config" in parallel:
             out["parallel"]["ds_config"] = parallel["ds_config"]
     out["gpu"] = {"name": "a100-80gb"}
-    out["runtime"] = {"framework": "transformers", "cudnn": False}
+    out["runtime"] = {"framework": "transformers", "cudnn": False} | ({"trl": spec["trl"]} if "trl" in spec else {})
     return out
 
 
@@ -189,6 +195,7 @@ def data_of(spec: Spec) -> dict[str, Any]:
         out["images_per_sample"] = 1
         if tiled:
             out["tiles"] = data["pixel"][0]
+        out |= data.get("images", {})
     return out
 
 
@@ -270,8 +277,10 @@ class Answers(DeviceValues):
         torch.linalg.solve = lambda a, b, **given: torch.linalg.solve_ex(a, b, **given)[0]
         torch.linalg.svd = factors
         with contextlib.suppress(ImportError):  # Triton's kernels do nothing either
+            from triton.backends.nvidia import driver
             from triton.runtime import autotuner, jit
 
+            driver.CudaLauncher.__call__ = lambda *_, **__: None  # of what torch.compile makes
             jit.JITFunction.run = lambda *_, **__: None
             jit.JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
             autotuner.Autotuner.run = lambda *_, **__: None
@@ -283,7 +292,8 @@ class Answers(DeviceValues):
         self.padded = any(bool((host_values(each) == 0).any()) for each in masks)
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
         if labels is not None and labels.dim() == 2 and not labels.is_floating_point():
-            completion_mask = self.completion_masks.get(keywords["input_ids"].data_ptr())
+            ids = keywords.get("input_ids")
+            completion_mask = None if ids is None else self.completion_masks.get(ids.data_ptr())
             shifted = host_values(labels)[:, 1:]
             scored = shifted != -100 if completion_mask is None else host_values(completion_mask)[:, 1:]
             self.width = shifted.shape[1]
@@ -354,6 +364,9 @@ class Samples:
 
         data = self.data
         samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
+        if heard := data.get("input_features"):
+            rows = torch.nn.utils.rnn.pad_sequence([s["labels"] for s in samples], True, -100)
+            return {"input_features": torch.zeros([len(samples), *heard]), "labels": rows}
         width = data.get("pad_to") or max(len(s["input_ids"]) for s in samples)
 
         def padded(row: Any, fill: int) -> Any:
@@ -371,7 +384,10 @@ class Samples:
             sizes = [len(samples) * pixel[0], *pixel[1:]] if data.get("flat_pixel") else [len(samples), *pixel]
             out["pixel_values"] = torch.zeros(sizes)
         for key, extra in data.get("extra", {}).items():
-            out[key] = torch.full(extra["shape"], extra.get("fill", 1), dtype=getattr(torch, extra["dtype"]))
+            if extra.get("of_tokens"):
+                out[key] = torch.zeros_like(out["input_ids"])
+            else:
+                out[key] = torch.full(extra["shape"], extra.get("fill", 1), dtype=getattr(torch, extra["dtype"]))
         return out
 
     def dataset(self, count: int | None = None) -> Any:
@@ -470,7 +486,8 @@ def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
     import peft
 
     def config() -> Any:
-        return getattr(peft, given["type"])(**{"task_type": "SEQ_CLS" if classifies(spec) else "CAUSAL_LM", **given.get("args", {})})
+        task = "SEQ_CLS" if classifies(spec) else None if spec["data"].get("input_features") else "CAUSAL_LM"
+        return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
 
     if loop["kind"] in TRL:
         return model, config()
@@ -763,7 +780,7 @@ def import_trainers(with_trl: bool) -> None:
     from torch.utils import _triton
 
     answers = {(torch.cuda, "get_device_capability"): lambda *_: (8, 0), (torch._C, "_cuda_getDeviceCount"): lambda: 1}
-    answers[_triton, "has_triton"] = lambda: True
+    answers[_triton, "has_triton"] = lambda **_: True
     real = {(place, name): getattr(place, name) for place, name in answers}
     for (place, name), answer in answers.items():
         setattr(place, name, answer)

@@ -168,6 +168,8 @@ def main() -> int:
     arguments.add_argument("--trace", metavar="NAME")
     given = arguments.parse_args()
     os.environ["TRANSFORMERS_DISABLE_TORCH_CHECK"] = "1"  # as the ghost has it
+    if os.environ.get("PYTHONHASHSEED") != "0":  # rotary embeddings go through set(layer_types), in an order of each process's own
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0"})
     if given.check:
         if missing := [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]:
             print(f"skipped: {' and '.join(missing)} not installed")

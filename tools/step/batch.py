@@ -49,6 +49,16 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     config, batch = model["config"], data.get("micro_batch_size", 1)
     kind, sequence = config.get("model_type"), data.get("sequence_length")
     out: dict[str, Any] = {}
+    if kind == "whisper":
+        frames = 2 * config.get("max_source_positions", 1500)
+        out["input_features"] = tensor([batch, config.get("num_mel_bins", 80), frames], dtype)
+        out["labels"] = tensor([batch, sequence])
+        return out
+    if kind == "voxtral" and data.get("audios_per_sample", 1):
+        audio = config.get("audio_config", {})
+        frames = 2 * audio.get("max_source_positions", 1500)
+        windows = batch * data.get("audios_per_sample", 1) * math.ceil(data.get("audio_seconds", frames / 100) * 100 / frames)
+        out["input_features"] = tensor([windows, audio.get("num_mel_bins", 128), frames], dtype)
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
         if kind != "clip" and not model["class"].endswith("Model"):
@@ -61,7 +71,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         if tiles:
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([batch, tiles, vision.get("num_channels", 3), *side], dtype)
-    elif kind == "llava_next":
+    elif kind in ("llava_next", "llava_onevision"):
         if images:
             side = [vision.get("image_size", 336)] * 2
             size = data.get("image_size") or side
@@ -77,6 +87,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             side = [vision.get("image_size", 224)] * 2
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
             out["token_type_ids"] = tensor([batch, sequence])
+    elif kind in ("gemma4", "gemma4_unified"):
+        if images:
+            out |= gemma4_inputs(config, data, dtype)
+    elif kind == "paligemma":
+        side = [vision.get("image_size", 224)] * 2
+        out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
+        out["token_type_ids"] = tensor([batch, sequence])
     elif kind == "internvl":
         if images:
             side = vision.get("image_size", 448)
@@ -96,6 +113,23 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     if kind == "clip":
         out["return_loss"] = {"py": True}
     return out
+
+
+def gemma4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Patches as the processor cuts them, all images padded to as many; `grid`: how many are none, for those who read it."""
+    from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+
+    batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
+    images, patch, side = batch * data.get("images_per_sample", 1), vision.get("patch_size", 16), vision.get("pooling_kernel_size", 3)
+    patches = config.get("vision_soft_tokens_per_image", 280) * side**2
+    size = get_aspect_ratio_preserving_size(*data.get("image_size", [672, 960]), patch, patches, side)
+    if config["model_type"] == "gemma4_unified":  # a row is a token
+        patches, patch, side = patches // side**2, patch * side, 1
+    return {
+        "pixel_values": tensor([images, patches, 3 * patch * patch], dtype),
+        "image_position_ids": tensor([images, patches, 2]) | {"grid": [s // patch for s in size]},
+        "mm_token_type_ids": tensor([batch, data["sequence_length"]]),
+    }
 
 
 def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:

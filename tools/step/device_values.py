@@ -81,6 +81,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     So is get_rope_index, which tokens are an image's. Returns the integer that an operator reads on the way: how many
     sequences there are (repeat_interleave), how many bounds windows have (unique_consecutive), a grid's own numbers.
     """
+    if "grid" in spec["inputs"].get("image_position_ids", {}):
+        return gemma4_tokens(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
@@ -132,6 +134,19 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     return count
 
 
+def gemma4_tokens(spec: Spec) -> int:
+    """Tokens of an image, which Gemma 4 counts on the device; whether its patches are padded is asked there, too."""
+    from transformers import masking_utils
+
+    given, config = spec["inputs"]["image_position_ids"], spec["model"]["config"]
+    patches = math.prod(given["grid"])
+    if config["model_type"] == "gemma4_unified":
+        return patches
+    if patches < given["shape"][1]:
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+    return patches // config.get("vision_config", {}).get("pooling_kernel_size", 3) ** 2
+
+
 def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     """Mistral 3 computes with image_sizes on the device: what becomes of its few integers is computed here, too."""
     import torch
@@ -168,9 +183,22 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
 
 
 def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
-    """How many True a mask of a batch's image tokens has, by its shape: Qwen3-VL's deepstack takes these tokens by it."""
-    given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
+    """How many True a mask of a batch's image or audio tokens has, by its shape: Qwen3-VL's deepstack takes these tokens by it,
+    Voxtral looks at their embeddings.
+    """
+    if spec["model"].get("config", {}).get("model_type") == "voxtral" and "input_features" in spec["inputs"]:
+        audio, width = (spec["model"]["config"][part] for part in ("audio_config", "text_config"))
+        windows, _, frames = spec["inputs"]["input_features"]["shape"]
+        tokens = windows * frames // 2 * audio["hidden_size"] // audio["intermediate_size"]
+        shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
+        return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if "grid" in spec["inputs"].get("image_position_ids", {}):
+        images = spec["inputs"]["image_position_ids"]["shape"][0]
+        tokens, most = images * gemma4_tokens(spec), config.get("vision_soft_tokens_per_image", 280)
+        hidden = config["text_config"].get("hidden_size", 2304)
+        return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
+    given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
     if not given or config.get("model_type") not in QWEN3_VL:
         return {}
     merge = config.get("vision_config", {}).get("spatial_merge_size", 2)

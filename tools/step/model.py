@@ -31,10 +31,19 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     try:
         with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
-            model = cls._from_config(config, attn_implementation=train.get("attn", "sdpa"), dtype=dtype)
+            model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
+            for path, module in model.named_modules():  # as from_pretrained leaves them
+                if path.rpartition(".")[2] in (getattr(model, "_keep_in_fp32_modules_strict", None) or ()):
+                    module.float()
     finally:
         base.initialize_weights = initialize
     return prepare(model, train)
+
+
+def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str]:
+    """Gemma 4's encoder of sound has eager attention only, which loading a model chooses for it unless one is asked for."""
+    kind: str = train.get("attn", "sdpa")
+    return {"": kind, "audio_config": "eager"} if getattr(config, "audio_config", None) is not None else kind
 
 
 def plain_model(spec: Spec, device: str) -> Any:
@@ -77,7 +86,7 @@ def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
             folder,
             quantization_config=transformers.BitsAndBytesConfig(**options),
             dtype=dtype,
-            attn_implementation=train.get("attn", "sdpa"),
+            attn_implementation=attention_of(config, train),
             device_map={"": 0},
         )
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=False) if prepared else model
