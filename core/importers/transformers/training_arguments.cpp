@@ -49,6 +49,8 @@ constexpr Key kKeys[] = {
     {"torch_empty_cache_steps", "", kSource, ""},
     {"prediction_loss_only", "false", kSource, ""},
     {"eval_accumulation_steps", "", kSource, ""},
+    {"train_sampling_strategy", "\"random\"", kSource, ""},
+    {"group_by_length", "", kSource, ""},  // until 5.0
     {"ddp_find_unused_parameters", "", kSource, ""},
     {"ddp_bucket_cap_mb", "", kSource, ""},
     {"ddp_broadcast_buffers", "", kSource, ""},
@@ -73,8 +75,6 @@ constexpr Gap kGaps[] = {
     {"use_cache", "", Effect::more, "keys and values of all layers, as long as the outputs live"},
     {"use_cpu", "", Effect::less, "it runs without the GPU"},
     {"no_cuda", "", Effect::less, "it runs without the GPU"},
-    {"train_sampling_strategy", "\"random\"", Effect::less, "samples of like length in a batch"},
-    {"group_by_length", "", Effect::less, "samples of like length in a batch, so less padding"},
     {"predict_with_generate", "", Effect::more, "an evaluation generates, with a KV cache"},
     {"tp_size", "1", Effect::less, "tensor parallelism: weights in parts"},
 };
@@ -178,6 +178,19 @@ void take_checkpointing(Keys& keys, bool is_reentrant) {
   keys.take(key, "/training/activation_checkpointing", is_reentrant ? "reentrant" : "non-reentrant");
 }
 
+/// The order of samples: the loop reads it where data.lengths says how long they are. Full ones are alike in any.
+void take_sampling(Keys& keys) {
+  constexpr const char *kStrategy = "train_sampling_strategy", *kOlder = "group_by_length";
+  const bool is_older = !keys.has(kStrategy) && keys.has(kOlder);
+  const char* const said = is_older ? kOlder : kStrategy;
+  const std::string strategy = !is_older ? keys.text(kStrategy) : keys.truth(kOlder) ? kOlder : "random";
+  keys.ignore(is_older ? kStrategy : kOlder);
+  if (strategy == "random" || strategy == "sequential") return keys.ignore(said);
+  if (keys.has("packing") && keys.truth("packing"))
+    return keys.leave_out(said, Effect::either, "packed rows in the order of their lengths");
+  keys.take(said, std::string(kArgs) + kStrategy, strategy);
+}
+
 void take_training_arguments(Context&, Keys& keys) {
   for (const char* name : {"per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm"})
     keys.take(name);
@@ -194,6 +207,7 @@ void take_training_arguments(Context&, Keys& keys) {
   }
   take_evaluation(keys);
   take_saving(keys);
+  take_sampling(keys);
   for (const char* name : {"label_smoothing_factor", "average_tokens_across_devices", "include_num_input_tokens_seen",
                            "torch_empty_cache_steps", "ddp_find_unused_parameters", "ddp_bucket_cap_mb",
                            "ddp_broadcast_buffers", "ddp_static_graph"})
