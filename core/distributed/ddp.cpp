@@ -110,9 +110,11 @@ void DistributedDataParallel::rebuild_buckets() {
 
 /// _pre_forward
 void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step) {
+  const bool has_grad = context_.grad_mode;  // otherwise no backward follows
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, model_.root);
-  if (reduces_ && !config_.find_unused_parameters && !config_.static_graph && arrived_.size() < parameters_.size()) {
+  if (has_grad && reduces_ && !config_.find_unused_parameters && !config_.static_graph &&
+      arrived_.size() < parameters_.size()) {
     // ensure_prior_reduction_finished
     refusal_ =
         Error{"inconsistent", "/parallel/ddp",
@@ -121,13 +123,14 @@ void DistributedDataParallel::before_forward(ModelInputs&, bool last_micro_step)
                   "expected {\"find_unused_parameters\": true}, or those parameters frozen"};
     return;
   }
-  rebuild_buckets();
+  if (has_grad) rebuild_buckets();
   if (syncs_buffers_ && config_.broadcast_buffers) {
     TensorList buffers;
     for (const Tensor& buffer : model_.buffers) buffers.push_back(buffer);
     broadcast_coalesced(context_, buffers, world_);
   }
-  reduces_ = syncs_buffers_ = last_micro_step;
+  syncs_buffers_ = has_grad && last_micro_step;
+  if (has_grad) reduces_ = last_micro_step;
 }
 
 /// _post_forward: where unused parameters are looked for, _DDPSink clones every output.

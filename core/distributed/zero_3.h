@@ -25,6 +25,8 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void initialize() override;
   void before_forward(ModelInputs& inputs, bool last_micro_step) override;
   void after_forward(ModelOutputs& outputs) override;
+  /// The hooks are the modules' own, and run whoever calls the model.
+  bool wraps_evaluation() const override { return true; }
   void step() override;
   std::int64_t rank() const override { return rank_; }
   std::vector<std::int64_t> ranks_that_differ() const override;

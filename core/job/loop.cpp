@@ -431,6 +431,8 @@ class Spelling {
       if (!parallel["fsdp"].contains(key)) parallel["fsdp"][key] = value;
   }
 
+  bool has_adapters() const { return has("/training/lora") || has("/training/ia3") || has("/training/peft"); }
+
   json zero_stage() const {
     for (const char* pointer : {"/parallel/zero_stage", "/parallel/ds_config/zero_optimization/stage"})
       if (has(pointer)) return job_.at(json::json_pointer(pointer));
@@ -472,7 +474,6 @@ class Spelling {
     const json checkpointing = training.value("activation_checkpointing", json("none"));
     const bool checkpoints =
         checkpointing != "none" && (!checkpointing.is_object() || checkpointing.value("mode", json()) != "none");
-    const bool has_adapters = has("/training/lora") || has("/training/ia3") || has("/training/peft");
     const auto say_of_ddp = [&](const char* argument, const char* pointer, json fallback) {
       if (is_ddp) {
         const json* given = args_.find(argument);
@@ -482,7 +483,7 @@ class Spelling {
         args_.ignore({argument});
       }
     };
-    say_of_ddp("ddp_find_unused_parameters", "/parallel/ddp/find_unused_parameters", has_adapters || !checkpoints);
+    say_of_ddp("ddp_find_unused_parameters", "/parallel/ddp/find_unused_parameters", has_adapters() || !checkpoints);
     say_of_ddp("ddp_bucket_cap_mb", "/parallel/ddp/bucket_cap_mb", {});
     say_of_ddp("ddp_broadcast_buffers", "/parallel/ddp/broadcast_buffers", {});
     say_of_ddp("ddp_static_graph", "/parallel/ddp/static_graph", {});
@@ -509,6 +510,15 @@ class Spelling {
     args_.ignore({options_key});
     say(key, "/training/activation_checkpointing", std::move(value),
         trainer_.is_trl() ? json("non-reentrant") : json());
+    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3 && has_adapters()) reenter();
+  }
+
+  /// "PEFT + DeepSpeed ZeRO-3 requires reentrant checkpointing" (SFTTrainer.__init__ and DPOTrainer.__init__,
+  /// trl 1.16).
+  void reenter() {
+    json& checkpointing = job_["training"]["activation_checkpointing"];
+    json& mode = checkpointing.is_object() && checkpointing.contains("mode") ? checkpointing["mode"] : checkpointing;
+    if (mode == "non-reentrant") mode = "reentrant";
   }
 
   /// A backend or a mode turns it on, too (TrainingArguments.__post_init__).

@@ -185,12 +185,12 @@ Result<Job> read_job(const json& document) {
   if (job.samples.by_length)
     job.samples.by_length = {job.data.micro_batch_size * job.training.gradient_accumulation_steps, job.parallel.data};
   check_count(reader.object("gpu"), job.parallel);
-  if (job.parallel.strategy != Strategy::none && job.training.loop.is_trl() &&
-      job.training.loop.name != LoopName::sft && job.training.loop.name != LoopName::dpo)
+  if (const LoopName loop = job.training.loop.name;
+      (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) &&
+      (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2))
     reader.object("training")
         .fail("loop", "not-modelled",
-              "found " + name_of(job.training.loop.name, kLoops) +
-                  " on several GPUs, which is not supported yet; expected parallel.strategy none");
+              "found " + name_of(loop, kLoops) + " under FSDP, which is not supported yet; expected ddp or deepspeed");
   if (job.parallel.strategy != Strategy::none && !job.training.loop.trl.knows_preferences)
     reader.object("training")
         .fail("loop", "not-modelled",

@@ -265,16 +265,14 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 
 /// What a trainer was compared with.
 void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, const Job& job) {
-  const LoopConfig& loop = job.training.loop;
   const char* const key = reader.has("ds_config") ? "ds_config" : "strategy";
-  if (config.zero_stage == 3 && loop.is_trl())
+  const LoopName loop = job.training.loop.name;
+  if (config.zero_stage == 3 && loop != LoopName::trainer && loop != LoopName::sft)
     reader.fail(key, "not-modelled",
-                "found ZeRO-3 under a trainer of TRL, which gathers the head in a way of its own and is not supported "
-                "yet; expected stage 1 or 2, or training.loop \"transformers.Trainer\" or \"step\"");
-  else if (config.zero_stage == 3 && (loop.eval_strategy != Every::no || job.samples.evaluation))
-    reader.fail(
-        key, "not-modelled",
-        "found an evaluation under ZeRO-3, which is not supported yet; expected stage 1 or 2, or no evaluation");
+                "found ZeRO-3 under a trainer of preferences, which is not supported yet; expected stage 1 or 2");
+  else if (loop == LoopName::reward || loop == LoopName::orpo)
+    reader.fail(key, "not-modelled",
+                "found DeepSpeed under " + name_of(loop, kLoops) + ", which is not supported yet; expected ddp");
   else if (config.offloads_optimizer())
     reader.fail(key, "not-modelled",
                 "found offload under a trainer, which is not supported yet; expected none, or training.loop "
