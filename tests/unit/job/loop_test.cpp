@@ -196,9 +196,10 @@ TEST_CASE("Under DeepSpeed a trainer's precision is the engine's", "[job]") {
                     config + "}}}");
   };
   const std::string trainer = R"({"name": "transformers.Trainer", "args": {"eval_strategy": "epoch"}})";
-  CHECK(refusal_of(trainer, R"({"stage": 3})").code == "not-modelled");
+  CHECK(refusal_of(trainer, R"({"stage": 3})").code == "none");
   CHECK(refusal_of(trainer, R"({"stage": 2})").code == "none");
-  CHECK(refusal_of(R"("trl.SFTTrainer")", R"({"stage": 3})").code == "not-modelled");
+  CHECK(refusal_of(R"("trl.SFTTrainer")", R"({"stage": 3})").code == "none");
+  CHECK(refusal_of(R"("trl.DPOTrainer")", R"({"stage": 3})").code == "not-modelled");
   CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 3})").code == "none");
   CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})").code ==
         "not-modelled");
