@@ -93,6 +93,26 @@ def llava_onevision(config: dict[str, Any]) -> Tokens:
     return lambda height, width: LlavaOnevisionProcessor._get_number_of_features(processor, height, width, side, side)
 
 
+def lfm2_vl(config: dict[str, Any]) -> Tokens:
+    from types import SimpleNamespace
+
+    from step.batch import lfm2_vl_shapes
+    from transformers import Lfm2VlProcessor
+    from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+
+    patch = config["vision_config"]["patch_size"]
+    processor = SimpleNamespace(image_processor=Lfm2VlImageProcessor(encoder_patch_size=patch))
+    for name in ("_compute_tokens_per_tile", "_compute_tokens_for_image"):
+        setattr(processor, name, getattr(Lfm2VlProcessor, name).__get__(processor))
+
+    def tokens(height: int, width: int) -> int:
+        shapes = lfm2_vl_shapes(config, [height, width])
+        of_tile, of_image = Lfm2VlProcessor._get_image_num_tokens(processor, [side * patch for side in shapes[-1]])
+        return (len(shapes) - 1) * of_tile + of_image
+
+    return tokens
+
+
 FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen2_vl": {"qwen2.5-vl-7b": lambda _config: qwen_vl(14, 3136, 12845056)},
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
@@ -100,6 +120,7 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "gemma4": {"gemma-4-e2b": gemma4},
     "internvl": {"internvl3-8b": internvl},
     "llava": {"llava-onevision-0.5b": llava_onevision},
+    "lfm2_vl": {"lfm2-vl-1.6b": lfm2_vl},
     "mistral3": {"mistral-small-3.1-24b": mistral3},
     "idefics3": {"smolvlm-2.2b": idefics3, "smolvlm-256m": idefics3, "idefics3-8b": idefics3},
 }

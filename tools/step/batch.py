@@ -7,6 +7,7 @@ from typing import Any
 
 from step.spec import QWEN3_VL, QWEN_VL, Spec, tensor
 
+IMAGES_ALONE = ("vit", "dinov2")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -38,6 +39,24 @@ def idefics3_tiles(config: dict[str, Any], data: dict[str, Any]) -> int:
     return images * max(processor.get_number_of_image_patches(*data.get("image_size", [side, side]), {})[0], 1)
 
 
+def lfm2_vl_shapes(config: dict[str, Any], size: list[int]) -> list[list[int]]:
+    """Rows and columns of patches of an image's tiles, the whole image last, as Lfm2VlImageProcessor cuts it."""
+    from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+
+    patch, factor = config.get("vision_config", {}).get("patch_size", 16), config.get("downsample_factor", 2)
+    p, tiles = Lfm2VlImageProcessor(encoder_patch_size=patch, downsample_factor=factor), 0
+    width, height = p.smart_resize(*size, factor, p.min_image_tokens, p.max_image_tokens, patch)
+    if p._is_image_too_large(*size, p.max_image_tokens, patch, factor, p.max_pixels_tolerance):
+        tiles = p._get_grid_layout(*size, p.min_tiles, p.max_tiles, p.tile_size)[-1]
+    return [[p.tile_size // patch] * 2] * tiles + [[height // patch, width // patch]]
+
+
+def qwen2_audio_states(window: int, seconds: float) -> tuple[int, int]:
+    """States of the encoder that are no padding, and tokens, of an audio: Qwen2AudioProcessor._process_audio."""
+    states = (min(window, math.ceil(round(seconds * 16000) / 160)) - 1) // 2 + 1
+    return states, (states - 2) // 2 + 1
+
+
 def internvl_tiles(size: list[int], tile: list[int]) -> int:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
@@ -59,6 +78,18 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         frames = 2 * audio.get("max_source_positions", 1500)
         windows = batch * data.get("audios_per_sample", 1) * math.ceil(data.get("audio_seconds", frames / 100) * 100 / frames)
         out["input_features"] = tensor([windows, audio.get("num_mel_bins", 128), frames], dtype)
+    if kind == "qwen2_audio" and data.get("audios_per_sample", 1):
+        audio = config.get("audio_config", {})
+        audios, frames = batch * data.get("audios_per_sample", 1), 2 * audio.get("max_source_positions", 1500)
+        out["input_features"] = tensor([audios, audio.get("num_mel_bins", 128), frames], dtype)
+        states, tokens = qwen2_audio_states(frames, data.get("audio_seconds", frames / 100))
+        out["feature_attention_mask"] = tensor([audios, frames], "int32") | {"states": states, "tokens": tokens}
+    if kind in IMAGES_ALONE:
+        side = [config.get("image_size", 224)] * 2 if kind == "vit" else [224, 224]
+        out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", side)], dtype)
+        if model["class"].endswith("ForImageClassification"):
+            out["labels"] = tensor([batch])
+        return out
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
         if kind != "clip" and not model["class"].endswith("Model"):
@@ -106,6 +137,14 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             size = pixtral_size(data.get("image_size", [672, 448]), vision.get("image_size", 1024), cell)
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *size], dtype)
             out["image_sizes"] = {"values": [size] * images}
+    elif kind == "lfm2_vl":
+        if images:
+            shapes = lfm2_vl_shapes(config, data.get("image_size", [512, 512])) * images
+            patch, factor = vision.get("patch_size", 16), config.get("downsample_factor", 2)
+            patches = max(256 * factor**2, (512 // patch) ** 2)
+            out["pixel_values"] = tensor([len(shapes), patches, vision.get("num_channels", 3) * patch**2], dtype)
+            out["pixel_attention_mask"] = tensor([len(shapes), patches], "int32")
+            out["spatial_shapes"] = {"values": shapes}
     elif kind in QWEN_VL:
         out |= qwen_vl_inputs(config, data, dtype)
     elif "vision_config" in config:

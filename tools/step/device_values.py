@@ -83,6 +83,10 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     """
     if "grid" in spec["inputs"].get("image_position_ids", {}):
         return gemma4_tokens(spec)
+    if "feature_attention_mask" in spec["inputs"]:
+        return qwen2_audio_tokens(spec)
+    if "spatial_shapes" in spec["inputs"]:
+        return naflex_shapes(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
@@ -147,6 +151,40 @@ def gemma4_tokens(spec: Spec) -> int:
     return patches // config.get("vision_config", {}).get("pooling_kernel_size", 3) ** 2
 
 
+def qwen2_audio_tokens(spec: Spec) -> int:
+    """Audio tokens of the batch, which Qwen2-Audio counts on the device; whether audio is padded is asked there, too, and whether the
+    processor has put tokens for each state of it, as today's does.
+    """
+    from transformers import masking_utils
+    from transformers.models.qwen2_audio import modeling_qwen2_audio
+
+    given = spec["inputs"]["feature_attention_mask"]
+    audios, frames = given["shape"]
+    if given["states"] < frames // 2:
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+    modeling_qwen2_audio.is_torchdynamo_compiling = lambda: True
+    return given["tokens"] * audios
+
+
+def naflex_shapes(spec: Spec) -> Callable[[Any], int]:
+    """LFM2-VL reads each tile's rows, columns and patches on the device, and whether any tile is padded."""
+    import torch
+    from transformers import masking_utils
+
+    shapes = torch.tensor(spec["inputs"]["spatial_shapes"]["values"])
+    lengths = shapes.prod(-1)
+    if (lengths < spec["inputs"]["pixel_attention_mask"]["shape"][1]).any():
+        masking_utils._ignore_bidirectional_mask_sdpa = lambda padding_mask, *_: not padding_mask.all()
+
+    def values(tensor: Any) -> Any:
+        its = shapes if tensor.untyped_storage().nbytes() == shapes.nbytes else lengths
+        return its.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    tolist = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda self: values(self).tolist() if self.is_cuda and self.dtype is torch.int64 else tolist(self)
+    return lambda tensor: int(values(tensor))
+
+
 def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     """Mistral 3 computes with image_sizes on the device: what becomes of its few integers is computed here, too."""
     import torch
@@ -193,6 +231,9 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if "feature_attention_mask" in spec["inputs"]:
+        audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
+        return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}
     if "grid" in spec["inputs"].get("image_position_ids", {}):
         images = spec["inputs"]["image_position_ids"]["shape"][0]
         tokens, most = images * gemma4_tokens(spec), config.get("vision_soft_tokens_per_image", 280)

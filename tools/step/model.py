@@ -43,7 +43,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
 def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str]:
     """Gemma 4's encoder of sound has eager attention only, which loading a model chooses for it unless one is asked for."""
     kind: str = train.get("attn", "sdpa")
-    return {"": kind, "audio_config": "eager"} if getattr(config, "audio_config", None) is not None else kind
+    hears = config.model_type.startswith("gemma4") and getattr(config, "audio_config", None) is not None
+    return {"": kind, "audio_config": "eager"} if hears else kind
 
 
 def plain_model(spec: Spec, device: str) -> Any:

@@ -11,7 +11,8 @@ namespace oometer {
 
 namespace {
 
-constexpr WhisperClassNames kVoxtralEncoder{"VoxtralEncoder", "VoxtralEncoderLayer", "VoxtralAttention", false};
+constexpr WhisperClassNames kVoxtralEncoder{"VoxtralEncoder", "VoxtralEncoderLayer", "VoxtralAttention",
+                                            WhisperClassNames::Positions::added_in_float32};
 
 struct VoxtralMultiModalProjector {
   VoxtralMultiModalProjector() = default;

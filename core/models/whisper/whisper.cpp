@@ -126,12 +126,13 @@ WhisperEncoder::WhisperEncoder(const Builder& builder, const WhisperConfig& c, c
     : conv1(builder.child("conv1", "Conv1d"), c.num_mel_bins, c.hidden_size, 1),
       conv2(builder.child("conv2", "Conv1d"), c.hidden_size, c.hidden_size, 2),
       hidden_dropout(c.dropout),
-      looks_up_positions(names.looks_up_positions),
+      positions(names.positions),
+      pool(names.pool),
       checkpointing(options.checkpointing),
       module(builder.module) {
-  Builder positions = builder.child("embed_positions", "Embedding");
-  if (!looks_up_positions) positions.dtype = DType::float32;
-  embed_positions = Embedding(positions, c.max_source_positions, c.hidden_size);
+  Builder table = builder.child("embed_positions", "Embedding");
+  if (positions == WhisperClassNames::Positions::added_in_float32) table.dtype = DType::float32;
+  embed_positions = Embedding(table, c.max_source_positions, c.hidden_size);
   embed_positions.weight->leaf_requires_grad = false;  // sinusoids
   blocks = BlockStack(builder);
   layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
@@ -142,14 +143,15 @@ WhisperEncoder::WhisperEncoder(const Builder& builder, const WhisperConfig& c, c
   layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
 }
 
-Tensor WhisperEncoder::operator()(const Tensor& argument) const {
+Tensor WhisperEncoder::operator()(const Tensor& argument, const Tensor& attention_mask) const {
+  using Positions = WhisperClassNames::Positions;
   Context& context = argument.context();
   ModuleCall call(context, module);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
   Tensor hidden_states, all_positions, inputs_embeds;
   {
     const Tensor given = call.argument(argument);
-    const Tensor input_features = looks_up_positions ? given : to(given, conv1.weight.dtype());
+    const Tensor input_features = positions == Positions::looked_up ? given : to(given, conv1.weight.dtype());
     Tensor convolved = conv1(input_features);
     require_grad_for_adapters(checkpointing, convolved, conv1.module);
     inputs_embeds = activate(Activation::gelu, convolved);
@@ -159,20 +161,28 @@ Tensor WhisperEncoder::operator()(const Tensor& argument) const {
     inputs_embeds = activate(Activation::gelu, convolved);
   }
   inputs_embeds = transpose(inputs_embeds, 1, 2);
-  if (looks_up_positions) {
+  if (positions == Positions::looked_up) {
     all_positions = empty(context, Op::arange, {embed_positions.weight.size(0)}, DType::int64);
-    const Tensor positions = embed_positions(all_positions);
-    hidden_states = add(inputs_embeds, positions);
+    const Tensor looked_up = embed_positions(all_positions);
+    hidden_states = add(inputs_embeds, looked_up);
   } else {
     if (context.modules) context.modules->read(embed_positions.weight);
-    const Tensor sum = add(inputs_embeds, embed_positions.weight);
-    hidden_states = to(sum, inputs_embeds.dtype());
+    hidden_states = add(inputs_embeds, embed_positions.weight);
+    if (positions == Positions::added_in_float32) hidden_states = to(hidden_states, inputs_embeds.dtype());
   }
   hidden_states = dropout(hidden_states, hidden_dropout);
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
-    return [&layer = layers[i]](const Tensor& hidden) { return layer(hidden, {}, {}); };
+    return [&layer = layers[i], attention_mask](const Tensor& hidden) { return layer(hidden, attention_mask, {}); };
   };
   hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+  if (pool != 1) {  // nn.AvgPool1d(pool, stride=pool), an avg_pool2d of one row
+    const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1) / pool,
+                       width = hidden_states.size(2);
+    hidden_states = transpose(hidden_states, 1, 2);
+    hidden_states = avg_pool(unsqueeze(hidden_states, 2), {batch, width, 1, length});
+    hidden_states = view(hidden_states, {batch, width, length});
+    hidden_states = transpose(hidden_states, 1, 2);
+  }
   hidden_states = layer_norm(hidden_states);
   return call.result(hidden_states);
 }

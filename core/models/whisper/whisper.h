@@ -15,10 +15,15 @@ namespace oometer {
 
 /// What the classes of an encoder of spectrograms are called, and do otherwise: Whisper's, and its copies.
 struct WhisperClassNames {
+  /// Of the encoder's positions: looked up, or the table itself is added, which may stay float32
+  /// (_keep_in_fp32_modules_strict).
+  enum class Positions : std::uint8_t { looked_up, added, added_in_float32 };
+
   const char *encoder, *layer, *attention;
-  bool looks_up_positions;  ///< else the table itself is added, which stays float32 (_keep_in_fp32_modules_strict)
+  Positions positions = Positions::looked_up;
+  std::int64_t pool = 1;  ///< states of the last layer that are averaged to one (avg_pooler)
 };
-inline constexpr WhisperClassNames kWhisperEncoder{"WhisperEncoder", "WhisperEncoderLayer", "WhisperAttention", true};
+inline constexpr WhisperClassNames kWhisperEncoder{"WhisperEncoder", "WhisperEncoderLayer", "WhisperAttention"};
 
 /// class WhisperConfig: the fields that decide memory. What EncoderConfig says is the encoder's; its
 /// max_position_embeddings are the decoder's (max_target_positions).
@@ -81,8 +86,9 @@ struct WhisperEncoder {
   WhisperEncoder() = default;
   WhisperEncoder(const Builder& builder, const WhisperConfig& c, const WhisperClassNames& names,
                  const ModelOptions& options);
-  /// input_features [b, num_mel_bins, frames] to [b, max_source_positions, d].
-  Tensor operator()(const Tensor& input_features) const;
+  /// input_features [b, num_mel_bins, frames] to [b, max_source_positions / pool, d]. `attention_mask`: what the layers
+  /// get; null: none.
+  Tensor operator()(const Tensor& input_features, const Tensor& attention_mask = {}) const;
 
   SpectrogramConv conv1, conv2;
   Embedding embed_positions;
@@ -90,7 +96,8 @@ struct WhisperEncoder {
   BlockStack blocks;
   LayerNorm layer_norm;
   double hidden_dropout = 0;
-  bool looks_up_positions = true;
+  WhisperClassNames::Positions positions = WhisperClassNames::Positions::looked_up;
+  std::int64_t pool = 1;
   CheckpointingConfig checkpointing;
   ModuleId module = 0;
 };
