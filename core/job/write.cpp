@@ -198,7 +198,11 @@ std::string to_json(const Job& job) {
     put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
   data.update(write_samples(job.samples));
   put(data, "images_per_sample", job.data.images_per_sample, traits.usual_images(job.task == Task::inference));
-  if (job.data.grid_t != 0) data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
+  if (job.data.grid_t != 0 && traits.reads_images_by("grid_thw"))
+    data["grid_thw"] = {job.data.grid_t, job.data.grid_h, job.data.grid_w};
+  else if (job.data.images_per_sample != 0 && traits.reads_images_by("image_size") &&
+           job.model.config.family().read_images)
+    data["image_size"] = {job.data.image_height, job.data.image_width};
   if (traits.max_audios != 0) {
     put(data, "audios_per_sample", job.data.audios_per_sample, 1);
     if (job.data.audios_per_sample != 0) put(data, "audio_seconds", job.data.audio_seconds, traits.usual_audio_seconds);

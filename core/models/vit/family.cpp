@@ -1,0 +1,117 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "config/reader.h"
+#include "models/kit/encoder.h"
+#include "models/sizes.h"
+#include "models/vit/vit.h"
+
+namespace oometer {
+
+void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& c) {
+  c.class_name = of.class_name;
+  c.classifies = std::string_view(of.class_name).ends_with("ForImageClassification");
+  c.num_labels = read_num_labels(reader);
+  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
+  c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
+  c.num_channels = reader.integer("num_channels", c.num_channels);
+  c.image_size = reader.integer("image_size", c.image_size);
+  c.patch_size = reader.integer("patch_size", c.patch_size);
+  c.hidden_act = reader.activation("hidden_act", c.hidden_act);
+  c.hidden_dropout_prob = reader.number("hidden_dropout_prob", 0, 0, 1);
+  c.attention_probs_dropout_prob = reader.number("attention_probs_dropout_prob", 0, 0, 1);
+  c.qkv_bias = reader.boolean("qkv_bias", true);
+  if (c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found("hidden_size", "inconsistent",
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  if (c.image_size < c.patch_size)
+    reader.fail_found("image_size", "inconsistent",
+                      "expected at least patch_size (" + std::to_string(c.patch_size) + ")");
+  if (c.classifies) {
+    const std::string problem = reader.text("problem_type", "");
+    if ((problem.empty() && c.num_labels == 1) || (!problem.empty() && problem != "single_label_classification"))
+      reader.fail(problem.empty() ? "num_labels" : "problem_type", "not-modelled",
+                  "regression and several labels at once are not supported yet with images; expected "
+                  "single_label_classification with two labels or more");
+  }
+  reader.ignore({"label2id", "id2label", "problem_type", "layer_norm_eps", "initializer_range"});
+}
+
+ModelTraits vit_traits(const VitConfig& c) {
+  ModelTraits t = transformers_traits(c.class_name);
+  t.takes_images = true;
+  t.min_images = t.max_images = 1;
+  t.images_why = "the model reads one image a sample";
+  t.image_keys = {"image_size"};
+  t.image_size = c.image_size;
+  t.convolutions = 1;
+  t.hidden_size = c.hidden_size;
+  t.oldest_transformers = {5, 23, 0};
+  if (c.classifies) {
+    t.tower = c.names->base;
+  } else {
+    t.has_loss = false;
+    t.losses = {"pooler_output", "last_hidden_state"};
+  }
+  t.no_split_modules = {c.names->embeddings, c.names->layer};
+  for (const Feature feature : {Feature::inference, Feature::deepspeed, Feature::zero3, Feature::fsdp,
+                                Feature::flash_attention_2, Feature::quantization})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor_of_vit(const VitConfig& c, const DataConfig& data) {
+  const std::int64_t images = std::max<std::int64_t>(data.images(), 1),
+                     height = std::max(c.image_size, data.image_height),
+                     width = std::max(c.image_size, data.image_width), tokens = c.patches(height, width) + 1;
+  return std::max(
+      {bytes_of_layer(images, tokens, c.hidden_size, c.intermediate_size, c.num_attention_heads),
+       bytes_of({images, c.num_channels, height, width}),
+       bytes_of({tokens, c.num_channels, c.patch_size, c.patch_size}),
+       bytes_of({c.hidden_size, c.num_channels, c.patch_size, c.patch_size}), bytes_of({tokens, c.hidden_size}),
+       bytes_of({c.hidden_size, 2 * std::max(c.pooler_output_size, c.num_labels)}), bytes_of({images, c.num_labels})});
+}
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"vit", "ViTForImageClassification"}, {"vit", "ViTModel"}};
+constexpr const char* kBlocks[] = {kVit.layer};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
+  VitConfig c;
+  read_vit_sizes(reader, of, c);
+  c.intermediate_size = reader.integer("intermediate_size", c.intermediate_size);
+  c.pooler_output_size = reader.integer("pooler_output_size", c.hidden_size);
+  if (reader.text("pooler_act", "tanh") != "tanh")
+    reader.fail_found("pooler_act", "not-modelled", "another activation is not supported yet: expected tanh");
+  reader.ignore({"encoder_stride"});
+  return c;
+}
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_vit(context, config.as<VitConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) { return vit_traits(config.as<VitConfig>()); }
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  return largest_tensor_of_vit(config.as<VitConfig>(), data);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family vit{.classes = kClasses,
+                        .blocks = kBlocks,
+                        .read = read,
+                        .build = build,
+                        .traits = traits,
+                        .largest_tensor = largest_tensor};
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "config/activation.h"
+#include "models/family.h"
+#include "models/model.h"
+#include "nn/attention.h"
+#include "nn/module.h"
+
+/// transformers 5.23, models/vit/modeling_vit.py. Names and order of steps are that file's.
+namespace oometer {
+
+class ConfigReader;
+
+/// What the classes of an encoder of images are called, whose parts are ViT's.
+struct VitClassNames {
+  const char *model, *embeddings, *patch_embeddings, *layer, *attention, *mlp;
+  const char* base;  ///< base_model_prefix
+  bool eager_in_float32;
+};
+inline constexpr VitClassNames kVit{
+    "ViTModel", "ViTEmbeddings", "ViTPatchEmbeddings", "ViTLayer", "ViTAttention", "ViTMLP", "vit", true};
+
+/// class ViTConfig (models/vit/configuration_vit.py), and what Dinov2Config has beside: the fields that decide memory.
+struct VitConfig {
+  const VitClassNames* names = &kVit;
+  const char* class_name = "";
+  bool classifies = false;  ///< ForImageClassification
+  std::int64_t num_labels = 2;
+  std::int64_t hidden_size = 768;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t num_channels = 3;
+  std::int64_t image_size = 224;  ///< pixels, of a square
+  std::int64_t patch_size = 16;
+  std::int64_t pooler_output_size = 768;
+  Activation hidden_act = Activation::gelu;
+  double hidden_dropout_prob = 0, attention_probs_dropout_prob = 0;
+  bool qkv_bias = true;
+  bool use_mask_token = false;  ///< a parameter that is made, and that no training of these classes reaches
+  bool use_swiglu_ffn = false;
+
+  std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
+  /// Of an image of so many pixels; floors as Conv2d does.
+  std::int64_t patches(std::int64_t height, std::int64_t width) const {
+    return (height / patch_size) * (width / patch_size);
+  }
+  std::int64_t num_positions() const { return patches(image_size, image_size) + 1; }
+  bool operator==(const VitConfig&) const = default;
+};
+
+struct VitAttention {
+  VitAttention(const Builder& builder, const VitConfig& config, const ModelOptions& options);
+  AttentionOutputs operator()(const Tensor& hidden_states) const;
+
+  Linear q_proj, k_proj, v_proj, o_proj;
+  std::int64_t head_dim;
+  bool eager_in_float32;
+  AttentionCall call;
+  ModuleId module;
+};
+
+struct VitMLP {
+  VitMLP(const Builder& builder, const VitConfig& config);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear fc1, fc2;
+  Activation activation_fn;
+  ModuleId module;
+};
+
+/// Patches, the [CLS] token before them, positions.
+struct VitEmbeddings {
+  VitEmbeddings() = default;
+  VitEmbeddings(const Builder& builder, const VitConfig& config, const ModelOptions& options);
+  Tensor operator()(const Tensor& pixel_values) const;
+  /// The positions of an image of another size than the config's (interpolate_pos_encoding), in float32
+  /// (Dinov2Embeddings).
+  Tensor interpolate_pos_encoding(std::int64_t height, std::int64_t width) const;
+
+  Tensor cls_token, mask_token, position_embeddings;
+  Conv2d projection;
+  double dropout_prob = 0;
+  CheckpointingConfig checkpointing;
+  ModuleId module = 0, patch_embeddings = 0;
+};
+
+/// What reads images and nothing else: its batch, and the head that classifies them.
+class ImageModel : public Model {
+ public:
+  void set_data(const DataConfig& data) override { data_ = data; }
+  ModelInputs make_inputs(bool with_labels) override;
+
+ protected:
+  ImageModel(Context& context, const VitConfig& config, const DataConfig& data, const ModelOptions& options);
+  /// The loss, if there are labels, and the logits.
+  ModelOutputs classified(Tensor logits, const ModelInputs& inputs) const;
+
+  Context& context_;
+  DataConfig data_;
+  VitConfig config_;
+  DType dtype_;
+  Builder root_;
+};
+
+/// The fields that both configs have.
+void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& config);
+ModelTraits vit_traits(const VitConfig& config);
+double largest_tensor_of_vit(const VitConfig& config, const DataConfig& data);
+/// Pixels that the patches' convolution takes: data's own, or the config's.
+std::unique_ptr<Model> build_vit(Context& context, const VitConfig& config, const DataConfig& data,
+                                 const ModelOptions& options);
+
+}  // namespace oometer
