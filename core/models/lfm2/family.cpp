@@ -12,7 +12,16 @@ constexpr LlamaClassNames kNames{"Lfm2ForCausalLM", "Lfm2Model",   "Lfm2DecoderL
 constexpr ModelClass kClasses[] = {{"lfm2", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t index) {
+  return make_lfm2_layer(builder, c, options, index, "Lfm2ShortConv", [&](const Builder& layer) {
+    return Lfm2MLP(layer.child("feed_forward", kNames.mlp), c.hidden_size, c.intermediate_size);
+  });
+}
+
+}  // namespace
+
+TextConfig read_lfm2_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 65536;
@@ -40,21 +49,13 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
-                                         std::size_t index) {
-  return make_lfm2_layer(builder, c, options, index, "Lfm2ShortConv", [&](const Builder& layer) {
-    return Lfm2MLP(layer.child("feed_forward", kNames.mlp), c.hidden_size, c.intermediate_size);
-  });
-}
-
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+DecoderParts lfm2_text_parts(const TextConfig& config, const ModelOptions& options) {
   return lfm2_parts(parts_of(config, options, make_layer));
 }
 
-}  // namespace
-
 namespace family {
-extern const Family lfm2 = text_family<read, parts>(kClasses, kBlocks, traits_of_generating_family);
+extern const Family lfm2 =
+    text_family<read_lfm2_config, lfm2_text_parts>(kClasses, kBlocks, traits_of_generating_family);
 }  // namespace family
 
 }  // namespace oometer

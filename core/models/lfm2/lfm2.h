@@ -28,4 +28,8 @@ std::unique_ptr<DecoderLayer> make_lfm2_layer(const Builder& builder, const Text
 TextConfig read_lfm2_text(ConfigReader& reader, const TextConfig& defaults);
 DecoderParts lfm2_parts(DecoderParts parts);
 
+/// LFM2 itself, also inside another model.
+TextConfig read_lfm2_config(ConfigReader& reader);
+DecoderParts lfm2_text_parts(const TextConfig& config, const ModelOptions& options);
+
 }  // namespace oometer

@@ -1,0 +1,89 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "config/reader.h"
+#include "models/kit/text_family.h"
+#include "models/lfm2_vl/lfm2_vl.h"
+#include "models/sizes.h"
+#include "models/vision_language.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"lfm2_vl", "Lfm2VlForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {kSiglip2Vision.encoder_layer};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_lfm2_vl_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_lfm2_vl(context, config.as<Lfm2VlConfig>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<Lfm2VlConfig>();
+  ModelTraits t = vision_language_traits("Lfm2VlForConditionalGeneration", c.text, c.tie_word_embeddings);
+  t.set_parts("vision_tower", "multi_modal_projector", "language_model");
+  t.image_keys = {"image_size"};
+  t.convolutions = 0;
+  t.oldest_transformers = {5, 23, 0};
+  t.no_split_modules.emplace_back(kBlocks[0]);
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
+                                Feature::inference, Feature::turn_images, Feature::flash_attention_2, Feature::lengths})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<Lfm2VlConfig>();
+  const ClipVisionConfig& v = c.vision;
+  const std::int64_t tiles = std::max<std::int64_t>(data.all_tiles(), 1), patches = c.patches_per_tile(),
+                     merged = v.hidden_size * c.downsample_factor * c.downsample_factor;
+  return std::max({largest_tensor_of_text_family(c.text, data),
+                   bytes_of_layer(tiles, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
+                   bytes_of({tiles, patches, v.num_channels, v.patch_size, v.patch_size}),
+                   bytes_of({c.num_positions, v.hidden_size}), bytes_of({merged, c.projector_hidden_size}),
+                   bytes_of({patches, std::max(c.projector_hidden_size, c.text.hidden_size)}),
+                   bytes_of({c.projector_hidden_size, c.text.hidden_size}),
+                   bytes_of({v.hidden_size, v.num_channels, v.patch_size, v.patch_size})});
+}
+
+void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
+  const auto& c = config.as<Lfm2VlConfig>();
+  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
+  if (data.images_per_sample == 0) return;
+  if (size.empty()) size = {512, 512};
+  if (size.size() != 2) {
+    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
+    return;
+  }
+  const Lfm2VlTiles tiles = c.cut(size[0], size[1]);
+  if (tiles.rows * tiles.columns > c.patches_per_tile()) {
+    reader.fail_found("image_size", "inconsistent",
+                      "expected an image that is less narrow: its patches do not fit what they are padded to");
+    return;
+  }
+  data.image_height = size[0];
+  data.image_width = size[1];
+  data.tiles = tiles.tiles;
+  data.grid_h = tiles.rows;
+  data.grid_w = tiles.columns;
+  data.tokens_per_image = c.tokens(tiles);
+}
+
+}  // namespace
+
+namespace family {
+extern const Family lfm2_vl{.classes = kClasses,
+                            .blocks = kBlocks,
+                            .read = read,
+                            .build = build,
+                            .traits = traits,
+                            .largest_tensor = largest_tensor,
+                            .read_images = read_images};
+}  // namespace family
+
+}  // namespace oometer

@@ -1,0 +1,227 @@
+#include "models/lfm2_vl/lfm2_vl.h"
+
+#include <utility>
+#include <vector>
+
+#include "models/clip/clip.h"
+#include "models/kit/image_text.h"
+#include "models/lfm2/lfm2.h"
+#include "nn/activation.h"
+#include "nn/checkpointing.h"
+#include "ops/experts.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+namespace {
+
+/// Patches of an image's tile: rows and columns.
+using Cells = std::pair<std::int64_t, std::int64_t>;
+
+struct Siglip2VisionEmbeddings {
+  Siglip2VisionEmbeddings() = default;
+  Siglip2VisionEmbeddings(const Builder& builder, const Lfm2VlConfig& c)
+      : patch_embedding(builder.child("patch_embedding", "Linear"),
+                        c.vision.num_channels * c.vision.patch_size * c.vision.patch_size, c.vision.hidden_size, true),
+        position_embedding(builder.child("position_embedding", "Embedding"), c.num_positions, c.vision.hidden_size),
+        module(builder.module) {
+    while ((side + 1) * (side + 1) <= c.num_positions) ++side;
+  }
+
+  /// [tiles, patches, d], stretched to each tile's cells; what is behind them is padding.
+  Tensor resize_positional_embeddings(Tensor positional_embeddings, const std::vector<Cells>& spatial_shapes,
+                                      std::int64_t max_length) const {
+    const std::int64_t embed_dim = positional_embeddings.size(2);
+    Tensor resulted =
+        empty(positional_embeddings.context(), Op::empty,
+              {static_cast<std::int64_t>(spatial_shapes.size()), max_length, embed_dim}, positional_embeddings.dtype());
+    positional_embeddings = unsqueeze(permute(positional_embeddings, {2, 0, 1}), 0);
+    Tensor resized_embeddings;
+    for (const auto& [height, width] : spatial_shapes) {
+      resized_embeddings =
+          pool(Op::upsample, Op::upsample_backward, positional_embeddings, {1, embed_dim, height, width}, false);
+      resized_embeddings = transpose(reshape(resized_embeddings, {embed_dim, height * width}), 0, 1);
+      resulted = copy_into(std::move(resulted), resized_embeddings);
+      const Tensor first = select(resized_embeddings, 0, 0);
+      resulted = copy_into(std::move(resulted), expand(unsqueeze(first, 0), {max_length - height * width, embed_dim}));
+    }
+    return resulted;
+  }
+
+  Tensor operator()(const Tensor& argument, const std::vector<Cells>& spatial_shapes) const {
+    ModuleCall call(argument.context(), module);
+    const Tensor pixel_values = call.argument(argument);
+    Tensor patch_embeds;
+    {
+      const Tensor pixels = to(pixel_values, patch_embedding.weight.dtype());
+      patch_embeds = patch_embedding(pixels);
+    }
+    require_input_grad(checkpointing, patch_embeds, patch_embedding.module);
+    const Tensor& weight = position_embedding.weight;
+    if (argument.context().modules) argument.context().modules->read(weight);
+    const Tensor positional_embeddings = view(weight, {side, side, weight.size(1)});
+    const Tensor resized = resize_positional_embeddings(positional_embeddings, spatial_shapes, pixel_values.size(1));
+    return call.result(add(patch_embeds, resized));
+  }
+
+  Linear patch_embedding;
+  Embedding position_embedding;
+  std::int64_t side = 0;
+  CheckpointingConfig checkpointing;  ///< see require_input_grad
+  ModuleId module = 0;
+};
+
+struct Siglip2VisionModel {
+  Siglip2VisionModel() = default;
+  Siglip2VisionModel(const Builder& builder, const Lfm2VlConfig& c, const ModelOptions& options)
+      : embeddings(builder.child("embeddings", c.vision.family->embeddings), c),
+        encoder(builder.child("encoder", c.vision.family->encoder), vision_layers(c.vision, options.attention),
+                c.vision.num_hidden_layers, options.checkpointing),
+        post_layernorm(builder.child("post_layernorm", "LayerNorm"), c.vision.hidden_size),
+        masked(masked_by(options.attention)),
+        module(builder.module) {
+    embeddings.checkpointing = options.checkpointing;
+  }
+
+  Tensor operator()(const Tensor& pixel_values, const Tensor& pixel_attention_mask,
+                    const std::vector<Cells>& spatial_shapes) const {
+    ModuleCall call(pixel_values.context(), module);
+    const Tensor hidden_states = embeddings(pixel_values, spatial_shapes);
+    Rows rows;
+    rows.has_mask = true;
+    for (const auto& [height, width] : spatial_shapes) rows.documents.push_back({height * width});
+    MaskArguments given;
+    given.attention_mask = pixel_attention_mask;
+    given.rows = &rows;
+    const Tensor encoder_attention_mask = create_bidirectional_mask(hidden_states, given, masked);
+    TensorList none;
+    Tensor last_hidden_state = encoder(hidden_states, encoder_attention_mask, {}, none);
+    const Tensor encoder_outputs = last_hidden_state;
+    last_hidden_state = post_layernorm(last_hidden_state);
+    return call.result(last_hidden_state);
+  }
+
+  Siglip2VisionEmbeddings embeddings;
+  ClipEncoder encoder;
+  LayerNorm post_layernorm;
+  MaskedBy masked = MaskedBy::sdpa;
+  ModuleId module = 0;
+};
+
+struct Lfm2VlMultiModalProjector {
+  Lfm2VlMultiModalProjector() = default;
+  Lfm2VlMultiModalProjector(const Builder& builder, const Lfm2VlConfig& c)
+      : factor(c.downsample_factor),
+        use_layer_norm(c.projector_use_layernorm),
+        act(c.projector_hidden_act),
+        module(builder.module) {
+    const std::int64_t in_channels = c.vision.hidden_size * factor * factor;
+    if (use_layer_norm) layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), in_channels);
+    linear_1 = Linear(builder.child("linear_1", "Linear"), in_channels, c.projector_hidden_size, c.projector_bias);
+    linear_2 =
+        Linear(builder.child("linear_2", "Linear"), c.projector_hidden_size, c.text.hidden_size, c.projector_bias);
+  }
+
+  Tensor pixel_unshuffle(const Tensor& x) const {
+    const std::int64_t width = x.size(1), height = x.size(2), channels = x.size(3);
+    Tensor hidden_states = reshape(x, {1, width, height / factor, channels * factor});
+    hidden_states = transpose(hidden_states, 1, 2);
+    hidden_states = reshape(hidden_states, {1, height / factor, width / factor, channels * factor * factor});
+    return transpose(hidden_states, 1, 2);
+  }
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor image_features = pixel_unshuffle(call.argument(argument));
+    if (use_layer_norm) image_features = layer_norm(image_features);
+    Tensor hidden_states = linear_1(image_features);
+    hidden_states = activate(act, hidden_states);
+    return call.result(linear_2(hidden_states));
+  }
+
+  std::int64_t factor = 2;
+  bool use_layer_norm = true;
+  LayerNorm layer_norm;
+  Linear linear_1, linear_2;
+  Activation act = Activation::gelu;
+  ModuleId module = 0;
+};
+
+class Lfm2Vl : public ImageTextModel {
+ public:
+  Lfm2Vl(Context& context, const Lfm2VlConfig& config, const DataConfig& data, const ModelOptions& options)
+      : ImageTextModel(context, "Lfm2VlForConditionalGeneration", Modality::none, data, options), config_(config) {
+    const Builder model = root_.child("model", "Lfm2VlModel");
+    model_ = model.module;
+    vision_tower_ =
+        Siglip2VisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision), config, options);
+    projector_ = Lfm2VlMultiModalProjector(
+        model.child("multi_modal_projector", "Lfm2VlMultiModalProjector", Modality::projector), config);
+    DecoderParts parts = lfm2_text_parts(config.text, options);
+    complete_parts(parts, config.text);
+    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
+                 std::move(parts));
+    language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
+    make_head(root_, config.text, config.tie_word_embeddings);
+  }
+
+  void make_images(ModelInputs& batch, std::int64_t images_per_sample) override {
+    ImageTextModel::make_images(batch, images_per_sample);
+    if (data_.images() == 0) return;
+    batch.pixel_attention_mask = input({data_.all_tiles(), config_.patches_per_tile()}, DType::int32);
+    batch.image_grid_thw = input({data_.all_tiles(), 2});  // spatial_shapes
+  }
+
+ private:
+  Shape pixel_sizes() const override {
+    const std::int64_t patch = config_.vision.patch_size;
+    return {data_.all_tiles(), config_.patches_per_tile(), config_.vision.num_channels * patch * patch};
+  }
+  std::size_t features_of(std::int64_t images) const override {
+    return static_cast<std::size_t>(checked_product(images, data_.tiles)) + 1;  // always joined
+  }
+
+  std::vector<Cells> spatial_shapes() const {
+    std::vector<Cells> shapes;
+    const std::int64_t side = config_.side_of_tile();
+    for (std::int64_t image = 0; image < data_.images(); ++image) {
+      shapes.insert(shapes.end(), static_cast<std::size_t>(data_.tiles - 1), Cells{side, side});
+      shapes.emplace_back(data_.grid_h, data_.grid_w);
+    }
+    return shapes;
+  }
+
+  // get_image_features
+  ImageFeatures image_features(const ModelInputs& batch) const override {
+    const std::vector<Cells> shapes = spatial_shapes();
+    const Tensor last_hidden_state = vision_tower_(batch.pixel_values, batch.pixel_attention_mask, shapes);
+    const Tensor img_feature_lengths = sum(batch.pixel_attention_mask, {1}, false);
+    ImageFeatures image;
+    Tensor feature, img_embedding;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const auto [height, width] = shapes[i];
+      feature = select(last_hidden_state, 0, static_cast<std::int64_t>(i));
+      feature = unsqueeze(slice(feature, 0, 0, height * width), 0);
+      feature = reshape(feature, {1, height, width, feature.size(2)});
+      img_embedding = projector_(feature);
+      img_embedding = reshape(img_embedding, {img_embedding.size(1) * img_embedding.size(2), img_embedding.size(3)});
+      image.pooler_output.push_back(img_embedding);
+    }
+    image.others.push_back(last_hidden_state);
+    return image;
+  }
+
+  Lfm2VlConfig config_;
+  Siglip2VisionModel vision_tower_;
+  Lfm2VlMultiModalProjector projector_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_lfm2_vl(Context& context, const Lfm2VlConfig& config, const DataConfig& data,
+                                     const ModelOptions& options) {
+  return std::make_unique<Lfm2Vl>(context, config, data, options);
+}
+
+}  // namespace oometer
