@@ -37,8 +37,7 @@ void DeepSpeedTrainer::backward(const Tensor& loss, bool last_micro_step) {
   if (b.zero_buckets_at_first_gradient) {
     // DeepSpeedEngine.backward (0.19.8): the loss is divided by the accumulation steps, be it by 1, and scaled.
     const Tensor divided = scale_wrt_gas ? div_scalar(loss) : loss;
-    const Tensor as_float = to(divided, DType::float32);
-    Tensor scaled = mul_scalar(as_float);
+    Tensor scaled = mul_scalar(divided);  // scale_if_loss, in the loss's own type
     autograd::backward(scaled);
     backward_epilogue(last_micro_step);
     scaled.reset();
