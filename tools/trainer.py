@@ -15,6 +15,7 @@ A spec says what a person's script says, in that script's terms:
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "images": the job's words for them, "image_token": [id, n],
+               "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
                "extra": {key: {"shape", "fill", "dtype"} or {"of_tokens": true}},
                "input_features": a sample's, whose labels are all its text}
     "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
@@ -35,6 +36,7 @@ import ctypes
 import gc
 import importlib
 import json
+import math
 import os
 import sys
 import tempfile
@@ -43,11 +45,11 @@ from pathlib import Path
 from typing import Any
 
 import real_trace
-from step.device_values import DeviceValues, route_evenly
+from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
 from step.process_group import join_group, tame_deepspeed
-from step.spec import DTYPES, Spec
+from step.spec import CLASSES, DTYPES, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer", "kto": "trl.KTOTrainer"}
 LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrainer"}
@@ -61,8 +63,6 @@ IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
 def job_of(spec: Spec) -> dict[str, Any]:
     """The job that asks for the spec's run."""
-    from step.spec import CLASSES
-
     train, loop = spec["train"], spec["loop"]
     cls = spec["model"]["class"]
     kinds = {name: kind for kind, name in CLASSES.items()}
@@ -195,15 +195,33 @@ def data_of(spec: Spec) -> dict[str, Any]:
         out["images_per_sample"] = 1
         if tiled:
             out["tiles"] = data["pixel"][0]
-        out |= data.get("images", {})
+    out |= data.get("images", {})
     return out
+
+
+def media_of(spec: Spec) -> Spec:
+    """The spec of a micro-batch as step.device_values asks for it: what there is to read of its images and its audio."""
+    data, mbs = spec["data"], spec["batch"]["mbs"]
+    inputs: Spec = {"input_ids": {"shape": [mbs, 0]}}
+    if grid := data.get("grid_thw"):
+        inputs["image_grid_thw"] = {"values": [grid] * mbs}
+    if size := data.get("image_sizes"):
+        inputs["image_sizes"] = {"values": [size] * mbs}
+    if audio := data.get("audio"):
+        inputs["input_features"] = {"shape": [mbs * audio[0], *audio[1:]]}
+    kinds = {name: kind for kind, name in CLASSES.items()} | {"VoxtralForConditionalGeneration": "voxtral"}
+    config = {"model_type": kinds.get(spec["model"]["class"])} | spec["model"]["config"]
+    return {**spec, "model": {**spec["model"], "config": config}, "inputs": inputs}
 
 
 class Answers(DeviceValues):
     """What real kernels would have found in the data: labels that are scored, masks, documents of a row."""
 
     def __init__(self, spec: Spec) -> None:
-        super().__init__(spec.get("item_int", 0))
+        media = media_of(spec)
+        super().__init__(read_grids(media))
+        self.visual = sum(visual_tokens(media).values())  # elements that a mask of the images' or of the audio's has
+        self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
         self.width = 0
@@ -219,9 +237,7 @@ class Answers(DeviceValues):
         return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:
-        if tensor.dtype is self.torch.bool and (selected := self.count(tensor)) is not None:
-            count = self.torch.zeros((), dtype=self.torch.int64)
-            del count
+        if self.selected is None and tensor.dtype is self.torch.bool and (selected := self.count(tensor)) is not None:
             self.selected = selected
             try:
                 return super().nonzero(tensor)
@@ -231,6 +247,10 @@ class Answers(DeviceValues):
 
     def count(self, mask: Any) -> int | None:
         """How many are true in a mask of samples, or of the tokens of all samples or of some."""
+        if self.attended and mask.dim() == 1 and (frame := caller("get_rope_index")):
+            return self.attended[frame.f_locals["batch_idx"]]
+        if self.visual and (mask.dim() == 3 or mask.dim() == 2 and mask.shape[1] == self.width + 1):
+            return self.visual
         if self.wanted is not None and mask.dim() == 1 and mask.numel() == self.wanted.numel():
             wanted = int(host_values(self.wanted).sum())
             return wanted if mask.data_ptr() == self.wanted.data_ptr() else mask.numel() - wanted
@@ -290,6 +310,7 @@ class Answers(DeviceValues):
         mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
         masks = self.masks or ([mask] if mask is not None and mask.dim() == 2 else [])
         self.padded = any(bool((host_values(each) == 0).any()) for each in masks)
+        self.attended = host_values(mask).sum(-1).tolist() if mask is not None and mask.dim() == 2 else []
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
         if labels is not None and labels.dim() == 2 and not labels.is_floating_point():
             ids = keywords.get("input_ids")
@@ -307,6 +328,14 @@ def factors(matrix: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
     return matrix.new_empty(rows, least), matrix.new_empty(least), matrix.new_empty(least, columns)
 
 
+def caller(name: str) -> Any:
+    """The frame of a function of that name, if it is on the stack."""
+    frame: Any = sys._getframe(1)
+    while frame and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame
+
+
 def host_values(tensor: Any) -> Any:
     """The values of an integer tensor, which the ghost keeps in the host's memory."""
     import torch
@@ -320,6 +349,10 @@ class Samples:
 
     def __init__(self, spec: Spec) -> None:
         self.data, self.batch, self.kind = spec["data"], spec["batch"]["mbs"], spec["loop"]["kind"]
+        self.media = media_of(spec)
+        if grid := self.data.get("grid_thw"):
+            merge = spec["model"]["config"].get("vision_config", {}).get("spatial_merge_size", 2)
+            self.features = [math.prod(grid) // merge**2] * self.batch
         self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
@@ -383,6 +416,14 @@ class Samples:
         if pixel := data.get("pixel"):
             sizes = [len(samples) * pixel[0], *pixel[1:]] if data.get("flat_pixel") else [len(samples), *pixel]
             out["pixel_values"] = torch.zeros(sizes)
+        if grid := data.get("grid_thw"):
+            out["image_grid_thw"] = torch.tensor([grid] * len(samples))
+            kinds = [torch.tensor(modalities(self.media, len(s["input_ids"]), self.features)) for s in samples]
+            out["mm_token_type_ids"] = torch.stack([padded(row, 0) for row in kinds])
+        if size := data.get("image_sizes"):
+            out["image_sizes"] = torch.tensor([size] * len(samples))
+        if audio := data.get("audio"):
+            out["input_features"] = torch.zeros([len(samples) * audio[0], *audio[1:]])
         for key, extra in data.get("extra", {}).items():
             if extra.get("of_tokens"):
                 out[key] = torch.zeros_like(out["input_ids"])
@@ -615,7 +656,7 @@ def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, sampl
 
         base = trl.SFTTrainer
         more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
-        if samples.data.get("pixel"):  # in place of a processor and TRL's collator around it
+        if samples.data.get("pixel") or samples.data.get("audio"):  # in place of a processor and TRL's collator around it
             more["data_collator"] = samples.collate
             arguments.dataset_kwargs = {"skip_prepare_dataset": True}
         if samples.data.get("packed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -118,7 +119,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         caller = sys._getframe(1).f_code.co_name
         if self.dim() == 2 and caller == "get_vision_position_ids":
             return grid.tolist()
-        if self.dim() != 1 or caller not in answers:
+        if self.dim() != 1 or caller not in answers or not self.is_cuda:
             return tolist(self)
         return answers[caller](len(self))
 
@@ -126,10 +127,12 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
 
     def count(tensor: Any) -> int:
-        if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and sys._getframe(2).f_code.co_name == "get_vision_position_ids":
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_name == "scalar":  # DeviceValues' and those of its kin
+            frame = frame.f_back
+        if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and frame.f_code.co_name == "get_vision_position_ids":
             return int(grid.flatten()[tensor.storage_offset()])
-        frame: Any = sys._getframe(2)
-        if frame and frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
+        if frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
             return patches
         while frame and frame.f_code.co_name != "get_vision_window_index":
             frame = frame.f_back
@@ -192,8 +195,8 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
     batch, computed = torch.tensor(sizes), {}
 
     def values(tensor: Any) -> Any:
-        known = computed.get(tensor.data_ptr())
-        if known is not None and known.size() == tensor.size():
+        source, known = computed.get(tensor.data_ptr(), (lambda: None, batch))
+        if source() is not None and known.size() == tensor.size():  # and the memory is not another tensor's by now
             return known
         if tensor.untyped_storage().nbytes() == batch.nbytes:  # the batch's own, or a part of it
             return batch.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -206,7 +209,7 @@ def small_integers(sizes: list[list[int]]) -> Callable[[Any], int]:
             out = original(self, *arguments, **keywords)
             if isinstance(out, torch.Tensor) and out.is_cuda and out.dtype is torch.int64 and out.numel() <= batch.numel():
                 operands = [values(a) if isinstance(a, torch.Tensor) else a for a in arguments]
-                computed[out.data_ptr()] = original(values(self), *operands, **keywords)
+                computed[out.data_ptr()] = (weakref.ref(out), original(values(self), *operands, **keywords))
             return out
 
         setattr(torch.Tensor, name, run)

@@ -30,8 +30,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images,
-                                Feature::flash_attention_2, Feature::lengths})
+  for (const Feature feature :
+       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::flash_attention_2})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
