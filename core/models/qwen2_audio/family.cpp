@@ -59,7 +59,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen2AudioConfig>();
   ModelTraits t = vision_language_traits("Qwen2AudioForConditionalGeneration", c.text, false);
-  t.set_parts("audio_tower", "multi_modal_projector", "language_model");
+  t.language = "language_model";
   t.takes_images = false;
   t.max_audios = 64;
   t.usual_audio_seconds = t.max_audio_seconds = c.audio.window_seconds();
