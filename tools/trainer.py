@@ -221,6 +221,7 @@ class Answers(DeviceValues):
         media = media_of(spec)
         super().__init__(read_grids(media))
         self.visual = sum(visual_tokens(media).values())  # elements that a mask of the images' or of the audio's has
+        self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
         self.valid: tuple[int, int] | None = None
@@ -247,8 +248,9 @@ class Answers(DeviceValues):
 
     def count(self, mask: Any) -> int | None:
         """How many are true in a mask of samples, or of the tokens of all samples or of some."""
-        if self.attended and mask.dim() == 1 and (frame := caller("get_rope_index")):
-            return self.attended[frame.f_locals["batch_idx"]]
+        if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
+            self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
+            return self.attended[(self.rope_masks - 1) // 3]
         if self.visual and (mask.dim() == 3 or mask.dim() == 2 and mask.shape[1] == self.width + 1):
             return self.visual
         if self.wanted is not None and mask.dim() == 1 and mask.numel() == self.wanted.numel():
@@ -310,6 +312,7 @@ class Answers(DeviceValues):
         mask, positions, labels = (keywords.get(k) for k in ("attention_mask", "position_ids", "labels"))
         masks = self.masks or ([mask] if mask is not None and mask.dim() == 2 else [])
         self.padded = any(bool((host_values(each) == 0).any()) for each in masks)
+        self.rope_masks = 0
         self.attended = host_values(mask).sum(-1).tolist() if mask is not None and mask.dim() == 2 else []
         self.packed = positions is not None and positions.dim() == 2 and bool((host_values(positions).diff(dim=-1) != 1).any())
         if labels is not None and labels.dim() == 2 and not labels.is_floating_point():
@@ -328,12 +331,11 @@ def factors(matrix: Any, full_matrices: bool = True) -> tuple[Any, Any, Any]:
     return matrix.new_empty(rows, least), matrix.new_empty(least), matrix.new_empty(least, columns)
 
 
-def caller(name: str) -> Any:
-    """The frame of a function of that name, if it is on the stack."""
+def is_called_by(name: str) -> bool:
     frame: Any = sys._getframe(1)
     while frame and frame.f_code.co_name != name:
         frame = frame.f_back
-    return frame
+    return frame is not None
 
 
 def host_values(tensor: Any) -> Any:

@@ -105,9 +105,15 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     const Tensor attended = empty(context, Op::eq, {inputs_embeds.size(0), inputs_embeds.size(1)}, DType::boolean);
     const Tensor all = empty(context, Op::all, {}, DType::boolean);
   }
-  // Where positions are of frame, row and column, the mask is not made from them (Qwen2VLTextModel.forward).
-  const bool knows = parts.masks_know_positions && position_ids && position_ids.ndim() != 3;
-  const MaskArguments mask_arguments{.position_ids = knows ? position_ids : Tensor(),
+  // Where positions are of frame, row and column, the mask is not made from them, but from the text's own in front of
+  // them, if they are there (Qwen2VLTextModel.forward, Qwen3VLTextModel.forward).
+  Tensor text_position_ids = position_ids;
+  if (position_ids && position_ids.ndim() == 3) {
+    const bool has_own = position_ids.size(0) == 4;
+    text_position_ids = has_own ? select(position_ids, 0, 0) : Tensor();
+    if (has_own) position_ids = slice(position_ids, 0, 1, 3);
+  }
+  const MaskArguments mask_arguments{.position_ids = parts.masks_know_positions ? text_position_ids : Tensor(),
                                      .attention_mask = given.attention_mask,
                                      .rows = given.rows,
                                      .is_chunked = parts.masks_chunks,
@@ -132,7 +138,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     if (rotary.inv_freq)
       made = parts.rotary ? parts.rotary(rotary, position_ids, hidden_states.dtype())
                           : rotary(hidden_states, position_ids);
-    made.position_ids = position_ids;
+    made.position_ids = text_position_ids;
     made.rows = given.rows;
     made.cu_seq_lens = given.cu_seq_lens;
     return made;

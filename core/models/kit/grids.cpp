@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -281,7 +282,7 @@ Tensor GridLanguageModel::prepare_position_ids(const ModelInputs& batch, Tensor 
   const Shape sizes{4, text_positions.size(0), text_positions.size(1)};
   if (batch.mm_token_type_ids) {
     { const Workspace has_new_vision_tokens(context_, Op::any, 1); }
-    vision_positions = rope_index(text_positions);
+    vision_positions = rope_index(text_positions, true, nullptr);
   } else
     rope_deltas_ = integers(context_, Op::zeros, {sizes[1], 1});
   Tensor position_ids = integers(context_, Op::cat, sizes);
@@ -295,8 +296,10 @@ ModelOutputs GridLanguageModel::forward(const ModelInputs& inputs) {
 }
 
 void GridLanguageModel::complete(ModelInputs& batch) {
-  batch.position_ids = input({3, data_.micro_batch_size, data_.sequence_length});
+  const std::int64_t rows = data_.micro_batch_size, length = data_.sequence_length;
+  if (!data_.pixel_dtype) batch.position_ids = input({3, rows, length});
   make_pixel_values(batch);
+  if (data_.pixel_dtype && data_.images() > 0) batch.mm_token_type_ids = input({rows, length});
 }
 
 void GridLanguageModel::make_pixel_values(ModelInputs& batch) const {
@@ -307,38 +310,91 @@ void GridLanguageModel::make_pixel_values(ModelInputs& batch) const {
   batch.image_grid_thw = input({images, 3});
 }
 
-// get_rope_index. A token of text comes before each image, the rest of the text after the last. Left out: scalars,
-// and what is as long as an image's side and goes at once.
-Tensor GridLanguageModel::rope_index(const Tensor& text_positions) {
-  const std::int64_t batch = text_positions.size(0), length = text_positions.size(1);
+namespace {
+
+/// Of a row, without padding.
+std::int64_t attended_tokens(const Rows* rows, std::int64_t row, std::int64_t length) {
+  if (!rows || rows->documents.empty()) return length;
+  const std::vector<std::int64_t>& documents = rows->documents[static_cast<std::size_t>(row)];
+  return std::accumulate(documents.begin(), documents.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+// get_vision_position_ids of an image's tokens.
+Tensor GridLanguageModel::token_position_ids() const {
+  const std::int64_t merge =
+      std::llround(std::sqrt(data_.patches() / std::max<std::int64_t>(data_.tokens_per_image, 1)));
+  const auto axis = [&](Op op, std::int64_t size, DType dtype = DType::int64) {
+    const Tensor steps = integers(context_, Op::arange, {size});
+    return empty(context_, op, {size}, dtype);
+  };
+  Tensor temporal = axis(Op::mul, data_.grid_t, has_seconds_ ? DType::int64 : DType::float32);
+  if (!has_seconds_) temporal = integers(context_, Op::to_copy, {data_.grid_t});
+  const Tensor height = axis(Op::add, data_.grid_h / merge), width = axis(Op::add, data_.grid_w / merge);
+  return integers(context_, Op::cat, {3, data_.tokens_per_image});
+}
+
+// get_rope_index. A token of text comes before each image, the rest of the text after the last.
+Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, const Rows* rows) {
+  const std::int64_t batch = input_ids.size(0), length = input_ids.size(1);
+  const auto scalar = [&](Op op) { return integers(context_, op, {}); };
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
   Tensor llm_positions;
   TensorList llm_pos_ids_list;
+  Tensor current_pos;  // a number until an image has come
   Tensor input_token_type, current_input_ids;
+  TensorList mrope_position_deltas;
   Tensor position_ids = integers(context_, Op::zeros, {3, batch, length});
   for (std::int64_t row = 0; row < batch; ++row) {
+    const std::int64_t tokens = attended_tokens(rows, row, length);
     const auto attended = [&] { return empty(context_, Op::to_copy, {length}, DType::boolean); };
-    const auto unpadded = [&] { return index_mask(select(text_positions, 0, row), attended(), length); };
-    current_input_ids.reset();
-    input_token_type.reset();
-    current_input_ids = unpadded();
-    input_token_type = unpadded();
-    llm_pos_ids_list.clear();
-    const auto group = [&](std::int64_t tokens) {
-      if (tokens > 0) llm_pos_ids_list.push_back(integers(context_, Op::add, {3, tokens}));
-      return tokens;
-    };
-    std::int64_t text = length - checked_product(data_.images_per_sample, data_.tokens_per_image);
-    for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
-      text -= group(std::min<std::int64_t>(text, 1));
-      group(data_.tokens_per_image);
+    const auto unpadded = [&] { return index_mask(select(input_ids, 0, row), attended(), tokens); };
+    if (is_masked) {
+      current_input_ids = unpadded();
+      input_token_type = unpadded();
     }
-    group(text);
-    llm_positions = integers(context_, Op::cat, {3, length});
-    const Tensor mask = attended(), where = nonzero(mask, length);
+    current_pos.reset();
+    llm_pos_ids_list.clear();
+    const auto add_text = [&](std::int64_t size) {
+      if (size <= 0) return;
+      const Tensor steps = integers(context_, Op::arange, {size});
+      llm_pos_ids_list.push_back(integers(context_, Op::add, {3, size}));
+    };
+    std::int64_t text = tokens - checked_product(data_.images_per_sample, data_.tokens_per_image);
+    for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
+      add_text(std::min<std::int64_t>(text, 1));
+      text -= std::min<std::int64_t>(text, 1);
+      llm_pos_ids_list.push_back(token_position_ids());
+      { const Tensor is_wider = empty(context_, Op::gt, {}, DType::boolean); }
+      const Tensor side = scalar(Op::floor_divide);
+      if (!current_pos) current_pos = scalar(Op::add);  // afterwards in place
+    }
+    add_text(text);
+    llm_positions = integers(context_, Op::cat, {3, tokens});
+    if (is_masked) const Tensor mask = attended(), where = nonzero(mask, tokens);
+    Tensor next;
+    {
+      const Tensor last = scalar(Op::maximum);
+      next = scalar(Op::add);
+    }
+    mrope_position_deltas.push_back(scalar(Op::sub));
   }
   rope_deltas_ = integers(context_, Op::to_copy, {batch});
   return position_ids;
+}
+
+// compute_3d_position_ids; without images the text model makes its own.
+Tensor GridLanguageModel::compute_3d_position_ids(const ModelInputs& inputs) {
+  if (inputs.mm_token_type_ids && is_video())
+    refusal =
+        Error{"not-modelled", "/data",
+              "found images of several frames in a batch as a processor makes it (a trainer, lengths, weights and "
+              "autocast apart), whose positions are not supported yet; expected single frames"};
+  if (inputs.mm_token_type_ids)
+    return rope_index(inputs.input_ids, static_cast<bool>(inputs.attention_mask), inputs.rows);
+  const Tensor tokens = unsqueeze(language_model_.positions(context_, inputs.input_ids.size(1)), 0);
+  return expand(tokens, {text_positions_come_first() ? 4 : 3, inputs.input_ids.size(0), tokens.size(-1)});
 }
 
 namespace {
@@ -353,9 +409,10 @@ Tensor axes_of(const Tensor& given) {
 }  // namespace
 
 // Qwen2_5_VLModel.forward, Qwen3VLModel.forward
-Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) const {
+Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
   ModuleCall call(context_, model_);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor position_ids = inputs.position_ids;
   Deepstack deepstack;
   Tensor other_mask, image_mask, image_embeds;
   GridOutputs image_outputs;
@@ -377,8 +434,8 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) const {
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
   }
-  Tensor hidden_states =
-      run_decoder(inputs_embeds, {axes_of(inputs.position_ids), inputs.attention_mask, inputs.rows}, &deepstack);
+  position_ids = position_ids ? axes_of(position_ids) : compute_3d_position_ids(inputs);
+  Tensor hidden_states = run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows}, &deepstack);
   inputs_embeds.reset();
   image_outputs.last_hidden_state.reset();
   image_outputs.pooler_output.reset();

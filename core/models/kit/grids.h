@@ -94,8 +94,9 @@ struct GridOutputs {
   TensorList deepstack_features{};
 };
 
-/// Qwen2VLForConditionalGeneration and those like it. The batch has its position_ids, as get_rope_index makes them in a
-/// data collator, and image_grid_thw on the device, as whoever moves a batch there leaves it.
+/// Qwen2VLForConditionalGeneration and those like it. image_grid_thw is on the device, as whoever moves a batch there
+/// leaves it. The batch has its position_ids, as get_rope_index makes them in a data collator; a processor's own has
+/// not, and the model finds them (compute_3d_position_ids).
 class GridLanguageModel : public LanguageModel {
  public:
   /// The processor's batch: no position ids, but which tokens are an image's.
@@ -114,22 +115,26 @@ class GridLanguageModel : public LanguageModel {
   virtual GridOutputs run_tower(const Tensor& pixel_values) const = 0;
   /// Its first parameter, whose type is the tower's.
   virtual const Tensor& first_of_tower() const = 0;
+  /// Positions that the text model makes itself are four: the text's own, then those of frame, row and column.
+  virtual bool text_positions_come_first() const { return false; }
 
   ModuleId model_ = 0;
 
  private:
   void complete(ModelInputs& batch) override;
   void make_pixel_values(ModelInputs& batch) const;
+  Tensor compute_3d_position_ids(const ModelInputs& inputs);
   /// generate() is given pixel_values_videos; training, pixel_values.
   bool is_video() const { return data_.grid_t > 1; }
-  Tensor rope_index(const Tensor& text_positions);
-  Tensor model_forward(const ModelInputs& inputs) const;
+  Tensor token_position_ids() const;
+  Tensor rope_index(const Tensor& input_ids, bool is_masked, const Rows* rows);
+  Tensor model_forward(const ModelInputs& inputs);
   GridOutputs image_features(const Tensor& pixel_values) const;
   Tensor placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const;
 
   std::int64_t patch_elements_ = 0;
   bool has_seconds_ = false;
-  Tensor rope_deltas_;  ///< of generation
+  Tensor rope_deltas_;  ///< the model's, until it finds others
 };
 
 }  // namespace oometer

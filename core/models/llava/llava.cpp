@@ -129,6 +129,9 @@ class Llava : public LanguageModel {
 
   void complete(ModelInputs& batch) override {
     make_images(batch, data_.images_per_sample);
+    // What the processor gives beside them goes to the device with the batch.
+    if (config_.is_next() && data_.pixel_dtype && data_.images() > 0)
+      batch.image_grid_thw = input({data_.images(), 2});  // image_sizes
     // These versions cannot do without one where there are images; the processor always gives it.
     if (behaviours_.llava_holds_causal_lm) batch.attention_mask = input(batch.input_ids.sizes());
   }

@@ -284,6 +284,7 @@ class Qwen3VL : public GridLanguageModel {
  private:
   GridOutputs run_tower(const Tensor& pixel_values) const override { return visual_(pixel_values, data_); }
   const Tensor& first_of_tower() const override { return visual_.patch_embed.weight; }
+  bool text_positions_come_first() const override { return true; }
 
   VisionModel visual_;
 };
