@@ -1,6 +1,7 @@
 #include "distributed/parameter_coordinator.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "tensor/kernel.h"
@@ -19,6 +20,12 @@ void insert_sorted(std::vector<std::uint32_t>& items, std::uint32_t item) {
 /// Finds a module among those whose backward has begun.
 auto is_of(ModuleId module) {
   return [module](const auto& active) { return active.module == module; };
+}
+
+/// DEFAULT_LEAF_MODULE_CLASSES (runtime/zero/leaf_module_config.py, since 0.18): blocks of experts, whose order of
+/// modules depended on the routing once.
+bool is_leaf_by_default(std::string_view type) {
+  return type == "MixtralSparseMoeBlock" || type == "Qwen2MoeSparseMoeBlock" || type == "Qwen3MoeSparseMoeBlock";
 }
 
 /// Of a set of few, in no order.
@@ -51,10 +58,17 @@ ParameterCoordinator::ParameterCoordinator(Context& context, ModuleId root, cons
       parameters_(std::move(parameters)),
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
-      wrapped_(context.log.modules.size()) {
+      wrapped_(context.log.modules.size()),
+      leaf_of_(context.log.modules.size(), kNever) {
+  const Log& log = context_.log;
+  for (ModuleId id = 0; id < leaf_of_.size(); ++id) {
+    if (!log.is_root(id)) leaf_of_[id] = leaf_of_[log.modules[id].parent];
+    if (leaf_of_[id] == kNever && is_leaf_by_default(log.modules[id].type)) leaf_of_[id] = id;
+  }
   for (Index i = 0; i < parameters_.size(); ++i) {
     parameters_[i].tensor->index = i;
-    of_module_.add(parameters_[i].module, i);
+    const ModuleId module = parameters_[i].module;
+    of_module_.add(leaf_of_[module] == kNever ? module : leaf_of_[module], i);
   }
   context_.listen(root_, *this);
 }
@@ -74,6 +88,11 @@ void ParameterCoordinator::OfModule::add(ModuleId module, Index index) {
   }
   items_.push_back(index);
   ++row.size;
+}
+
+void ParameterCoordinator::add_use(ModuleId module, const Tensor& parameter) {
+  of_module_.add(module, index_of(parameter));
+  tied_.emplace_back(module, index_of(parameter));
 }
 
 void ParameterCoordinator::OfModule::remove(ModuleId module, Index index) {
@@ -138,9 +157,10 @@ void ParameterCoordinator::finish_trace() {
       const auto at = std::upper_bound(uses_.begin() + first, uses_.end(), index,
                                        [](Index i, const Use& use) { return i < use.parameter; });
       uses_.insert(at, {index, step, kNever});
-      traversed += parameters_[index].numel;
+      if (leaf_of(index) == kNever) traversed += parameters_[index].numel;
     }
   }
+  trace_subtrees();
   for (auto i = static_cast<std::uint32_t>(uses_.size()); i-- > 0;)
     uses_[i].next = std::exchange(states_[uses_[i].parameter].first_use, i);
   assert_ints_same_as_other_ranks(uses_.size());
@@ -148,10 +168,56 @@ void ParameterCoordinator::finish_trace() {
   trace_ = Trace::complete;
 }
 
+/// __params_to_release looks for a leaf's parameters in everything within the modules that come, not just in their own.
+void ParameterCoordinator::trace_subtrees() {
+  const Log& log = context_.log;
+  std::vector<std::int64_t> numel(log.modules.size());
+  std::vector<Index> counted(log.modules.size(), kNever);
+  const auto count = [&](ModuleId module, Index index) {
+    for (; counted[module] != index; module = log.modules[module].parent) {
+      counted[module] = index;
+      numel[module] += parameters_[index].numel;
+      if (log.is_root(module)) return;
+    }
+  };
+  for (Index i = 0; i < parameters_.size(); ++i) {
+    count(parameters_[i].module, i);
+    for (const auto& [module, tied] : tied_)
+      if (tied == i) count(module, i);
+  }
+  for (ModuleId id = 0; id < leaf_of_.size(); ++id)
+    if (leaf_of_[id] == id) of_leaf_[id];
+  std::int64_t traversed = 0;
+  for (std::size_t step = 0; step < order_.size(); ++step) {
+    traversed_subtrees_.push_back(traversed);
+    ModuleId module = order_[step];
+    if (module == kNever && step + 1 < order_.size()) {
+      // PeftModel around the model, ModulesToSaveWrapper around a module; else it has no parameters.
+      const ModuleId next = order_[step + 1];
+      if (next == root_ || (next != kNever && wrapped_[next])) module = next;
+    }
+    if (module == kNever) continue;
+    traversed += numel[module];
+    for (auto& [leaf, steps] : of_leaf_) {
+      ModuleId above = leaf;
+      while (above != module && !log.is_root(above)) above = log.modules[above].parent;
+      if (above == module) steps.push_back(step);
+    }
+  }
+}
+
+bool ParameterCoordinator::is_leaf_reused_soon(ModuleId leaf) const {
+  const std::vector<std::size_t>& steps = of_leaf_.at(leaf);
+  const auto next = std::lower_bound(steps.begin(), steps.end(), step_);
+  return next != steps.end() && traversed_subtrees_[*next] - traversed_subtrees_[step_] < config_.max_reuse_distance;
+}
+
 void ParameterCoordinator::invalidate_trace() {
   trace_ = Trace::invalid;
   order_.clear();
   traversed_.clear();
+  traversed_subtrees_.clear();
+  of_leaf_.clear();
   uses_.clear();
   for (Index i = 0; i < states_.size(); ++i) {
     states_[i].first_use = kNever;
@@ -337,6 +403,7 @@ void ParameterCoordinator::prefetch() {
 bool ParameterCoordinator::is_reused_soon(Index index) {
   State& state = states_[index];
   if (state.last_fetched_for > static_cast<std::int64_t>(step_)) return true;
+  if (leaf_of(index) != kNever) return is_leaf_reused_soon(leaf_of(index));
   while (state.next_use != kNever && uses_[state.next_use].step < step_) state.next_use = uses_[state.next_use].next;
   return state.next_use != kNever &&
          traversed_[uses_[state.next_use].step] - traversed_[step_] < config_.max_reuse_distance;
@@ -383,7 +450,19 @@ void ParameterCoordinator::before_backward(ModuleId module) {
   if (module != kNever && wrapped_[module]) fetch(kNever, false);
   fetch(module, false);
 }
-void ParameterCoordinator::after_backward(ModuleId module) { release_module(module, false); }
+void ParameterCoordinator::after_backward(ModuleId module) {
+  if (module != kNever && leaf_of_[module] == module && leaf_is_through) {
+    leaf_is_through(module);
+    has_reduced_ = true;
+  }
+  release_module(module, false);
+}
+
+// _register_deepspeed_module
+bool ParameterCoordinator::hears(ModuleId module) const {
+  if (module == kNever) return leaf_of_[context_.module] == kNever;
+  return leaf_of_[module] == kNever || leaf_of_[module] == module;
+}
 
 // ZeROOrderedDict.__getitem__ registers it with the module that is running.
 void ParameterCoordinator::read(const Tensor& parameter) {
@@ -400,6 +479,7 @@ void ParameterCoordinator::read(const Tensor& parameter) {
 void ParameterCoordinator::begin_block(ModuleId block) {
   blocks_[block].begin = order_.size();
   blocks_[block].first_active = active_backward_.size();
+  has_reduced_ = false;
 }
 
 /// Nothing of the module's is gathered.
@@ -414,7 +494,7 @@ bool ParameterCoordinator::end_block(ModuleId block) {
   BlockCalls& calls = blocks_[block];
   calls.end = order_.size();
   calls.last_active = active_backward_.size();
-  if (trace_ != Trace::record || calls.last_active < calls.first_active) return false;
+  if (trace_ != Trace::record || calls.last_active < calls.first_active || has_reduced_) return false;
   const auto called = std::span(order_).subspan(calls.begin);
   const auto active = std::span(active_backward_).subspan(calls.first_active);
   return std::all_of(called.begin(), called.end(), [&](ModuleId module) { return is_untouched(module); }) &&

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "distributed/zero_init.h"
@@ -30,7 +32,7 @@ class ParameterCoordinator final : public ModuleListener {
   Index index_of(const Tensor& parameter) const { return parameter->index; }
   bool holds(const Tensor& parameter) const { return parameter->index != kNever; }
   /// Another module has the parameter too.
-  void add_use(ModuleId module, const Tensor& parameter) { of_module_.add(module, index_of(parameter)); }
+  void add_use(ModuleId module, const Tensor& parameter);
   /// The module that has the parameter is never called.
   void remove_use(ModuleId module, const Tensor& parameter) { of_module_.remove(module, index_of(parameter)); }
   /// Another module without parameters of its own is called, and calls it.
@@ -50,6 +52,12 @@ class ParameterCoordinator final : public ModuleListener {
   void gather_now(std::span<const Index> wanted);
   void release(Index index);
 
+  /// The leaf that the parameter is in (set_z3_leaf_modules), which alone has hooks and gathers all that is within;
+  /// kNever: none.
+  ModuleId leaf_of(Index index) const { return leaf_of_[parameters_[index].module]; }
+  /// Called when the gradient of a leaf's input has been found, before its parameters are let go.
+  std::function<void(ModuleId leaf)> leaf_is_through;
+
   /// What DeepSpeed would have stopped with.
   const std::optional<Error>& refusal() const { return refusal_; }
 
@@ -58,6 +66,7 @@ class ParameterCoordinator final : public ModuleListener {
   void before_backward(ModuleId module) override;
   void after_backward(ModuleId module) override;
   void read(const Tensor& parameter) override;
+  bool hears(ModuleId module) const override;
   // While the first step is recorded, each module's parameters go with it.
   void begin_block(ModuleId block) override;
   bool end_block(ModuleId block) override;
@@ -123,6 +132,8 @@ class ParameterCoordinator final : public ModuleListener {
   void wait(Index index);
   void release_module(ModuleId module, bool forward);
   bool is_reused_soon(Index index);
+  bool is_leaf_reused_soon(ModuleId leaf) const;
+  void trace_subtrees();
   void invalidate_trace();
   void finish_trace();
   void assert_ints_same_as_other_ranks(std::size_t count);
@@ -135,20 +146,25 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
   std::vector<State> states_;                                                ///< the same
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< stands for each of one parameter
-  OfModule of_module_;         ///< its own and, behind them, those that it was found to read
-  std::vector<bool> wrapped_;  ///< by module
+  OfModule of_module_;                            ///< its own and, behind them, those that it was found to read
+  std::vector<bool> wrapped_;                     ///< by module
+  std::vector<ModuleId> leaf_of_;                 ///< by module: the leaf that it is or is in; kNever: none
+  std::vector<std::pair<ModuleId, Index>> tied_;  ///< further modules of parameters
   std::vector<Index> persistent_;
   std::vector<Index> prefetched_;  ///< prefetch's own
   std::vector<ActiveBackward> active_backward_;
 
   Trace trace_ = Trace::invalid;
-  std::vector<ModuleId> order_;            ///< of modules
-  std::map<ModuleId, BlockCalls> blocks_;  ///< by block, that others repeat
-  std::vector<std::int64_t> traversed_;    ///< elements of the parameters of all steps before each
-  std::vector<Use> uses_;                  ///< of parameters, in that order
+  std::vector<ModuleId> order_;                           ///< of modules
+  std::map<ModuleId, BlockCalls> blocks_;                 ///< by block, that others repeat
+  std::vector<std::int64_t> traversed_;                   ///< elements of the parameters of all steps before each
+  std::vector<std::int64_t> traversed_subtrees_;          ///< the same with all that is within each step's module
+  std::map<ModuleId, std::vector<std::size_t>> of_leaf_;  ///< by leaf: the steps of modules that it is in
+  std::vector<Use> uses_;                                 ///< of parameters, in that order
   std::size_t next_use_ = 0;
   std::size_t step_ = 0;
   std::int64_t available_ = 0;  ///< elements
+  bool has_reduced_ = false;    ///< a leaf's gradients, since the block began
   std::optional<Error> refusal_;
 };
 

@@ -80,6 +80,10 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
       coordinator_->gather_now({&index, 1});
       coordinator_->release(index);
     }
+  for (const Group& group : groups_)
+    for (const Index index : group.parameters)
+      if (const ModuleId leaf = coordinator_->leaf_of(index); leaf != kNever) of_leaves_[leaf].push_back(index);
+  if (!of_leaves_.empty()) coordinator_->leaf_is_through = [this](ModuleId leaf) { reduce_leaf(leaf); };
   context_.listen(model_.root, *this);
 }
 
@@ -222,14 +226,35 @@ void DeepSpeedZeroOptimizerStage3::after_forward(ModelOutputs& outputs) {
 
 // --- backward --------------------------------------------------------------------------------------------------------
 
-/// reduce_independent_p_g_buckets_and_remove_grads
+/// create_reduce_and_remove_grad_hooks: gradients of a leaf wait until the whole leaf's backward is through
+/// (register_full_backward_hook).
 void DeepSpeedZeroOptimizerStage3::gradient_ready(const Tensor& tensor) {
   if (!coordinator_->holds(tensor)) return;
   const NoGrad no_grad(context_);
   const ModuleScope scope(context_, model_.root);
   const Index index = coordinator_->index_of(tensor);
-  const std::int64_t numel = tensor.numel();
   context_.set_role(tensor->grad, Role::gradient, coordinator_->parameters()[index].module);
+  if (coordinator_->leaf_of(index) == kNever)
+    put_in_bucket(index);
+  else
+    ++held_back_;
+}
+
+/// reduce_leaf_module_grads
+void DeepSpeedZeroOptimizerStage3::reduce_leaf(ModuleId leaf) {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, model_.root);
+  for (const Index index : of_leaves_[leaf]) {
+    if (!coordinator_->parameters()[index].tensor->grad) continue;
+    put_in_bucket(index);
+    --held_back_;
+  }
+}
+
+/// reduce_independent_p_g_buckets_and_remove_grads
+void DeepSpeedZeroOptimizerStage3::put_in_bucket(Index index) {
+  const Tensor& tensor = coordinator_->parameters()[index].tensor;
+  const std::int64_t numel = tensor.numel();
   if (bucket_elements_ + numel > config_.reduce_bucket_size && bucket_elements_ > 0) reduce_bucket();
   if (config_.contiguous_gradients && bucket_elements_ + numel <= config_.reduce_bucket_size) {
     set_data(tensor->grad, bucket_);
@@ -326,6 +351,10 @@ void DeepSpeedZeroOptimizerStage3::backward_epilogue(bool) {
   reduce_bucket();  // independent_gradient_partition_epilogue
   if (!trace_ends) coordinator_->release_leftovers();
   refusal_ = coordinator_->refusal();
+  if (held_back_ > 0)
+    refusal_ = Error{"not-modelled", "/parallel/zero_stage",
+                     "DeepSpeed reduces the gradients of a block of experts before they are there, where its input "
+                     "wants none; expected training.stage \"full\""};
 }
 
 // --- step ------------------------------------------------------------------------------------------------------------

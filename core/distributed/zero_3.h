@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,6 +42,8 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   };
 
   void gradient_ready(const Tensor& parameter) override;
+  void put_in_bucket(Index index);
+  void reduce_leaf(ModuleId leaf);
   bool is_post_accumulate() const override { return context_.behaviours.zero_post_accumulate_hooks; }
   void backward_epilogue(bool last_micro_step) override;
 
@@ -72,6 +75,8 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   Tensor bucket_;  ///< the IPG bucket
   std::int64_t bucket_elements_ = 0;
   std::vector<Index> in_bucket_;
+  std::map<ModuleId, std::vector<Index>> of_leaves_;  ///< what trains in each
+  std::size_t held_back_ = 0;                         ///< gradients of leaves
 };
 
 }  // namespace oometer

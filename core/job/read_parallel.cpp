@@ -402,6 +402,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                       traits.scalar_parameter + "; expected stage 3 or another strategy");
     if (const auto refusal = config.deepspeed.zero_stage == 3 ? traits.refusal(Feature::zero3) : std::nullopt)
       reader.fail_found("strategy", refusal->code, refusal->why);
+    if (config.deepspeed.zero_stage == 3 && traits.has_experts && job.runtime.deepspeed < Version{0, 19, 0} &&
+        reader.ok())
+      reader.fail("strategy", "not-modelled",
+                  "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
+                  "runtime.deepspeed 0.19.8, or stage 2");
     const TrainingConfig& training = job.training;
     if (training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())

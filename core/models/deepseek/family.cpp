@@ -33,10 +33,10 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   ModelTraits t = transformers_traits(c.names->causal_lm);
   t.takes_text = t.generates = t.has_experts = true;
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
-           Feature::mtla, Feature::lengths, Feature::packing});
+           Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
-  for (const Feature sharding : {Feature::zero3, Feature::fsdp})
-    t.refuse(sharding, "not-modelled", "experts on shards are not supported yet; expected another strategy");
+  if (c.names->its.is_v3 && !c.names->its.biases_float32)  // buffers have other types in zero.Init
+    t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.qk_head_dim() != c.v_head_dim)
     t.refuse(Feature::flash_attention, "inconsistent",
              "this kernel wants values as wide as keys, which the model's are not: use sdpa, sdpa-efficient or "

@@ -59,7 +59,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family dots1 = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family dots1 =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

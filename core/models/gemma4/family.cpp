@@ -49,8 +49,7 @@ ModelTraits traits(const FamilyConfig& config) {
   else
     t.no_split_modules = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
                           "Gemma4AudioLayer"};
-  t.allow({Feature::quantization, Feature::fsdp, Feature::packing});
-  if (!t.has_experts) t.allow({Feature::zero3});  // as of the text model
+  t.allow({Feature::quantization, Feature::fsdp, Feature::zero3, Feature::packing});
   if (c.is_unified)
     for (const Feature feature : {Feature::zero3, Feature::fsdp})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

@@ -188,6 +188,10 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
   Tensor a = to(a_log_, DType::float32);
   a = exp(a);
   a = neg(a);
+  // mamba2_split_conv1d_scan_combined is called with them, before it is known that there is no such kernel.
+  if (ModuleListener* const modules = argument.context().training ? argument.context().modules : nullptr)
+    for (const Tensor* weight : {&conv1d_.weight, &conv1d_.bias, &norm_.weight, &out_proj_.weight, &out_proj_.bias})
+      if (*weight) modules->read(*weight);
   Tensor gate, mixed, dt;
   {
     const TensorList split_states = split(projected_states, {inner, inner + 2 * keys, heads}, -1);

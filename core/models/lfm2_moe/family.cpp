@@ -96,7 +96,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family lfm2_moe = text_family<read, parts>(kClasses, kBlocks, traits_of_generating_family);
+extern const Family lfm2_moe = text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -373,6 +373,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<Llama4Config>());
   for (const Feature feature : {Feature::flash_attention_2, Feature::inference, Feature::lengths, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::fsdp});
   return t;
 }
 

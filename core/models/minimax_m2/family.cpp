@@ -61,7 +61,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family minimax_m2 = mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets);
+extern const Family minimax_m2 =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -46,7 +46,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family mixtral =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::fsdp>);
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

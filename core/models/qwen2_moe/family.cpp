@@ -70,7 +70,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family qwen2_moe = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family qwen2_moe =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -55,8 +55,8 @@ constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
                                   parts};
 
 namespace family {
-extern const Family qwen3_5_moe =
-    text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::quantization>);
+extern const Family qwen3_5_moe = text_family<read, parts>(
+    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -62,7 +62,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  allow_compared(t, {Feature::quantization, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   return t;
 }
 

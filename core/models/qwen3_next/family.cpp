@@ -49,7 +49,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family qwen3_next = [] {
-  Family its = text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::fsdp>);
+  Family its = text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::zero3, Feature::fsdp>);
   its.convert_targets = convert_mixture_targets;
   return its;
 }();

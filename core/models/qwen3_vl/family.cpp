@@ -44,7 +44,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.emplace_back(c.of->block);
   t.has_experts = c.text.experts.num_experts != 0;
   t.balances_experts = c.text.experts.balances;
-  if (!t.has_experts) t.allow({Feature::zero3, Feature::fsdp});
+  t.allow({Feature::zero3, Feature::fsdp});
   for (const Feature feature :
        {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
