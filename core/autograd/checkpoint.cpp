@@ -8,7 +8,7 @@ namespace oometer {
 void CheckpointFrame::pack(Node& node, unsigned slot, const Tensor& tensor) {
   if (!recomputing) {
     node.hooks = Handle<SavedTensorHooks>(this);
-    node.promised = static_cast<std::uint8_t>(node.promised | 1U << slot);
+    node.promised = static_cast<std::uint16_t>(node.promised | 1U << slot);
     node.packed[slot] = packed++;
     return;
   }

@@ -354,6 +354,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "quantized weights under it are not supported yet; expected none or ddp");
+  if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
+    reader.fail_found("strategy", "not-modelled",
+                      "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
   if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
@@ -408,6 +411,11 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                   "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
                   "runtime.deepspeed 0.19.8, or stage 2");
     const TrainingConfig& training = job.training;
+    if (config.deepspeed.zero_stage == 3 && training.cut_cross_entropy && reader.ok())
+      reader.fail_found(
+          "strategy", "not-modelled",
+          "found ZeRO-3 and training.cut_cross_entropy, which gathers the head by itself in backward; this "
+          "is not supported yet: leave one of them out");
     if (training.loop.is_trainer() && reader.ok()) check_under_trainer(reader, config.deepspeed, job);
     if (config.deepspeed.zero_stage == 3 && !training.checkpointing.segments.empty() && reader.ok())
       reader.fail(reader.has("zero_stage") ? "zero_stage" : "ds_config", "not-modelled",

@@ -381,6 +381,27 @@ void check_cross_entropy_chunks(ConfigReader& training, const TrainingConfig& so
                         "it is modelled with transformers 5: leave it out, or set runtime.transformers");
 }
 
+/// Apple's cut_cross_entropy in Axolotl's fork.
+void check_cut_cross_entropy(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model,
+                             const Runtime& runtime) {
+  constexpr const char* kKey = "cut_cross_entropy";
+  if (!so_far.cut_cross_entropy) return;
+  if (model.traits().refusal(Feature::chunked_cross_entropy))
+    training.fail_found(kKey, "not-modelled", "it is not supported yet with this model: leave it out");
+  else if (so_far.liger.cross_entropy || so_far.liger.fused_linear_cross_entropy || so_far.cross_entropy_chunks > 0)
+    training.fail_found(kKey, "inconsistent",
+                        "Liger's loss, or one in chunks, is asked for too: leave one of them out");
+  else if (!is_half(weight_dtype(so_far.precision)))
+    training.fail_found(kKey, "inconsistent",
+                        "its backward wants weights in 16 bits (\"Backwards requires embeddings to be bf16 or fp16\"): "
+                        "set training.precision to bf16 or fp16");
+  else if (so_far.loop.is_trl() || so_far.loop.label_smoothing_factor != 0)
+    training.fail_found(kKey, "not-modelled", "a trainer that wants the logits is not supported with it: leave it out");
+  else if (runtime.framework == Framework::llava || runtime.transformers < Version{5, 0, 0})
+    training.fail_found(kKey, "not-modelled",
+                        "it is modelled with transformers 5: leave it out, or set runtime.transformers");
+}
+
 /// What a job asks for and is answered without.
 void check_left_out(ConfigReader& training) {
   std::vector<Unmodelled>& unmodelled = training.findings().unmodelled;
@@ -553,6 +574,37 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
               "supported yet; expected another precision");
 }
 
+/// Models of whose attention Axolotl rewrites the source (axolotl 0.19, monkeypatch/lora_kernels.py: QKV_PATCHES), and
+/// that were compared with it.
+constexpr std::string_view kWithLoraKernels[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                                 "Qwen3ForCausalLM"};
+
+void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model) {
+  if (!so_far.lora || !so_far.lora->has_kernels()) return;
+  const LoraConfig& lora = *so_far.lora;
+  ConfigReader reader = training.object("lora");
+  const char* const key = lora.lora_mlp_kernel   ? "lora_mlp_kernel"
+                          : lora.lora_qkv_kernel ? "lora_qkv_kernel"
+                                                 : "lora_o_kernel";
+  const std::string_view type = model.traits().class_name;
+  if (std::find(std::begin(kWithLoraKernels), std::end(kWithLoraKernels), type) == std::end(kWithLoraKernels))
+    reader.fail_found(key, "not-modelled", "Axolotl's kernels of adapters are not supported yet with this model");
+  else if (lora.use_dora || lora.lora_bias)
+    reader.fail_found(key, "not-modelled",
+                      "Axolotl's kernels of adapters are not supported yet with DoRA or lora_bias: leave it out");
+  else if (!is_half(weight_dtype(so_far.precision)))
+    reader.fail_found(key, "not-modelled",
+                      "Axolotl's kernels of adapters are supported with weights in 16 bits: set training.precision to "
+                      "bf16 or fp16");
+  else if (so_far.quantization && (!so_far.quantization->double_quant || so_far.quantization->prepares))
+    reader.fail_found(key, "not-modelled",
+                      "Axolotl's kernels of adapters are supported with bnb_4bit_use_double_quant, without "
+                      "prepare_model_for_kbit_training, as Axolotl sets them");
+  else if (so_far.save_on_cpu != SavesOn::device)
+    reader.fail_found(key, "not-modelled",
+                      "Axolotl's kernels of adapters are not supported yet with save_on_cpu: leave one of them out");
+}
+
 /// What a trainer is not modelled with yet.
 void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   if (!training.loop.is_trainer()) return;
@@ -652,11 +704,13 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
   training.liger = read_liger(reader, model, runtime);
   check_cross_entropy_chunks(reader, training, model, runtime);
+  check_cut_cross_entropy(reader, training, model, runtime);
   check_left_out(reader);
   if (reader.has("quantization")) {
     training.quantization = read_quantization(reader, Task::train, model, runtime);
     if (training.quantization) check_quantized(reader, training);
   }
+  check_lora_kernels(reader, training, model);
   training.checkpointing.input_require_grads =
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);

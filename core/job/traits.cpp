@@ -101,7 +101,7 @@ class TraitsWriter {
     leave_out(!can(Feature::checkpointing), {"/training/activation_checkpointing"});
     leave_out(!can(Feature::liger), {"/training/liger"});
     leave_out(!can(Feature::quantization), {"/training/quantization"});
-    leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy"});
+    leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy", "/training/cut_cross_entropy"});
     leave_out(losses().size() < 2, {"/training/loss"});
     leave_out(!can(Feature::original_llava), {"/runtime/framework"});
   }

@@ -9,9 +9,21 @@ Tensor heads_of(const Tensor& projected, std::int64_t head_dim) {
                    2);
 }
 
+AttentionInputs project_together(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj) {
+  if (!q_proj.wrapper) return {};
+  const Linear* const layers[] = {&q_proj, &k_proj, &v_proj};
+  Tensor results[3];
+  if (!q_proj.wrapper->project(x, layers, results)) return {};
+  return {std::move(results[0]), std::move(results[1]), std::move(results[2])};
+}
+
 AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj,
                         std::int64_t head_dim, bool projects_first) {
-  AttentionInputs inputs;
+  AttentionInputs inputs = project_together(x, q_proj, k_proj, v_proj);
+  if (inputs.query) {
+    for (Tensor* projected : {&inputs.query, &inputs.key, &inputs.value}) *projected = heads_of(*projected, head_dim);
+    return inputs;
+  }
   const auto make = [&](Tensor& projected, const Linear& projection) {
     projected = projection(x);
     if (!projects_first) projected = heads_of(projected, head_dim);

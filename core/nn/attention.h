@@ -46,6 +46,10 @@ struct AttentionInputs {
 /// `projected.view(b, s, -1, head_dim).transpose(1, 2)`.
 Tensor heads_of(const Tensor& projected, std::int64_t head_dim);
 
+/// q_proj(x), k_proj(x) and v_proj(x) where what is around them computes them in one (LinearWrapper::project); else
+/// nothing.
+AttentionInputs project_together(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj);
+
 /// The heads of q_proj(x), k_proj(x) and v_proj(x). `projects_first`: all three are projected before the heads of any
 /// are taken; backward takes them in another order then.
 AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj,

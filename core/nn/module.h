@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +36,7 @@ void cast_parameter(const Tensor& parameter, DType dtype);
 
 struct Linear;
 struct Embedding;
+class LoraLinear;
 
 /// A forward hook of a module, which sees its result.
 using ForwardHook = std::function<void(Tensor& result)>;
@@ -44,6 +46,19 @@ class LinearWrapper {
  public:
   virtual ~LinearWrapper() = default;
   virtual Tensor operator()(const Linear& base_layer, const Tensor& x) const = 0;
+  /// Layers of one input, the first of which this is around, in one function of the library's (Axolotl's
+  /// lora_qkv_kernel), into `results`. False: each is called by itself.
+  virtual bool project([[maybe_unused]] const Tensor& x, [[maybe_unused]] std::span<const Linear* const> layers,
+                       [[maybe_unused]] std::span<Tensor> results) const {
+    return false;
+  }
+  /// A gated MLP in one function (lora_mlp_kernel), of which gate_proj is what this is around. Null: its layers are
+  /// called.
+  virtual Tensor gated_mlp([[maybe_unused]] const Tensor& x, [[maybe_unused]] const Linear& gate_proj,
+                           [[maybe_unused]] const Linear& up_proj, [[maybe_unused]] const Linear& down_proj) const {
+    return {};
+  }
+  virtual const LoraLinear* as_lora() const { return nullptr; }
 };
 
 /// The same in an Embedding's place.

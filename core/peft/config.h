@@ -44,6 +44,10 @@ struct LoraConfig {
   bool autocast_adapter_dtype = true;        ///< adapters of half-precision weights are float32
   NumberByModule rank_pattern{};             ///< other ranks
   NumberByModule trainable_token_indices{};  ///< how many rows of these embeddings train
+  /// Axolotl's functions in the place of the layers (peft/lora_kernels.h).
+  bool lora_mlp_kernel = false, lora_qkv_kernel = false, lora_o_kernel = false;
+
+  bool has_kernels() const { return lora_mlp_kernel || lora_qkv_kernel || lora_o_kernel; }
 
   bool operator==(const LoraConfig&) const = default;
 };

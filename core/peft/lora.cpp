@@ -7,6 +7,7 @@
 #include "config/reader.h"
 #include "ops/ops.h"
 #include "peft/dora.h"
+#include "peft/lora_kernels.h"
 
 namespace oometer {
 
@@ -83,7 +84,9 @@ Tensor LoraAdapter::update(const Linear&, const Tensor& x, const Tensor& result)
 // --- lora.Linear -----------------------------------------------------------------------------------------------------
 
 LoraLinear::LoraLinear(const LoraModel& model, Builder& builder, std::int64_t in_features, std::int64_t out_features)
-    : model_(model), module_(builder.module) {
+    : model_(model),
+      module_(builder.module),
+      is_o_proj_(builder.context->log.modules[builder.module].name == std::string_view("o_proj")) {
   Builder inside = builder;
   inside.wrapping = nullptr;
   inside.quantizer = nullptr;
@@ -110,8 +113,23 @@ void LoraLinear::cast_parameters(std::size_t adapter, LastCast& param) const {
   adapters_[adapter]->cast_parameters(param);
 }
 
+bool LoraLinear::project(const Tensor& x, std::span<const Linear* const> layers, std::span<Tensor> results) const {
+  const auto has_adapter = [](const Linear* layer) { return layer->wrapper && layer->wrapper->as_lora(); };
+  if (!adapter().config().lora_qkv_kernel || !std::all_of(layers.begin(), layers.end(), has_adapter)) return false;
+  lora_qkv(x, layers, results);
+  return true;
+}
+
+Tensor LoraLinear::gated_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
+                             const Linear& down_proj) const {
+  const auto has_adapter = [](const Linear& layer) { return layer.wrapper && layer.wrapper->as_lora(); };
+  if (!adapter().config().lora_mlp_kernel || !has_adapter(up_proj) || !has_adapter(down_proj)) return {};
+  return lora_mlp(x, gate_proj, up_proj, down_proj);
+}
+
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
+  if (is_o_proj_ && adapter().config().lora_o_kernel) return lora_o(x_in, base_layer);
   ModuleCall call(x_in.context(), module_);
   const Tensor argument = call.argument(x_in);
   Tensor result = base_layer.forward(argument);

@@ -34,13 +34,15 @@ class LoraAdapter {
   Tensor output(const Tensor& x) const;
   /// _cast_input_dtype
   Tensor input(const Tensor& x) const;
+  Tensor dropout(const Tensor& x) const;
   std::size_t adapter() const { return adapter_; }
+  const LoraConfig& config() const { return config_; }
+  const Tensor& lora_A() const { return lora_A_.weight; }
+  const Tensor& lora_B() const { return lora_B_.weight; }
 
   static constexpr int kKinds = 4;  ///< lora_dropout, lora_A, lora_B, what variants have
 
  protected:
-  Tensor dropout(const Tensor& x) const;
-
   const LoraModel& model_;
   const LoraConfig& config_;
   std::size_t adapter_;
@@ -70,11 +72,17 @@ class LoraLinear : public LinearWrapper, public LoraLayer {
   ModuleId base_layer() const override { return base_layer_; }
 
   Tensor operator()(const Linear& base_layer, const Tensor& x) const override;
+  bool project(const Tensor& x, std::span<const Linear* const> layers, std::span<Tensor> results) const override;
+  Tensor gated_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
+                   const Linear& down_proj) const override;
+  const LoraLinear* as_lora() const override { return this; }
+  const LoraAdapter& adapter() const { return *adapters_.front(); }
 
  private:
   const LoraModel& model_;
   std::vector<std::unique_ptr<LoraAdapter>> adapters_;
   ModuleId module_, base_layer_;
+  bool is_o_proj_;
 };
 
 /// lora.Embedding: the same of the rows of A.

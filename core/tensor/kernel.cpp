@@ -26,6 +26,10 @@ constexpr WorkKind kind_of(Op op) {
     case Op::baddbmm:
     case Op::grouped_mm:
     case Op::matmul_4bit:
+    case Op::cut_cross_entropy:
+    case Op::lora_qkv:
+    case Op::lora_o:
+    case Op::lora_mlp:
       return WorkKind::gemm;
     case Op::flash_attention:
     case Op::flash_attention_backward:

@@ -73,7 +73,7 @@ void Record::save(const Tensor& tensor) {
   if (context.stopped) return;
   if (context.saves_on != SavesOn::device && !context.saved_tensor_hooks) {
     node_->saved[slot] = pack_to_cpu(tensor);
-    node_->on_host = static_cast<std::uint8_t>(node_->on_host | 1U << slot);
+    node_->on_host = static_cast<std::uint16_t>(node_->on_host | 1U << slot);
     return;
   }
   if (StorageRecord* record = context.record(tensor)) record->saved = true;

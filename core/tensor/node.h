@@ -93,16 +93,16 @@ struct Node {
   std::uint8_t stream = kDefaultStream;  ///< of its forward: its backward runs there too
   ModuleId module = 0;
   DType dtype = DType::float32;
-  bool seen = false;          ///< the engine's, while a backward runs
-  std::uint8_t on_host = 0;   ///< a bit a slot: its tensor lies in host memory (save_on_cpu)
-  std::uint8_t promised = 0;  ///< a bit a slot: its tensor comes back from `hooks`
+  bool seen = false;           ///< the engine's, while a backward runs
+  std::uint16_t on_host = 0;   ///< a bit a slot: its tensor lies in host memory (save_on_cpu)
+  std::uint16_t promised = 0;  ///< a bit a slot: its tensor comes back from `hooks`
   std::uint64_t sequence_number = 0;
   Context* context = nullptr;
   BackwardFunction function = nullptr;
 
   /// Tensors held for backward (SavedVariable), or, where hooks have taken them, what those know each by: inside a
   /// non-reentrant checkpoint the number of what its forward packed.
-  static constexpr int kMaxSaved = 8;
+  static constexpr int kMaxSaved = 10;
   Tensor saved[kMaxSaved];
   Handle<SavedTensorHooks> hooks;
   std::uint32_t packed[kMaxSaved];

@@ -31,7 +31,8 @@ namespace oometer {
   X(index_select) X(one_hot) X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(flash_attn)        \
   X(flash_attn_backward) X(solve_triangular) X(chunked_log_probs) X(log_sigmoid) X(log_sigmoid_backward) X(lerp) X(addcmul) X(addcdiv) X(sign) X(full_like) X(fused_sgd)             \
   X(fused_adagrad) X(foreach_sub) X(foreach_div) X(foreach_addcmul) X(foreach_abs) X(foreach_maximum)                  \
-  X(foreach_clamp_min) X(foreach_rsqrt) X(foreach_reciprocal) X(randn) X(foreach_copy) X(foreach_sign) X(floor) X(expm1) X(baddbmm)
+  X(foreach_clamp_min) X(foreach_rsqrt) X(foreach_reciprocal) X(randn) X(foreach_copy) X(foreach_sign) X(floor) X(expm1) X(baddbmm) \
+  X(cut_cross_entropy) X(lora_qkv) X(lora_o) X(lora_mlp)
 // clang-format on
 
 enum class Op : std::uint16_t {

@@ -24,7 +24,7 @@ bool is_flash_attention_2(Op op) {
 /// Kernels of libraries whose times nobody among our sources measured.
 bool is_of_library(Op op) {
   return op == Op::matmul_4bit || op == Op::dequantize || op == Op::grouped_mm || op == Op::chunked_log_probs ||
-         op == Op::liger_cross_entropy || op == Op::liger_fused_linear_cross_entropy;
+         op == Op::liger_cross_entropy || op == Op::liger_fused_linear_cross_entropy || op == Op::cut_cross_entropy;
 }
 
 double bytes_of(const Work& work) { return static_cast<double>(work.read) + static_cast<double>(work.written); }

@@ -196,6 +196,7 @@ struct TrainingConfig {
   std::optional<Ia3Config> ia3;
   std::vector<PeftAdapter> peft;  ///< adapters of any method, all of one
   LigerConfig liger;
+  bool cut_cross_entropy = false;                  ///< the loss of Apple's package, which makes no logits
   std::int64_t cross_entropy_chunks = 0;           ///< into which the loss cuts the sequence; 0: it is taken whole
   SavesOn save_on_cpu = SavesOn::device;           ///< around forward and loss
   std::optional<QuantizationConfig> quantization;  ///< none: weights as `precision` says

@@ -143,6 +143,7 @@ void run_micro_step(Context& context, Model& model, TrainingStrategy& strategy, 
   context.begin_phase(PhaseName::forward, iteration);
   if (next) {  // the loop's `batch` is the last one until this one is on the device
     model.set_data(*next);
+    if (LossFunction* const loss_function = objective.loss_function()) loss_function->scored = next->scored;
     ModelInputs made = objective.prepare(model);
     batch = std::move(made);
   }
@@ -211,9 +212,15 @@ void run_steps(Context& context, Model& model, TrainingStrategy& strategy, const
   }
 }
 
-/// Whether a program does the same with both, but for values. `unpads`: it makes tensors without the padding.
-bool are_alike(const DataConfig& a, const DataConfig& b, bool unpads) {
-  if (unpads &&
+/// What of a batch, beside its shapes, a program makes tensors of.
+struct Reads {
+  bool padding, scored;  ///< it makes tensors without the padding, or of scored tokens alone
+};
+
+/// Whether a program does the same with both, but for values.
+bool are_alike(const DataConfig& a, const DataConfig& b, Reads reads) {
+  if (reads.scored && a.scored != b.scored) return false;
+  if (reads.padding &&
       (a.rows.tokens() != b.rows.tokens() || a.rows.count() != b.rows.count() || a.rows.longest() != b.rows.longest()))
     return false;
   return a.micro_batch_size == b.micro_batch_size && a.sequence_length == b.sequence_length &&
@@ -235,13 +242,13 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
   const auto micro_steps = static_cast<std::size_t>(training.gradient_accumulation_steps);
   const bool repeats = context.repeats && !context.gradients && !context.blocks && !context.modules;
   Kept kept;  // until the next ones take their place
-  const bool unpads = is_flash_attention(training.attention);
+  const Reads reads{is_flash_attention(training.attention), training.cut_cross_entropy};
   std::vector<ExecutedStep> executed;
   int iteration = 0;
   for (std::size_t i = 0; i < micro_batches.size(); i += micro_steps) {
     const std::span<const DataConfig> own = micro_batches.subspan(i, micro_steps);
     const auto is_like = [&](ExecutedStep& step) {
-      const auto alike = [&](const DataConfig& a, const DataConfig& b) { return are_alike(a, b, unpads); };
+      const auto alike = [&](const DataConfig& a, const DataConfig& b) { return are_alike(a, b, reads); };
       return std::equal(own.begin(), own.end(), step.micro_batches.begin(), alike) && step.events.repeat(iteration);
     };
     ++iteration;

@@ -20,6 +20,15 @@ QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
 }
 
 
+def precision_of(given: str | dict[str, str]) -> str:
+    """As a spec spells it; of types apart only weights in bf16 under autocast to it."""
+    if isinstance(given, str):
+        return given.replace("-", "_")
+    if given != {"weights": "bf16", "autocast": "bf16"}:
+        raise SystemExit(f"precision {given} is not recorded yet")
+    return "bf16_in_autocast"
+
+
 def model_of(job: dict[str, Any]) -> dict[str, Any]:
     model = job["model"]
     config: dict[str, Any] = {}
@@ -67,7 +76,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
     stage = training.get("stage", "full")
     name = optimizer.get("name", "adamw")
     train: dict[str, Any] = {
-        "precision": training.get("precision", "bf16").replace("-", "_"),
+        "precision": precision_of(training.get("precision", "bf16")),
         "optimizer": "sgd_momentum" if name == "sgd" and optimizer.get("momentum") else name,
         "opt_impl": optimizer.get("implementation", "fused"),
         "paged": optimizer.get("paged", False),
@@ -96,9 +105,10 @@ def spec_of(document: dict[str, Any]) -> Spec:
         train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "modules_to_save", "also_train") if lora.get(k)}
         more = ("use_rslora", "use_dora", "lora_bias", "autocast_adapter_dtype")
         train["lora"] |= {k: lora[k] for k in more if k in lora}
+        train["lora_kernels"] = [k for k in ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel") if lora.get(k)]
     if training.get("ia3"):
         train["ia3"] = dict(training["ia3"])
-    for key in ("liger", "chunked_cross_entropy", "save_on_cpu", "quantization", "keep_outputs"):
+    for key in ("liger", "chunked_cross_entropy", "cut_cross_entropy", "save_on_cpu", "quantization", "keep_outputs"):
         if training.get(key):
             train[key] = dict(training[key]) if isinstance(training[key], dict) else training[key]
     spec: Spec = {

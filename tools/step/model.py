@@ -6,7 +6,7 @@ import contextlib
 import json
 from typing import Any
 
-from step.patches import apply_liger, chunk_cross_entropy, enable_checkpointing
+from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters
 from step.spec import DTYPES, Spec
 
 
@@ -116,6 +116,10 @@ def prepare(model: Any, train: dict[str, Any]) -> Any:
         apply_liger(model, train["liger"])
     if train.get("chunked_cross_entropy"):
         chunk_cross_entropy(train["chunked_cross_entropy"])
+    if train.get("cut_cross_entropy"):
+        cut_cross_entropy(model)
+    if train.get("lora_kernels"):
+        fuse_adapters(model, train["lora_kernels"])
     for path in train.get("eval_modules", []):
         model.get_submodule(path).eval()
     return model

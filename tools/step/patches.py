@@ -39,12 +39,19 @@ def checkpoint_together(layers: Any, begin: int, end: int, reentrant: bool) -> N
         layer.forward = lambda x, *_, **__: x
 
 
-def apply_liger(model: Any, options: Any) -> None:
-    """apply_liger_kernel_to_MODEL. Triton's kernels are not launched: what is around them runs."""
+def launch_nothing() -> None:
+    """Triton's kernels are not launched: what is around them runs."""
+    from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction
 
-    JITFunction.run = lambda *_, **__: None
-    JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
+    for kind in (JITFunction, Heuristics, Autotuner):
+        kind.run = lambda *_, **__: None
+        kind.__getitem__ = lambda *_: lambda *_, **__: None
+
+
+def apply_liger(model: Any, options: Any) -> None:
+    """apply_liger_kernel_to_MODEL."""
+    launch_nothing()
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
     from transformers.trainer_utils import unwrap_peft_model
 
@@ -74,3 +81,40 @@ def chunk_cross_entropy(chunks: int) -> None:
 
     for kind in ("ForCausalLM", "ForConditionalGeneration"):
         loss_utils.LOSS_MAPPING[kind] = loss_of
+
+
+def cut_cross_entropy(model: Any) -> None:
+    """cce_patch of Axolotl's fork (axolotl-ai-cloud/ml-cross-entropy, whose checkout is on PYTHONPATH)."""
+    import torch
+
+    torch.compile = lambda function=None, **_: function or (lambda it: it)  # it allocates as without
+    launch_nothing()
+    from cut_cross_entropy.transformers.patch import cce_patch
+    from transformers.trainer_utils import unwrap_peft_model
+
+    inner = unwrap_peft_model(model)
+    cce_patch(inner.config.model_type)
+
+
+def fuse_adapters(model: Any, kernels: list[str]) -> None:
+    """Axolotl's functions over layers with adapters (axolotl 0.19, whose wheel is on PYTHONPATH), as its trainer puts them in."""
+    launch_nothing()
+    from types import SimpleNamespace
+
+    from axolotl.monkeypatch import lora_kernels
+    from peft import PeftModelForCausalLM
+
+    chosen = SimpleNamespace(
+        **{name: name in kernels for name in ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")},
+        use_scattermoe=False,
+        use_sonicmoe=False,
+        fused_attn_kernel=False,
+    )
+    inner = model.get_base_model()
+    attention = type(next(m for name, m in inner.named_modules() if name.endswith("self_attn")))
+    lora_kernels.get_attention_cls_from_config = lambda _: attention
+    if "lora_qkv_kernel" in kernels or "lora_o_kernel" in kernels:
+        lora_kernels.patch_self_attn_lora(chosen)
+    if not isinstance(model, PeftModelForCausalLM):
+        model.__class__ = PeftModelForCausalLM
+    lora_kernels.apply_lora_kernel_patches(model, chosen)

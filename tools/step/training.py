@@ -29,6 +29,8 @@ def autocast(spec: Spec, device: str) -> Any:
     import torch
 
     precision = spec["train"]["precision"]
+    if precision == "bf16_in_autocast":
+        return torch.autocast(device, dtype=torch.bfloat16)
     if not precision.startswith("amp_"):
         return contextlib.nullcontext()
     return torch.autocast(device, dtype=getattr(torch, DTYPES[precision[4:]]))

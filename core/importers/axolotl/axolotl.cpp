@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kSchema = "utils/schemas/config.py: AxolotlInputConfig";
 constexpr const char* kHyper = "utils/schemas/training.py: HyperparametersConfig";
 constexpr const char* kLora = "utils/schemas/peft.py: LoraConfig";
+constexpr const char* kKernels = "utils/schemas/config.py: check_auto_enable_lora_kernels";
 constexpr const char* kLigerArgs = "integrations/liger/args.py: LigerArgs";
 
 constexpr Key kAxolotlKeys[] = {
@@ -51,9 +52,9 @@ constexpr Key kAxolotlKeys[] = {
     {"peft_use_dora", "false", kLora, ""},
     {"peft_use_rslora", "false", kLora, ""},
     {"peft_autocast_adapter_dtype", "", kLora, ""},
-    {"lora_mlp_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
-    {"lora_qkv_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
-    {"lora_o_kernel", "true", "utils/schemas/config.py: check_auto_enable_lora_kernels", ""},
+    {"lora_mlp_kernel", "true", kKernels, ""},
+    {"lora_qkv_kernel", "true", kKernels, ""},
+    {"lora_o_kernel", "true", kKernels, ""},
     {"plugins", "", "", ""},
     {"liger_rope", "", kLigerArgs, "/training/liger/rope"},
     {"liger_rms_norm", "", kLigerArgs, "/training/liger/rms_norm"},
@@ -258,6 +259,36 @@ void take_axolotl_samples(Context& context, Keys& keys) {
   keys.take("micro_batch_size", "/data/micro_batch_size", 1);
 }
 
+/// Its own functions over layers with adapters: those that are named, else all where they can run
+/// (check_auto_enable_lora_kernels).
+void take_axolotl_kernels(Context& context, Keys& keys, const std::string& adapter) {
+  constexpr const char* kNames[] = {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"};
+  bool is_said = false, is_any = false;
+  for (const char* kernel : kNames) is_said |= keys.has(kernel);
+  const bool can = !(adapter == "lora" && keys.truth("load_in_8bit")) && !keys.truth("trust_remote_code");
+  const auto is_on = [&](const char* kernel) { return is_said ? keys.has(kernel) && keys.truth(kernel) : can; };
+  for (const char* kernel : kNames) is_any |= is_on(kernel);
+  if (!is_any) {
+    for (const char* kernel : kNames) keys.ignore(kernel);
+    return;
+  }
+  // What the core has of them (peft/lora_kernels.h).
+  const bool is_half = weights_of(keys, is_bf16(keys)) != "fp32";
+  const bool is_modelled = is_half && !keys.truth("peft_use_dora") && !keys.has("fsdp") && !keys.has("fsdp_config") &&
+                           !keys.has("deepspeed") &&
+                           is_word_of(member_text(context.model_config(), "model_type"), "llama mistral qwen2 qwen3");
+  if (!is_modelled)
+    return keys.leave_out("lora_mlp_kernel", Effect::less,
+                          "Axolotl's kernels of adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel) keep fewer "
+                          "activations for backward");
+  for (const char* kernel : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}) {
+    if (is_on(kernel))
+      keys.take(kernel, std::string("/training/lora/") + kernel, true);
+    else
+      keys.ignore(kernel);
+  }
+}
+
 void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter) {
   if (adapter != "lora" && adapter != "qlora")
     return keys.refuse("adapter", "found " + quote(adapter) + ", which is not supported yet; expected lora or qlora");
@@ -280,18 +311,7 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   if (keys.truth("peft_use_dora")) keys.take("peft_use_dora", "/training/lora/use_dora", true);
   if (keys.truth("peft_use_rslora")) keys.take("peft_use_rslora", "/training/lora/use_rslora", true);
   keys.take_given("peft_autocast_adapter_dtype", "/training/lora/autocast_adapter_dtype");
-  // Its own kernels: those that are named, else all where they can run (check_auto_enable_lora_kernels).
-  constexpr const char* kKernels[] = {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"};
-  bool is_said = false, fuses = false;
-  for (const char* kernel : kKernels) is_said |= keys.has(kernel);
-  for (const char* kernel : kKernels) fuses |= is_said ? keys.has(kernel) && keys.truth(kernel) : true;
-  if (!is_said && ((adapter == "lora" && keys.truth("load_in_8bit")) || keys.truth("trust_remote_code"))) fuses = false;
-  if (fuses)
-    keys.leave_out("lora_mlp_kernel", Effect::less,
-                   "Axolotl's kernels of adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel) keep fewer "
-                   "activations for backward");
-  else
-    for (const char* kernel : kKernels) keys.ignore(kernel);
+  take_axolotl_kernels(context, keys, adapter);
   if (adapter == "qlora" && keys.truth("load_in_4bit")) {
     keys.take("load_in_4bit", "/training/quantization/load_in_4bit", true);
     keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_quant_type", "nf4");
@@ -344,7 +364,10 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   const bool cuts = keys.has("cut_cross_entropy") ? keys.truth("cut_cross_entropy")
                                                   : plugins.find("cut_cross_entropy") != std::string::npos;
   keys.mark("cut_cross_entropy");
-  if (cuts) {
+  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !keys.has("deepspeed") &&
+      is_word_of(member_text(context.model_config(), "model_type"), "llama mistral qwen2 qwen3")) {
+    keys.take("cut_cross_entropy", "/training/cut_cross_entropy", true);
+  } else if (cuts) {
     std::optional<std::int64_t> bytes;
     const json& config = context.model_config();
     const json vocabulary = member(config, "vocab_size");
@@ -362,6 +385,7 @@ void note_float32_parts(Context& context, Keys& keys) {
   const json attention = member(member(context.ledger.job, "training"), "attention");
   if (keys.has("fsdp") || keys.has("fsdp_config")) return;
   const std::string said = keys.text("attn_implementation");
+  if (member(member(context.ledger.job, "training"), "cut_cross_entropy") == true) return;  // they are converted back
   if ((attention != "sdpa" && attention != "eager") || !is_word_of(said, "sdpa eager")) return;
   std::optional<std::int64_t> bytes;
   const json& config = context.model_config();
@@ -445,6 +469,7 @@ void read_axolotl(Context& context, Keys& keys) {
   } else {
     take_checkpointing(keys, true);
   }
+  take_axolotl_losses(context, keys);
   const std::string adapter = keys.text("adapter");
   if (adapter.empty()) {
     keys.take("adapter", "/training/stage", "full");
@@ -455,7 +480,6 @@ void read_axolotl(Context& context, Keys& keys) {
   } else {
     take_axolotl_lora(context, keys, adapter);
   }
-  take_axolotl_losses(context, keys);
   const json held_back = keys.value("val_set_size");
   if ((held_back.is_number() && held_back > 0) || keys.has("test_datasets")) {
     keys.take(keys.has("test_datasets") ? "test_datasets" : "val_set_size", "/training/loop/args/eval_strategy",

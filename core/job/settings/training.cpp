@@ -193,6 +193,12 @@ constexpr Setting kTrainingRows[] = {
      .offers = "null 2 4 8 16 32",
      .applies = {kTrains},
      .remedies = kLossInChunks},
+    {.key = "cut_cross_entropy",
+     .takes = in<&TrainingConfig::cut_cross_entropy>(),
+     .words = "The head and the loss in Apple's cut_cross_entropy, as Axolotl's fork puts it into a model: no logits "
+              "are made",
+     .option = "--cut-cross-entropy",
+     .applies = {kTrains}},
     {.key = "liger",
      .takes = any(kBoolean) | liger_section,
      .words = "Fused kernels of liger-kernel for the language model and the loss: true, or which of them",
@@ -596,6 +602,19 @@ constexpr Setting kLoraRows[] = {
      .label = "Adapters in fp32",
      .link = "adapterdtype",
      .link_values = "weights fp32"},
+    {.key = "lora_mlp_kernel",
+     .takes = in<&LoraConfig::lora_mlp_kernel>(),
+     .words = "Axolotl's function for a gated MLP with adapters, which saves its input, gate and up",
+     .option = "--lora-mlp-kernel"},
+    {.key = "lora_qkv_kernel",
+     .takes = in<&LoraConfig::lora_qkv_kernel>(),
+     .words =
+         "Axolotl's function for the projections of queries, keys and values with adapters, which saves their input",
+     .option = "--lora-qkv-kernel"},
+    {.key = "lora_o_kernel",
+     .takes = in<&LoraConfig::lora_o_kernel>(),
+     .words = "The same for attention's output projection",
+     .option = "--lora-o-kernel"},
 };
 
 constexpr Setting kIa3Rows[] = {

@@ -219,6 +219,10 @@ ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_hea
   ModelOutputs outputs;
   if (inputs.labels) outputs.loss = loss_function->of_hidden_states(hidden_states, lm_head, inputs.labels);
   if (outputs.loss) {
+    if (of_logits && loss_function->wants_plain_head)
+      hidden_states.context().refusal = Error{"not-modelled", "/training/cut_cross_entropy",
+                                              "found it with a model that scales or caps its logits, which is not "
+                                              "supported yet: leave it out"};
     // It reads `lm_head.weight`, and with that what an adapter's layer makes of it.
     if (lm_head.wrapper)
       hidden_states.context().refusal =

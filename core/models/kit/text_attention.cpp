@@ -189,6 +189,14 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states, Tensor& ga
   const auto viewed = [&](const Tensor& projected) {
     return view(projected, {projected.size(0), projected.size(1), projected.size(2) / head_dim_, head_dim_});
   };
+  if (parts_.norms_at == HeadNorms::projected && !parts_.has_gate) {
+    if (states = project_together(hidden_states, q_proj_, k_proj_, v_proj_); states.query) {
+      states.query = transpose(q_norm_(viewed(states.query)), 1, 2);
+      states.key = transpose(k_norm_(viewed(states.key)), 1, 2);
+      states.value = heads_of(states.value, head_dim_);
+      return states;
+    }
+  }
   if (parts_.norms_at == HeadNorms::projected) {
     const auto normalised = [&](const Linear& projection, const std::function<Tensor(const Tensor&)>& norm) {
       const Tensor heads = viewed(projection(hidden_states));

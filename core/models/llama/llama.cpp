@@ -193,6 +193,8 @@ LlamaMLP::LlamaMLP(const Builder& builder, const LlamaConfig& config, const Lige
 Tensor LlamaMLP::operator()(const Tensor& hidden_states) const {
   ModuleCall call(hidden_states.context(), module);
   const Tensor x = call.argument(hidden_states);
+  if (gate_proj.wrapper)
+    if (Tensor fused = gate_proj.wrapper->gated_mlp(x, gate_proj, up_proj, down_proj)) return call.result(fused);
   Tensor gate = gate_proj(x);
   if (liger) {
     Tensor up = up_proj(x);
@@ -239,7 +241,13 @@ AttentionInputs LlamaAttention::projected(const Tensor& hidden_states) const {
   const auto hidden_shape = [&](const Tensor& states) {
     return view(states, {states.size(0), states.size(1), states.size(2) / head_dim, head_dim});
   };
-  AttentionInputs states;
+  AttentionInputs states = project_together(hidden_states, q_proj, k_proj, v_proj);
+  if (states.query) {
+    states.query = transpose(q_norm(hidden_shape(states.query)), 1, 2);
+    states.key = transpose(k_norm(hidden_shape(states.key)), 1, 2);
+    states.value = heads_of(states.value, head_dim);
+    return states;
+  }
   states.query = transpose(q_norm(hidden_shape(q_proj(hidden_states))), 1, 2);
   states.key = transpose(k_norm(hidden_shape(k_proj(hidden_states))), 1, 2);
   states.value = heads_of(v_proj(hidden_states), head_dim);

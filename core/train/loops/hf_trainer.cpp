@@ -184,7 +184,10 @@ Tensor HfTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_ba
   const bool smooths = args_.label_smoothing_factor != 0;
   const Tensor labels = smooths ? std::exchange(inputs.labels, {}) : Tensor();
   LossFunction* const loss_function = objective_.loss_function();
-  if (loss_function) loss_function->num_items_in_batch = num_items_in_batch;
+  if (loss_function) {
+    loss_function->num_items_in_batch = num_items_in_batch;
+    loss_function->scored = batch_->scored;
+  }
   ModelOutputs outputs = call_model(model_, inputs);
   if (loss_function) loss_function->num_items_in_batch.reset();
   if (refused()) return {};

@@ -1,5 +1,6 @@
 #include "train/objectives/causal_lm.h"
 
+#include "ops/cut_cross_entropy.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -8,18 +9,33 @@ namespace {
 
 class ForCausalLMLoss : public LossFunction {
  public:
-  ForCausalLMLoss(const LigerConfig& liger, std::int64_t chunks) : liger_(liger), chunks_(chunks) {}
+  explicit ForCausalLMLoss(const TrainingConfig& training)
+      : liger_(training.liger), chunks_(training.cross_entropy_chunks), cuts_(training.cut_cross_entropy) {
+    wants_plain_head = cuts_;
+  }
 
   Tensor operator()(const Tensor& logits, const Tensor& labels, const Tensor&) const override {
     return chunks_ > 0 ? chunked_causal_lm_loss(logits, labels, chunks_)
                        : causal_lm_loss(logits, labels, liger_.cross_entropy, num_items_in_batch);
   }
 
-  // LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py
-  Tensor of_hidden_states(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in) const override {
-    if (!liger_.fused_linear_cross_entropy) return {};
-    Context& context = hidden_in.context();
+  Tensor of_hidden_states(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels) const override {
+    if (!cuts_ && !liger_.fused_linear_cross_entropy) return {};
+    Context& context = hidden_states.context();
     if (context.modules) context.modules->read(lm_head.weight);  // lm_head itself is not called
+    return cuts_ ? cut_loss(hidden_states, lm_head, labels) : liger_loss(hidden_states, lm_head, labels);
+  }
+
+ private:
+  // apply_lce (axolotl-ai-cloud/ml-cross-entropy at 5f0c7a7, cut_cross_entropy/transformers/utils.py)
+  Tensor cut_loss(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels) const {
+    const std::int64_t all = checked_product(labels.size(0), labels.size(1) - 1);
+    const Tensor loss = oometer::cut_cross_entropy(hidden_states, lm_head.weight, labels, scored > 0 ? scored : all);
+    return num_items_in_batch ? div(loss, num_items_in_batch) : loss;
+  }
+
+  // LigerForCausalLMLoss, liger-kernel 0.8.5, transformers/model/loss_utils.py
+  Tensor liger_loss(const Tensor& hidden_in, const Linear& lm_head, const Tensor& labels_in) const {
     const Tensor labels = pad_last(labels_in);
     const Tensor shift_labels = contiguous(slice(labels, -1, 1, labels_in.size(-1)));
     const std::int64_t tokens = labels_in.numel();
@@ -30,9 +46,9 @@ class ForCausalLMLoss : public LossFunction {
     return loss;
   }
 
- private:
   LigerConfig liger_;
   std::int64_t chunks_;
+  bool cuts_;
 };
 
 }  // namespace
@@ -72,8 +88,8 @@ Tensor ShiftedLoss::operator()(const Tensor& logits, const Tensor& labels, const
   return cross_entropy(shift_logits, shift_labels);
 }
 
-std::unique_ptr<LossFunction> make_causal_lm_loss(const LigerConfig& liger, std::int64_t chunks) {
-  return std::make_unique<ForCausalLMLoss>(liger, chunks);
+std::unique_ptr<LossFunction> make_causal_lm_loss(const TrainingConfig& training) {
+  return std::make_unique<ForCausalLMLoss>(training);
 }
 
 }  // namespace oometer

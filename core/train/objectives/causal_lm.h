@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "models/loss_function.h"
-#include "ops/liger.h"
+#include "train/config.h"
 
 namespace oometer {
 
@@ -22,8 +22,8 @@ Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, bool liger = f
 /// logits [b, s, classes], labels [b, s].
 Tensor chunked_causal_lm_loss(const Tensor& logits, const Tensor& labels, std::int64_t chunks);
 
-/// A ForCausalLM's own, or what Liger or the chunks put in its place.
-std::unique_ptr<LossFunction> make_causal_lm_loss(const LigerConfig& liger, std::int64_t chunks);
+/// A ForCausalLM's own, or what Liger, the chunks or cut_cross_entropy put in its place.
+std::unique_ptr<LossFunction> make_causal_lm_loss(const TrainingConfig& training);
 
 /// "Shift so that tokens < n predict n", by the attention mask where there is one: of classes that have these lines in
 /// their forward.

@@ -18,8 +18,7 @@ class ChunkedNll : public LossFunction {
 
   explicit ChunkedNll(ChunkedTokens tokens) : tokens_(tokens) {}
 
-  std::int64_t scored = 0;  ///< labels of the next batch that are not -100, after the shift
-  mutable Counts counts;    ///< of the last forward, until they are taken
+  mutable Counts counts;  ///< of the last forward, until they are taken
 
   Tensor operator()(const Tensor&, const Tensor&, const Tensor&) const override {
     return {};

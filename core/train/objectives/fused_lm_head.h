@@ -20,7 +20,6 @@ class FusedLmHead : public LossFunction {
  public:
   explicit FusedLmHead(const LogProbOutputs& outputs = {}) : outputs_(outputs) {}
 
-  std::int64_t scored = 0;             ///< labels of the next batch that are not -100, after the shift
   mutable FusedCausalLMOutput output;  ///< of the last forward, until it is taken
 
   Tensor operator()(const Tensor&, const Tensor&, const Tensor&) const override {

@@ -44,7 +44,7 @@ class OfSamples : public LossFunction {
 std::unique_ptr<LossFunction> make_loss_function(const TrainingConfig& training, LossType own) {
   switch (own) {
     case LossType::causal_lm:
-      return make_causal_lm_loss(training.liger, training.cross_entropy_chunks);
+      return make_causal_lm_loss(training);
     case LossType::shifted:
       return std::make_unique<ShiftedLoss>();
     case LossType::cross_entropy:

@@ -127,17 +127,28 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(packed, "/data/sequence_length") == 8192);
   CHECK(at(packed, "/training/activation_checkpointing") == "reentrant");
   CHECK(at(packed, "/training/lora/target_modules") == "all-linear");
-  CHECK(left_out(packed, "lora_mlp_kernel") != nullptr);
+  for (const char* kernel : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"})
+    CHECK(at(packed, std::string("/training/lora/") + kernel) == true);
   const Ledger remote = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
                                     "lora_target_linear": true, "trust_remote_code": true})");
-  CHECK(left_out(remote, "lora_mlp_kernel") == nullptr);  // its kernels do not run such code
+  CHECK(at(remote, "/training/lora/lora_mlp_kernel") == "absent");  // its kernels do not run such code
   const Ledger eager = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "sequence_len": 2048, "micro_batch_size": 4,
                                    "sample_packing": true, "attn_implementation": "sdpa"})");
   CHECK(at(eager, "/data/micro_batch_size") == 4);
   const Ledger kernels = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
-                                     "lora_target_modules": ["q_proj"]})");
-  REQUIRE(left_out(kernels, "lora_mlp_kernel") != nullptr);
-  CHECK(left_out(kernels, "lora_mlp_kernel")->effect == Effect::less);
+                                     "lora_target_modules": ["q_proj"], "lora_o_kernel": true})");
+  check_accepted(kernels);
+  CHECK(at(kernels, "/training/lora/lora_o_kernel") == true);
+  CHECK(at(kernels, "/training/lora/lora_mlp_kernel") == "absent");
+  const Ledger sharded = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
+                                     "lora_target_linear": true, "fsdp_config": {"reshard_after_forward": true}})");
+  REQUIRE(left_out(sharded, "lora_mlp_kernel") != nullptr);
+  CHECK(left_out(sharded, "lora_mlp_kernel")->effect == Effect::less);
+  const Ledger cut = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B",
+                                 "plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]})");
+  check_accepted(cut);
+  CHECK(at(cut, "/training/cut_cross_entropy") == true);
+  CHECK(left_out(cut, "adapter") == nullptr);  // norms, embeddings and head are in 16 bits again
   const Ledger preferences = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "rl": "dpo"})");
   REQUIRE(preferences.refused);
   CHECK(preferences.refused->key == "rl");
