@@ -99,7 +99,10 @@ for (const [, name, address, text] of textOf("oometer.wasm").matchAll(DATA)) {
 const startOf = ({ pieces }) => pieces[0].at;
 const endOf = ({ pieces }) => pieces.at(-1).at + pieces.at(-1).bytes.length;
 
-/** What an address lies in: between two, it may be among the zeros of either. */
+/**
+ * What an address lies in: between two, it may be among the zeros of either, but not at the end of constants, whose zeros
+ * nobody reads by themselves. An object that is all zeros, and so not there, may lie there too.
+ */
 function dataAt(address) {
   if (!(address >= startOf(data[0]) && address <= endOf(data.at(-1)))) return [];
   let low = 0;
@@ -108,7 +111,8 @@ function dataAt(address) {
     if (startOf(data[middle]) <= address) low = middle;
     else high = middle;
   }
-  return data.slice(low, address < endOf(data[low]) ? low + 1 : low + 2);
+  if (address < endOf(data[low])) return [data[low]];
+  return data.slice(low, low + 2).filter((datum) => startOf(datum) > address || !datum.name?.startsWith(".rodata"));
 }
 
 /** Its words. */
