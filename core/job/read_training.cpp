@@ -5,6 +5,7 @@
 #include "job/names.h"
 #include "job/read.h"
 #include "job/settings/fields.h"
+#include "peft/lora_kernels.h"
 #include "peft/method.h"
 #include "sort_by.h"
 #include "train/step.h"
@@ -574,11 +575,6 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
               "supported yet; expected another precision");
 }
 
-/// Models of whose attention Axolotl rewrites the source (axolotl 0.19, monkeypatch/lora_kernels.py: QKV_PATCHES), and
-/// that were compared with it.
-constexpr std::string_view kWithLoraKernels[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                                 "Qwen3ForCausalLM"};
-
 void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model) {
   if (!so_far.lora || !so_far.lora->has_kernels()) return;
   const LoraConfig& lora = *so_far.lora;
@@ -586,8 +582,7 @@ void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far, co
   const char* const key = lora.lora_mlp_kernel   ? "lora_mlp_kernel"
                           : lora.lora_qkv_kernel ? "lora_qkv_kernel"
                                                  : "lora_o_kernel";
-  const std::string_view type = model.traits().class_name;
-  if (std::find(std::begin(kWithLoraKernels), std::end(kWithLoraKernels), type) == std::end(kWithLoraKernels))
+  if (!has_lora_kernels(model.traits().class_name))
     reader.fail_found(key, "not-modelled", "Axolotl's kernels of adapters are not supported yet with this model");
   else if (lora.use_dora || lora.lora_bias)
     reader.fail_found(key, "not-modelled",

@@ -1,5 +1,7 @@
 #include "peft/lora_kernels.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -110,6 +112,13 @@ std::vector<Tensor> inputs_of(const Tensor& x, const Tensor& x_drop, std::span<c
 }
 
 }  // namespace
+
+// No first answer asks: the names stay out of the module's first part.
+[[gnu::noinline]] bool has_lora_kernels(std::string_view class_name) {
+  constexpr std::string_view kCompared[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                            "Qwen3ForCausalLM"};
+  return std::find(std::begin(kCompared), std::end(kCompared), class_name) != std::end(kCompared);
+}
 
 // LoRA_QKV
 void lora_qkv(const Tensor& x, std::span<const Linear* const> linears, std::span<Tensor> results) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "nn/module.h"
 
@@ -8,6 +9,10 @@
 /// itself: adapters of one kind, without DoRA and biases of B, of weights in 16 bits or quantized twice. The layers
 /// themselves are not called.
 namespace oometer {
+
+/// Whether it rewrites the source of that class's attention (monkeypatch/lora_kernels.py: QKV_PATCHES), as was
+/// compared.
+bool has_lora_kernels(std::string_view class_name);
 
 /// apply_lora_qkv: what each of the layers makes of x [b, s, in], [b, s, out].
 void lora_qkv(const Tensor& x, std::span<const Linear* const> layers, std::span<Tensor> results);
