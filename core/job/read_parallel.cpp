@@ -354,6 +354,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.quantization && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "quantized weights under it are not supported yet; expected none or ddp");
+  if (job.training.cut_cross_entropy && fsdp)
+    reader.fail_found("strategy", "not-modelled",
+                      "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");

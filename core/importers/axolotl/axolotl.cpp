@@ -12,6 +12,10 @@ namespace {
 constexpr const char* kSchema = "utils/schemas/config.py: AxolotlInputConfig";
 constexpr const char* kHyper = "utils/schemas/training.py: HyperparametersConfig";
 constexpr const char* kLora = "utils/schemas/peft.py: LoraConfig";
+/// Models whose cut cross entropy was compared with its own code.
+constexpr std::string_view kCutsCompared =
+    "llama mistral qwen2 qwen3 qwen3_moe mixtral smollm3 seed_oss olmo2 olmo3 phi3 glm4 glm4_moe gemma3_text gpt_oss "
+    "qwen3_5 qwen3_5_text qwen2_moe ministral3 mistral3 arcee";
 constexpr const char* kKernels = "utils/schemas/config.py: check_auto_enable_lora_kernels";
 constexpr const char* kLigerArgs = "integrations/liger/args.py: LigerArgs";
 
@@ -364,8 +368,9 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   const bool cuts = keys.has("cut_cross_entropy") ? keys.truth("cut_cross_entropy")
                                                   : plugins.find("cut_cross_entropy") != std::string::npos;
   keys.mark("cut_cross_entropy");
-  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !keys.has("deepspeed") &&
-      is_word_of(member_text(context.model_config(), "model_type"), "llama mistral qwen2 qwen3")) {
+  const bool is_sharded = keys.has("deepspeed") || keys.has("fsdp") || keys.has("fsdp_config");
+  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !is_sharded &&
+      is_word_of(member_text(context.model_config(), "model_type"), kCutsCompared)) {
     keys.take("cut_cross_entropy", "/training/cut_cross_entropy", true);
   } else if (cuts) {
     std::optional<std::int64_t> bytes;
