@@ -48,6 +48,7 @@ import real_trace
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.model import build_model
+from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed
 from step.spec import CLASSES, DTYPES, Spec
 
@@ -300,12 +301,9 @@ class Answers(DeviceValues):
         torch.linalg.svd = factors
         with contextlib.suppress(ImportError):  # Triton's kernels do nothing either
             from triton.backends.nvidia import driver
-            from triton.runtime import autotuner, jit
 
             driver.CudaLauncher.__call__ = lambda *_, **__: None  # of what torch.compile makes
-            jit.JITFunction.run = lambda *_, **__: None
-            jit.JITFunction.__getitem__ = lambda *_: lambda *_, **__: None
-            autotuner.Autotuner.run = lambda *_, **__: None
+            launch_nothing()
 
     def at_the_door(self, _module: Any, _given: Any, keywords: dict[str, Any]) -> None:
         """The model is called: what its inputs hold."""

@@ -213,9 +213,6 @@ std::string to_json(const Job& job) {
     if (job.data.tiles != job.model.config.family().count_image(job.model.config.config(), height, width, 0).tiles)
       data["tiles"] = job.data.tiles;
   }
-  // Of one that has a size of its own (Mistral 3): as the processor makes it, which it leaves as it is.
-  if (!traits.cuts_images && traits.image_size == 0 && job.data.grid_t == 0 && job.data.image_height != 0)
-    data["image_size"] = {job.data.image_height, job.data.image_width};
   put_object(out, "data", std::move(data));
   json training = write_training(job.training);
   if (traits.is_recorded)

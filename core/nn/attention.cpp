@@ -20,18 +20,17 @@ AttentionInputs project_together(const Tensor& x, const Linear& q_proj, const Li
 AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_proj, const Linear& v_proj,
                         std::int64_t head_dim, bool projects_first) {
   AttentionInputs inputs = project_together(x, q_proj, k_proj, v_proj);
-  if (inputs.query) {
-    for (Tensor* projected : {&inputs.query, &inputs.key, &inputs.value}) *projected = heads_of(*projected, head_dim);
-    return inputs;
-  }
+  const bool is_together = static_cast<bool>(inputs.query);
   const auto make = [&](Tensor& projected, const Linear& projection) {
     projected = projection(x);
     if (!projects_first) projected = heads_of(projected, head_dim);
   };
-  make(inputs.query, q_proj);
-  make(inputs.key, k_proj);
-  make(inputs.value, v_proj);
-  if (projects_first)
+  if (!is_together) {
+    make(inputs.query, q_proj);
+    make(inputs.key, k_proj);
+    make(inputs.value, v_proj);
+  }
+  if (is_together || projects_first)
     for (Tensor* projected : {&inputs.query, &inputs.key, &inputs.value}) *projected = heads_of(*projected, head_dim);
   return inputs;
 }

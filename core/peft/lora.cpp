@@ -113,8 +113,13 @@ void LoraLinear::cast_parameters(std::size_t adapter, LastCast& param) const {
   adapters_[adapter]->cast_parameters(param);
 }
 
+namespace {
+
+bool has_adapter(const Linear* layer) { return layer->wrapper && layer->wrapper->as_lora(); }
+
+}  // namespace
+
 bool LoraLinear::project(const Tensor& x, std::span<const Linear* const> layers, std::span<Tensor> results) const {
-  const auto has_adapter = [](const Linear* layer) { return layer->wrapper && layer->wrapper->as_lora(); };
   if (!adapter().config().lora_qkv_kernel || !std::all_of(layers.begin(), layers.end(), has_adapter)) return false;
   lora_qkv(x, layers, results);
   return true;
@@ -122,8 +127,7 @@ bool LoraLinear::project(const Tensor& x, std::span<const Linear* const> layers,
 
 Tensor LoraLinear::gated_mlp(const Tensor& x, const Linear& gate_proj, const Linear& up_proj,
                              const Linear& down_proj) const {
-  const auto has_adapter = [](const Linear& layer) { return layer.wrapper && layer.wrapper->as_lora(); };
-  if (!adapter().config().lora_mlp_kernel || !has_adapter(up_proj) || !has_adapter(down_proj)) return {};
+  if (!adapter().config().lora_mlp_kernel || !has_adapter(&up_proj) || !has_adapter(&down_proj)) return {};
   return lora_mlp(x, gate_proj, up_proj, down_proj);
 }
 

@@ -231,6 +231,9 @@ bool is_bf16(Keys& keys) {
   return said == "auto" ? !keys.truth("fp16") : said == "full" || keys.truth("bf16");
 }
 
+/// Whether DeepSpeed or FSDP runs it.
+bool is_sharded(const Keys& keys) { return keys.has("deepspeed") || keys.has("fsdp") || keys.has("fsdp_config"); }
+
 void take_axolotl_attention(Keys& keys) {
   // The older switches (utils/schemas/config.py: normalize_attn_implementation).
   constexpr std::pair<const char*, const char*> kOlder[] = {
@@ -278,8 +281,7 @@ void take_axolotl_kernels(Context& context, Keys& keys, const std::string& adapt
   }
   // What the core has of them (peft/lora_kernels.h).
   const bool is_half = weights_of(keys, is_bf16(keys)) != "fp32";
-  const bool is_modelled = is_half && !keys.truth("peft_use_dora") && !keys.has("fsdp") && !keys.has("fsdp_config") &&
-                           !keys.has("deepspeed") &&
+  const bool is_modelled = is_half && !keys.truth("peft_use_dora") && !is_sharded(keys) &&
                            is_word_of(member_text(context.model_config(), "model_type"), "llama mistral qwen2 qwen3");
   if (!is_modelled)
     return keys.leave_out("lora_mlp_kernel", Effect::less,
@@ -368,8 +370,7 @@ void take_axolotl_losses(Context& context, Keys& keys) {
   const bool cuts = keys.has("cut_cross_entropy") ? keys.truth("cut_cross_entropy")
                                                   : plugins.find("cut_cross_entropy") != std::string::npos;
   keys.mark("cut_cross_entropy");
-  const bool is_sharded = keys.has("deepspeed") || keys.has("fsdp") || keys.has("fsdp_config");
-  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !is_sharded &&
+  if (cuts && weights_of(keys, is_bf16(keys)) != "fp32" && !is_sharded(keys) &&
       is_word_of(member_text(context.model_config(), "model_type"), kCutsCompared)) {
     keys.take("cut_cross_entropy", "/training/cut_cross_entropy", true);
   } else if (cuts) {
