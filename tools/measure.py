@@ -19,8 +19,9 @@ import math
 import os
 import subprocess
 import sys
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,23 @@ def of_length(spec: Spec, length: int) -> Spec:
     return spec | {"inputs": spec["inputs"] | shorter}
 
 
+def anywhere(_phase: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def step_seconds(step: Callable[[], None], times: int = 5) -> list[float]:
+    """How long a warm step takes, `times` times, the device waited for."""
+    import torch
+
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
 def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
     import torch
 
@@ -240,11 +258,14 @@ def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
                     batch = make_inputs(of_length(spec, lengths[iteration - 1]))
                 train_step(spec, model, optimizer, batch, lambda phase, i=iteration: peaks.phase(i, phase), scaler)
                 torch.cuda.synchronize()
+            result["used_after"], result["reserved_after"] = used_memory(), torch.cuda.memory_reserved()
+            if not generates and not lengths:
+                result["step_seconds"] = step_seconds(lambda: train_step(spec, model, optimizer, batch, anywhere, scaler))
     except torch.OutOfMemoryError as error:  # a measurement too
         result["out_of_memory"] = str(error)
     if snapshot:
         torch.cuda.memory._dump_snapshot(snapshot)
-    result |= {"phases": peaks.rows, "used_after": used_memory(), "reserved_after": torch.cuda.memory_reserved()}
+    result = {"used_after": used_memory(), "reserved_after": torch.cuda.memory_reserved()} | result | {"phases": peaks.rows}
     result["max_memory_allocated"] = max(row["allocated"] for row in peaks.rows)
     result["max_memory_reserved"] = max(row["reserved"] for row in peaks.rows)
     return result
@@ -259,18 +280,23 @@ def by_iteration(phases: list[dict[str, Any]]) -> list[dict[str, int]]:
     return [{k: max(row[k] for row in part) for k in keys} for part in rows if part]
 
 
-def child(given: argparse.Namespace) -> None:
-    document = json.loads(given.job.read_text())
+def measured_here(backend: str, document: dict[str, Any], snapshot: str | None) -> dict[str, Any]:
+    """One backend in this process, whose allocator nothing else has used."""
     spec, job = spec_of(document), document.get("job", document)
     spec |= {key: document[key] for key in ("lengths",) if key in document}
-    if given.backend == "gpu":
-        result = gpu(spec, given.snapshot, job.get("runtime", {}).get("cudnn", True))
+    if backend == "gpu":
+        result = gpu(spec, snapshot, job.get("runtime", {}).get("cudnn", True))
     else:
-        result = fake(spec) if given.backend == "fake" else ghost(spec)
+        result = fake(spec) if backend == "fake" else ghost(spec)
     import torch
     import transformers
 
-    result |= {"iterations": by_iteration(result["phases"]), "torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return result | {"iterations": by_iteration(result["phases"])} | versions
+
+
+def child(given: argparse.Namespace) -> None:
+    result = measured_here(given.backend, json.loads(given.job.read_text()), given.snapshot)
     print(MARK + json.dumps(result), flush=True)
     os._exit(0)  # a fake process group does not shut down
 

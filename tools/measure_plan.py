@@ -2,8 +2,8 @@
 
     measure_plan.py OUT.jsonl [--limit SECONDS] [--only TEXT] [--snapshots FOLDER] [--list]
 
-The plan is below: whole jobs first, what is worth most at the head. Each job runs in a process of its own (measure.py
---gpu): random weights made on the device, nothing downloaded. One line a job, as tests/measured/README.md has it; running
+The plan is below: whole jobs first, what is worth most at the head. Each job runs in a fork of its own: random weights made
+on the device, nothing downloaded. One line a job, as tests/measured/README.md has it; running
 out of memory is a measurement. Jobs that stand in OUT.jsonl already are passed over, and none is started that the limit
 would cut, so the file is whole whenever this stops. Needs torch, transformers and peft; pynvml for what lies outside
 PyTorch's allocator; torchvision for its models.
@@ -18,19 +18,23 @@ import argparse
 import copy
 import datetime
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
-import tempfile
 import time
+import traceback
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import measure
 import probe
+from step.imports import import_for_forks
 
 Job = dict[str, Any]
-SHORTEST = 60  # seconds: starting Python, building a model and two steps take no less
+SHORTEST = 15  # seconds: building a model and a few steps take no less
 
 
 def job(model: str, batch: int, length: int | None = None, **training: Any) -> Job:
@@ -72,6 +76,49 @@ def module(python: str, arguments: Job, inputs: dict[str, tuple[list[int], str]]
     }
 
 
+# Presets, layers that are kept (all where there is no number), micro-batch and sequence: experts, mixed layers, encoders.
+FAMILIES: list[tuple[str, int | None, int, int]] = [
+    ("qwen3-30b-a3b", 3, 2, 2048),
+    ("gpt-oss-20b", 2, 2, 2048),
+    ("qwen3.5-0.8b", None, 1, 1024),
+    ("gemma-3-1b", None, 2, 2048),
+    ("qwen3-0.6b", None, 4, 2048),
+    ("gemma-2-2b", 8, 2, 2048),
+    ("deepseek-v2-lite", 3, 2, 2048),
+    ("mixtral-8x7b", 2, 2, 2048),
+    ("olmoe-1b-7b", 4, 2, 2048),
+    ("qwen3-next-80b-a3b", 4, 2, 1024),
+    ("lfm2-1.2b", None, 2, 2048),
+    ("glm-4.5-air", 2, 2, 2048),
+    ("phi-4", 4, 2, 2048),
+    ("olmo2-1b", None, 2, 2048),
+    ("smollm3-3b", 8, 2, 2048),
+    ("command-r7b", 4, 2, 2048),
+    ("gpt2-medium", None, 8, 1024),
+    ("opt-1.3b", None, 4, 1024),
+    ("pythia-1.4b", None, 4, 1024),
+    ("bert-base", None, 32, 512),
+    ("modernbert-base", None, 16, 512),
+    ("t5-base", None, 8, 512),
+    ("bart-base", None, 16, 512),
+    ("qwen2.5-7b", 4, 3, 1536),
+    ("qwen3-8b", 6, 2, 4096),
+]
+
+
+def families(optimizer: Job) -> Iterator[tuple[str, Job]]:
+    """The models that people train now, shortened where a layer is like the next; twice each, plain and checkpointed with LoRA."""
+    lora = {"rank": 16, "alpha": 32, "target_modules": "all-linear"}
+    for preset, layers, batch, length in FAMILIES:
+        whole = job(preset, batch, length, optimizer=optimizer)
+        yield preset, with_layers(whole, layers, "") if layers else whole
+    for preset in ("qwen3-8b", "phi-4", "olmo2-7b", "smollm3-3b", "qwen2.5-7b"):
+        more = {"lora": lora, "activation_checkpointing": "non-reentrant"}
+        yield f"{preset}-lora-checkpointed", job(preset, 4, 2048, optimizer=optimizer, **more)
+    for preset in ("vit-base-patch16-224", "dinov2-base"):
+        yield preset, job(preset, 64, optimizer=optimizer)
+
+
 def plan() -> Iterator[tuple[str, Job]]:
     """Names and documents, the most valuable first."""
     llava, fused = "llava-1.5-7b", {"name": "adamw", "implementation": "fused"}
@@ -95,14 +142,15 @@ def plan() -> Iterator[tuple[str, Job]]:
         yield f"vicuna-4-layers-{attention}", with_layers(job("vicuna-7b-v1.5", 4, 2048, attention=attention, optimizer=fused), 4, "")
     for precision in ("fp32", "fp16", "amp-bf16", "amp-fp16"):
         yield f"vicuna-4-layers-{precision}", with_layers(job("vicuna-7b-v1.5", 4, 1024, precision=precision, optimizer=fused), 4, "")
-        yield f"clip-{precision}", job("clip-vit-l-14-336", 16, precision=precision, optimizer=fused)
+        yield f"clip-{precision}", job("clip-vit-l-14-336", 16, 77, precision=precision, optimizer=fused)
     # Other models.
     yield "llama-3-8-layers", with_layers(job("llama-3-8b", 4, 2048, optimizer=fused), 8, "")
     yield "qwen2.5-8-layers", with_layers(job("qwen2.5-7b", 4, 2048, optimizer=fused), 8, "")
-    yield "clip-vit-l-14", job("clip-vit-l-14", 64, optimizer=fused)
+    yield "clip-vit-l-14", job("clip-vit-l-14", 64, 77, optimizer=fused)
     yield "qwen2-vl-2b", with_data(job("qwen2-vl-2b", 2, 1024, optimizer=fused), image_size=[448, 672])
     yield "qwen2.5-vl-3b-checkpointed", with_data(job("qwen2.5-vl-3b", 2, 2048, **checkpointed), image_size=[896, 672])
     yield "smolvlm-500m", with_data(job("smolvlm-500m", 2, 1536, optimizer=fused), tiles=5)
+    yield from families(fused)
     # What comes after training, and what a long run does to the allocator.
     for implementation in ("dynamic", "static"):
         cache = {"implementation": implementation}
@@ -149,7 +197,7 @@ def line(name: str, document: Job, result: dict[str, Any], seconds: float) -> di
     }
     row = {"name": name, "source": "oometer", "citation": "tools/measure_plan.py", "job": given | where, "measured": measured}
     row |= {key: document[key] for key in ("lengths", "python", "why") if key in document}
-    row |= {key: result[key] for key in ("device", "phases", "idle", "context_only", "out_of_memory") if key in result}
+    row |= {key: result[key] for key in ("device", "phases", "idle", "context_only", "step_seconds", "out_of_memory") if key in result}
     return row | {"versions": versions, "seconds": round(seconds), "date": datetime.date.today().isoformat()}
 
 
@@ -158,28 +206,54 @@ def short(version: str) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
+def probed(cause: str, seconds: float | None) -> dict[str, Any]:
+    """Raises where the probe fails or takes too long."""
+    done = subprocess.run([sys.executable, probe.__file__, cause], capture_output=True, text=True, check=True, timeout=seconds)
+    return json.loads(done.stdout)
+
+
+def measured(document: Job, snapshot: Path | None, answer: Connection) -> None:
+    """The work of a fork, which begins CUDA itself: sends what was measured, or a traceback."""
+    try:
+        if document.get("job", document).get("runtime", {}).get("expandable_segments"):
+            import torch
+
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        answer.send(measure.measured_here("gpu", document, str(snapshot) if snapshot else None))
+    except BaseException:
+        answer.send(traceback.format_exc(limit=-3))
+    os._exit(0)
+
+
+def in_a_fork(document: Job, seconds: float | None, snapshot: Path | None) -> dict[str, Any]:
+    """Measures in a fork of this process, which has imported everything (10 s and more) and never spoken to CUDA."""
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    work = multiprocessing.get_context("fork").Process(target=measured, args=(document, snapshot, theirs))
+    work.start()
+    theirs.close()
+    try:
+        if not ours.poll(seconds):
+            raise TimeoutError("the limit came first")
+        result = ours.recv()
+    finally:
+        work.kill()
+        work.join()
+    if isinstance(result, str):
+        raise RuntimeError(result)
+    return result
+
+
 def run(name: str, document: Job, seconds: float | None, snapshots: Path | None) -> dict[str, Any] | None:
     """The document's line; none, and a word on why, where it took too long or failed."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        file, case = Path(folder) / "job.json", Path(folder) / "case.json"
-        file.write_text(json.dumps(document))
-        command = [sys.executable, measure.__file__, str(file), "--gpu", "-o", str(case)]
-        if snapshots:
-            command += ["--snapshot", str(snapshots / f"{name}.pickle")]
+    try:
         if "probe" in document:
-            command = [sys.executable, probe.__file__, document["probe"]]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            print(f"{name}: the limit came first", file=sys.stderr)
-            return None
-        if done.returncode != 0 or not (case.exists() or "probe" in document):
-            print(f"{name}: {done.stderr[-400:]}", file=sys.stderr)
-            return None
-        if "probe" in document:
-            return {"name": name, "source": "oometer", **document, **json.loads(done.stdout)}
-        return line(name, document, json.loads(case.read_text())["result"]["gpu"], time.monotonic() - began)
+            return {"name": name, "source": "oometer", **document, **probed(document["probe"], seconds)}
+        result = in_a_fork(document, seconds, snapshots / f"{name}.pickle" if snapshots else None)
+    except (OSError, EOFError, RuntimeError, subprocess.SubprocessError) as error:
+        print(f"{name}: {str(error)[-600:]}", file=sys.stderr, flush=True)
+        return None
+    return line(name, document, result, time.monotonic() - began)
 
 
 def main() -> None:
@@ -191,6 +265,9 @@ def main() -> None:
     arguments.add_argument("--snapshots", type=Path, help="a folder for each job's memory snapshot, NAME.pickle: some take 100 MB")
     given = arguments.parse_args()
     end = time.monotonic() + given.limit
+    if not given.list:
+        models = ("LlamaForCausalLM", "LlavaForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+        import_for_forks("peft.get_peft_model", *(f"transformers.{model}" for model in models))
     done = {json.loads(row)["name"] for row in given.out.read_text().splitlines()} if given.out.exists() else set()
     for name, wanted in plan():
         if given.only not in name or name in done:

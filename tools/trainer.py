@@ -1,6 +1,7 @@
-"""Runs the loop that people run (transformers.Trainer, TRL's, one by hand) in real PyTorch on the ghost, and measures each step.
+"""Runs the loop that people run (transformers.Trainer, TRL's, one by hand) in real PyTorch on the ghost or a GPU, and measures each step.
 
     trainer.py SPEC.json ... --ghost DIR [-o CASES.jsonl]       each in a fork of one process that has imported everything
+    trainer.py SPEC.json ... --gpu [-o MEASURED.jsonl]          the same on the GPU at hand, as lines of tests/measured/README.md
     trainer.py SPEC.json --ghost DIR --trace OUT.jsonl          one, with every malloc and free (tools/README.md: a log)
     trainer.py SPEC.json --job                                  the job that says the same
 
@@ -33,6 +34,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import datetime
 import gc
 import importlib
 import json
@@ -40,6 +42,7 @@ import math
 import os
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,7 @@ from typing import Any
 import real_trace
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
+from step.imports import import_for_forks
 from step.model import build_model
 from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed
@@ -57,7 +61,12 @@ LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrai
 TRL = {"sft", "dpo", "kto", "reward", "orpo"}
 # PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
 PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
-PEFT_TYPES |= {"PrefixTuning": "PREFIX_TUNING", "PromptEncoder": "P_TUNING", "PromptTuning": "PROMPT_TUNING", "TrainableTokens": "TRAINABLE_TOKENS"}
+PEFT_TYPES |= {
+    "PrefixTuning": "PREFIX_TUNING",
+    "PromptEncoder": "P_TUNING",
+    "PromptTuning": "PROMPT_TUNING",
+    "TrainableTokens": "TRAINABLE_TOKENS",
+}
 CHECKPOINTING = {None: "none", "nonreentrant": "non-reentrant", "reentrant": "reentrant"}
 IMAGES = {"SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"}
 
@@ -221,6 +230,8 @@ class Answers(DeviceValues):
     def __init__(self, spec: Spec) -> None:
         media = media_of(spec)
         super().__init__(read_grids(media))
+        route_evenly(spec)
+        quiet_torch()
         self.visual = sum(visual_tokens(media).values())  # elements that a mask of the images' or of the audio's has
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
@@ -512,7 +523,18 @@ def tokenizer() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="[UNK]", pad_token="<pad>", eos_token="</s>")
 
 
-def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
+class Measured:
+    """On a GPU nothing has to be answered: what a run says to Answers is for nobody."""
+
+    def __init__(self) -> None:
+        self.completion_masks: dict[int, Any] = {}
+        self.masks: list[Any] = []
+        self.wanted: Any = None
+
+    def at_the_door(self, *_: Any, **__: Any) -> None: ...
+
+
+def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
     """The model, with its adapters unless the trainer makes them; and their config."""
     train, loop = spec["train"], spec["loop"]
     plain = {**train, "ckpt": None, "lora": None, "peft": None}
@@ -521,7 +543,9 @@ def make_model(spec: Spec, answers: Answers) -> tuple[Any, Any]:
         model = model.cuda()
     del answers
     lora = dict(train.get("lora") or {})
-    given = train.get("peft") or (lora and {"type": "LoraConfig", "autocast_adapter_dtype": lora.pop("autocast_adapter_dtype", True), "args": lora})
+    given = train.get("peft") or (
+        lora and {"type": "LoraConfig", "autocast_adapter_dtype": lora.pop("autocast_adapter_dtype", True), "args": lora}
+    )
     if not given:
         return model, None
     import peft
@@ -557,7 +581,9 @@ def run_by_hand(spec: Spec, model: Any, samples: Samples, phases: Phases) -> lis
     if loop.get("optimizer"):
         optimizers = make_optimizers(loop["optimizer"], model)
     else:
-        optimizers = [torch.optim.AdamW(groups if loop.get("param_groups", 2) == 2 else trained, lr=1e-5, **{loop.get("opt_impl", "fused"): True})]
+        optimizers = [
+            torch.optim.AdamW(groups if loop.get("param_groups", 2) == 2 else trained, lr=1e-5, **{loop.get("opt_impl", "fused"): True})
+        ]
     micro_steps = loop.get("args", {}).get("gradient_accumulation_steps", 1)
     region = torch.autocast("cuda", dtype=getattr(torch, DTYPES[loop["autocast"]])) if loop.get("autocast") else contextlib.nullcontext()
     data, i, steps = samples.dataset(), 0, []
@@ -620,7 +646,9 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     return {"sft": trl.SFTConfig, "dpo": trl.DPOConfig, "kto": trl.KTOConfig, "reward": trl.RewardConfig}[loop["kind"]](**given)
 
 
-def make_trainer(spec: Spec, arguments: Any, model: Any, peft_config: Any, samples: Samples, watch: Any, answers: Answers) -> Any:
+def make_trainer(
+    spec: Spec, arguments: Any, model: Any, peft_config: Any, samples: Samples, watch: Any, answers: Answers | Measured
+) -> Any:
     import transformers
 
     loop = spec["loop"]
@@ -716,14 +744,19 @@ def make_watch(phases: Phases, spec: Spec) -> Any:
             self.steps: list[dict[str, int]] = []
             self.evals: list[dict[str, int]] = []
             self.saves: list[dict[str, int]] = []
+            self.seconds: list[float] = []
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             if not spec["loop"].get("gc"):
                 gc.collect()
                 gc.disable()
             torch.cuda.reset_peak_memory_stats()
+            torch.cuda.synchronize()
+            self.began = time.perf_counter()
 
         def on_step_end(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+            torch.cuda.synchronize()
+            self.seconds.append(time.perf_counter() - self.began)
             self.steps.append(peaks())
             torch.cuda.reset_peak_memory_stats()
             self.phases.begin(state.global_step, "evaluation")
@@ -740,16 +773,15 @@ def make_watch(phases: Phases, spec: Spec) -> Any:
     return Watch()
 
 
-def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
+def run(spec: Spec, trace: Path | None = None, on_gpu: bool = False) -> dict[str, Any]:
     import torch
 
-    quiet_torch()
     if parallel := spec.get("parallel"):
         join_group(parallel["world"])
         if parallel["strategy"] == "deepspeed":
             tame_deepspeed()
-    route_evenly(spec)
-    answers, samples, phases, modules = Answers(spec), Samples(spec), Phases(), real_trace.Modules()
+    answers = Measured() if on_gpu else Answers(spec)
+    samples, phases, modules = Samples(spec), Phases(), real_trace.Modules()
     watch = make_watch(phases, spec)
     with contextlib.ExitStack() as stack:
         profile: Any = None
@@ -778,7 +810,7 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
                     called.register_forward_pre_hook(answers.at_the_door, with_kwargs=True)
             trainer.train()
             phases.end()
-            truth = {"steps": watch.steps}
+            truth = {"steps": watch.steps} | ({"step_seconds": watch.seconds} if on_gpu else {})
             truth |= {key: rows for key, rows in (("evals", watch.evals), ("saves", watch.saves)) if rows}
             model = trainer.model
     versions = {m: sys.modules[m].__version__ for m in ("torch", "transformers", "accelerate", "trl", "peft") if m in sys.modules}
@@ -790,8 +822,25 @@ def run(spec: Spec, trace: Path | None = None) -> dict[str, Any]:
     return truth
 
 
-def record(spec: Spec, out: Path | None) -> None:
-    line = json.dumps({"name": spec["name"], "job": job_of(spec), "truth": run(spec)})
+def measured_line(spec: Spec) -> dict[str, Any]:
+    """Of a run on the GPU at hand, as tests/measured/README.md has it."""
+    import torch
+
+    truth = run(spec, on_gpu=True)
+    properties = torch.cuda.get_device_properties(0)
+    versions = truth.pop("versions") | {"cuda": torch.version.cuda}
+    job = job_of(spec)
+    job["gpu"] = {"usable_bytes": properties.total_memory, "compute_capability": f"{properties.major}.{properties.minor}"}
+    of_two = {key: ".".join(versions[key].split("+")[0].split(".")[:2]) for key in ("torch", "transformers")}
+    job["runtime"] = {key: value for key, value in job["runtime"].items() if key != "cudnn"} | of_two
+    rows = [row for key in ("steps", "evals", "saves") for row in truth.get(key, [])]
+    measured = {key: max(row[key] for row in rows) for key in ("allocated", "reserved")}
+    about = {"source": "oometer", "citation": "tools/trainer.py", "job": job, "measured": measured, "device": properties.name}
+    return {"name": spec["name"], **about, "truth": truth, "versions": versions, "date": datetime.date.today().isoformat()}
+
+
+def record(spec: Spec, out: Path | None, on_gpu: bool = False) -> None:
+    line = json.dumps(measured_line(spec) if on_gpu else {"name": spec["name"], "job": job_of(spec), "truth": run(spec)})
     if not out:
         print(line)
         return
@@ -799,13 +848,13 @@ def record(spec: Spec, out: Path | None) -> None:
         file.write(line + "\n")
 
 
-def in_a_fork(spec: Spec, out: Path | None) -> bool:
+def in_a_fork(spec: Spec, out: Path | None, on_gpu: bool) -> bool:
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            record(spec, out)
+            record(spec, out, on_gpu)
             sys.stdout.flush()
             code = 0
         except BaseException:
@@ -815,32 +864,11 @@ def in_a_fork(spec: Spec, out: Path | None) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def import_trainers(with_trl: bool) -> None:
-    """Imports what takes long, without a word to CUDA, which would not outlive a fork: bitsandbytes and torchao ask it."""
-    import torch
-    from torch.utils import _triton
-
-    answers = {(torch.cuda, "get_device_capability"): lambda *_: (8, 0), (torch._C, "_cuda_getDeviceCount"): lambda: 1}
-    answers[_triton, "has_triton"] = lambda **_: True
-    real = {(place, name): getattr(place, name) for place, name in answers}
-    for (place, name), answer in answers.items():
-        setattr(place, name, answer)
-    import torch._dynamo
-    import transformers
-
-    transformers.Trainer  # noqa: B018
-    if with_trl:
-        import trl
-
-        trl.SFTTrainer  # noqa: B018
-    for (place, name), function in real.items():
-        setattr(place, name, function)
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("spec", type=Path, nargs="+")
     arguments.add_argument("--ghost", help="the folder of the ghost's libraries (or GHOST_DIR)")
+    arguments.add_argument("--gpu", action="store_true", help="run on the GPU at hand")
     arguments.add_argument("--trace", type=Path, help="write every malloc and free here")
     arguments.add_argument("--job", action="store_true", help="print the job only")
     arguments.add_argument("-o", "--out", type=Path, help="add the cases to this file")
@@ -850,14 +878,16 @@ def main() -> None:
         for spec in specs:
             print(json.dumps(job_of(spec)))
         return
-    enter_ghost(given.ghost)
+    if not given.gpu:
+        enter_ghost(given.ghost)
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     if given.trace:
         run(specs[0], given.trace)
         return
-    import_trainers(any(spec["loop"]["kind"] in TRL for spec in specs))
+    trl = ("trl.SFTTrainer",) if any(spec["loop"]["kind"] in TRL for spec in specs) else ()
+    import_for_forks("transformers.Trainer", *trl)
     for spec in specs:
-        print(spec["name"], "ok" if in_a_fork(spec, given.out) else "FAILED", file=sys.stderr, flush=True)
+        print(spec["name"], "ok" if in_a_fork(spec, given.out, given.gpu) else "FAILED", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
