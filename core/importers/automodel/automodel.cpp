@@ -134,7 +134,6 @@ constexpr Gap kAutoGaps[] = {
     {"model.backend.linear", "\"torch\"", Effect::either, "linear layers of Transformer Engine"},
     {"model.backend.rms_norm", "\"torch\"", Effect::either, "norms of other kernels"},
     {"model.backend.rope", "\"torch\"", Effect::either, "rotary embedding by another kernel"},
-    {"model.backend.rope_fusion", "", Effect::less, "rotary embedding in one kernel"},
     {"model.backend.fused_rope", "", Effect::less, "rotary embedding in one kernel"},
     {"model.backend.fused_swiglu", "", Effect::less, "activation and product of the MLP in one kernel"},
     {"model.backend.experts", "\"torch\"", Effect::either, "how experts are computed"},
@@ -153,8 +152,6 @@ constexpr Gap kAutoGaps[] = {
     {"peft.expert_weight_format", "\"unquantized\"", Effect::less, "experts that do not train in four bits"},
     {"packed_sequence.attn_implementation", "", Effect::either, "attention of packed samples"},
     {"packed_sequence.collate_max_length", "", Effect::either, "rows are padded to this length"},
-    {"freeze_config.freeze_embeddings", "", Effect::less,
-     "in versions before 0.7.0 embeddings do not train; 0.7.0 refuses it"},
     {"freeze_config.freeze_audio_tower", "", Effect::less, "a tower of sound does not train"},
     {"freeze_config.freeze_video_embedder", "", Effect::less, "the embedding of videos does not train"},
     {"freeze_config.freeze_modules", "", Effect::less, "these modules do not train"},
@@ -189,6 +186,10 @@ constexpr std::string_view kAutoHarmless =
     "distributed.pipeline distributed._target_ distributed.timeout_minutes distributed.patch_is_packed_sequence "
     "distributed.fsdp2_backward_prefetch_depth distributed.fsdp2_forward_prefetch_depth distributed.mp_policy._target_ "
     "distributed.mp_policy.cast_forward_inputs distributed.offload_policy distributed.pin_memory autocast.dtype "
+    // read by no version from 0.4.0 on (components/utils/model_utils.py: apply_parameter_freezing); 0.7.0 refuses it
+    "freeze_config.freeze_embeddings "
+    // set to false whatever it says (components/models/common/utils.py: BackendConfig.__post_init__)
+    "model.backend.rope_fusion "
     "model.trust_remote_code model.revision model.load_base_model model.backend._target_ "
     "model.backend.dispatcher_num_sms model.backend.enable_hf_state_dict_adapter model.backend.fake_balanced_gate "
     "model.backend.te_fp8._target_ model.drafter_loss_weight model.drafter_num_steps model.mtp_loss_scaling_factor "
@@ -312,10 +313,12 @@ void take_automodel_samples(Keys& keys) {
     keys.mark(key);
     if (is_said && length == nullptr) length = key;
   }
-  if (length == nullptr)
-    return keys.leave_out("dataset.seq_length", Effect::either,
-                          "nothing says how long samples are, which the dataset decides: taken as the model's usual "
-                          "length; set dataset.seq_length");
+  if (length == nullptr) {
+    keys.ledger().missing.push_back({"value", "dataset.seq_length", keys.file(), "dataset.seq_length",
+                                     "samples are as long as the dataset has them, here as the model's usual length: "
+                                     "say how long yours are (dataset.seq_length)"});
+    return;
+  }
   keys.take(length, "/data/sequence_length", keys.integer(length));
   if (std::string_view(length).starts_with("packed_sequence.pack"))
     keys.leave_out(length, Effect::either, "documents of a row are kept apart by attention of variable lengths");
@@ -427,6 +430,9 @@ void take_automodel_freezing(Context& context, Keys& keys, bool has_adapters) {
   const bool has_section = keys.has(kTower) || keys.has(kLanguage) || keys.has("freeze_config.freeze_embeddings") ||
                            keys.has("freeze_config.freeze_audio_tower");
   const json& config = context.model_config();
+  if (config.is_object() && member(config, "audio_config").is_null() &&
+      member(member(config, "vision_config"), "audio_config").is_null())
+    keys.ignore("freeze_config.freeze_audio_tower");  // there is none
   if (!has_section || !config.is_object() || member(config, "vision_config").is_null()) {
     keys.mark(kTower);
     return keys.mark(kLanguage);
@@ -488,6 +494,11 @@ void take_automodel_parallel(Context& context, Keys& keys, const std::string& we
       std::max<std::int64_t>(keys.size("step_scheduler.local_batch_size"), 1) * std::max<std::int64_t>(launch.gpus, 1);
   keys.take("step_scheduler.global_batch_size", "/training/gradient_accumulation_steps",
             std::max<std::int64_t>(keys.size("step_scheduler.global_batch_size") / step, 1));
+  // Without FSDP these say nothing (components/moe/fsdp_mixin.py: _iter_fsdp_modules).
+  if (launch.gpus <= 1)
+    for (const char* key : {"model.backend.enable_fsdp_optimizations", "distributed.enable_fsdp2_prefetch",
+                            "distributed.defer_fsdp_grad_sync"})
+      keys.ignore(key);
   const std::string strategy = lower_case(keys.text("distributed.strategy"));
   context.take_precision(keys, weights_key, weights, "distributed.autocast_dtype",
                          dtype_of(keys.text("distributed.autocast_dtype")));

@@ -127,7 +127,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"loraplus_lr_ratio", "", Effect::either, "parameter groups of their own for B"},
     {"lr_groups", "", Effect::either, "parameter groups of their own"},
     {"embedding_lr", "", Effect::either, "parameter groups of their own"},
-    {"resize_token_embeddings_to_32x", "", Effect::more, "up to 31 more rows of embeddings and head"},
     {"tokens", "", Effect::more, "rows of the embeddings and of the head for new tokens"},
     {"peft_init_lora_weights", "true", Effect::either, "how adapters are made"},
     {"peft_layers_to_transform", "", Effect::less, "only some layers have adapters"},
@@ -215,6 +214,12 @@ constexpr std::string_view kAxolotlHarmless =
     "pretraining_sample_concatenation dataset_shard_num dataset_shard_idx generate_samples comet_mode comet_online "
     "swanlab_api_key swanlab_log_model lm_eval_tasks lm_eval_batch_size gradio_title gradio_share "
     "debug do_bench_eval cloud_provider include_tokens_per_second include_tkps";
+
+/// Models whose function of Liger 0.8 has no argument layer_norm, so that the key does nothing (integrations/liger/
+/// plugin.py: LigerPlugin.pre_model_load).
+constexpr std::string_view kLigerHasNoLayerNorm =
+    "gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3 "
+    "phi3 qwen2 qwen2_5_vl qwen3 qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe smollm3";
 
 constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
 
@@ -362,6 +367,8 @@ void take_axolotl_losses(Context& context, Keys& keys) {
     any = true;
     keys.take(key);
   }
+  if (is_word_of(member_text(context.model_config(), "model_type"), kLigerHasNoLayerNorm))
+    keys.ignore("liger_layer_norm");
   if (keys.truth("chunked_cross_entropy"))
     keys.take("chunked_cross_entropy_num_chunks", "/training/chunked_cross_entropy",
               keys.integer("chunked_cross_entropy_num_chunks"));
@@ -406,6 +413,18 @@ void note_float32_parts(Context& context, Keys& keys) {
                  "norms, embeddings and head are float32 where the whole model trains without FSDP; here they have the "
                  "weights' type",
                  bytes);
+}
+
+/// Embeddings get as many rows as the tokenizer has tokens, in whole 32s, where they have fewer (loaders/model.py:
+/// _resize_token_embeddings): at most 31 more than without the key, of each of two weights in float32 with a gradient
+/// and two states.
+void note_more_rows(Context& context, Keys& keys) {
+  constexpr const char* kKey = "resize_token_embeddings_to_32x";
+  if (!keys.truth(kKey)) return keys.ignore(kKey);
+  const json width = member(context.model_config(), "hidden_size");
+  std::optional<std::int64_t> bytes;
+  if (width.is_number_integer() && width > 0 && width < 1 << 20) bytes = 31 * 2 * 16 * width.get<std::int64_t>();
+  keys.leave_out(kKey, Effect::more, "up to 31 more rows of embeddings and head", bytes);
 }
 
 /// CustomSupportedOptimizers (utils/schemas/enums.py) are classes that its Trainer is given, in two parameter groups
@@ -498,6 +517,7 @@ void read_axolotl(Context& context, Keys& keys) {
     keys.ignore("eval_batch_size");
   }
   for (const char* key : {"eval_steps", "eval_strategy", "save_steps", "save_strategy", "max_steps"}) keys.ignore(key);
+  note_more_rows(context, keys);
   if (keys.truth("freeze_mm_modules"))
     keys.leave_out("freeze_mm_modules", Effect::less, "the tower and its projector do not train");
 }

@@ -321,6 +321,11 @@ void read_llamafactory(Context& context, Keys& keys) {
                           "activation_checkpointing_kwargs"})
     keys.ignore(key);
   take_attention(context, keys);
+  // Of its default kernels one runs on CUDA, and it knows these (v1/plugins/model_plugins/kernels/ops/mlp/
+  // cuda_fused_moe.py: _TRITON_MOE_MAPPING).
+  if (const json type = member(context.model_config(), "model_type");
+      type.is_string() && !is_word_of(type.get<std::string>(), "mixtral qwen3_moe qwen3_5_moe qwen3_5_moe_text"))
+    keys.ignore("use_v1_kernels");
   if (keys.truth("enable_liger_kernel")) keys.take("enable_liger_kernel", "/training/liger", true);
   take_training_arguments(context, keys);
   if (tuning == "lora" && !keys.has("ddp_find_unused_parameters") && context.launch.is_of_several())

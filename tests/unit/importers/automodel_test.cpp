@@ -131,9 +131,22 @@ TEST_CASE("Automodel's other recipes, models and strategies are refused by name,
   CHECK(batch.refused->key == "step_scheduler.local_batch_size");
   const Ledger unknown = ask_one(R"({"step_scheduler": {}, "model": {"config": {
       "_target_": "transformers.AutoConfig.from_pretrained", "pretrained_model_name_or_path": "a/b"}}})");
-  REQUIRE(unknown.missing.size() == 2);
+  REQUIRE(unknown.missing.size() == 3);
   CHECK(unknown.missing[0].kind == "config.json");
   CHECK(unknown.missing[0].name == "a/b");
+  CHECK(unknown.missing[1].name == "dataset.seq_length");  // which the dataset decides
+}
+
+TEST_CASE("What Automodel's classes and one GPU pass over is without effect", "[importers][automodel]") {
+  const Ledger one = ask_one(recipe(R"(, "freeze_config": {"freeze_audio_tower": true, "freeze_embeddings": true})"));
+  CHECK(is_ignored(one, "freeze_config.freeze_audio_tower"));
+  CHECK(is_ignored(one, "freeze_config.freeze_embeddings"));
+  const std::string backend = R"({"step_scheduler": {}, "dataset": {"seq_len": 128}, "model": {
+      "pretrained_model_name_or_path": "Qwen/Qwen3-0.6B",
+      "backend": {"rope_fusion": true, "enable_fsdp_optimizations": true}}})";
+  CHECK(is_ignored(ask_one(backend), "model.backend.rope_fusion"));
+  CHECK(is_ignored(ask_one(backend), "model.backend.enable_fsdp_optimizations"));
+  CHECK(left_out(ask({file_of("given", backend)}, 2), "model.backend.enable_fsdp_optimizations") != nullptr);
 }
 
 TEST_CASE("Automodel's command line goes over its file", "[importers][automodel]") {

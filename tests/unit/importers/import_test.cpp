@@ -151,7 +151,10 @@ TEST_CASE("models are found by their names, else their config is asked for", "[i
   const auto ask_model = [](const std::string& name) { return ask_one(R"({"base_model": ")" + name + R"("})"); };
   CHECK(at(ask_model("Qwen/Qwen3-8B"), "/model/preset") == "qwen3-8b");
   CHECK(at(ask_model("meta-llama/Llama-3.1-8B"), "/model/config/model_type") == "llama");
-  const Ledger mirror = ask_model("NousResearch/Llama-3.2-1B");
+  const Ledger open = ask_model("NousResearch/Llama-3.2-1B");  // a copy that is known
+  CHECK(at(open, "/model/config/model_type") == "llama");
+  CHECK(left_out(open, "base_model") == nullptr);
+  const Ledger mirror = ask_model("someone/Llama-3.2-1B");
   CHECK(at(mirror, "/model/config/model_type") == "llama");
   REQUIRE(left_out(mirror, "base_model") != nullptr);
   CHECK(left_out(mirror, "base_model")->text.find("meta-llama/Llama-3.2-1B") != std::string::npos);
