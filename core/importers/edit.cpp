@@ -83,19 +83,81 @@ bool insert_option(std::string& text, const std::string& known, const std::strin
   return true;
 }
 
-/// A key of YAML that stands at the margin, with a value in the same line; else one more line.
-void set_line(std::string& text, const std::string& key, const std::string& value) {
+/// Hydra's words are "key=value", without dashes.
+bool is_hydra_script(const std::string& text) {
+  return text.find("verl.trainer") != std::string::npos || text.find("verl/trainer") != std::string::npos;
+}
+
+bool set_word(std::string& text, const std::string& key, const std::string& value) {
+  for (const std::string& word : {key, "+" + key, "++" + key}) {
+    const std::size_t at = find_option(text, word);
+    if (at == std::string::npos || at + word.size() >= text.size() || text[at + word.size()] != '=') continue;
+    const std::size_t begin = at + word.size() + 1;
+    text.replace(begin, end_of_value(text, begin) - begin, value);
+    return true;
+  }
+  for (const char* known : {"model.path", "data.train_files", "engine", "optim.lr", "data.train_batch_size"})
+    if (const std::size_t at = find_option(text, known); at != std::string::npos) {
+      text.insert(at, key + "=" + value + " ");
+      return true;
+    }
+  return false;
+}
+
+std::size_t indent_of(const std::string& line) { return std::min(line.find_first_not_of(' '), line.size()); }
+
+bool says_nothing_of_keys(const std::string& line) {
+  const std::size_t at = line.find_first_not_of(" \t");
+  return at == std::string::npos || line[at] == '#';
+}
+
+/// The line with a key at an indentation, from `begin` to the end of the block; the block's end where there is none.
+std::size_t find_line(const std::vector<std::string>& lines, std::size_t begin, std::size_t indent,
+                      const std::string& key, bool& is_found) {
+  std::size_t end = begin;
+  for (std::size_t i = begin; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (says_nothing_of_keys(line)) continue;
+    if (indent_of(line) < indent) break;
+    end = i + 1;
+    if (indent_of(line) != indent || line.compare(indent, key.size(), key) != 0) continue;
+    const std::size_t after = line.find_first_not_of(" \t", indent + key.size());
+    if (after == std::string::npos || line[after] != ':') continue;
+    is_found = true;
+    return i;
+  }
+  return end;
+}
+
+/// A key of YAML with a value in the same line, in the groups that it stands in; else one more line there.
+void set_line(std::string& text, const std::vector<std::string>& path, const std::string& value) {
   std::vector<std::string> lines = lines_of(text);
-  const std::string said = key + ": " + value;
-  const auto same = std::find_if(lines.begin(), lines.end(), [&](const std::string& line) {
-    return line.starts_with(key) && line.find_first_not_of(" \t", key.size()) == line.find(':', key.size()) &&
-           line.size() > key.size();
-  });
-  if (same != lines.end()) {
-    const std::size_t comment = same->find(" #");
-    *same = said + (comment == std::string::npos ? "" : same->substr(comment));
-  } else {
-    lines.push_back(said);
+  std::size_t begin = 0, indent = 0;
+  for (std::size_t depth = 0; depth < path.size(); ++depth) {
+    const std::string& key = path[depth];
+    const bool is_last = depth + 1 == path.size();
+    bool is_found = false;
+    const std::size_t at = find_line(lines, begin, indent, key, is_found);
+    if (!is_found) {
+      std::vector<std::string> more;
+      for (std::size_t i = depth; i < path.size(); ++i)
+        more.push_back(std::string(indent + 2 * (i - depth), ' ') + path[i] +
+                       (i + 1 == path.size() ? ": " + value : ":"));
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), more.begin(), more.end());
+      break;
+    }
+    std::string& line = lines[at];
+    const std::size_t comment = line.find(" #");
+    if (is_last) {
+      line = std::string(indent, ' ') + key + ": " + value + (comment == std::string::npos ? "" : line.substr(comment));
+      break;
+    }
+    const std::size_t said = line.find_first_not_of(" \t", line.find(':', indent + key.size()) + 1);
+    if (said != std::string::npos && line[said] != '#') return;  // {a: 1}, or an anchor
+    begin = at + 1;
+    std::size_t inner = begin;
+    while (inner < lines.size() && says_nothing_of_keys(lines[inner])) ++inner;
+    indent = inner < lines.size() && indent_of(lines[inner]) > indent ? indent_of(lines[inner]) : indent + 2;
   }
   text.clear();
   for (const std::string& line : lines) text += line + "\n";
@@ -119,6 +181,13 @@ constexpr Word kWords[] = {
     {"trl", "/training/precision", "\"bf16\"", "dtype", "\"bfloat16\""},
     {"trl", "/training/lora", "", "use_peft", "true"},
     {"trl", "/training/quantization", "", "load_in_4bit", "true"},
+    {"nemo-automodel", "/training/activation_checkpointing", "", "distributed.activation_checkpointing", "true"},
+    {"nemo-automodel", "/training/precision", "\"bf16\"", "model.torch_dtype", "\"bfloat16\""},
+    {"verl", "/training/activation_checkpointing", "", "model.enable_gradient_checkpointing", "true"},
+    {"verl", "/training/liger", "", "model.use_liger", "true"},
+    {"verl", "/training/lora", "", "model.lora_rank", "8"},
+    {"verl", "/training/precision", "\"bf16\"", "engine.model_dtype", "\"bf16\""},
+    {"verl", "/parallel/strategy", "\"fsdp2\"", "engine.strategy", "\"fsdp2\""},
     {"", "/training/liger", "true", "use_liger_kernel", "true"},
     {"", "/training/activation_checkpointing", "", "gradient_checkpointing", "true"},
     {"", "/training/optimizer/implementation", "\"bnb-8bit\"", "optim", "\"adamw_8bit\""},
@@ -128,13 +197,17 @@ constexpr Word kWords[] = {
 }  // namespace
 
 std::string words_of(const SourceFile& file, const Edit& edit) {
-  return file.content.is_string() ? "--" + edit.key + " " + word_of(edit.value) : edit.key + ": " + word_of(edit.value);
+  if (!file.content.is_string()) return edit.key + ": " + word_of(edit.value);
+  return is_hydra_script(file.content.get<std::string>()) ? edit.key + "=" + word_of(edit.value)
+                                                          : "--" + edit.key + " " + word_of(edit.value);
 }
 
 bool apply(SourceFile& file, const Edit& edit) {
   if (file.content.is_string()) {
     std::string text = file.content.get<std::string>();
-    if (!set_option(text, edit.key, word_of(edit.value))) {
+    if (is_hydra_script(text)) {
+      if (!set_word(text, edit.key, word_of(edit.value))) return false;
+    } else if (!set_option(text, edit.key, word_of(edit.value))) {
       bool done = false;
       for (const char* known : {"model_name_or_path", "model", "output_dir", "dataset", "dataset_name", "config"})
         if (!done) done = insert_option(text, known, edit.key, word_of(edit.value));
@@ -154,7 +227,7 @@ bool apply(SourceFile& file, const Edit& edit) {
   }
   if (path.empty()) return false;
   (*place)[path.back()] = edit.value;
-  if (path.size() == 1) set_line(file.text, edit.key, word_of(edit.value));
+  set_line(file.text, path, word_of(edit.value));
   return true;
 }
 

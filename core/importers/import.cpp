@@ -12,12 +12,14 @@
 #include "importers/llamafactory/llamafactory.h"
 #include "importers/llava/llava.h"
 #include "importers/parallel.h"
+#include "importers/preprocessor.h"
 #include "importers/python.h"
 #include "importers/shell.h"
 #include "importers/swift/swift.h"
 #include "importers/transformers/training_arguments.h"
 #include "importers/trl/trl.h"
 #include "importers/unsloth/unsloth.h"
+#include "importers/verl/verl.h"
 #include "job/estimate.h"
 #include "job/loop.h"
 #include "job/parse.h"
@@ -39,6 +41,7 @@ bool has_any(const json& tree, std::initializer_list<const char*> keys) {
 /// Whose keys a tree has; "" for none that is known.
 std::string trainer_of_keys(const json& tree) {
   if (is_automodel(tree)) return "automodel";
+  if (is_verl(tree)) return "verl";
   if (is_axolotl(tree)) return "axolotl";
   if (is_llamafactory(tree)) return "llamafactory";
   if (is_swift(tree)) return "swift";
@@ -53,7 +56,8 @@ const char* other_trainer(const json& tree) {
   if (!tree.is_object()) return "";
   if (has_any(tree, {"dist_config", "train_dataset", "sample_backend"}) && tree.contains("model"))
     return "LLaMA-Factory's v1";
-  if (has_any(tree, {"actor_rollout_ref", "algorithm"}) && tree.contains("data")) return "verl";
+  if (has_any(tree, {"actor_rollout_ref", "algorithm"}) && tree.contains("data"))
+    return "verl's reinforcement learning";
   if (tree.contains("tokenizer") && tree["tokenizer"].is_object() && tree["tokenizer"].contains("_component_"))
     return "torchtune";
   return "";
@@ -69,7 +73,8 @@ FileKind kind_of(const SourceFile& file) {
   if (has_any(tree, {"zero_optimization", "train_micro_batch_size_per_gpu"})) return FileKind::deepspeed;
   if (has_any(tree, {"distributed_type", "compute_environment"})) return FileKind::accelerate;
   if (!trainer_of_keys(tree).empty()) return FileKind::trainer;
-  if (has_any(tree, {"peft_type", "image_processor_type", "processor_class", "transformer_layer_cls_to_wrap",
+  if (is_preprocessor(tree)) return FileKind::helper;
+  if (has_any(tree, {"peft_type", "processor_class", "transformer_layer_cls_to_wrap",
                      "fsdp_transformer_layer_cls_to_wrap", "reshard_after_forward", "train_batch_size"}))
     return FileKind::helper;
   return FileKind::unknown;
@@ -106,11 +111,13 @@ std::optional<Run> find_script(Context& context, const std::vector<SourceFile>& 
         continue;
       }
       context = trial;
-      for (const std::string& name : command.unset)
+      for (const std::string& name : command.unset) {
+        if (is_word_of(name, "HOME PWD USER")) continue;  // of the machine: where files lie
         context.ledger.missing.push_back(
             {"variable", name, file.name, name,
              "line " + std::to_string(command.line) + " uses it and the script does not say what it is: " +
                  (name.starts_with('$') ? "write its value in its place" : "set it, as " + name + "=...")});
+      }
       run = Run{std::move(started), file.name};
     }
   }
@@ -147,6 +154,7 @@ void read_trainer(Context& context, Keys& keys, const std::string& trainer, cons
   if (trainer == "swift") return read_swift(context, keys, program);
   if (trainer == "llava") return read_llava(context, keys, program);
   if (trainer == "trl") return read_trl(context, keys, program);
+  if (trainer == "verl") return read_verl(context, keys, program);
   if (trainer == "unsloth") return read_unsloth(context, keys, program);
   if (trainer == "transformers") return read_training_arguments(context, keys);
   keys.refuse("", "the trainer " + trainer + " is not supported yet");
@@ -278,7 +286,7 @@ Ledger import_files(const Question& question) {
       ledger.refuse(
           question.files.empty() ? "" : question.files[0].name, "",
           "no trainer that is known has these keys; expected a file or command line of LLaMA-Factory, Axolotl, "
-          "TRL, NeMo Automodel or transformers' TrainingArguments, or a Python script that makes such arguments");
+          "TRL, NeMo Automodel, verl or transformers' TrainingArguments, or a Python script that makes such arguments");
     return std::move(ledger);
   }
   if (run && !run->started.config.empty() && file == nullptr) return std::move(ledger);
@@ -287,8 +295,9 @@ Ledger import_files(const Question& question) {
   const std::string trainer = run ? run->started.trainer : script ? script->trainer : trainer_of_keys(file->content);
   json content = file ? file->content : script ? script->keys : json::object();
   if (trainer == "automodel") content = dotted_automodel(content);
+  if (trainer == "verl") content = dotted_verl(content);
   Keys keys(ledger, file ? file->name : script ? script_file : run->file, std::move(content));
-  if (run) keys.over(run->file, run->started.arguments);
+  if (run) keys.over(run->file, trainer == "verl" ? dotted_verl(run->started.arguments) : run->started.arguments);
   read_trainer(context, keys, trainer,
                run                ? run->started.program
                : script           ? script->program
@@ -296,8 +305,11 @@ Ledger import_files(const Question& question) {
                                   : "");
   if (script) ledger.missing.insert(ledger.missing.end(), script->missing.begin(), script->missing.end());
   if (script && !script->refused.empty()) ledger.refuse(script_file, "", script->refused);
-  if (trainer != "automodel") take_parallel(context, keys);  // its sections say it in words of its own
+  if (trainer != "automodel" && trainer != "verl")
+    take_parallel(context, keys);  // its sections say it in words of its own
   keys.finish();
+  for (const SourceFile& given : question.files)
+    if (is_preprocessor(given.content)) take_preprocessor(context, given);
   if (!question.gpu.empty()) ledger.put("/gpu/name", question.gpu);
   settle(ledger);
   return std::move(ledger);

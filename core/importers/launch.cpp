@@ -55,8 +55,8 @@ json options_of(const Words& words, std::size_t& at) {
 
 /// What a program is given: --key value, --key=value, --key a b c, key=value (OmegaConf), --flag, --no_flag; the
 /// first word that is none of these is its file.
-/// What a variable that nobody sets decides is as if it were not said.
-void read_arguments(const Words& words, std::size_t at, Started& started) {
+/// What a variable that nobody sets decides is as if it were not said. Of Hydra's an option has one value.
+void read_arguments(const Words& words, std::size_t at, Started& started, bool is_hydra = false) {
   const auto say = [&](const std::string& name, const std::string& value) {
     if (value.find(kUnset) == std::string::npos) started.arguments[name] = scalar_of(value);
   };
@@ -77,7 +77,7 @@ void read_arguments(const Words& words, std::size_t at, Started& started) {
     }
     json values = json::array();
     bool is_known = true;
-    while (at < words.size() && !is_option(words[at])) {
+    while (at < words.size() && !is_option(words[at]) && !(is_hydra && !values.empty())) {
       is_known &= words[at].find(kUnset) == std::string::npos;
       values.push_back(scalar_of(words[at++]));
     }
@@ -172,6 +172,7 @@ void read_deepspeed(Context& context, const ShellCommand& command, const json& o
 std::string trainer_of(const std::string& program, const json& arguments) {
   const auto has = [&](const char* part) { return program.find(part) != std::string::npos; };
   if (has("automodel") || has("Automodel")) return "automodel";
+  if (has("verl.trainer") || has("verl/trainer")) return "verl";
   if (has("swift")) return "swift";
   if (has("axolotl")) return "axolotl";
   if (has("llava") && !has("llava_next")) return "llava";
@@ -265,7 +266,7 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
     }
   } else if (program.ends_with(".py") || is_module) {
     const std::string path = words[at];
-    read_arguments(words, at + 1, started);
+    read_arguments(words, at + 1, started, path.find("verl") != std::string::npos);
     started.trainer = trainer_of(path, started.arguments);
     started.program = started.trainer == "transformers" ? path : command_of(path);
   }

@@ -19,6 +19,32 @@ TEST_CASE("A key of YAML is changed where it stands, else added", "[importers][e
   CHECK(words_of(file, {"train.yaml", "optim", "adamw_8bit"}) == "optim: adamw_8bit");
 }
 
+TEST_CASE("A key of a group of YAML is changed where it stands, else put at its end", "[importers][edit]") {
+  SourceFile file{"train.yaml", json::object(),
+                  "model:\n    path: m  # mine\n    # later\n    config:\n        path: c\n\ndata: {a: 1}\noptim:\n"};
+  const auto after = [&](const char* key, json value) {
+    SourceFile changed = file;
+    CHECK(apply(changed, {"train.yaml", key, std::move(value)}));
+    return changed.text;
+  };
+  CHECK(after("model.path", "n") ==
+        "model:\n    path: n # mine\n    # later\n    config:\n        path: c\n\ndata: {a: 1}\noptim:\n");
+  CHECK(after("model.lora", 8) ==
+        "model:\n    path: m  # mine\n    # later\n    config:\n        path: c\n    lora: 8\n\n"
+        "data: {a: 1}\noptim:\n");
+  CHECK(after("optim.lr", 1).ends_with("optim:\n  lr: 1\n"));
+  CHECK(after("peft.dim", 8).ends_with("optim:\npeft:\n  dim: 8\n"));
+  CHECK(after("data.a", 2) == file.text);  // in one line: no patch
+}
+
+TEST_CASE("A word of Hydra's is changed where it stands, else put before the others", "[importers][edit]") {
+  SourceFile file{"run.sh", "torchrun -m verl.trainer.sft_trainer model.path=m +engine.strategy=fsdp\n", ""};
+  CHECK(apply(file, {"run.sh", "engine.strategy", "fsdp2"}));
+  CHECK(apply(file, {"run.sh", "model.use_liger", true}));
+  CHECK(file.text == "torchrun -m verl.trainer.sft_trainer model.use_liger=true model.path=m +engine.strategy=fsdp2\n");
+  CHECK(words_of(file, {"run.sh", "model.use_liger", true}) == "model.use_liger=true");
+}
+
 TEST_CASE("An option of a script is changed where it stands, else put before the others", "[importers][edit]") {
   SourceFile file{"run.sh", "trl sft --model_name_or_path m --max_length=4096 \\\n  --bf16\n", ""};
   CHECK(apply(file, {"run.sh", "max_length", 512}));

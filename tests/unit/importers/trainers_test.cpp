@@ -301,3 +301,107 @@ TEST_CASE("LLaVA's scripts are its own code under DeepSpeed", "[importers][llava
   REQUIRE(linear.refused);  // the default projector
   CHECK(linear.refused->key == "mm_projector_type");
 }
+
+TEST_CASE("verl fills rows up to the tokens of a GPU and shards float32 weights by FSDP", "[importers][verl]") {
+  const Ledger usual = ask({file_of("run.sh", R"(torchrun --standalone --nnodes=1 --nproc_per_node=8 \
+      -m verl.trainer.sft_trainer data.train_files=a.parquet data.train_batch_size=128 \
+      model.path=Qwen/Qwen3-8B optim.lr=1e-5 +data.max_length=2048 trainer.project_name=x trainer.logger=console)")});
+  check_accepted(usual);
+  CHECK(usual.trainer == "verl 0.9.1");
+  CHECK(at(usual, "/data/sequence_length") == 8192);
+  CHECK(at(usual, "/data/packed") == json::array({{2048, 2048, 2048, 2048}}));
+  CHECK(at(usual, "/training/gradient_accumulation_steps") == 4);  // 16 samples of a GPU, 4 a row
+  CHECK(at(usual, "/training/precision") == "amp-bf16");
+  CHECK(at(usual, "/training/attention") == "flash_attention_2");
+  CHECK(at(usual, "/training/activation_checkpointing") == "non-reentrant");
+  CHECK(at(usual, "/training/max_grad_norm") == 1.0);
+  CHECK(at(usual, "/training/optimizer") == json({{"name", "torch.optim.AdamW"}, {"args", {{"weight_decay", 0.01}}}}));
+  CHECK(at(usual, "/parallel/strategy") == "fsdp1");
+  CHECK(at(usual, "/parallel/data") == 8);
+  CHECK(at(usual, "/parallel/fsdp/sharding") == "FULL_SHARD");
+  CHECK(at(usual, "/parallel/fsdp/param_dtype") == "bf16");
+  CHECK(is_ignored(usual, "optim.lr"));
+  REQUIRE(usual.unmodelled.size() == 1);  // the loss
+  CHECK(usual.unmodelled[0].effect == Effect::less);
+  CHECK(usual.unmodelled[0].bytes == std::int64_t{8} * 8192 * 151936);
+  const Ledger adapters = ask({file_of("run.sh", R"(torchrun --nproc_per_node 2 -m verl.trainer.sft_trainer \
+      --config-name sft_trainer_engine engine=fsdp engine.strategy=fsdp2 model.path=Qwen/Qwen3-0.6B model.lora_rank=32 \
+      "model.target_modules=[q_proj,v_proj]" data.use_dynamic_bsz=False data.micro_batch_size_per_gpu=2 \
+      model.enable_gradient_checkpointing=False engine.param_offload=True model.use_liger=True)")});
+  check_accepted(adapters);
+  CHECK(at(adapters, "/data/packed") == json::array({{1024, 1024}}));
+  CHECK(at(adapters, "/training/lora/target_modules") == json({"q_proj", "v_proj"}));
+  CHECK(at(adapters, "/training/lora/alpha") == 16);
+  CHECK(at(adapters, "/training/activation_checkpointing") == "none");
+  CHECK(at(adapters, "/training/liger") == json({{"fused_linear_cross_entropy", false}}));
+  CHECK(at(adapters, "/parallel/fsdp/reshard_after_forward") == true);
+  CHECK(is_ignored(adapters, "engine.param_offload"));  // while it trains all is on the GPU
+}
+
+TEST_CASE("verl's YAML is read with Hydra's defaults, and what is no supervised fine-tuning is refused",
+          "[importers][verl]") {
+  const Ledger file = ask_one(R"({"data": {"train_files": "a.parquet", "max_length": 512, "micro_batch_size_per_gpu": 2,
+      "use_dynamic_bsz": false}, "model": {"path": "Qwen/Qwen3-0.6B", "use_remove_padding": false},
+      "engine": {"strategy": "fsdp", "ulysses_sequence_parallel_size": 2}, "optim": {"lr": 1e-5},
+      "trainer": {"n_gpus_per_node": 4, "nnodes": 2}, "surprise": {"key": 1}})");
+  check_accepted(file);
+  CHECK(at(file, "/parallel/data") == 8);
+  CHECK(at(file, "/data/micro_batch_size") == 2);
+  CHECK(at(file, "/data/sequence_length") == 512);
+  CHECK(left_out(file, "engine.ulysses_sequence_parallel_size")->effect == Effect::less);
+  CHECK(left_out(file, "surprise.key")->effect == Effect::unknown);
+  const Ledger rl = ask({file_of("run.sh", "python3 -m verl.trainer.main_ppo data.train_files=a model.path=x")});
+  REQUIRE(rl.refused);
+  CHECK(rl.refused->message.find("main_ppo") != std::string::npos);
+  const Ledger megatron = ask({file_of(
+      "run.sh", "torchrun --nproc_per_node=2 -m verl.trainer.sft_trainer engine=megatron model.path=Qwen/Qwen3-0.6B")});
+  REQUIRE(megatron.refused);
+  CHECK(megatron.refused->key == "engine");
+  CHECK(ask_one(R"({"actor_rollout_ref": {}, "algorithm": {}, "data": {}})").refused);
+}
+
+TEST_CASE("A processor's own file says how large images are, where the model takes images of any size",
+          "[importers][processor]") {
+  const auto with = [](const std::string& model, const std::string& processor, const std::string& more = "") {
+    return ask({file_of("train.yaml", R"({"model_name_or_path": ")" + model + R"(", "stage": "sft", "bf16": true,
+                                          "finetuning_type": "lora")" +
+                                          more + "}"),
+                file_of("preprocessor_config.json", processor)});
+  };
+  const std::string pixels = R"({"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 6272,
+      "max_pixels": 501760, "patch_size": 14, "merge_size": 2, "image_mean": [0.5], "do_resize": true})";
+  // LLaMA-Factory gives its processor pixels of its own; Axolotl leaves them to the file.
+  const Ledger factory = with("Qwen/Qwen2.5-VL-3B-Instruct", pixels);
+  check_accepted(factory);
+  CHECK(at(factory, "/data/max_pixels") == 589824);
+  CHECK(is_ignored(factory, "max_pixels"));
+  const auto axolotl = [](const std::string& processor) {
+    return ask({file_of("a.yaml", R"({"base_model": "Qwen/Qwen2.5-VL-3B-Instruct", "sequence_len": 4096})"),
+                file_of("preprocessor_config.json", processor)});
+  };
+  const Ledger smaller = axolotl(pixels);
+  check_accepted(smaller);
+  CHECK(at(smaller, "/data/max_pixels") == 501760);
+  CHECK(at(smaller, "/data/min_pixels") == 6272);
+  CHECK(taken_at(smaller, "/data/max_pixels")->file == "preprocessor_config.json");
+  CHECK(is_ignored(smaller, "image_mean"));
+  const Ledger edges = axolotl(R"({"image_processor_type": "Qwen2VLImageProcessor", "surprise": 1,
+                                   "size": {"shortest_edge": 3136, "longest_edge": 200704}})");
+  CHECK(at(edges, "/data/max_pixels") == 200704);
+  CHECK(left_out(edges, "surprise")->effect == Effect::either);
+  const Ledger text = with("Qwen/Qwen3-0.6B", pixels);  // sees nothing
+  CHECK(at(text, "/data/max_pixels") == "absent");
+  CHECK(text.unmodelled.empty());
+}
+
+TEST_CASE("Keys that do nothing to a model are without effect on it", "[importers][axolotl][llamafactory]") {
+  const std::string axolotl = R"("plugins": ["axolotl.integrations.liger.LigerPlugin"], "liger_layer_norm": true,
+                                 "adapter": "lora", "lora_r": 8, "sequence_len": 512})";
+  CHECK(is_ignored(ask_one(R"({"base_model": "Qwen/Qwen3-8B", )" + axolotl), "liger_layer_norm"));
+  CHECK(left_out(ask_one(R"({"base_model": "google/gemma-3-4b-it", )" + axolotl), "liger_layer_norm") != nullptr);
+  const Ledger rows = ask_one(R"({"base_model": "Qwen/Qwen3-8B", "resize_token_embeddings_to_32x": true})");
+  CHECK(left_out(rows, "resize_token_embeddings_to_32x")->bytes == 31 * 2 * 16 * 4096);
+  const std::string factory = R"("stage": "sft", "bf16": true, "use_v1_kernels": true})";
+  CHECK(is_ignored(ask_one(R"({"model_name_or_path": "Qwen/Qwen3-8B", )" + factory), "use_v1_kernels"));
+  CHECK(left_out(ask_one(R"({"model_name_or_path": "Qwen/Qwen3-30B-A3B", )" + factory), "use_v1_kernels") != nullptr);
+}
