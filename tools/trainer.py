@@ -205,6 +205,8 @@ def data_of(spec: Spec) -> dict[str, Any]:
         out["images_per_sample"] = 1
         if tiled:
             out["tiles"] = data["pixel"][0]
+    elif "vision_config" in spec["model"]["config"]:
+        out["images_per_sample"] = 0
     out |= data.get("images", {})
     return out
 
@@ -245,7 +247,7 @@ class Answers(DeviceValues):
         self.patch()
 
     def scalar(self, tensor: Any) -> Any:
-        if tensor.dtype is self.torch.bool and not self.item_bool:
+        if tensor.dtype is self.torch.bool and (not self.item_bool or self.padded and is_called_by("create_recurrent_attention_mask")):
             return False
         return super().scalar(tensor)
 

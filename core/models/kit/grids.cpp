@@ -340,7 +340,7 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
   const std::int64_t batch = input_ids.size(0), length = input_ids.size(1);
   const auto scalar = [&](Op op) { return integers(context_, op, {}); };
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Tensor llm_positions;
+  Tensor llm_positions, vision_position_ids;
   TensorList llm_pos_ids_list;
   Tensor current_pos;  // a number until an image has come
   Tensor input_token_type, current_input_ids;
@@ -350,6 +350,8 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
     const std::int64_t tokens = attended_tokens(rows, row, length);
     const auto attended = [&] { return empty(context_, Op::to_copy, {length}, DType::boolean); };
     const auto unpadded = [&] { return index_mask(select(input_ids, 0, row), attended(), tokens); };
+    current_input_ids.reset();  // the row's own is a view
+    input_token_type.reset();
     if (is_masked) {
       current_input_ids = unpadded();
       input_token_type = unpadded();
@@ -365,7 +367,8 @@ Tensor GridLanguageModel::rope_index(const Tensor& input_ids, bool is_masked, co
     for (std::int64_t image = 0; image < data_.images_per_sample; ++image) {
       add_text(std::min<std::int64_t>(text, 1));
       text -= std::min<std::int64_t>(text, 1);
-      llm_pos_ids_list.push_back(token_position_ids());
+      vision_position_ids = token_position_ids();
+      llm_pos_ids_list.push_back(vision_position_ids);
       { const Tensor is_wider = empty(context_, Op::gt, {}, DType::boolean); }
       const Tensor side = scalar(Op::floor_divide);
       if (!current_pos) current_pos = scalar(Op::add);  // afterwards in place

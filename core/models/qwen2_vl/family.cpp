@@ -36,9 +36,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.emplace_back(c.names->block);
   t.refuse(Feature::flash_attention_2, "not-modelled",
            "this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its kernels");
-  if (c.names->has_windows)
-    t.refuse(Feature::lengths, "not-modelled",
-             "positions of padded samples of this model are not supported yet: leave it out");
   t.refuse(Feature::liger, "inconsistent",
            "liger-kernel 0.8.5 stops at " + t.class_name +
                " with transformers 5 (an ImportError, as its class of outputs has gone): leave it out");

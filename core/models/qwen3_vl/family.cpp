@@ -45,8 +45,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.has_experts = c.text.experts.num_experts != 0;
   t.balances_experts = c.text.experts.balances;
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature :
-       {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
+  for (const Feature feature : {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "not-modelled",
            "this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its kernels");

@@ -74,7 +74,7 @@ ModelOutputs SftTrainer::call_for_logits(ModelInputs inputs) {
 Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) {
   if (args_.chunks_loss()) return loss_of_chunks(std::move(inputs), num_items_in_batch, returned);
   if (!args_.trl.fused_head) return loss_of_logits(std::move(inputs), num_items_in_batch, returned);
-  Tensor loss, per_token_loss;
+  Tensor loss, num_tokens, per_token_loss;
   FusedCausalLMOutput outputs;
   const bool is_dft = args_.loss_type == "dft";
   if (args_.label_smoothing_factor != 0 && !is_dft) {
@@ -93,7 +93,7 @@ Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_b
       const Tensor probabilities = detach(exp(outputs.log_probs));
       per_token_loss = mul(per_token_loss, probabilities);
     }
-    const Tensor num_tokens = num_items_in_batch ? num_items_in_batch : sum_all(outputs.label_mask);
+    num_tokens = num_items_in_batch ? num_items_in_batch : sum_all(outputs.label_mask);
     const Tensor total = sum_all(per_token_loss);
     const Tensor at_least_one = pointwise(Op::clamp, {&num_tokens}, num_tokens.dtype());
     loss = div(total, at_least_one);

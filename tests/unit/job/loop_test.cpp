@@ -86,9 +86,9 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
   CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
         "not-modelled");
-  CHECK(
-      error_in(R"({"version": 1, "model": {"preset": "qwen2.5-vl-3b"}, "training": {"loop": "transformers.Trainer"}})")
-          .code == "not-modelled");
+  CHECK(error_in(
+            R"({"version": 1, "model": {"preset": "voxtral-mini-3b"}, "training": {"loop": "transformers.Trainer"}})")
+            .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
   CHECK(error.pointer == "/training/loop/compute_metrics");
