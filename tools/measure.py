@@ -183,6 +183,16 @@ def used_memory() -> dict[str, int] | None:
     return {"used": memory.used, "total": memory.total, "driver": pynvml.nvmlSystemGetDriverVersion()}
 
 
+CATALOGUE = {"NVIDIA H100 80GB HBM3": "h100-80gb", "NVIDIA H200": "h200", "Tesla T4": "t4"}
+
+
+def gpu_of(device: str, usable_bytes: int, major: int, minor: int) -> dict[str, Any]:
+    """The job's gpu: by its name in presets/gpus.json, which also says what lies outside the allocator, else by its memory."""
+    if device in CATALOGUE:
+        return {"name": CATALOGUE[device]}
+    return {"usable_bytes": usable_bytes, "compute_capability": f"{major}.{minor}"}
+
+
 def place_image_tokens(spec: Spec) -> None:
     """On a real device the placeholders must be there: the first tokens of each sample."""
     config, inputs = spec["model"].get("config", {}), spec["inputs"]

@@ -190,9 +190,8 @@ def line(name: str, document: Job, result: dict[str, Any], seconds: float) -> di
         measured = {"allocated": result["max_memory_allocated"], "reserved": result["max_memory_reserved"]}
         if result["idle"] and result["used_after"]:
             measured["device"] = result["used_after"]["used"] - result["idle"]["used"]
-    major, minor = result["compute_capability"]
     where = {
-        "gpu": {"usable_bytes": result["usable_bytes"], "compute_capability": f"{major}.{minor}"},
+        "gpu": measure.gpu_of(result["device"], result["usable_bytes"], *result["compute_capability"]),
         "runtime": given.get("runtime", {}) | {key: short(versions[key]) for key in ("torch", "transformers")},
     }
     row = {"name": name, "source": "oometer", "citation": "tools/measure_plan.py", "job": given | where, "measured": measured}

@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 import real_trace
+from measure import gpu_of
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
@@ -832,7 +833,7 @@ def measured_line(spec: Spec) -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(0)
     versions = truth.pop("versions") | {"cuda": torch.version.cuda}
     job = job_of(spec)
-    job["gpu"] = {"usable_bytes": properties.total_memory, "compute_capability": f"{properties.major}.{properties.minor}"}
+    job["gpu"] = gpu_of(properties.name, properties.total_memory, properties.major, properties.minor)
     of_two = {key: ".".join(versions[key].split("+")[0].split(".")[:2]) for key in ("torch", "transformers")}
     job["runtime"] = {key: value for key, value in job["runtime"].items() if key != "cudnn"} | of_two
     rows = [row for key in ("steps", "evals", "saves") for row in truth.get(key, [])]

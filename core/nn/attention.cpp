@@ -1,5 +1,8 @@
 #include "nn/attention.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "nn/flash_attention.h"
 
 namespace oometer {
@@ -63,6 +66,26 @@ AttentionOutputs eager(const AttentionCall& call, const Tensor& query, const Ten
 
 }  // namespace
 
+namespace {
+
+/// can_use_cudnn_attention (ATen/native/transformers/cuda/sdp_utils.cpp), as 2.15 answers on 9.0, 10.0 and 10.3: its
+/// backward takes wide heads of 256 alone, and those of DeepSeek; its dropout is counted in sixteenths.
+bool takes_cudnn(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                 const Tensor& mask, DType dtype) {
+  const Context& context = query.context();
+  const int major = context.device.major;
+  if (!context.behaviours.cudnn || !context.behaviours.sdpa_prefers_cudnn || major < 9 || major > 10 || !is_half(dtype))
+    return false;
+  const double sixteenths = context.training ? call.dropout * 16 : 0;
+  if (sixteenths != std::floor(sixteenths) || (mask && mask.requires_grad())) return false;
+  const std::int64_t wide = query.size(3), deep = value.size(3), widest = std::max(wide, deep);
+  if (widest > 256 || wide % 8 != 0 || deep % 8 != 0) return false;
+  if (!context.grad_mode || !(query.requires_grad() || key.requires_grad() || value.requires_grad())) return true;
+  return query.size(2) > 1 && (widest <= 128 || (wide == 192 && deep == 128) || (wide == 256 && deep == 256));
+}
+
+}  // namespace
+
 AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
                               const Tensor& mask) {
   switch (call.kind) {
@@ -85,10 +108,8 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
   const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
   const std::int64_t head_dim = query.size(3);
   const bool gqa = query.size(1) != key.size(1);
-  const bool same_dim = value.size(3) == head_dim;  // check_head_dim_size_flash; cuDNN's was not looked at
-  if (context.behaviours.cudnn && context.behaviours.sdpa_prefers_cudnn && device.major >= 9 && device.major <= 10 &&
-      is_half(dtype) && head_dim <= 128 && head_dim % 8 == 0 && same_dim && !mask)
-    return AttentionKernel::cudnn;
+  const bool same_dim = value.size(3) == head_dim;  // check_head_dim_size_flash
+  if (takes_cudnn(call, query, key, value, mask, dtype)) return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.
   if (device.major >= 8 && is_half(dtype) && head_dim <= 256 && same_dim && !mask) return AttentionKernel::flash;
   // Memory-efficient: sm50 and later; bfloat16 from sm80 on; grouped queries only in later versions; heads that fill

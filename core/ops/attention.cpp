@@ -275,9 +275,7 @@ void cudnn_backward(Backward& b) {
   constexpr Op op = Op::cudnn_attention_backward;
   const Tensor &query = b.saved(0), &key = b.saved(1), &value = b.saved(2);
   Context& context = b.context;
-  Tensor dq = empty_bshd(context, op, query.sizes(), query.dtype());
-  Tensor dk = empty_bshd(context, op, key.sizes(), key.dtype());
-  Tensor dv = empty_bshd(context, op, value.sizes(), value.dtype());
+  Tensor dq = empty_like(op, query), dk = empty_like(op, key), dv = empty_like(op, value);
   {
     const std::int64_t rows = checked_product(query.size(0) * query.size(1), query.size(2));
     const Workspace workspace(context, op, checked_product(rows, 4 * (query.size(3) + 1)));
@@ -289,7 +287,13 @@ void cudnn_backward(Backward& b) {
   b.give(2, std::move(dv));
 }
 
-Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
+/// alloc_with_matching_layout (ATen/native/cudnn/MHA.cpp): the query's order of heads and tokens.
+Tensor empty_as_query(Op op, const Tensor& query, const Shape& sizes) {
+  if (query.strides()[1] < query.strides()[2]) return empty_bshd(query.context(), op, sizes, query.dtype());
+  return empty(query.context(), op, sizes, query.dtype());
+}
+
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, bool causal) {
   constexpr Op op = Op::cudnn_attention;
   Record record(op, cudnn_backward, {&query, &key, &value});
   record.save(query);
@@ -298,18 +302,21 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
   Context& context = query.context();
   const Tensor seed = empty(context, op, {}, DType::int64);
   const Tensor offset = empty(context, op, {}, DType::int64);
-  Tensor output = empty_bshd(context, op, query.sizes(), query.dtype());
+  Shape sizes = query.sizes();
+  sizes[3] = value.size(3);
+  Tensor output = empty_as_query(op, query, sizes);
   Tensor logsumexp;
   if (record) {
     logsumexp = empty(context, op, {query.size(0), query.size(1), query.size(2), 1}, DType::float32);
     record->integers[0] = causal;
   }
-  attention_kernel(op, query, key, value, kForward, causal, touched({&query, &key, &value}),
+  attention_kernel(op, query, key, value, kForward, causal, touched({&query, &key, &value, &bias}),
                    touched({&output, &logsumexp}));
   record.save_output(output);
   if (logsumexp) record.save_output(logsumexp);
   record.save_output(seed);
   record.save_output(offset);
+  if (bias) record.save(bias);
   return record.output(std::move(output));
 }
 
@@ -381,7 +388,7 @@ Tensor scaled_dot_product_attention(AttentionKernel kernel, const Tensor& query_
       if (mask && mask.requires_grad()) mask = expand(mask, {query.size(0), query.size(1), query.size(2), key.size(2)});
       return efficient_attention(query, key, value, mask, options);
     case AttentionKernel::cudnn:
-      return cudnn_attention(query, key, value, options.causal);
+      return cudnn_attention(query, key, value, mask, options.causal);
     case AttentionKernel::math:
       break;
   }

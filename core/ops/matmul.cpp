@@ -84,6 +84,9 @@ Tensor addmm(const Tensor& bias, const Tensor& mat1, const Tensor& mat2) {
   if (lt && !context.behaviours.cublaslt_workspace_unified) {
     const GemmWorkspace workspace(context, Op::addmm, kCublasLtWorkspace,
                                   context.behaviours.cublaslt_workspace_per_call, context.cublaslt_workspaces);
+    // cuBLASLt's handle is the cuBLAS one, which is given its own workspace as soon as it is asked for
+    // (CUDAContext.cpp, getCurrentCUDABlasLtHandle; seen on an H100 with 2.11).
+    if (!context.behaviours.cublas_workspace_per_call) const GemmWorkspace kept(context);
   } else {
     const GemmWorkspace workspace(context);
   }

@@ -387,6 +387,33 @@ struct Heads {
   }
 };
 
+TEST_CASE("cuDNN's attention writes in its query's order of heads and tokens", "[ops]") {
+  Process p;
+  const auto output_of = [&](const Tensor& query, std::int64_t head_dim) {
+    const Tensor key = p.input({2, 4, 64, query.size(3)}), value = p.input({2, 4, 64, head_dim});
+    return scaled_dot_product_attention(AttentionKernel::cudnn, query, key, value, {}, {true, false, 0});
+  };
+  const Tensor by_heads = p.input({2, 4, 64, 32}), by_tokens = transpose(p.input({2, 64, 4, 32}), 1, 2);
+  CHECK(output_of(by_heads, 32).strides() == Shape{4 * 64 * 32, 64 * 32, 32, 1});
+  CHECK(output_of(by_tokens, 32).strides() == Shape{64 * 4 * 32, 32, 4 * 32, 1});
+  CHECK(output_of(by_heads, 16).strides() == Shape{4 * 64 * 16, 64 * 16, 16, 1});
+  CHECK(output_of(by_tokens, 16).strides() == Shape{64 * 4 * 16, 16, 4 * 16, 1});
+}
+
+TEST_CASE("A product with a bias asks for the cuBLAS handle, whose workspace was kept until 2.14", "[ops]") {
+  for (const int minor : {6, 11, 14, 15}) {
+    INFO("torch 2." << minor);
+    Runtime runtime;
+    runtime.torch = {2, minor, 0};
+    Process p(resolve_behaviours(runtime), kH100);
+    const Tensor x = p.input({8, 16}), weight = p.parameter({32, 16}), bias = p.parameter({32});
+    p.mark();
+    const Tensor y = linear(x, weight, bias);
+    const Bytes made = p.allocations();
+    CHECK((std::find(made.begin(), made.end(), 32 << 20) != made.end()) == (minor < 15));
+  }
+}
+
 TEST_CASE("Flash attention: output, log-sum-exp, random state; a small batch is split over the keys", "[ops]") {
   Process p;
   const Heads large(p, 2, 32, 32, 1024, 128), tiny(p, 2, 4, 4, 512, 64), odd(p, 2, 4, 4, 577, 96);
