@@ -231,14 +231,19 @@ void take_sizes(ConfigReader& data, const SamplesConfig& samples, std::optional<
     data.fail(data.has("packed") ? "packed" : "lengths", "inconsistent",
               "found " + std::to_string(longest) + " tokens; expected at most " + std::to_string(full.sequence_length) +
                   (length ? ", the sequence_length" : ", the model's usual length, or a sequence_length"));
-  const std::int64_t image_tokens = full.images_per_sample * full.tokens_per_image;
+  const std::int64_t image_tokens = full.images_per_sample * full.tokens_per_image,
+                     audio_tokens = full.audios_per_sample * full.tokens_per_audio;
   std::int64_t shortest = samples.has_distribution() ? samples.bounds()[0] : longest;
   for (const Lengths& batch : samples.batches)
     shortest = std::min(shortest, *std::min_element(batch.begin(), batch.end()));
-  if (shortest < image_tokens)
-    data.fail("lengths", "inconsistent",
-              "found a sample of " + std::to_string(shortest) + " tokens; it must hold the " +
-                  std::to_string(image_tokens) + " tokens of its images");
+  const auto check = [&](std::int64_t tokens, const char* of_its) {
+    if (shortest < tokens)
+      data.fail("lengths", "inconsistent",
+                "found a sample of " + std::to_string(shortest) + " tokens; it must hold the " +
+                    std::to_string(tokens) + " tokens of its " + of_its);
+  };
+  check(image_tokens, "images");
+  check(audio_tokens, "audio");
 }
 
 json write_samples(const SamplesConfig& samples) {

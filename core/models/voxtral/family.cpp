@@ -76,7 +76,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {"VoxtralEncoderLayer"};
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-        Feature::flash_attention_2, Feature::lengths, Feature::pretrain, Feature::finetune})
+        Feature::flash_attention_2, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

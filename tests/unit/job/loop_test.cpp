@@ -87,7 +87,7 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
         "not-modelled");
   CHECK(error_in(
-            R"({"version": 1, "model": {"preset": "voxtral-mini-3b"}, "training": {"loop": "transformers.Trainer"}})")
+            R"({"version": 1, "model": {"preset": "t5-small"}, "training": {"loop": "transformers.Trainer"}})")
             .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
