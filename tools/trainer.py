@@ -123,7 +123,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
     if parallel := spec.get("parallel"):
         out["parallel"] = {"strategy": parallel["strategy"], "data": parallel["world"]}
         if "ds_config" in parallel:
-            out["parallel"]["ds_config"] = parallel["ds_config"]
+            out["parallel"] |= {"ds_config": parallel["ds_config"], "rank": 0}
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False} | ({"trl": spec["trl"]} if "trl" in spec else {})
     return out

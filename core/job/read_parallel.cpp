@@ -270,9 +270,6 @@ void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, co
   if (config.zero_stage == 3 && loop != LoopName::trainer && loop != LoopName::sft)
     reader.fail(key, "not-modelled",
                 "found ZeRO-3 under a trainer of preferences, which is not supported yet; expected stage 1 or 2");
-  else if (loop == LoopName::reward || loop == LoopName::orpo)
-    reader.fail(key, "not-modelled",
-                "found DeepSpeed under " + name_of(loop, kLoops) + ", which is not supported yet; expected ddp");
   else if (config.offloads_optimizer())
     reader.fail(key, "not-modelled",
                 "found offload under a trainer, which is not supported yet; expected none, or training.loop "
