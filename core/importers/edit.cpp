@@ -183,6 +183,8 @@ constexpr Word kWords[] = {
     {"trl", "/training/quantization", "", "load_in_4bit", "true"},
     {"nemo-automodel", "/training/activation_checkpointing", "", "distributed.activation_checkpointing", "true"},
     {"nemo-automodel", "/training/precision", "\"bf16\"", "model.torch_dtype", "\"bfloat16\""},
+    {"nemo-automodel", "/training/optimizer/name", "\"sgd\"", "optimizer._target_", "\"torch.optim.SGD\""},
+    {"verl", "/training/optimizer/name", "\"sgd\"", "optim.optimizer", "\"SGD\""},
     {"verl", "/training/activation_checkpointing", "", "model.enable_gradient_checkpointing", "true"},
     {"verl", "/training/liger", "", "model.use_liger", "true"},
     {"verl", "/training/lora", "", "model.lora_rank", "8"},

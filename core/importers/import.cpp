@@ -16,6 +16,7 @@
 #include "importers/python.h"
 #include "importers/shell.h"
 #include "importers/swift/swift.h"
+#include "importers/torchtitan/torchtitan.h"
 #include "importers/transformers/training_arguments.h"
 #include "importers/trl/trl.h"
 #include "importers/unsloth/unsloth.h"
@@ -153,6 +154,7 @@ void read_trainer(Context& context, Keys& keys, const std::string& trainer, cons
   if (trainer == "automodel") return read_automodel(context, keys);
   if (trainer == "swift") return read_swift(context, keys, program);
   if (trainer == "llava") return read_llava(context, keys, program);
+  if (trainer == "torchtitan") return read_torchtitan(context, keys);
   if (trainer == "trl") return read_trl(context, keys, program);
   if (trainer == "verl") return read_verl(context, keys, program);
   if (trainer == "unsloth") return read_unsloth(context, keys, program);
@@ -286,7 +288,8 @@ Ledger import_files(const Question& question) {
       ledger.refuse(
           question.files.empty() ? "" : question.files[0].name, "",
           "no trainer that is known has these keys; expected a file or command line of LLaMA-Factory, Axolotl, "
-          "TRL, NeMo Automodel, verl or transformers' TrainingArguments, or a Python script that makes such arguments");
+          "TRL, NeMo Automodel, verl, torchtitan or transformers' TrainingArguments, or a Python script that makes "
+          "such arguments");
     return std::move(ledger);
   }
   if (run && !run->started.config.empty() && file == nullptr) return std::move(ledger);
@@ -305,7 +308,7 @@ Ledger import_files(const Question& question) {
                                   : "");
   if (script) ledger.missing.insert(ledger.missing.end(), script->missing.begin(), script->missing.end());
   if (script && !script->refused.empty()) ledger.refuse(script_file, "", script->refused);
-  if (trainer != "automodel" && trainer != "verl")
+  if (!is_word_of(trainer, "automodel verl torchtitan"))
     take_parallel(context, keys);  // its sections say it in words of its own
   keys.finish();
   for (const SourceFile& given : question.files)

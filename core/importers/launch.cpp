@@ -55,8 +55,8 @@ json options_of(const Words& words, std::size_t& at) {
 
 /// What a program is given: --key value, --key=value, --key a b c, key=value (OmegaConf), --flag, --no_flag; the
 /// first word that is none of these is its file.
-/// What a variable that nobody sets decides is as if it were not said. Of Hydra's an option has one value.
-void read_arguments(const Words& words, std::size_t at, Started& started, bool is_hydra = false) {
+/// What a variable that nobody sets decides is as if it were not said. `has_single_values`: an option has one at most.
+void read_arguments(const Words& words, std::size_t at, Started& started, bool has_single_values = false) {
   const auto say = [&](const std::string& name, const std::string& value) {
     if (value.find(kUnset) == std::string::npos) started.arguments[name] = scalar_of(value);
   };
@@ -77,7 +77,7 @@ void read_arguments(const Words& words, std::size_t at, Started& started, bool i
     }
     json values = json::array();
     bool is_known = true;
-    while (at < words.size() && !is_option(words[at]) && !(is_hydra && !values.empty())) {
+    while (at < words.size() && !is_option(words[at]) && !(has_single_values && !values.empty())) {
       is_known &= words[at].find(kUnset) == std::string::npos;
       values.push_back(scalar_of(words[at++]));
     }
@@ -87,6 +87,24 @@ void read_arguments(const Words& words, std::size_t at, Started& started, bool i
     else
       started.arguments[name] = values.size() == 1 ? values[0] : values;
   }
+}
+
+/// tyro's words for one of several classes, activation_checkpoint:full, which stand behind a switch or alone.
+void take_classes(Started& started) {
+  json classes = json::object();
+  const auto take = [&](const json& word) {
+    if (!word.is_string()) return false;
+    const std::string text = word;
+    const std::size_t colon = text.find(':');
+    if (!text.starts_with("activation_checkpoint:")) return false;
+    classes[text.substr(0, colon)] = text.substr(colon + 1);
+    return true;
+  };
+  take(started.config);
+  started.config.clear();
+  for (json& value : started.arguments)
+    if (take(value)) value = true;
+  started.arguments.update(classes);
 }
 
 std::int64_t number_of(const json& options, const char* name, std::int64_t fallback) {
@@ -172,6 +190,7 @@ void read_deepspeed(Context& context, const ShellCommand& command, const json& o
 std::string trainer_of(const std::string& program, const json& arguments) {
   const auto has = [&](const char* part) { return program.find(part) != std::string::npos; };
   if (has("automodel") || has("Automodel")) return "automodel";
+  if (has("torchtitan") && has("train")) return "torchtitan";
   if (has("verl.trainer") || has("verl/trainer")) return "verl";
   if (has("swift")) return "swift";
   if (has("axolotl")) return "axolotl";
@@ -266,10 +285,23 @@ Started read_launch(Context& context, const ShellCommand& command, const std::st
     }
   } else if (program.ends_with(".py") || is_module) {
     const std::string path = words[at];
-    read_arguments(words, at + 1, started, path.find("verl") != std::string::npos);
+    const bool is_single = is_word_of(trainer_of(path, json::object()), "verl torchtitan");
+    read_arguments(words, at + 1, started, is_single);
     started.trainer = trainer_of(path, started.arguments);
     started.program = started.trainer == "transformers" ? path : command_of(path);
   }
+  // Its own script starts torchrun (torchtitan 0.3.0, run_train.sh).
+  if (program == "run_train.sh" && command.environment.contains("CONFIG")) {
+    started.trainer = started.program = "torchtitan";
+    read_arguments(words, at + 1, started, true);
+    for (const auto& [name, key] : {std::pair{"MODULE", "module"}, {"CONFIG", "config"}})
+      if (const auto said = command.environment.find(name); said != command.environment.end())
+        started.arguments[key] = said->second;
+    const auto gpus = command.environment.find("NGPU");
+    const json count = gpus == command.environment.end() ? json(8) : scalar_of(gpus->second);
+    if (count.is_number_integer()) set_gpus(context, file, "NGPU", count.get<std::int64_t>());
+  }
+  if (started.trainer == "torchtitan") take_classes(started);
   if (started.trainer == "automodel") {
     json& arguments = started.arguments;
     for (const char* name : {"c", "config"})

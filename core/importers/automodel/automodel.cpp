@@ -352,6 +352,8 @@ void take_automodel_optimizer(Keys& keys) {
   std::string name = keys.text(key);
   keys.mark("optimizer");
   if (name.empty()) return keys.mark("optimizer._target_");
+  if (key == std::string_view("optimizer._target_") && name.find('.') == std::string::npos)
+    return keys.refuse(key, "found " + quote(name) + "; expected a class by its path, as torch.optim.AdamW");
   keys.take(key, "/training/optimizer/name", name);
   for (const char* argument :
        {"weight_decay", "amsgrad", "foreach", "fused", "exp_avg_dtype", "exp_avg_sq_dtype", "master_weights",

@@ -131,7 +131,7 @@ void take_verl_samples(Context& context, Keys& keys) {
   const std::int64_t gpus = std::max<std::int64_t>(context.launch.gpus, 1);
   const std::int64_t of_gpu = std::max<std::int64_t>(keys.size("data.train_batch_size") / gpus, 1);
   const char* const size_key = is_dynamic ? "data.max_token_len_per_gpu" : "data.micro_batch_size_per_gpu";
-  keys.note("data.use_dynamic_bsz", "/data/sequence_length");
+  keys.note("data.use_dynamic_bsz", "/data/micro_batch_size");
   keys.mark(is_dynamic ? "data.micro_batch_size_per_gpu" : "data.max_token_len_per_gpu");
   keys.take("data.train_batch_size", "/training/gradient_accumulation_steps",
             std::max<std::int64_t>((of_gpu + each - 1) / each, 1));

@@ -405,3 +405,43 @@ TEST_CASE("Keys that do nothing to a model are without effect on it", "[importer
   CHECK(is_ignored(ask_one(R"({"model_name_or_path": "Qwen/Qwen3-8B", )" + factory), "use_v1_kernels"));
   CHECK(left_out(ask_one(R"({"model_name_or_path": "Qwen/Qwen3-30B-A3B", )" + factory), "use_v1_kernels") != nullptr);
 }
+
+TEST_CASE("torchtitan's configurations are transformers' models of the same figures, and that is listed",
+          "[importers][torchtitan]") {
+  const Ledger usual =
+      ask({file_of("run.sh", "NGPU=8 MODULE=llama3 CONFIG=llama3_8b ./run_train.sh --training.steps 10")});
+  check_accepted(usual);
+  CHECK(usual.trainer == "torchtitan 0.3.0");
+  CHECK(at(usual, "/data/sequence_length") == 8192);
+  CHECK(at(usual, "/data/micro_batch_size") == 1);
+  CHECK(at(usual, "/training/precision") == "fp32");
+  CHECK(at(usual, "/parallel/strategy") == "fsdp2");
+  CHECK(at(usual, "/parallel/data") == 8);
+  CHECK(at(usual, "/parallel/fsdp") ==
+        json({{"param_dtype", "bf16"}, {"reduce_dtype", "fp32"}, {"reshard_after_forward", true}}));
+  CHECK(at(usual, "/training/optimizer") ==
+        json({{"name", "torch.optim.AdamW"}, {"args", {{"weight_decay", 0.1}, {"fused", true}}}}));
+  CHECK(left_out(usual, "module")->effect == Effect::either);  // a class of its own
+  CHECK(left_out(usual, "activation_checkpoint")->effect == Effect::more);
+  CHECK(left_out(usual, "training.disable_cuda_graphs")->effect == Effect::more);
+  CHECK(left_out(usual, "loss.num_chunks")->bytes == std::int64_t{12} * 128256 * 8192 / 8 * 7);
+  CHECK(is_ignored(usual, "training.steps"));
+  const Ledger full = ask({file_of("run.sh", R"(torchrun --nproc_per_node=4 -m torchtitan.train --module qwen3 \
+      --config qwen3_14b --training.local-batch-size 2 --training.global_batch_size=16 --training.disable_cuda_graphs \
+      --parallelism.tensor_parallel_degree 2 activation_checkpoint:none)")});
+  check_accepted(full);
+  CHECK(at(full, "/parallel/data") == 2);
+  CHECK(at(full, "/training/gradient_accumulation_steps") == 4);
+  CHECK(at(full, "/training/activation_checkpointing") == "none");
+  CHECK(left_out(full, "parallelism.tensor_parallel_degree")->effect == Effect::less);
+  CHECK(left_out(full, "training.disable_cuda_graphs") == nullptr);
+  const Ledger flag = ask({file_of("run.sh",
+                                   "torchrun --nproc_per_node=8 -m torchtitan.train --module llama3 --config "
+                                   "llama3_70b --compile.enable activation_checkpoint:selective")});
+  CHECK(at(flag, "/data/micro_batch_size") == 8);
+  CHECK(left_out(flag, "activation_checkpoint")->effect == Effect::more);
+  CHECK(left_out(flag, "parallelism.tensor_parallel_degree") != nullptr);
+  const Ledger other = ask({file_of("run.sh", "torchrun -m torchtitan.train --module flux --config flux_dev")});
+  REQUIRE(other.refused);
+  CHECK(other.refused->key == "config");
+}
