@@ -94,7 +94,7 @@ class Dinov2 : public ImageModel {
  public:
   Dinov2(Context& context, const VitConfig& c, const DataConfig& data, const ModelOptions& options)
       : ImageModel(context, c, data, options), checkpointing_(options.checkpointing) {
-    const Builder model = c.classifies ? root_.child("dinov2", "Dinov2Model") : root_;
+    const Builder model = c.classifies ? root_.child(c.names->base, c.names->model) : root_;
     model_ = model.module;
     embeddings_ = VitEmbeddings(model.child("embeddings", c.names->embeddings), c, options);
     const Builder encoder = model.child("encoder", "Dinov2Encoder");
@@ -115,7 +115,8 @@ class Dinov2 : public ImageModel {
     Tensor sequence_output = model_forward(inputs.pixel_values, pooled_output);
     if (!config_.classifies) return {{}, pooled_output, {sequence_output}};
     const Tensor cls_token = select(sequence_output, 1, 0);
-    const Tensor patch_tokens = slice(sequence_output, 1, 1, sequence_output.size(1) - 1);
+    const std::int64_t others = config_.tokens(0), tokens = sequence_output.size(1);
+    const Tensor patch_tokens = slice(sequence_output, 1, others, tokens - others);
     Tensor linear_input;
     {
       const Tensor averaged = mean(patch_tokens, 1, false);

@@ -10,19 +10,24 @@ namespace oometer {
 
 namespace {
 
-constexpr ModelClass kClasses[] = {{"dinov2", "Dinov2ForImageClassification"}, {"dinov2", "Dinov2Model"}};
-constexpr const char* kBlocks[] = {kDinov2.layer};
+constexpr ModelClass kClasses[] = {{"dinov2", "Dinov2ForImageClassification"},
+                                   {"dinov2", "Dinov2Model"},
+                                   {"dinov2_with_registers", "Dinov2WithRegistersForImageClassification"},
+                                   {"dinov2_with_registers", "Dinov2WithRegistersModel"}};
+constexpr const char* kBlocks[] = {kDinov2.layer, kDinov2WithRegisters.layer};
 
-/// class Dinov2Config (models/dinov2/configuration_dinov2.py).
+/// class Dinov2Config (models/dinov2/configuration_dinov2.py) and Dinov2WithRegistersConfig.
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   VitConfig c;
-  c.names = &kDinov2;
-  c.patch_size = 14;
+  const bool has_registers = &of >= &kClasses[2];
+  c.names = has_registers ? &kDinov2WithRegisters : &kDinov2;
+  c.patch_size = has_registers ? 16 : 14;
   read_vit_sizes(reader, of, c);
   c.intermediate_size = checked_product(c.hidden_size, reader.integer("mlp_ratio", 4));
   c.use_swiglu_ffn = reader.boolean("use_swiglu_ffn", false);
   if (c.use_swiglu_ffn) c.intermediate_size = (c.intermediate_size * 2 / 3 + 7) / 8 * 8;
-  c.use_mask_token = reader.boolean("use_mask_token", true);
+  c.use_mask_token = has_registers || reader.boolean("use_mask_token", true);
+  if (has_registers) c.num_register_tokens = reader.integer("num_register_tokens", 4);
   if (reader.number("drop_path_rate", 0, 0, 1) != 0)
     reader.fail_found("drop_path_rate", "not-modelled", "stochastic depth is not supported yet: expected 0");
   reader.ignore(

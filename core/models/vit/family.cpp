@@ -66,7 +66,7 @@ ModelTraits vit_traits(const VitConfig& c) {
 double largest_tensor_of_vit(const VitConfig& c, const DataConfig& data) {
   const std::int64_t images = std::max<std::int64_t>(data.images(), 1),
                      height = std::max(c.image_size, data.image_height),
-                     width = std::max(c.image_size, data.image_width), tokens = c.patches(height, width) + 1;
+                     width = std::max(c.image_size, data.image_width), tokens = c.tokens(c.patches(height, width));
   return std::max(
       {bytes_of_layer(images, tokens, c.hidden_size, c.intermediate_size, c.num_attention_heads),
        bytes_of({images, c.num_channels, height, width}),

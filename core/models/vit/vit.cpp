@@ -59,6 +59,8 @@ VitEmbeddings::VitEmbeddings(const Builder& builder, const VitConfig& c, const M
   patch_embeddings = patches.module;
   projection = Conv2d(patches.child("projection", "Conv2d"), c.num_channels, c.hidden_size, c.patch_size, true);
   position_embeddings = builder.parameter("position_embeddings", {1, c.num_positions(), c.hidden_size});
+  if (c.num_register_tokens > 0)
+    register_tokens = builder.parameter("register_tokens", {1, c.num_register_tokens, c.hidden_size});
 }
 
 Tensor VitEmbeddings::interpolate_pos_encoding(std::int64_t height, std::int64_t width) const {
@@ -67,7 +69,8 @@ Tensor VitEmbeddings::interpolate_pos_encoding(std::int64_t height, std::int64_t
   std::int64_t side = 0;
   while ((side + 1) * (side + 1) <= positions) ++side;
   if (rows * columns == positions && height == width) return position_embeddings;
-  const Tensor class_pos_embed = slice(position_embeddings, 1, 0, 1);
+  const Tensor class_pos_embed =
+      register_tokens ? select(position_embeddings, 1, 0) : slice(position_embeddings, 1, 0, 1);
   Tensor patch_pos_embed = slice(position_embeddings, 1, 1, positions);
   patch_pos_embed = reshape(patch_pos_embed, {1, side, side, dim});
   patch_pos_embed = permute(patch_pos_embed, {0, 3, 1, 2});
@@ -80,7 +83,7 @@ Tensor VitEmbeddings::interpolate_pos_encoding(std::int64_t height, std::int64_t
   }
   patch_pos_embed = permute(patch_pos_embed, {0, 2, 3, 1});
   patch_pos_embed = view(patch_pos_embed, {1, rows * columns, dim});
-  return cat({class_pos_embed, patch_pos_embed}, 1);
+  return cat({register_tokens ? unsqueeze(class_pos_embed, 0) : class_pos_embed, patch_pos_embed}, 1);
 }
 
 Tensor VitEmbeddings::operator()(const Tensor& argument) const {
@@ -102,6 +105,12 @@ Tensor VitEmbeddings::operator()(const Tensor& argument) const {
   {
     const Tensor positions = interpolate_pos_encoding(pixel_values.size(2), pixel_values.size(3));
     embeddings = add(embeddings, positions);
+  }
+  if (register_tokens) {
+    const Tensor cls = slice(embeddings, 1, 0, 1),
+                 registers = expand(register_tokens, {batch, register_tokens.size(1), dim}),
+                 patches = slice(embeddings, 1, 1, embeddings.size(1) - 1);
+    embeddings = cat({cls, registers, patches}, 1);
   }
   return call.result(dropout(embeddings, dropout_prob));
 }

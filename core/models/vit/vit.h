@@ -42,6 +42,7 @@ struct VitConfig {
   bool qkv_bias = true;
   bool use_mask_token = false;  ///< a parameter that is made, and that no training of these classes reaches
   bool use_swiglu_ffn = false;
+  std::int64_t num_register_tokens = 0;  ///< behind the [CLS] token, without positions (Dinov2WithRegisters)
 
   std::int64_t head_dim() const { return hidden_size / num_attention_heads; }
   /// Of an image of so many pixels; floors as Conv2d does.
@@ -49,6 +50,8 @@ struct VitConfig {
     return (height / patch_size) * (width / patch_size);
   }
   std::int64_t num_positions() const { return patches(image_size, image_size) + 1; }
+  /// Of an image of so many patches.
+  std::int64_t tokens(std::int64_t patches) const { return patches + 1 + num_register_tokens; }
   bool operator==(const VitConfig&) const = default;
 };
 
@@ -72,7 +75,7 @@ struct VitMLP {
   ModuleId module;
 };
 
-/// Patches, the [CLS] token before them, positions.
+/// Patches, the [CLS] token before them, positions; registers.
 struct VitEmbeddings {
   VitEmbeddings() = default;
   VitEmbeddings(const Builder& builder, const VitConfig& config, const ModelOptions& options);
@@ -81,7 +84,7 @@ struct VitEmbeddings {
   /// (Dinov2Embeddings).
   Tensor interpolate_pos_encoding(std::int64_t height, std::int64_t width) const;
 
-  Tensor cls_token, mask_token, position_embeddings;
+  Tensor cls_token, mask_token, position_embeddings, register_tokens;
   Conv2d projection;
   double dropout_prob = 0;
   CheckpointingConfig checkpointing;
