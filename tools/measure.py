@@ -32,7 +32,7 @@ from step.ghost import ghost_environment, quiet_torch
 from step.job import spec_of
 from step.model import build_model
 from step.optimizer import make_optimizer
-from step.spec import QWEN_VL, Spec
+from step.spec import GRIDS, Spec
 from step.training import attention_choice, make_scaler, train_step
 
 MARK = "\n@@result "
@@ -201,7 +201,7 @@ def place_image_tokens(spec: Spec) -> None:
         return
     vision, kind, samples = config.get("vision_config", {}), config.get("model_type"), ids["shape"][0]
     token = config.get("image_token_index", config.get("image_token_id"))
-    if kind in QWEN_VL:
+    if kind in GRIDS:
         token = token or 151_655
         count = sum(math.prod(grid) for grid in inputs["image_grid_thw"]["values"]) // vision.get("spatial_merge_size", 2) ** 2 // samples
     elif kind in ("smolvlm", "idefics3"):

@@ -30,6 +30,13 @@ def qwen_vl(patch: int, least: int, most: int) -> Tokens:
     return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
 
 
+def glm4v(least: int, most: int) -> Tokens:
+    from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+
+    processor = Glm4vImageProcessorPil(size={"shortest_edge": least, "longest_edge": most})
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
 def internvl(config: dict[str, Any]) -> Tokens:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 
@@ -117,6 +124,7 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen2_vl": {"qwen2.5-vl-7b": lambda _config: qwen_vl(14, 3136, 12845056)},
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
+    "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792)},
     "gemma4": {"gemma-4-e2b": gemma4},
     "internvl": {"internvl3-8b": internvl},
     "llava": {"llava-onevision-0.5b": llava_onevision},

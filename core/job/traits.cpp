@@ -85,8 +85,8 @@ class TraitsWriter {
     leave_out(!any_size, {"/data/image_size"});
     leave_out(traits_.max_audios == 0, {"/data/audio_seconds"});
     leave_out(traits_.max_audios == traits_.min_audios, {"/data/audios_per_sample"});
-    leave_out(!traits_.reads_images_by("grid_thw"),
-              {"/data/frames", "/data/grid_thw", "/data/min_pixels", "/data/max_pixels"});
+    leave_out(!traits_.reads_images_by("frames"), {"/data/frames"});
+    leave_out(!traits_.reads_images_by("grid_thw"), {"/data/grid_thw", "/data/min_pixels", "/data/max_pixels"});
     leave_out(!traits_.generates, {"/inference/new_tokens"});
     const bool chooses = can(Feature::generate_options);
     leave_out(!chooses, {"/inference/turns", "/inference/turn_tokens", "/inference/prefill_chunk_size",

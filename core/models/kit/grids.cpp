@@ -40,10 +40,19 @@ std::pair<std::int64_t, std::int64_t> smart_resize(double height, double width, 
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
 }
 
+/// The first lines of glm4v's smart_resize, with Python's arithmetic.
+void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor) {
+  if (size.size() != 2 || std::min(size[0], size[1]) >= factor) return;
+  const auto of = [&](std::int64_t side) { return static_cast<double>(factor) / static_cast<double>(side); };
+  const double scale = std::max(of(size[0]), of(size[1]));
+  for (std::int64_t& side : size) side = static_cast<std::int64_t>(static_cast<double>(side) * scale);
+}
+
 }  // namespace
 
 void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
-  const std::int64_t factor = rule.patch_size * rule.spatial_merge_size;
+  const std::int64_t factor = rule.patch_size * rule.spatial_merge_size,
+                     frames_of_limits = rule.of_all_frames ? rule.temporal_patch_size : 1;
   const std::int64_t min_pixels = reader.optional_integer("min_pixels").value_or(rule.min_pixels),
                      max_pixels = reader.optional_integer("max_pixels").value_or(rule.max_pixels),
                      frames = reader.optional_integer("frames", kPixels).value_or(1);
@@ -60,6 +69,7 @@ void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
     if (!size.empty()) reader.fail_found("image_size", "inconsistent", "grid_thw says it: leave one of them out");
   } else {
     if (size.empty()) size = {672, 448};
+    if (rule.of_all_frames) grow_to_token(size, factor);
     if (size.size() != 2 || std::max(size[0], size[1]) > 200 * std::min(size[0], size[1])) {
       reader.fail_found("image_size", "inconsistent",
                         "expected [height, width] in pixels, neither more than 200 times the other");
@@ -67,10 +77,14 @@ void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
     }
     const auto [height, width] =
         smart_resize(static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(factor),
-                     static_cast<double>(min_pixels), static_cast<double>(max_pixels));
+                     static_cast<double>(min_pixels) / static_cast<double>(frames_of_limits),
+                     static_cast<double>(max_pixels) / static_cast<double>(frames_of_limits));
     grid = {divide_up(frames, rule.temporal_patch_size), height * rule.spatial_merge_size,
             width * rule.spatial_merge_size};
   }
+  if (rule.of_all_frames && grid[0] != 1)
+    reader.fail(reader.has("grid_thw") ? "grid_thw" : "frames", "not-modelled",
+                "videos of this model are not supported yet: expected one frame");
   data.grid_t = grid[0];
   data.grid_h = grid[1];
   data.grid_w = grid[2];
@@ -178,9 +192,9 @@ PositionEmbeddings cast_forward_input(const PositionEmbeddings& positions, Modul
 }
 
 PatchAttention::PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
-                               AttentionKind attention)
-    : qkv(builder.child("qkv", "Linear"), hidden_size, 3 * hidden_size, true),
-      proj(builder.child("proj", "Linear"), hidden_size, hidden_size, true),
+                               AttentionKind attention, bool qkv_bias, bool proj_bias)
+    : qkv(builder.child("qkv", "Linear"), hidden_size, 3 * hidden_size, qkv_bias),
+      proj(builder.child("proj", "Linear"), hidden_size, hidden_size, proj_bias),
       num_heads(heads),
       head_dim(hidden_size / heads),
       call{attention, false, 0},

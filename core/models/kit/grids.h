@@ -21,6 +21,9 @@ class ConfigReader;
 struct GridRule {
   std::int64_t patch_size = 14, spatial_merge_size = 2, temporal_patch_size = 2;
   std::int64_t min_pixels = 0, max_pixels = 0;
+  /// Limits are of all frames that make a patch together, and what is smaller than a token grows to one first; there
+  /// is one frame (models/glm4v/image_processing_glm4v.py).
+  bool of_all_frames = false;
 };
 /// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
 /// (models/qwen2_vl/image_processing_qwen2_vl.py).
@@ -46,10 +49,11 @@ PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const T
 /// `images` rows or a tensor of its own.
 Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements);
 
-/// VisionAttention, Qwen3VLVisionAttention: each sequence attends by itself.
+/// VisionAttention, Qwen3VLVisionAttention, Glm4vVisionAttention: each sequence attends by itself.
 struct PatchAttention {
   PatchAttention() = default;
-  PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention);
+  PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention,
+                 bool qkv_bias = true, bool proj_bias = true);
   Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
 
   Linear qkv, proj;
@@ -61,7 +65,7 @@ struct PatchAttention {
 /// The float32 angles of all blocks as one of them is called with them: FSDP2 casts keywords, too.
 PositionEmbeddings cast_forward_input(const PositionEmbeddings& positions, ModuleId block);
 
-/// Qwen2VLVisionBlock.forward, Qwen3VLVisionBlock.forward
+/// Qwen2VLVisionBlock.forward, Qwen3VLVisionBlock.forward, Glm4vVisionBlock.forward
 template <class Block>
 Tensor run_vision_block(const Block& block, const Tensor& hidden_in, const PatchSequences& sequences,
                         const PositionEmbeddings& positions) {
@@ -76,7 +80,7 @@ Tensor run_vision_block(const Block& block, const Tensor& hidden_in, const Patch
   return result;
 }
 
-/// PatchEmbed, Qwen3VLVisionPatchEmbed: a convolution over single patches.
+/// PatchEmbed, Qwen3VLVisionPatchEmbed, Glm4vVisionPatchEmbed: a convolution over single patches.
 struct GridPatchEmbed {
   GridPatchEmbed() = default;
   /// `sizes`: of the convolution's weight [hidden, channels, frames, patch, patch].

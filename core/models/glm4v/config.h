@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/activation.h"
+#include "models/kit/text_config.h"
+
+namespace oometer {
+
+class ConfigReader;
+
+/// What a class is called; tower and language model are the same in all (models/glm46v/modular_glm46v.py).
+struct Glm4vClass {
+  const char *model_type, *class_name, *model;
+};
+inline constexpr Glm4vClass kGlm4v{"glm4v", "Glm4vForConditionalGeneration", "Glm4vModel"},
+    kGlm46V{"glm46v", "Glm46VForConditionalGeneration", "Glm46VModel"};
+
+/// transformers 5.23, models/glm4v/configuration_glm4v.py, class Glm4vVisionConfig: the fields that decide memory.
+struct Glm4vVisionConfig {
+  std::int64_t depth = 24;
+  std::int64_t hidden_size = 1536;
+  std::int64_t intermediate_size = 13696;  ///< of the merger; the blocks' is out_hidden_size
+  std::int64_t num_heads = 12;
+  std::int64_t in_channels = 3;
+  std::int64_t image_size = 336;  ///< pixels, of the square whose patches have learned positions
+  std::int64_t patch_size = 14;
+  std::int64_t spatial_merge_size = 2;
+  std::int64_t temporal_patch_size = 2;  ///< frames
+  std::int64_t out_hidden_size = 4096;
+  double attention_dropout = 0;
+  bool attention_bias = false;
+  Activation hidden_act = Activation::silu;
+
+  std::int64_t merge_unit() const { return spatial_merge_size * spatial_merge_size; }
+  /// Of the square, along a side.
+  std::int64_t side() const { return image_size / patch_size; }
+  /// Elements of a patch.
+  std::int64_t patch_elements() const { return in_channels * temporal_patch_size * patch_size * patch_size; }
+
+  bool operator==(const Glm4vVisionConfig&) const = default;
+};
+
+/// class Glm4vConfig of the same file, and Glm46VConfig.
+struct Glm4vConfig {
+  const Glm4vClass* of = &kGlm4v;
+  Glm4vVisionConfig vision;
+  TextConfig text;
+  bool tie_word_embeddings = false;
+
+  bool operator==(const Glm4vConfig&) const = default;
+};
+
+Glm4vConfig read_glm4v_config(ConfigReader& reader, const Glm4vClass& of);
+/// class Glm4vTextConfig.
+TextConfig read_glm4v_text(ConfigReader& reader);
+
+}  // namespace oometer
