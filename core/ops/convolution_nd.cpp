@@ -140,6 +140,7 @@ void convolution_nd_backward(Backward& b) {
     const Tensor input = dense(x);
     g = slow_backward(b, input, grad, weight.sizes(), flags);
   } else {
+    const Tensor input = ordered(x, op, false);
     const Shape part = first_of(weight.sizes(), 0, groups);
     std::vector<Gradients> parts;
     for (std::int64_t i = 0; i < groups; ++i) {
@@ -224,6 +225,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
     convolution_kernel(op, x.sizes(), sizes, weight.sizes(), o.transposed, {&x, &weight, &bias}, result);
     return record.output(std::move(result));
   }
+  const Tensor all = ordered(x, op, false);
   const Shape part = first_of(weight.sizes(), 0, o.groups), its_sizes = first_of(sizes, 1, o.groups);
   TensorList parts;
   for (std::int64_t i = 0; i < o.groups; ++i) {

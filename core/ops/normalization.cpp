@@ -190,9 +190,15 @@ Tensor group_norm(const Tensor& x_in, std::int64_t groups, const Tensor& weight,
   record.save(x);
   Context& context = x.context();
   Tensor result = empty_like(op, x);
-  const Tensor mean = empty(context, op, {x.size(0), groups}, DType::float32),
-               rstd = empty(context, op, {x.size(0), groups}, DType::float32);
+  // param_scalar_type: float32 where only the weights are; half types are summed in float32 beside.
+  const bool is_of_one_type = !weight || weight.dtype() == x.dtype();
+  const Shape each{x.size(0), groups};
+  const DType dtype = is_of_one_type ? x.dtype() : DType::float32;
+  const Tensor mean = empty(context, op, each, dtype), rstd = empty(context, op, each, dtype);
   {
+    const bool is_half = dtype != DType::float32;
+    const Tensor wide_mean = is_half ? empty(context, op, each, DType::float32) : Tensor(),
+                 wide_rstd = is_half ? empty(context, op, each, DType::float32) : Tensor();
     const Shape channels{x.size(0), x.size(1)};
     const Tensor a = empty(context, op, channels, DType::float32), b = empty(context, op, channels, DType::float32);
   }

@@ -53,6 +53,7 @@ Tensor log_softmax(const Tensor& x) {
                 [](Backward& b) {
                   const Tensor& result = b.saved(0);
                   Tensor grad_input = empty_like(Op::log_softmax_backward, result);
+                  if (!b.grad().is_contiguous()) const Tensor copy = empty_like(Op::clone, result);
                   reads(Op::log_softmax_backward, grad_input, {&b.grad(), &result});
                   b.give(0, std::move(grad_input));
                 },

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from step.spec import QWEN3_VL, QWEN_VL, Spec, tensor
+from step.spec import GLM_V, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
-IMAGES_ALONE = ("vit", "dinov2")
+IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
 
@@ -84,6 +84,13 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_features"] = tensor([audios, audio.get("num_mel_bins", 128), frames], dtype)
         states, tokens = qwen2_audio_states(frames, data.get("audio_seconds", frames / 100))
         out["feature_attention_mask"] = tensor([audios, frames], "int32") | {"states": states, "tokens": tokens}
+    if kind in WAVEFORMS:
+        samples = [batch, round(data.get("audio_seconds", 15) * 16000)]
+        out["input_values"] = tensor(samples, dtype)
+        if config.get("feat_extract_norm", "group") == "layer":  # as their extractors' return_attention_mask is
+            out["attention_mask"] = tensor(samples, "int32")
+        out["labels"] = tensor([batch, sequence])
+        return out
     if kind in IMAGES_ALONE:
         side = [config.get("image_size", 224)] * 2 if kind == "vit" else [224, 224]
         out["pixel_values"] = tensor([batch, config.get("num_channels", 3), *data.get("image_size", side)], dtype)
@@ -145,8 +152,8 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out["pixel_values"] = tensor([len(shapes), patches, vision.get("num_channels", 3) * patch**2], dtype)
             out["pixel_attention_mask"] = tensor([len(shapes), patches], "int32")
             out["spatial_shapes"] = {"values": shapes}
-    elif kind in QWEN_VL:
-        out |= qwen_vl_inputs(config, data, dtype)
+    elif kind in GRIDS:
+        out |= grid_inputs(config, data, dtype)
     elif "vision_config" in config:
         raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
     if kind == "clip":
@@ -171,7 +178,7 @@ def gemma4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> d
     }
 
 
-def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     """Patches as the processor cuts them, and the positions that a collator finds for them (get_rope_index)."""
     batch, vision = data.get("micro_batch_size", 1), config.get("vision_config", {})
     images = batch * data.get("images_per_sample", 1)
@@ -179,14 +186,17 @@ def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     if not images:
         return out
     newer = config.get("model_type") in QWEN3_VL
+    whole = config.get("model_type") in GLM_V  # limits are of all frames together
     sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
-    least, most = (65536, 16777216) if newer else (3136, 12845056)  # preprocessor_config.json of the published models
+    # preprocessor_config.json of the published models
+    least, most = (65536, 16777216) if newer else (12544, 9633792) if whole else (3136, 12845056)
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
     grid = data.get("grid_thw")
     if not grid:
-        side = smart_resize(
-            *data.get("image_size", [672, 448]), patch * merge, data.get("min_pixels", least), data.get("max_pixels", most)
-        )
+        limits = (data.get("min_pixels", least), data.get("max_pixels", most))
+        if whole:
+            limits = (limits[0] / frames, limits[1] / frames)
+        side = smart_resize(*data.get("image_size", [672, 448]), patch * merge, *limits)
         grid = [-(-data.get("frames", 1) // frames), *(s // patch for s in side)]
     features = vision.get("in_channels", 3) * frames * patch * patch
     out["pixel_values"] = tensor([images * math.prod(grid), features], dtype)
@@ -194,7 +204,7 @@ def qwen_vl_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> 
     return out
 
 
-def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pixels: float) -> tuple[int, int]:
     """transformers' models/qwen2_vl/image_processing_qwen2_vl.py, which cannot be imported without torchvision."""
     sides = height, width
     resized = [round(s / factor) * factor for s in sides]
@@ -212,7 +222,7 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
     if kind in ("smolvlm", "idefics3") and "pixel_values" in inputs:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
-    if kind in QWEN_VL:
+    if kind in GRIDS:
         inputs.pop("position_ids")
         pixel_values, grid = inputs.pop("pixel_values", None), inputs.pop("image_grid_thw", None)
         if not grid:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import CLASSES, QWEN3_VL, Spec
+from step.spec import CLASSES, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -88,6 +88,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         return qwen2_audio_tokens(spec)
     if "spatial_shapes" in spec["inputs"]:
         return naflex_shapes(spec)
+    if spec["model"].get("config", {}).get("model_type") in WAVEFORMS:
+        connectionist_lengths(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
@@ -169,6 +171,53 @@ def qwen2_audio_tokens(spec: Spec) -> int:
     return given["tokens"] * audios
 
 
+def states_of(config: dict[str, Any], samples: int) -> int:
+    """Wav2Vec2Model._get_feat_extract_output_lengths"""
+    kernels, strides = config.get("conv_kernel", (10, 3, 3, 3, 3, 2, 2)), config.get("conv_stride", (5, 2, 2, 2, 2, 2, 2))
+    for kernel, stride in zip(kernels, strides, strict=True):
+        samples = (samples - kernel) // stride + 1
+    return samples
+
+
+def masked_states(config: dict[str, Any], states: int) -> int:
+    """Of a sample, in the middle of chance: _compute_mask_indices with spans that do not meet."""
+    length = config.get("mask_time_length", 10)
+    spans = max(int(config.get("mask_time_prob", 0.05) * states / length + 0.5), config.get("mask_time_min_masks", 2))
+    return min(spans, states // length) * length
+
+
+def connectionist_lengths(spec: Spec) -> None:
+    """CTC reads on the host how many states and labels each sample has, and whether a label is none of the vocabulary's; which states are
+    masked is chance.
+    """
+    import importlib
+
+    import numpy
+    import torch
+
+    config = spec["model"]["config"]
+    modeling = importlib.import_module(f"transformers.models.{config['model_type']}.modeling_{config['model_type']}")
+    masked, labels = masked_states(config, states_of(config, spec["inputs"]["input_values"]["shape"][1])), spec["inputs"].get("labels")
+
+    def mask(shape: tuple[int, int], *, attention_mask: Any = None, **_: Any) -> Any:
+        if attention_mask is not None:
+            attention_mask.detach().sum(-1)
+        out = numpy.zeros(shape, dtype=bool)
+        out[:, :masked] = True
+        return out
+
+    modeling._compute_mask_indices = mask
+    loss, is_true = torch.nn.functional.ctc_loss, torch.Tensor.__bool__
+
+    def told(log_probs: Any, targets: Any, states: Any, lengths: Any, **keywords: Any) -> Any:
+        for tensor, value in ((states, log_probs.size(0)), (lengths, labels["shape"][1])):
+            ctypes.memmove(tensor.data_ptr(), (ctypes.c_int64 * len(tensor))(*[value] * len(tensor)), 8 * len(tensor))
+        return loss(log_probs, targets, states, lengths, **keywords)
+
+    torch.nn.functional.ctc_loss = told
+    torch.Tensor.__bool__ = lambda self: is_true(self) and sys._getframe(1).f_globals.get("__name__") != modeling.__name__
+
+
 def naflex_shapes(spec: Spec) -> Callable[[Any], int]:
     """LFM2-VL reads each tile's rows, columns and patches on the device, and whether any tile is padded."""
     import torch
@@ -234,6 +283,10 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if config.get("model_type") in WAVEFORMS:
+        batch, samples = spec["inputs"]["input_values"]["shape"]
+        states = states_of(config, samples)
+        return {(batch, states): batch * masked_states(config, states)}
     if "feature_attention_mask" in spec["inputs"]:
         audios, frames = spec["inputs"]["feature_attention_mask"]["shape"]
         return {(audios, frames // 4): audios * spec["inputs"]["feature_attention_mask"]["tokens"]}

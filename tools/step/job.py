@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from step.batch import idefics3_tiles, inputs_of, processors_own
-from step.spec import CLASSES, DTYPES, QWEN3_VL, QWEN_VL, Spec, tensor
+from step.spec import CLASSES, DTYPES, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 # The dotted names of a model's tower and projector.
@@ -93,10 +93,12 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if stage == "custom":
         keys = (("freeze", "freeze"), ("only", "train_only"), ("no_grad", "no_grad"))
         train |= {ours: training[theirs] for ours, theirs in keys if training.get(theirs)}
-    elif model["config"].get("model_type") in QWEN_VL:
+    elif model["config"].get("model_type") in GRIDS:
         train |= QWEN_VL_STAGES[stage]
         if model["config"].get("model_type") in QWEN3_VL and stage == "finetune":
             train["freeze"] = QWEN3_VL_FROZEN
+    elif model["config"].get("model_type") in WAVEFORMS:
+        train["freeze_feature_encoder"] = stage == "finetune"
     elif "vision_config" in model["config"]:
         train |= stage_of(stage, model["config"].get("model_type", ""))
     if training.get("lora"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import types
 from typing import Any
 
 from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters
@@ -26,6 +28,9 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     if train.get("quantization"):
         model = quantized_model(cls, config, train)
         return prepare(model, train)
+    modeling = importlib.import_module(cls.__module__)
+    if modeling.__name__.rpartition(".")[2] in ("modeling_wav2vec2", "modeling_hubert"):  # torch.Tensor(n) knows no default device
+        modeling.torch = types.SimpleNamespace(**{**vars(torch), "Tensor": torch.empty})
     base = transformers.PreTrainedModel
     initialize, base.initialize_weights = base.initialize_weights, lambda self: None  # values do not matter
     try:
@@ -101,6 +106,8 @@ def prepare(model: Any, train: dict[str, Any]) -> Any:
             part.use_cache = False
     model.train()
     choose_trainable(model, train)
+    if train.get("freeze_feature_encoder"):
+        model.freeze_feature_encoder()
     for path in train.get("no_grad", []):
         part = model.get_submodule(path)
         for module in part if isinstance(part, torch.nn.ModuleList) else [part]:

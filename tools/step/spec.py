@@ -18,6 +18,8 @@ CLASSES = {
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
     "qwen3_5": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+    "glm4v": "Glm4vForConditionalGeneration",
+    "glm46v": "Glm46VForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma4": "Gemma4ForConditionalGeneration",
     "gemma4_unified": "Gemma4UnifiedForConditionalGeneration",
@@ -33,6 +35,9 @@ CLASSES = {
 }
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 QWEN3_VL = QWEN_VL[2:]
+GLM_V = ("glm4v", "glm46v")
+WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
+GRIDS = QWEN_VL + GLM_V  # images are grids of patches (image_grid_thw)
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

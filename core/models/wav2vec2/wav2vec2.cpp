@@ -1,0 +1,618 @@
+#include "models/wav2vec2/wav2vec2.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "models/bert/bert.h"
+#include "models/masking.h"
+#include "nn/activation.h"
+#include "nn/block_stack.h"
+#include "ops/ctc_loss.h"
+#include "ops/integers.h"
+#include "ops/masks.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+#include "tensor/kernel.h"
+#include "tensor/node.h"
+
+namespace oometer {
+
+constexpr Wav2Vec2ClassNames kWav2Vec2{"wav2vec2",
+                                       "Wav2Vec2ForCTC",
+                                       "wav2vec2",
+                                       "Wav2Vec2Model",
+                                       "Wav2Vec2FeatureEncoder",
+                                       "Wav2Vec2NoLayerNormConvLayer",
+                                       "Wav2Vec2LayerNormConvLayer",
+                                       "Wav2Vec2GroupNormConvLayer",
+                                       "Wav2Vec2FeatureProjection",
+                                       "Wav2Vec2Encoder",
+                                       "Wav2Vec2EncoderStableLayerNorm",
+                                       "Wav2Vec2PositionalConvEmbedding",
+                                       "Wav2Vec2EncoderLayer",
+                                       "Wav2Vec2EncoderLayerStableLayerNorm",
+                                       "Wav2Vec2Attention",
+                                       "Wav2Vec2FeedForward",
+                                       true,
+                                       true,
+                                       true};
+constexpr Wav2Vec2ClassNames kHubert{"hubert",
+                                     "HubertForCTC",
+                                     "hubert",
+                                     "HubertModel",
+                                     "HubertFeatureEncoder",
+                                     "HubertNoLayerNormConvLayer",
+                                     "HubertLayerNormConvLayer",
+                                     "HubertGroupNormConvLayer",
+                                     "HubertFeatureProjection",
+                                     "HubertEncoder",
+                                     "HubertEncoderStableLayerNorm",
+                                     "HubertPositionalConvEmbedding",
+                                     "HubertEncoderLayer",
+                                     "HubertEncoderLayerStableLayerNorm",
+                                     "HubertAttention",
+                                     "HubertFeedForward",
+                                     false,
+                                     false,
+                                     false};
+
+std::int64_t Wav2Vec2Config::samples(double seconds) {
+  return static_cast<std::int64_t>(std::llround(seconds * 16'000));
+}
+
+std::int64_t Wav2Vec2Config::states(std::int64_t length) const {
+  for (std::size_t i = 0; i < conv_kernel.size(); ++i) {
+    if (length < conv_kernel[i]) return 0;
+    length = (length - conv_kernel[i]) / conv_stride[i] + 1;
+  }
+  return length;
+}
+
+std::int64_t Wav2Vec2Config::masked_states(std::int64_t length) const {
+  const auto drawn = static_cast<std::int64_t>(
+      mask_time_prob * static_cast<double>(length) / static_cast<double>(mask_time_length) + 0.5);
+  return std::min(std::max(drawn, mask_time_min_masks), length / mask_time_length) * mask_time_length;
+}
+
+namespace {
+
+/// A convolution, a norm or none, an activation.
+struct ConvLayer {
+  ConvLayer(const Builder& builder, const Wav2Vec2Config& c, std::size_t i)
+      : stride(c.conv_stride[i]), activation(c.feat_extract_activation), module(builder.module) {
+    const Builder its = builder.child("conv", "Conv1d");
+    conv = its.module;
+    weight = its.parameter("weight", {c.conv_dim[i], i == 0 ? 1 : c.conv_dim[i - 1], c.conv_kernel[i]});
+    if (c.conv_bias) bias = its.parameter("bias", {c.conv_dim[i]});
+    if (c.norms_layers) {
+      layer_norm.emplace(builder.child("layer_norm", "LayerNorm"), c.conv_dim[i]);
+    } else if (i == 0) {
+      Builder norm = builder.child("layer_norm", "GroupNorm");
+      norm.in_norm = true;
+      group_norm_module = norm.module;
+      norm_weight = norm.parameter("weight", {c.conv_dim[i]});
+      norm_bias = norm.parameter("bias", {c.conv_dim[i]});
+    }
+  }
+
+  Tensor operator()(const Tensor& hidden_in) const {
+    Context& context = hidden_in.context();
+    const ModuleScope scope(context, module);
+    Tensor hidden_states;
+    {
+      ModuleCall call(context, conv);
+      hidden_states =
+          call.result(convolution(call.argument(hidden_in), weight, bias,
+                                  {.stride = {stride}, .padding = {0}, .dilation = {1}, .output_padding = {0}}));
+    }
+    if (layer_norm) {
+      hidden_states = transpose(hidden_states, -2, -1);
+      hidden_states = (*layer_norm)(hidden_states);
+      hidden_states = transpose(hidden_states, -2, -1);
+    } else if (norm_weight) {
+      ModuleCall call(context, group_norm_module);
+      const Tensor wide = autocast_float32(call.argument(hidden_states));
+      hidden_states = call.result(group_norm(wide, wide.size(1), norm_weight, norm_bias));
+    }
+    return activate(activation, hidden_states);
+  }
+
+  std::int64_t stride;
+  Activation activation;
+  Tensor weight, bias, norm_weight, norm_bias;
+  std::optional<LayerNorm> layer_norm;
+  ModuleId conv = 0, group_norm_module = 0, module;
+};
+
+struct FeatureEncoder {
+  FeatureEncoder() = default;
+  FeatureEncoder(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options)
+      : blocks(builder), checkpointing(options.checkpointing), module(builder.module) {
+    conv_layers.reserve(c.conv_dim.size());
+    for (std::size_t i = 0; i < c.conv_dim.size(); ++i) {
+      const char* type = c.norms_layers ? c.names->layer_norm_conv
+                         : i == 0       ? c.names->group_norm_conv
+                                        : c.names->plain_conv;
+      conv_layers.emplace_back(builder.child("conv_layers", type, static_cast<std::int32_t>(i)), c, i);
+      blocks.add_block(builder);
+    }
+  }
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_states = unsqueeze(call.argument(argument), 1);
+    hidden_states->leaf_requires_grad = true;  // unless freeze_feature_encoder() was called, as under no_grad
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&layer = conv_layers[i]](const Tensor& hidden) { return layer(hidden); };
+    };
+    hidden_states = blocks.run(0, conv_layers.size(), std::move(hidden_states), checkpointing, block,
+                               {.positional = true, .kind = [](std::size_t i) { return static_cast<int>(i); }});
+    return call.result(hidden_states);
+  }
+
+  std::vector<ConvLayer> conv_layers;
+  BlockStack blocks;
+  CheckpointingConfig checkpointing;
+  ModuleId module = 0;
+};
+
+struct FeatureProjection {
+  FeatureProjection() = default;
+  FeatureProjection(const Builder& builder, const Wav2Vec2Config& c)
+      : dropout_prob(c.feat_proj_dropout), module(builder.module) {
+    if (c.feat_proj_layer_norm) layer_norm.emplace(builder.child("layer_norm", "LayerNorm"), c.conv_dim.back());
+    projection = Linear(builder.child("projection", "Linear"), c.conv_dim.back(), c.hidden_size, true);
+  }
+
+  /// `norm_hidden_states`: what is projected.
+  Tensor operator()(const Tensor& argument, Tensor& norm_hidden_states) const {
+    ModuleCall call(argument.context(), module);
+    norm_hidden_states = call.argument(argument);
+    if (layer_norm) norm_hidden_states = (*layer_norm)(norm_hidden_states);
+    const Tensor hidden_states = projection(norm_hidden_states);
+    return call.result(dropout(hidden_states, dropout_prob));
+  }
+
+  std::optional<LayerNorm> layer_norm;
+  Linear projection;
+  double dropout_prob = 0;
+  ModuleId module = 0;
+};
+
+/// torch._weight_norm over all but the last dimension (ATen 2.15, native/cuda/WeightNorm.cu): the norms stay.
+Tensor weight_norm(const Tensor& v, const Tensor& g) {
+  constexpr Op op = Op::linalg_vector_norm;
+  Record record(op,
+                [](Backward& b) {
+                  const Tensor &direction = b.saved(0), &length = b.saved(1);
+                  Tensor grad_v = empty(b.context, Op::linalg_vector_norm, direction.sizes(), direction.dtype());
+                  Tensor grad_g = empty(b.context, Op::linalg_vector_norm, length.sizes(), length.dtype());
+                  if (b.wants(0)) b.give(0, std::move(grad_v));
+                  if (b.wants(1)) b.give(1, std::move(grad_g));
+                },
+                {&v, &g});
+  record.save(v);
+  record.save(g);
+  Tensor w = empty(v.context(), op, v.sizes(), v.dtype());
+  const Tensor norms = empty(v.context(), op, g.sizes(), DType::float32);
+  record.save_output(norms);
+  return record.output(std::move(w));
+}
+
+struct PositionalConvEmbedding {
+  PositionalConvEmbedding() = default;
+  PositionalConvEmbedding(const Builder& builder, const Wav2Vec2Config& c)
+      : kernel(c.num_conv_pos_embeddings),
+        groups(c.num_conv_pos_embedding_groups),
+        activation(c.feat_extract_activation),
+        module(builder.module) {
+    const Builder its = builder.child("conv", "ParametrizedConv1d");
+    conv = its.module;
+    const Builder list = its.child("parametrizations", "ModuleDict").child("weight", "ParametrizationList");
+    parametrizations = list.module;
+    const std::size_t first = its.parameters->size();
+    original1 = list.parameter("original1", {c.hidden_size, c.hidden_size / groups, kernel});
+    bias = its.parameter("bias", {c.hidden_size});
+    original0 = list.parameter("original0", {1, 1, kernel});
+    // parametrizations.weight registers its norm first.
+    if (its.parameters->size() == first + 3) std::swap((*its.parameters)[first], (*its.parameters)[first + 2]);
+  }
+
+  Tensor operator()(const Tensor& argument) const {
+    Context& context = argument.context();
+    ModuleCall call(context, module);
+    Tensor hidden_states = transpose(call.argument(argument), 1, 2);
+    {
+      ModuleCall inner(context, conv);
+      Tensor weight;
+      {
+        ModuleCall list(context, parametrizations);
+        weight = list.result(weight_norm(original1, original0));
+      }
+      hidden_states = inner.result(convolution(
+          inner.argument(hidden_states), weight, bias,
+          {.stride = {1}, .padding = {kernel / 2}, .dilation = {1}, .output_padding = {0}, .groups = groups}));
+    }
+    if (kernel % 2 == 0) hidden_states = slice(hidden_states, 2, 0, hidden_states.size(2) - 1);
+    hidden_states = activate(activation, hidden_states);
+    return call.result(transpose(hidden_states, 1, 2));
+  }
+
+  std::int64_t kernel = 0, groups = 1;
+  Activation activation = Activation::gelu;
+  Tensor original0, original1, bias;
+  ModuleId module = 0, conv = 0, parametrizations = 0;
+};
+
+struct Attention {
+  Attention(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options)
+      : head_dim(c.head_dim()),
+        call{.kind = options.attention, .dropout = c.attention_dropout},
+        module(builder.module) {
+    const auto projection = [&](const char* name) {
+      return Linear(builder.child(name, "Linear"), c.hidden_size, c.hidden_size, true);
+    };
+    k_proj = projection("k_proj");
+    v_proj = projection("v_proj");
+    q_proj = projection("q_proj");
+    out_proj = projection("out_proj");
+  }
+
+  AttentionOutputs operator()(const Tensor& argument) const {
+    ModuleCall self(argument.context(), module);
+    const Tensor hidden_states = self.argument(argument);
+    const AttentionInputs states = project(hidden_states, q_proj, k_proj, v_proj, head_dim, false);
+    AttentionOutputs attention = call.kind == AttentionKind::eager
+                                     ? eager_in_own_type(call, states, {})
+                                     : attention_forward(call, states.query, states.key, states.value, {});
+    attention.output = reshape(attention.output, hidden_states.sizes());
+    attention.output = self.result(out_proj(attention.output));
+    return attention;
+  }
+
+  std::int64_t head_dim;
+  Linear k_proj, v_proj, q_proj, out_proj;
+  AttentionCall call;
+  ModuleId module;
+};
+
+struct FeedForward {
+  FeedForward(const Builder& builder, const Wav2Vec2Config& c)
+      : intermediate_dense(builder.child("intermediate_dense", "Linear"), c.hidden_size, c.intermediate_size, true),
+        output_dense(builder.child("output_dense", "Linear"), c.intermediate_size, c.hidden_size, true),
+        act_fn(c.hidden_act),
+        intermediate_dropout(c.activation_dropout),
+        output_dropout(c.hidden_dropout),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& argument) const {
+    ModuleCall call(argument.context(), module);
+    Tensor hidden_states = intermediate_dense(call.argument(argument));
+    hidden_states = activate(act_fn, hidden_states);
+    hidden_states = dropout(hidden_states, intermediate_dropout);
+    hidden_states = output_dense(hidden_states);
+    return call.result(dropout(hidden_states, output_dropout));
+  }
+
+  Linear intermediate_dense, output_dense;
+  Activation act_fn;
+  double intermediate_dropout, output_dropout;
+  ModuleId module;
+};
+
+/// The norms stand behind attention and MLP, or before them.
+struct EncoderLayer {
+  EncoderLayer(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options)
+      : is_stable(c.do_stable_layer_norm),
+        attention(builder.child("attention", c.names->attention), c, options),
+        hidden_dropout(c.hidden_dropout),
+        layer_norm(builder.child("layer_norm", "LayerNorm"), c.hidden_size),
+        feed_forward(builder.child("feed_forward", c.names->feed_forward), c),
+        final_layer_norm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size),
+        module(builder.module) {}
+
+  Tensor operator()(const Tensor& attn_residual) const {
+    const ModuleScope scope(attn_residual.context(), module);
+    Tensor hidden_states = is_stable ? layer_norm(attn_residual) : attn_residual;
+    AttentionOutputs attended = attention(hidden_states);
+    hidden_states = std::move(attended.output);  // the weights stay in `_` until the layer returns
+    hidden_states = dropout(hidden_states, hidden_dropout);
+    hidden_states = add(attn_residual, hidden_states);
+    if (!is_stable) hidden_states = layer_norm(hidden_states);
+    {
+      Tensor transformed;
+      if (is_stable) {
+        const Tensor normalised = final_layer_norm(hidden_states);
+        transformed = feed_forward(normalised);
+      } else {
+        transformed = feed_forward(hidden_states);
+      }
+      hidden_states = add(hidden_states, transformed);
+    }
+    return is_stable ? hidden_states : final_layer_norm(hidden_states);
+  }
+
+  bool is_stable;
+  Attention attention;
+  double hidden_dropout;
+  LayerNorm layer_norm;
+  FeedForward feed_forward;
+  LayerNorm final_layer_norm;
+  ModuleId module;
+};
+
+struct SoundEncoder {
+  SoundEncoder() = default;
+  SoundEncoder(const Builder& builder, const Wav2Vec2Config& c, const ModelOptions& options)
+      : is_stable(c.do_stable_layer_norm),
+        pos_conv_embed(builder.child("pos_conv_embed", c.names->positional_conv), c),
+        layer_norm(builder.child("layer_norm", "LayerNorm"), c.hidden_size),
+        blocks(builder),
+        hidden_dropout(c.hidden_dropout),
+        masked(masked_by(options.attention)),
+        checkpointing(options.checkpointing),
+        module(builder.module) {
+    layers.reserve(static_cast<std::size_t>(c.num_hidden_layers));
+    for (std::int32_t i = 0; i < c.num_hidden_layers; ++i) {
+      layers.emplace_back(builder.child("layers", is_stable ? c.names->stable_layer : c.names->layer, i), c, options);
+      blocks.add_block(builder);
+    }
+  }
+
+  Tensor operator()(const Tensor& argument, const Tensor& attention_mask) const {
+    Context& context = argument.context();
+    ModuleCall call(context, module);
+    Tensor hidden_states = call.argument(argument);
+    // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+    Tensor position_embeddings, expand_attention_mask;
+    if (attention_mask) {
+      expand_attention_mask = empty(context, Op::repeat, hidden_states.sizes(), DType::boolean);
+      const Tensor padding = empty(context, Op::bitwise_not, hidden_states.sizes(), DType::boolean);
+      hidden_states = masked_fill_in_place(hidden_states, padding);
+      MaskArguments given;
+      given.attention_mask = attention_mask;
+      create_bidirectional_mask(hidden_states, given, masked);
+    }
+    position_embeddings = pos_conv_embed(hidden_states);
+    hidden_states = add(hidden_states, position_embeddings);
+    if (!is_stable) hidden_states = layer_norm(hidden_states);
+    hidden_states = dropout(hidden_states, hidden_dropout);
+    const auto block = [&](std::size_t i) -> BlockStack::Forward {
+      return [&layer = layers[i]](const Tensor& hidden) { return layer(hidden); };
+    };
+    hidden_states = blocks.run(0, layers.size(), std::move(hidden_states), checkpointing, block, {.positional = true});
+    if (is_stable) hidden_states = layer_norm(hidden_states);
+    return call.result(hidden_states);
+  }
+
+  bool is_stable = false;
+  PositionalConvEmbedding pos_conv_embed;
+  LayerNorm layer_norm;
+  std::vector<EncoderLayer> layers;
+  BlockStack blocks;
+  double hidden_dropout = 0;
+  MaskedBy masked = MaskedBy::sdpa;
+  CheckpointingConfig checkpointing;
+  ModuleId module = 0;
+};
+
+/// hidden_states[mask] = value, one row for all that are masked.
+Tensor put_in_place(const Tensor& x, const Tensor& mask, const Tensor& value, std::int64_t selected) {
+  Record record(Op::index_put,
+                [](Backward& b) {
+                  const Tensor& masked = b.saved(0);
+                  const std::int64_t count = b.node.integers[0], width = b.node.sizes[0];
+                  const DType dtype = b.grad().dtype();
+                  if (b.wants(0)) {
+                    const Tensor zeros = empty(b.context, Op::zeros, {width}, dtype);
+                    Tensor self = empty_like(Op::clone, b.grad());
+                    { const Tensor indices = nonzero(masked, count); }
+                    b.give(0, std::move(self));
+                  }
+                  if (!b.wants(1)) return;
+                  Tensor chosen;
+                  {
+                    const Tensor indices = nonzero(masked, count);
+                    chosen = empty(b.context, Op::index, {count, width}, dtype);
+                  }
+                  b.give(1, reduce(Op::sum, chosen, {0}, false, dtype));
+                },
+                {&x, &value});
+  record.save(mask);
+  { const Tensor indices = nonzero(mask, selected); }
+  kernel(Op::index_put, {&value}, value);
+  if (!record) return x;
+  record->integers[0] = selected;
+  record->sizes = value.sizes();
+  return record.output(alias(x, x.sizes(), x.strides()));
+}
+
+class ForCTC : public Model {
+ public:
+  ForCTC(Context& context, const Wav2Vec2Config& c, const DataConfig& data, const ModelOptions& options)
+      : context_(context),
+        data_(data),
+        config_(c),
+        dtype_(options.dtype),
+        root_{&context,       &parameters,   &buffers,         context.add_root(c.names->class_name, Modality::none),
+              Modality::none, options.dtype, options.wrapping, options.quantizer} {
+    loss_type = LossType::cross_entropy;  // ForCTCLoss, which forward has itself
+    const Builder model = root_.child(c.names->base, c.names->model);
+    model_ = model.module;
+    feature_extractor_ = FeatureEncoder(model.child("feature_extractor", c.names->feature_encoder), c, options);
+    feature_projection_ = FeatureProjection(model.child("feature_projection", c.names->feature_projection), c);
+    if (c.has_masked_spec_embed) masked_spec_embed_ = model.parameter("masked_spec_embed", {c.hidden_size});
+    encoder_ = SoundEncoder(model.child("encoder", c.do_stable_layer_norm ? c.names->stable_encoder : c.names->encoder),
+                            c, options);
+    encoder_.blocks.first_block = feature_extractor_.conv_layers.size();
+    lm_head_ = Linear(root_.child("lm_head", "Linear"), c.hidden_size, c.vocab_size, true);
+  }
+
+  void set_data(const DataConfig& data) override { data_ = data; }
+
+  ModelInputs make_inputs(bool with_labels) override {
+    const Shape samples{data_.micro_batch_size, Wav2Vec2Config::samples(data_.audio_seconds)};
+    ModelInputs batch;
+    batch.input_features =  // input_values
+        empty(context_, Op::input, samples, data_.pixel_dtype.value_or(dtype_), Role::input);
+    // As the extractors' return_attention_mask is: models with a group norm take none.
+    if (config_.norms_layers) batch.attention_mask = empty(context_, Op::input, samples, DType::int32, Role::input);
+    if (with_labels)
+      batch.labels = empty(context_, Op::input, {samples[0], data_.sequence_length}, DType::int64, Role::input);
+    return batch;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    if (inputs.labels) {
+      const Tensor most = integers(context_, Op::max, {});
+      const Tensor is_label = empty(context_, Op::ge, {}, DType::boolean);
+    }
+    Tensor extract_features;
+    ModelOutputs outputs;
+    Tensor last_hidden_state = model_forward(inputs, extract_features);
+    const Tensor hidden_states = dropout(last_hidden_state, config_.final_dropout);
+    Tensor logits = lm_head_(hidden_states);
+    if (inputs.labels) outputs.loss = ctc(inputs, logits);
+    outputs.others.push_back(std::move(logits));
+    return outputs;
+  }
+
+ private:
+  // _get_feat_extract_output_lengths
+  Tensor output_lengths(Tensor input_lengths) const {
+    const Shape batch{data_.micro_batch_size};
+    for (std::size_t i = 0; i < config_.conv_kernel.size(); ++i) {
+      Tensor quotient;
+      {
+        const Tensor rest = integers(context_, Op::sub, batch);
+        quotient = integers(context_, Op::div, batch);
+      }
+      Tensor lengths = integers(context_, Op::add, batch);
+      quotient.reset();
+      input_lengths = std::move(lengths);
+    }
+    return input_lengths;
+  }
+
+  // _get_feature_vector_attention_mask
+  Tensor feature_vector_mask(const Tensor& attention_mask, std::int64_t states) const {
+    const std::int64_t batch = data_.micro_batch_size;
+    // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+    Tensor result, mask, lengths, non_padded_lengths;
+    const auto sums = [&](const Shape& sizes) {
+      Tensor all = integers(context_, Op::cumsum, sizes);
+      const Tensor wide = integers(context_, Op::to_copy, sizes);
+      return all;
+    };
+    if (config_.names->counts_by_cumsum) {
+      non_padded_lengths = sums(attention_mask.sizes());
+      lengths = output_lengths(select(non_padded_lengths, 1, 0));
+    } else {
+      lengths = output_lengths(reduce(Op::sum, attention_mask, {1}, false, DType::int64));
+    }
+    mask = empty(context_, Op::zeros, {batch, states}, attention_mask.dtype());
+    {
+      const Tensor rows = integers(context_, Op::arange, {batch});
+      const Tensor last = integers(context_, Op::sub, {batch});
+      const Tensor one = empty(context_, Op::fill, {}, attention_mask.dtype());
+    }
+    Tensor flipped = empty(context_, Op::flip, {batch, states}, attention_mask.dtype());
+    Tensor counted = sums({batch, states});
+    flipped.reset();
+    flipped = integers(context_, Op::flip, {batch, states});
+    counted.reset();
+    result = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
+    flipped.reset();
+    mask.reset();
+    return result;
+  }
+
+  // Wav2Vec2Model.forward
+  Tensor model_forward(const ModelInputs& inputs, Tensor& extract_features) const {
+    ModuleCall call(context_, model_);
+    Tensor attention_mask, features;
+    extract_features = feature_extractor_(call.argument(inputs.input_features));
+    extract_features = transpose(extract_features, 1, 2);
+    const std::int64_t states = extract_features.size(1);
+    if (inputs.attention_mask) attention_mask = feature_vector_mask(inputs.attention_mask, states);
+    Tensor hidden_states = feature_projection_(extract_features, features);
+    if (config_.names->returns_features) extract_features = std::move(features);
+    features.reset();
+    if (config_.masks_states) hidden_states = mask_hidden_states(hidden_states, attention_mask);
+    hidden_states = encoder_(hidden_states, attention_mask);
+    hidden_states = call.result(hidden_states);
+    if (config_.names->returns_features)
+      extract_features = call.result(extract_features);
+    else
+      extract_features.reset();
+    return hidden_states;
+  }
+
+  // _mask_hidden_states
+  Tensor mask_hidden_states(const Tensor& hidden_states, const Tensor& attention_mask) const {
+    const std::int64_t batch = hidden_states.size(0), states = hidden_states.size(1);
+    if (attention_mask && config_.names->spans_know_padding)
+      const Tensor input_lengths = reduce(Op::sum, attention_mask, {1}, false, DType::int64);
+    const Tensor mask_time_indices = empty(context_, Op::to_copy, {batch, states}, DType::boolean);
+    const Tensor value = to(masked_spec_embed_, hidden_states.dtype());
+    return put_in_place(hidden_states, mask_time_indices, value, batch * config_.masked_states(states));
+  }
+
+  // ForCTCLoss (loss/loss_ctc.py), with what forward hands it.
+  Tensor ctc(const ModelInputs& inputs, const Tensor& logits) const {
+    const std::int64_t batch = data_.micro_batch_size, labels = inputs.labels.size(1);
+    const Shape each = inputs.labels.sizes();
+    Tensor input_lengths, attention_mask = inputs.attention_mask;
+    if (!attention_mask) attention_mask = integers(context_, Op::ones_like, inputs.input_features.sizes());
+    input_lengths = output_lengths(reduce(Op::sum, attention_mask, {1}, false, DType::int64));
+    Tensor log_probs, flattened_targets, target_lengths, labels_mask;
+    {
+      const Tensor is_label = empty(context_, Op::ne, each, DType::boolean);
+      const Tensor is_blank = empty(context_, Op::ne, each, DType::boolean);
+      labels_mask = empty(context_, Op::bitwise_and, each, DType::boolean);
+    }
+    target_lengths = reduce(Op::sum, labels_mask, {1}, false, DType::int64);
+    flattened_targets = index_mask(inputs.labels, labels_mask, batch * labels);
+    {
+      const Tensor wide = to(logits, DType::float32);
+      log_probs = log_softmax(wide);
+    }
+    log_probs = transpose(log_probs, 0, 1);
+    Tensor res = ctc_loss(log_probs, flattened_targets, labels);
+    const auto floats = [&](Op op) { return empty(context_, op, {batch}, DType::float32); };
+    if (config_.ctc_zero_infinity) {
+      const Tensor zero = empty(context_, Op::fill, {}, DType::float32);
+      const Tensor is_infinite = empty(context_, Op::eq, {batch}, DType::boolean);
+      res = where(is_infinite, zero, res);
+    }
+    if (!config_.ctc_mean) return sum_all(res);
+    Tensor lengths = floats(Op::to_copy);
+    const Tensor least = floats(Op::clamp);
+    lengths.reset();
+    const Tensor of_each = div(res, least);
+    return mean_all(of_each);
+  }
+
+  Context& context_;
+  DataConfig data_;
+  Wav2Vec2Config config_;
+  DType dtype_;
+  Builder root_;
+  FeatureEncoder feature_extractor_;
+  FeatureProjection feature_projection_;
+  Tensor masked_spec_embed_;
+  SoundEncoder encoder_;
+  Linear lm_head_;
+  ModuleId model_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_wav2vec2(Context& context, const Wav2Vec2Config& config, const DataConfig& data,
+                                      const ModelOptions& options) {
+  return std::make_unique<ForCTC>(context, config, data, options);
+}
+
+}  // namespace oometer
