@@ -150,8 +150,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};
   t.allow({Feature::finetune});
   for (const Feature feature :
-       {Feature::zero3, Feature::lengths, Feature::packing, Feature::flash_attention_2, Feature::quantization,
-        Feature::liger, Feature::chunked_cross_entropy, Feature::inference})
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::flash_attention_2,
+        Feature::quantization, Feature::liger, Feature::chunked_cross_entropy, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

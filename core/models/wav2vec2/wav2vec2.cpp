@@ -210,7 +210,7 @@ struct PositionalConvEmbedding {
         module(builder.module) {
     const Builder its = builder.child("conv", "ParametrizedConv1d");
     conv = its.module;
-    const Builder list = its.child("parametrizations", "ModuleDict").child("weight", "ParametrizationList");
+    const Builder list = its.child("parametrizations.weight", "ParametrizationList");
     parametrizations = list.module;
     const std::size_t first = its.parameters->size();
     original1 = list.parameter("original1", {c.hidden_size, c.hidden_size / groups, kernel});
