@@ -55,6 +55,7 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vit_traits(config.as<Dinov3Config>());
   t.has_idle_parts = true;  // mask_token
   t.image_size = 0;         // any
+  t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
