@@ -10,11 +10,19 @@ void check_experts(ConfigReader& reader, const Job& job) {
                                       "; expected grouped_mm: other implementations are not supported yet");
   // SFTTrainer.__init__, DPOTrainer.__init__, KTOTrainer.__init__ (trl 1.16): on where the config has a
   // router_aux_loss_coef.
-  if (job.training.loop.has_fused_head() && job.model.config.traits().balances_experts)
+  const LoopConfig& loop = job.training.loop;
+  const ModelTraits& traits = job.model.config.traits();
+  const bool adds_loss =
+      loop.has_fused_head() ? traits.balances_experts : loop.is_trl() && traits.outputs_router_logits;
+  if (adds_loss && !(loop.has_fused_head() && loop.name == LoopName::sft && !traits.takes_images))
     reader.object("training")
         .fail("loop", "not-modelled",
-              "found a trainer of TRL, which adds the loss that balances experts; that is not "
-              "supported yet: expected transformers.Trainer or \"step\"");
+              "found a trainer of TRL, which adds the loss that balances experts; that is supported with SFTTrainer "
+              "(TRL 1.15 or later) and models of text only: expected that, transformers.Trainer or \"step\"");
+  if (traits.outputs_router_logits && (job.task == Task::inference || traits.classifies))
+    reader.fail("model", "not-modelled",
+                "found output_router_logits in its config, which is supported with the training of language models "
+                "only; expected false");
 }
 
 }  // namespace oometer

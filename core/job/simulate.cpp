@@ -145,6 +145,9 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
   if (job.training.quantization)
     quantizer = std::make_unique<Quantizer>(context, *job.training.quantization,
                                             resolve_memory_behaviours(job.runtime).weights_loaded_ahead);
+  std::optional<bool> output_router_logits;
+  if (job.training.loop.name == LoopName::sft && job.training.loop.has_fused_head())
+    output_router_logits = job.model.config.traits().balances_experts;  // SFTTrainer.__init__ (trl 1.16)
   const ModelOptions options{
       weight_dtype(job.training.precision),
       job.training.attention,
@@ -152,7 +155,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       job.training.liger,
       tuner.get(),
       quantizer.get(),
-      job.inference.cache.implementation == CacheImplementation::mtla ? job.inference.cache.stride : 0};
+      job.inference.cache.implementation == CacheImplementation::mtla ? job.inference.cache.stride : 0,
+      output_router_logits};
   {
     std::unique_ptr<ZeroInit> zero_init;
     if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)

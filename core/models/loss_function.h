@@ -37,6 +37,8 @@ class LossFunction {
                                   [[maybe_unused]] const Tensor& labels) const {
     return {};
   }
+  /// It stands for all that the class's forward does behind its decoder (TRL's fused head).
+  virtual bool replaces_forward() const { return false; }
 };
 
 }  // namespace oometer

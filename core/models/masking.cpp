@@ -294,13 +294,15 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
   const bool is_padded = given.rows != nullptr && given.rows->are_padded(length);
   if (masked == MaskedBy::flash_attention) {  // flash_attention_mask
     if (!attention_mask) return {};
-    { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
+    {
+      const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean);
+    }
     return is_padded ? attention_mask : Tensor();
   }
   const bool eager = masked == MaskedBy::eager;
   Tensor left_padding_tokens;
   if (given.is_chunked && slides) left_padding_tokens = empty(context, Op::zeros, {batch}, DType::int64);
-  if (!eager && !packed_sequence_mask &&
+  if (!eager && !packed_sequence_mask && !given.is_always_made &&
       ignores_causal_mask(attention_mask, is_padded, slides && length >= sliding_window))
     return {};
   MaskFunction mask_function = left_padding_tokens

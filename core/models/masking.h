@@ -19,6 +19,7 @@ struct MaskArguments {
   Tensor cu_seq_lens{};                ///< where documents begin, for flash attention
   const CausalMasks* masks = nullptr;  ///< what the caller has made of the others already; null: nothing
   bool is_chunked = false;             ///< the window is a chunk's size (create_chunked_causal_mask); nothing is padded
+  bool is_always_made = false;         ///< SDPA gets one whatever the samples are (allow_is_causal_skip = False)
   bool is_triangular = true;  ///< of CausalMask::cache_position: what is masked is cut out as a triangle first (Llama)
 };
 

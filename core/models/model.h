@@ -25,11 +25,13 @@ struct ModelOutputs {
   Tensor loss;
   Tensor pooler_output;
   TensorList others;  ///< logits and what else there is, in the class's order
+  Tensor aux_loss{};  ///< of a mixture of experts: what balances them, a part of the loss already
 
   /// Every tensor of them, in the class's order.
   std::vector<Tensor*> all() {
     std::vector<Tensor*> tensors;
     if (loss) tensors.push_back(&loss);
+    if (aux_loss) tensors.push_back(&aux_loss);
     for (Tensor& other : others) tensors.push_back(&other);
     if (pooler_output) tensors.push_back(&pooler_output);
     return tensors;
@@ -42,9 +44,10 @@ struct ModelOptions {
   AttentionKind attention = AttentionKind::sdpa;
   CheckpointingConfig checkpointing;
   LigerConfig liger;
-  Wrapping* wrapping = nullptr;      ///< who wraps modules of the model, if anyone
-  Quantizer* quantizer = nullptr;    ///< who quantises some, if anyone
-  std::int64_t temporal_stride = 0;  ///< tokens that share an entry of MTLA's cache; 0: another cache
+  Wrapping* wrapping = nullptr;                ///< who wraps modules of the model, if anyone
+  Quantizer* quantizer = nullptr;              ///< who quantises some, if anyone
+  std::int64_t temporal_stride = 0;            ///< tokens that share an entry of MTLA's cache; 0: another cache
+  std::optional<bool> output_router_logits{};  ///< a trainer's word in place of the config's: a loss balances experts
 };
 
 /// What forward is called with, by its arguments' names; null: not passed. A batch, or what generate() makes of one

@@ -80,11 +80,12 @@ struct ModelTraits {
   bool contrastive = false;         ///< its loss compares samples with each other
   bool has_experts = false;
   bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)
-  bool is_recorded = false;       ///< a graph: its operators are as they were recorded
-  Version oldest_transformers{};  ///< what `Behaviours` says of earlier ones was not found in its code
-  bool has_pad_token = false;     ///< pad_token_id
-  bool ties_embeddings = false;   ///< the output embeddings are the input's (tie_word_embeddings)
-  std::int64_t hidden_size = 0;   ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
+  bool outputs_router_logits = false;  ///< and does, as its config says
+  bool is_recorded = false;            ///< a graph: its operators are as they were recorded
+  Version oldest_transformers{};       ///< what `Behaviours` says of earlier ones was not found in its code
+  bool has_pad_token = false;          ///< pad_token_id
+  bool ties_embeddings = false;        ///< the output embeddings are the input's (tie_word_embeddings)
+  std::int64_t hidden_size = 0;        ///< what transformers resolves DeepSpeed's "auto" with; 0: it cannot
 
   /// Dotted names of its parts; empty: it has none. The language model's head stands beside it.
   std::string tower, projector, language;

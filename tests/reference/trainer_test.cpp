@@ -55,7 +55,7 @@ TEST_CASE("Loops by hand are real PyTorch's to the byte: weights and autocast ap
 }
 
 TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("hf_trainer.jsonl", 67);
+  check_cases("hf_trainer.jsonl", 68);
 }
 
 TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the byte", "[reference][trainer]") {
@@ -81,7 +81,7 @@ TEST_CASE("Trainers' steps of models with images or audio are the real ones' to 
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {
-  check_cases("sft.jsonl", 34);
+  check_cases("sft.jsonl", 43);
 }
 
 TEST_CASE("Steps and evaluations of older TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {

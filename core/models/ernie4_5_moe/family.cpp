@@ -31,7 +31,7 @@ TextConfig read(ConfigReader& reader) {
   c.attention_dropout = 0;  // Ernie4_5_MoeAttention
   check_llama_heads(reader, c);
   read_experts(reader, c, "moe_num_experts", "num_experts",
-               {.num_experts = 64, .num_experts_per_tok = reader.integer("moe_k", 6)});
+               {.num_experts = 64, .num_experts_per_tok = reader.integer("moe_k", 6), .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1536);
   c.experts.shared_intermediate_size =
       c.experts.intermediate_size * reader.integer("moe_num_shared_experts", 2, non_negative);
@@ -46,7 +46,8 @@ TextConfig read(ConfigReader& reader) {
 
 /// Ernie4_5_MoeTopKRouter: in float32 whatever autocast says. So are its parameters, of which the bias does not train.
 struct StaticsRouter {
-  StaticsRouter(Builder at, const TextConfig& c) : top_k(c.experts.num_experts_per_tok), module(at.module) {
+  StaticsRouter(Builder at, const TextConfig& c)
+      : top_k(c.experts.num_experts_per_tok), module(at.module), router_logits(c.experts.router_logits) {
     at.dtype = DType::float32;
     weight = at.parameter("weight", {c.experts.num_experts, c.hidden_size});
     const Builder moe_statics = at.child("moe_statics", "Ernie4_5_MoeStatics");
@@ -82,12 +83,14 @@ struct StaticsRouter {
     routing.topk_weights = call.result(to(routing.topk_weights, dtype));
     routing.topk_indices = std::move(chosen.indices);
     routing.router_logits = call.result(std::move(routing.router_logits));
+    if (router_logits && !context.recomputing) router_logits->of_layers.push_back(routing.router_logits);
     return routing;
   }
 
   Tensor weight, e_score_correction_bias;
   std::int64_t top_k;
   ModuleId module, statics;
+  std::shared_ptr<RouterLogits> router_logits;  ///< ExpertsConfig::router_logits
 };
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,

@@ -29,7 +29,8 @@ TextConfig read(ConfigReader& reader) {
                 "found weights of 4 bits (MXFP4), which are not supported yet: leave it out, or set \"dequantize\": "
                 "true, for weights of training.precision");
   read_mixed_layers(reader, c, 2, 128);
-  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 128, .num_experts_per_tok = 4});
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 128, .num_experts_per_tok = 4, .balances = true});
   c.experts.intermediate_size = c.intermediate_size;
   c.float32_frequencies = true;  // GptOssConfig's default is YaRN
   return c;
@@ -61,7 +62,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family gpt_oss = text_family<read, parts>(kClasses, kBlocks, traits);
+extern const Family gpt_oss = text_family<read, balanced<parts>>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -39,7 +39,8 @@ TextConfig read(ConfigReader& reader) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
   check_llama_heads(reader, c);
-  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true});
   c.experts.intermediate_size = c.intermediate_size;
   return c;
 }
@@ -73,8 +74,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family granitemoe =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family granitemoe = text_family<read, balanced<parts>>(
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

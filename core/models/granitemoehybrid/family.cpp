@@ -27,7 +27,8 @@ TextConfig read(ConfigReader& reader) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   check_llama_heads(reader, c);
   if (reader.integer("num_local_experts", 8, non_negative) != 0)
-    read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
+    read_experts(reader, c, "num_local_experts", "num_experts",
+                 {.num_experts = 8, .num_experts_per_tok = 2, .balances = true});
   else
     reader.ignore({"num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"});
   c.experts.intermediate_size = c.intermediate_size;
@@ -152,7 +153,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family granitemoehybrid = text_family<read, parts>(kClasses, kBlocks, traits_of_recurrent_family);
+extern const Family granitemoehybrid =
+    text_family<read, balanced<parts>>(kClasses, kBlocks, traits_of_recurrent_family);
 }  // namespace family
 
 }  // namespace oometer

@@ -34,7 +34,6 @@ TextConfig read(ConfigReader& reader) {
   TextConfig c = read_hunyuan_text(reader, kNames);
   read_experts(reader, c, "num_experts", "num_local_experts",
                {.num_experts = 1, .num_experts_per_tok = read_same(reader, "moe_topk", 1)});
-  c.experts.balances = false;
   c.experts.intermediate_size = c.intermediate_size;
   // What the modelling code of 5.x never reads.
   reader.ignore({"moe_intermediate_size",

@@ -117,6 +117,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
                                      .attention_mask = given.attention_mask,
                                      .rows = given.rows,
                                      .is_chunked = parts.masks_chunks,
+                                     .is_always_made = parts.always_masks,
                                      .is_triangular = is_llama};
   const auto mask = [&](std::int64_t window) {
     return create_causal_mask(inputs_embeds, mask_arguments, masked, window);
@@ -141,6 +142,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     made.position_ids = text_position_ids;
     made.rows = given.rows;
     made.cu_seq_lens = given.cu_seq_lens;
+    made.padding_mask = padding_mask;
     return made;
   };
   // `for layer_type in set(...)`: in one order or the other.
@@ -152,11 +154,19 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   std::shared_ptr<SharedKeyValues> shared_kv_states;
   if (parts.first_shared_layer != 0) shared_kv_states = std::make_shared<SharedKeyValues>();
   positions.shared_kv_states = sliding_positions.shared_kv_states = shared_kv_states;
+  if (parts.shares_topk) positions.topk_indices = std::make_shared<Tensor>();
   std::shared_ptr<Tensor> per_layer_input;  // of the layer that is run
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     const bool slides = windows[i] != 0;
     const PositionEmbeddings& its = slides && parts.rotary_by_type ? sliding_positions : positions;
     const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides);
+    if (its.topk_indices) {
+      PositionEmbeddings with_own = its;
+      with_own.prev_topk_indices = *its.topk_indices;
+      return [&layer = *layers[i], positions = std::move(with_own), causal_mask = its_mask](const Tensor& hidden) {
+        return layer(hidden, positions, causal_mask);
+      };
+    }
     if (!per_layer_inputs)
       return [&layer = *layers[i], positions = its, causal_mask = its_mask, cache_position](const Tensor& hidden) {
         return layer(hidden, positions, causal_mask);
@@ -211,7 +221,9 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   if (first < layers.size())
     hidden_states = blocks.run(first, layers.size(), std::move(hidden_states), checkpointing, block,
                                {.nested = nested, .kind = kind, .second = &per_layer_input});
-  return norm(hidden_states);
+  Tensor last_hidden_state = norm(hidden_states);
+  if (positions.topk_indices) positions.topk_indices->reset();  // a name of forward's
+  return last_hidden_state;
 }
 
 ModelOutputs causal_lm_outputs(const Tensor& hidden_states, const Linear& lm_head, const ModelInputs& inputs,
@@ -310,7 +322,11 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
 
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = run_text_model(inputs);
-  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+  const DecoderParts& parts = language_model_.parts;
+  ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);
+  if (parts.add_auxiliary_loss)
+    parts.add_auxiliary_loss(outputs, inputs, inputs.labels && loss_function->replaces_forward());
+  return outputs;
 }
 
 std::unique_ptr<Model> make_language_model(Context& context, const LlamaConfig& config, const DataConfig& data,

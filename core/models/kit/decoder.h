@@ -48,12 +48,16 @@ struct DecoderParts {
   std::size_t first_shared_layer = 0;  ///< from here on layers take keys and values of those before; 0: none does
   double dropout = 0;                  ///< of the embeddings, once masks are made
   bool head_bias = false;              ///< lm_head's
+  /// What forward does behind its loss where another one balances experts; `is_fused`: TRL's head stands for forward.
+  std::function<void(ModelOutputs&, const ModelInputs&, bool is_fused)> add_auxiliary_loss;
   const char *embed_tokens = "embed_tokens", *layers = "layers", *last_norm = "norm", *model = "model";  ///< names
   std::function<bool(std::size_t layer)> is_recurrent;  ///< it gets the mask of padding itself; null: none
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
   bool makes_masks = true;
   bool masks_know_positions = true;
   bool masks_chunks = false;      ///< a window is a chunk's size
+  bool always_masks = false;      ///< SDPA gets a mask whatever the samples are
+  bool shares_topk = false;       ///< layers take the tokens that an earlier one chose (GlmMoeDsaModel)
   bool makes_both_masks = false;  ///< that of a window, too, where there is none (its size is 0 then)
 };
 

@@ -7,6 +7,7 @@
 
 #include "config/pattern.h"
 #include "config/reader.h"
+#include "models/kit/load_balancing.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -19,8 +20,16 @@ Router::Router(const Builder& builder, std::int64_t hidden_size, const ExpertsCo
       topk_group(experts.topk_group),
       norm_topk_prob(experts.norm_topk_prob),
       forward(its_forward),
-      module(builder.module) {
+      module(builder.module),
+      router_logits(experts.router_logits) {
   weight = builder.parameter("weight", {experts.num_experts, hidden_size});
+}
+
+Routing Router::operator()(const Tensor& hidden_states) const {
+  Routing routing = forward(*this, hidden_states);
+  if (router_logits && !routing.router_logits.context().recomputing)
+    router_logits->of_layers.push_back(routing.router_logits);
+  return routing;
 }
 
 namespace {
@@ -203,6 +212,10 @@ LlamaMLP make_shared(const Builder& builder, const TextConfig& c) {
   return {builder, shared};
 }
 
+DType type_of_kept_buffer(const Builder& builder) {
+  return builder.context->construction ? DType::float32 : builder.dtype;
+}
+
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& c, const char* experts, const char* router,
                                    DType bias) {
   MoeWithShared moe;
@@ -244,9 +257,13 @@ void read_experts(ConfigReader& reader, TextConfig& c, const char* key, const ch
     reader.fail("num_experts_per_tok", "inconsistent",
                 "found " + std::to_string(chosen) + "; expected at most as many as there are experts (" +
                     std::to_string(experts) + ")");
-  c.experts.balances = true;
-  reader.refuse("output_router_logits", "the loss that balances experts is not supported yet: set it to false");
-  reader.ignore({"router_aux_loss_coef"});
+  if (c.experts.balances) {
+    c.experts.outputs_router_logits = reader.boolean("output_router_logits", false);
+    c.experts.balances = reader.number("router_aux_loss_coef", 0.001, -1e6, 1e6) != 0;
+  } else {
+    reader.refuse("output_router_logits", "routers' logits among the outputs are not supported yet: set it to false");
+    reader.ignore({"router_aux_loss_coef"});
+  }
 }
 
 void read_grouped_experts(ConfigReader& reader, TextConfig& c, ExpertsConfig usual, std::int64_t usual_shared,
@@ -258,7 +275,6 @@ void read_grouped_experts(ConfigReader& reader, TextConfig& c, ExpertsConfig usu
 void read_expert_groups(ConfigReader& reader, TextConfig& c, const char* shared, std::int64_t usual_shared,
                         std::int64_t usual_dense) {
   ExpertsConfig& e = c.experts;
-  e.balances = false;  // the class has output_router_logits, but no coefficient
   e.intermediate_size = reader.integer("moe_intermediate_size", e.intermediate_size);
   e.shared_intermediate_size = e.intermediate_size * reader.integer(shared, usual_shared);
   e.n_group = reader.integer("n_group", 1);

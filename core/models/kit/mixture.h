@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/kit/experts.h"
+#include "models/kit/load_balancing.h"
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
 
@@ -23,13 +25,14 @@ struct Router {
   Router(const Builder& builder, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward);
   Router(const Builder& builder, const TextConfig& config, Forward its_forward)
       : Router(builder, config.hidden_size, config.experts, its_forward) {}
-  Routing operator()(const Tensor& hidden_states) const { return forward(*this, hidden_states); }
+  Routing operator()(const Tensor& hidden_states) const;
 
   Tensor weight, bias, e_score_correction_bias;  ///< the last two where the class has them
   std::int64_t top_k = 0, n_group = 1, topk_group = 1;
   bool norm_topk_prob = false;
   Forward forward = nullptr;
   ModuleId module = 0;
+  std::shared_ptr<RouterLogits> router_logits;  ///< ExpertsConfig::router_logits
 };
 
 /// Qwen3MoeTopKRouter.forward: the best probabilities, normalised or not, in the logits' type.
@@ -78,6 +81,9 @@ struct BlockWithGatedShared {
 };
 /// An MLP as wide as the config's shared experts.
 LlamaMLP make_shared(const Builder& builder, const TextConfig& config);
+/// The type of e_score_correction_bias where the class makes it in the model's: _keep_in_fp32_modules_strict has it,
+/// which zero.Init follows (deepspeed 0.19, runtime/keep_in_fp32.py), and building a model elsewhere does not.
+DType type_of_kept_buffer(const Builder& builder);
 /// MoeWithShared of Router and best_of_groups. `bias`: the type of e_score_correction_bias.
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& config, const char* experts, const char* router,
                                    DType bias);
@@ -86,7 +92,8 @@ MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& config, 
 Experts make_experts(const Builder& block, const char* type, const TextConfig& config, const ExpertsParts& its = {});
 
 /// How many experts there are, as `key` or transformers' other name for it says (attribute_map), how many of them a
-/// token gets (`usual`: where the config does not say), and what is refused with them.
+/// token gets (`usual`: where the config does not say, and whether the class balances them), and what is refused with
+/// them.
 void read_experts(ConfigReader& reader, TextConfig& config, const char* key, const char* other_name,
                   ExpertsConfig usual);
 /// The same as DeepseekV3Config calls it: n_routed_experts and its kin, groups, shared experts, dense layers first.
@@ -116,7 +123,7 @@ template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
 constexpr Family mixture_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
                                 decltype(Family::convert_targets) convert_targets = convert_mixture_targets,
                                 ModelTraits (*traits)(const FamilyConfig&) = traits_of_text_family) {
-  Family family = text_family<read, make_parts>(classes, blocks, traits);
+  Family family = text_family<read, balanced<make_parts>>(classes, blocks, traits);
   family.convert_targets = convert_targets;
   return family;
 }

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "models/llama/config.h"
 
 /// The config of a language model made from the kit.
 namespace oometer {
+
+struct RouterLogits;
 
 /// The experts of a layer that has some, as a config names them. Sizes are elements.
 struct ExpertsConfig {
@@ -16,9 +19,12 @@ struct ExpertsConfig {
   std::int64_t shared_intermediate_size = 0;
   std::int64_t n_group = 1, topk_group = 1;  ///< groups of experts, and of how many of them are chosen
   bool norm_topk_prob = false;
-  bool has_bias = false;       ///< that only the choice of experts sees (use_expert_bias)
-  bool balances = false;       ///< the class has output_router_logits and router_aux_loss_coef
-  std::vector<bool> layers{};  ///< which have experts; empty: each
+  bool has_bias = false;               ///< that only the choice of experts sees (use_expert_bias)
+  bool balances = false;               ///< the class has output_router_logits and router_aux_loss_coef, which is not 0
+  bool outputs_router_logits = false;  ///< output_router_logits, of such a class
+  std::vector<bool> layers{};          ///< which have experts; empty: each
+  std::shared_ptr<RouterLogits>
+      router_logits{};  ///< where the routers of the model that is built put them; null: nowhere
 
   bool are_in(std::size_t layer) const { return layers.empty() || layers[layer]; }
   bool operator==(const ExpertsConfig&) const = default;

@@ -14,6 +14,7 @@ ModelTraits text_traits(const TextConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.has_experts = config.experts.num_experts != 0;
   t.balances_experts = config.experts.balances;
+  t.outputs_router_logits = config.experts.outputs_router_logits;
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
                                 Feature::headinfer, Feature::quantized_cache})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

@@ -31,7 +31,6 @@ TextConfig read(ConfigReader& reader) {
                 "found none; expected a type for each layer, \"conv\" or \"full_attention\"");
   read_mixer_layers(reader, c, "conv", 1);
   read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 32, .num_experts_per_tok = 4});
-  c.experts.balances = false;  // the class has no coefficient
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1792);
   c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", true);
   c.experts.has_bias = reader.boolean("use_expert_bias", true);
@@ -73,20 +72,21 @@ Routing best_scores(const Router& router, const Tensor& hidden_in) {
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
-  return make_lfm2_layer(builder, c, options, index, "Lfm2MoeShortConv",
-                         [&](const Builder& layer) -> std::function<Tensor(const Tensor&)> {
-                           if (!c.experts.are_in(index))
-                             return Lfm2MLP(layer.child("feed_forward", kNames.mlp), c.hidden_size,
-                                            c.intermediate_size);
-                           const Builder at = layer.child("feed_forward", "Lfm2MoeSparseMoeBlock");
-                           SparseMoeBlock block(at);
-                           block.experts = make_experts(at, "Lfm2MoeExperts", c);
-                           Router gate(at.child("gate", "Lfm2MoeTopKRouter"), c, best_scores);
-                           if (c.experts.has_bias)
-                             gate.e_score_correction_bias = at.buffer({c.experts.num_experts}, DType::float32);
-                           block.gate = std::move(gate);
-                           return block;
-                         });
+  return make_lfm2_layer(
+      builder, c, options, index, "Lfm2MoeShortConv",
+      [&](const Builder& layer) -> std::function<Tensor(const Tensor&)> {
+        if (!c.experts.are_in(index))
+          return Lfm2MLP(layer.child("feed_forward", kNames.mlp), c.hidden_size, c.intermediate_size);
+        const Builder at = layer.child("feed_forward", "Lfm2MoeSparseMoeBlock");
+        SparseMoeBlock block(at);
+        block.experts = make_experts(at, "Lfm2MoeExperts", c);
+        Router gate(at.child("gate", "Lfm2MoeTopKRouter"), c, best_scores);
+        if (c.experts.has_bias)
+          gate.e_score_correction_bias =
+              at.buffer({c.experts.num_experts}, at.context->construction ? at.dtype : DType::float32);
+        block.gate = std::move(gate);
+        return block;
+      });
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

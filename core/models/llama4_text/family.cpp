@@ -85,7 +85,6 @@ Llama4Config read(ConfigReader& reader) {
   c.sliding_window = reader.integer("attention_chunk_size", 8192);
   read_layer_types(reader, c);
   read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 16, .num_experts_per_tok = 1});
-  c.experts.balances = false;
   c.experts.intermediate_size = c.experts.shared_intermediate_size = c.intermediate_size;
   const std::int64_t step = reader.integer("interleave_moe_layer_step", 1);
   const std::vector<std::int64_t> given = reader.integers("moe_layers", non_negative);

@@ -26,7 +26,8 @@ TextConfig read(ConfigReader& reader) {
   const std::int64_t rotary_dim = reader.integer("rotary_dim", c.head_dim);  // as released files have it
   read_partial_rotary(reader, c, static_cast<double>(rotary_dim) / static_cast<double>(c.head_dim));
   check_llama_heads(reader, c);
-  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 256, .num_experts_per_tok = 8});
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 256, .num_experts_per_tok = 8, .balances = true});
   c.experts.intermediate_size = c.intermediate_size;
   if (reader.number("router_jitter_noise", 0, 0, 1) != 0)
     reader.fail_found("router_jitter_noise", "not-modelled", "noise on what the router gets is not supported yet");

@@ -20,7 +20,8 @@ TextConfig read(ConfigReader& reader) {
   TextConfig c = read_text_sizes(reader, d);
   c.sliding_window = reader.optional_integer("sliding_window").value_or(0);
   check_llama_heads(reader, c);
-  read_experts(reader, c, "num_local_experts", "num_experts", {.num_experts = 8, .num_experts_per_tok = 2});
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true});
   c.experts.intermediate_size = c.intermediate_size;
   if (reader.number("router_jitter_noise", 0, 0, 1) != 0)
     reader.fail_found("router_jitter_noise", "not-modelled", "noise on what the router gets is not supported yet");

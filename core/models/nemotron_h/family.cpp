@@ -82,7 +82,6 @@ NemotronHConfig read(ConfigReader& reader) {
   c.rotary_dim = -1;
   read_experts(reader, c, "n_routed_experts", "num_local_experts", {.num_experts = 8, .num_experts_per_tok = 2});
   ExpertsConfig& e = c.experts;
-  e.balances = false;  // the class has no coefficient
   e.intermediate_size = reader.integer("moe_intermediate_size", 7688);
   e.shared_intermediate_size = reader.integer("moe_shared_expert_intermediate_size", 7688);
   e.n_group = reader.integer("n_group", 1);

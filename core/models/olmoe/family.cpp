@@ -26,7 +26,8 @@ TextConfig read(ConfigReader& reader) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   reader.refuse("clip_qkv", "queries, keys and values that are clamped are not supported yet");
   check_llama_heads(reader, c);
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 64, .num_experts_per_tok = 8});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 64, .num_experts_per_tok = 8, .balances = true});
   c.experts.intermediate_size = c.intermediate_size;
   c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", false);
   return c;

@@ -36,7 +36,8 @@ TextConfig read(ConfigReader& reader) {
       if (type != "full_attention")
         reader.fail_found("layer_types", "inconsistent", "layers that slide need \"use_sliding_window\": true");
   }
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 60, .num_experts_per_tok = 4});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 60, .num_experts_per_tok = 4, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1408);
   c.experts.shared_intermediate_size = reader.integer("shared_expert_intermediate_size", 5632);
   c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", false);

@@ -27,7 +27,8 @@ TextConfig read(ConfigReader& reader) {
   d.max_position_embeddings = 32768;
   reader.ignore({"mlp_only_layers"});  // Qwen3-Next's, which modular_qwen3_5_moe.py takes out
   TextConfig c = read_gated_text(reader, d);
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 256, .num_experts_per_tok = 8});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 256, .num_experts_per_tok = 8, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 512);
   c.experts.shared_intermediate_size = reader.integer("shared_expert_intermediate_size", 512);
   c.experts.norm_topk_prob = true;
@@ -55,7 +56,7 @@ constexpr Qwen3VLClass kQwen35Moe{"qwen3_5_moe",
                                   parts};
 
 namespace family {
-extern const Family qwen3_5_moe = text_family<read, parts>(
+extern const Family qwen3_5_moe = text_family<read, balanced<parts>>(
     kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 

@@ -31,7 +31,8 @@ TextConfig read(ConfigReader& reader) {
   }
   reader.ignore({"max_window_layers"});
   check_llama_heads(reader, c);
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 128, .num_experts_per_tok = 8});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 128, .num_experts_per_tok = 8, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 768);
   c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", false);
   read_sparse_layers(reader, c);
@@ -70,7 +71,7 @@ ModelTraits traits(const FamilyConfig& config) {
 
 namespace family {
 extern const Family qwen3_moe = [] {
-  Family its = text_family<read, parts>(kClasses, kBlocks, traits);
+  Family its = text_family<read, balanced<parts>>(kClasses, kBlocks, traits);
   its.convert_targets = convert_mixture_targets;
   return its;
 }();

@@ -26,7 +26,8 @@ TextConfig read(ConfigReader& reader) {
   d.num_key_value_heads = 2;
   d.max_position_embeddings = 32768;
   TextConfig c = read_gated_text(reader, d);
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 512, .num_experts_per_tok = 10});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 512, .num_experts_per_tok = 10, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 512);
   c.experts.shared_intermediate_size = reader.integer("shared_expert_intermediate_size", 512);
   c.experts.norm_topk_prob = reader.boolean("norm_topk_prob", true);
@@ -49,7 +50,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family qwen3_next = [] {
-  Family its = text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::zero3, Feature::fsdp>);
+  Family its =
+      text_family<read, balanced<parts>>(kClasses, kBlocks, generating_traits_with<Feature::zero3, Feature::fsdp>);
   its.convert_targets = convert_mixture_targets;
   return its;
 }();

@@ -61,7 +61,8 @@ TextConfig read_qwen3_vl_moe_text(ConfigReader& reader) {
   d.num_attention_heads = d.num_key_value_heads = 16;
   d.max_position_embeddings = 128000;
   TextConfig c = read_text(reader, d, 0);
-  read_experts(reader, c, "num_experts", "num_local_experts", {.num_experts = 60, .num_experts_per_tok = 4});
+  read_experts(reader, c, "num_experts", "num_local_experts",
+               {.num_experts = 60, .num_experts_per_tok = 4, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1408);
   c.experts.norm_topk_prob = true;  // whatever the config says
   reader.ignore({"norm_topk_prob"});

@@ -163,7 +163,9 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   tr_loss_step_ = detach(loss);
   loss.reset();
   const NoGrad no_grad(context_);
-  { const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean); }
+  {
+    const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean);
+  }
   const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, DType::float32);
   const Tensor is_inf = pointwise(Op::eq, {&magnitude}, DType::boolean);
 }
@@ -188,6 +190,7 @@ ModelOutputs HfTrainer::call_prepared(Model& model, const ModelInputs& inputs) {
   // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.
   ModelOutputs converted;
   if (raw.loss) converted.loss = to(raw.loss, DType::float32);
+  if (raw.aux_loss) converted.aux_loss = to(raw.aux_loss, DType::float32);
   for (const Tensor& other : raw.others) converted.others.push_back(to(other, DType::float32));
   if (raw.pooler_output) converted.pooler_output = to(raw.pooler_output, DType::float32);
   return converted;

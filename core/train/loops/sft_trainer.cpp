@@ -62,7 +62,8 @@ void SftTrainer::return_outputs(ModelOutputs& outputs) {
 
 FusedCausalLMOutput SftTrainer::call_fused(const ModelInputs& inputs) {
   lm_head_.scored = batch_->scored;
-  const ModelOutputs outputs = call_model(model_, inputs);
+  ModelOutputs outputs = call_model(model_, inputs);
+  lm_head_.output.aux_loss = std::move(outputs.aux_loss);
   return std::exchange(lm_head_.output, {});
 }
 
@@ -74,7 +75,7 @@ ModelOutputs SftTrainer::call_for_logits(ModelInputs inputs) {
 Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) {
   if (args_.chunks_loss()) return loss_of_chunks(std::move(inputs), num_items_in_batch, returned);
   if (!args_.trl.fused_head) return loss_of_logits(std::move(inputs), num_items_in_batch, returned);
-  Tensor loss, num_tokens, per_token_loss;
+  Tensor loss, num_tokens, per_token_loss, weighted_aux_loss;
   FusedCausalLMOutput outputs;
   const bool is_dft = args_.loss_type == "dft";
   if (args_.label_smoothing_factor != 0 && !is_dft) {
@@ -97,8 +98,13 @@ Tensor SftTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_b
     const Tensor total = sum_all(per_token_loss);
     const Tensor at_least_one = pointwise(Op::clamp, {&num_tokens}, num_tokens.dtype());
     loss = div(total, at_least_one);
+    if (outputs.aux_loss) weighted_aux_loss = mul_scalar(outputs.aux_loss);
   }
   if (args_.average_tokens_across_devices && num_items_in_batch) loss = mul_scalar(loss);
+  if (weighted_aux_loss) {
+    const Tensor of_step = div_scalar(weighted_aux_loss);
+    loss = add(loss, of_step);
+  }
   log_metrics(outputs, inputs);
   if (returned) {  // the logits are made for it, by one more forward
     const NoGrad no_grad(context_);
@@ -207,10 +213,13 @@ void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInpu
   const Tensor num_valid = gathered(outputs.label_mask), entropy_sum = gathered(outputs.entropy),
                num_correct = gathered(outputs.is_top1);
   for (const Tensor* total : {&entropy_sum, &num_correct}) {
-    { const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean); }
+    {
+      const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean);
+    }
     const Tensor mean = pointwise(Op::div, {total, &num_valid}, DType::float32);
   }
   log_tokens(inputs);
+  if (outputs.aux_loss) const Tensor aux_loss = mean_all(gather(outputs.aux_loss));
 }
 
 void SftTrainer::log_tokens(const ModelInputs& inputs) const {

@@ -10,7 +10,7 @@ namespace oometer {
 /// What a model with TRL's fused head returns in place of logits; the fields are [b, s - 1], zero where the label is
 /// -100.
 struct FusedCausalLMOutput {
-  Tensor loss, log_probs, entropy, mean_logits, is_top1;
+  Tensor loss, aux_loss, log_probs, entropy, mean_logits, is_top1;
   Tensor label_mask;  ///< whether the label is not -100
 };
 
@@ -26,6 +26,7 @@ class FusedLmHead : public LossFunction {
     return {};
   }  // it has the head inside
   Tensor of_hidden_states(const Tensor& hidden_states, const Linear& lm_head, const Tensor& labels) const override;
+  bool replaces_forward() const override { return true; }
 
  private:
   LogProbOutputs outputs_;

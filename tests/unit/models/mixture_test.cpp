@@ -46,13 +46,13 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
     const char* pointer;
   };
   for (const Row& row :
-       {Row{job("qwen3_moe", R"(, "output_router_logits": true)"), "/model/config/output_router_logits"},
+       {Row{job("glm4_moe", R"(, "output_router_logits": true)"), "/model/config/output_router_logits"},
         Row{job("qwen3_moe", R"(, "num_experts": 2)"), "/model/config/num_experts_per_tok"},
         Row{job("mixtral", R"(, "num_local_experts": 2)"), "/model/config/num_experts_per_tok"},
         Row{job("mixtral", R"(, "router_jitter_noise": 0.1)"), "/model/config/router_jitter_noise"},
         Row{job("olmoe", R"(, "clip_qkv": 8)"), "/model/config/clip_qkv"},
         Row{job("qwen2_moe", R"(, "layer_types": ["sliding_attention"])"), "/model/config/layer_types"},
-        Row{job("granitemoe", R"(, "output_router_logits": true)"), "/model/config/output_router_logits"},
+        Row{job("granitemoe", R"(, "output_router_logits": true)", R"("task": "inference", )"), "/model"},
         Row{job("glm4_moe", R"(, "n_routed_experts": 12, "n_group": 8)"), "/model/config/n_group"},
         Row{job("dots1", ""), "/model/config/n_routed_experts"},
         Row{job("minimax_m2", R"(, "router_jitter_noise": 0.1)"), "/model/config/router_jitter_noise"},
@@ -60,7 +60,7 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
             "/model/config/quantization_config"},
         Row{job("gpt_oss", "", R"("training": {"attention": "sdpa"}, )"), "/training/attention"},
         Row{job("mixtral", "", R"("runtime": {"experts": "eager"}, )"), "/runtime/experts"},
-        Row{job("mixtral", "", R"("training": {"loop": "trl.SFTTrainer"}, )"), "/training/loop"},
+        Row{job("mixtral", "", R"("training": {"loop": "trl.DPOTrainer"}, )"), "/training/loop"},
         Row{job("mixtral", "", R"("training": {"lora": {"target_modules": ["q_proj", "w1"]}}, )"),
             "/training/lora/target_modules"},
         Row{job("qwen3_moe", "", R"x("training": {"lora": {"target_modules": ".*(q_proj|experts.*down_proj)"}}, )x"),
@@ -71,6 +71,8 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
   CHECK(refusal_of_mixture(job("mixtral", R"(, "router_jitter_noise": 0.0, "output_router_logits": false)")).empty());
   CHECK(refusal_of_mixture(job("gpt_oss", R"(, "quantization_config": {"quant_method": "mxfp4", "dequantize": true})"))
             .empty());
+  CHECK(refusal_of_mixture(job("granitemoe", R"(, "output_router_logits": true)")).empty());
+  CHECK(refusal_of_mixture(job("mixtral", "", R"("training": {"loop": "trl.SFTTrainer"}, )")).empty());
   const std::string attention = R"x("training": {"lora": {"target_modules": ".*self_attn.(q|v)_proj"}}, )x";
   CHECK(refusal_of_mixture(job("qwen2_moe", "", attention)).empty());
 }
