@@ -13,12 +13,12 @@ namespace oometer {
 namespace {
 
 /// Sums from each place of a chunk to each later one.
-Tensor segment_sum(const Tensor& argument) {
-  Context& context = argument.context();
-  const std::int64_t chunk = argument.size(-1);
-  Shape sizes = argument.sizes();
+Tensor segment_sum(Tensor input) {
+  Context& context = input.context();
+  const std::int64_t chunk = input.size(-1);
+  Shape sizes = input.sizes();
   sizes.push_back(chunk);
-  Tensor input = expand(unsqueeze(argument, -1), sizes);
+  input = expand(unsqueeze(input, -1), sizes);
   const auto lower_triangle = [&] {
     const Tensor ones = empty(context, Op::ones_like, {chunk, chunk}, DType::boolean);
     return triangle(ones);
@@ -34,8 +34,8 @@ Tensor segment_sum(const Tensor& argument) {
   return filled(sums, mask);
 }
 
-Tensor exp_of_segments(const Tensor& x) {
-  const Tensor sums = segment_sum(x);
+Tensor exp_of_segments(Tensor x) {
+  const Tensor sums = segment_sum(std::move(x));
   return exp(sums);
 }
 
@@ -108,8 +108,8 @@ Tensor mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
   Tensor decay_chunk;
   {
     const Tensor last = select(a_cumsum, 3, chunk - 1);
-    const Tensor padded = pad(last, 2, 1);
-    decay_chunk = transpose(exp_of_segments(padded), 1, 3);
+    Tensor padded = pad(last, 2, 1);
+    decay_chunk = transpose(exp_of_segments(std::move(padded)), 1, 3);
   }
   const Tensor new_states = einsum("bzch", "bzhpn", "bchpn", decay_chunk, states);
   const std::int64_t chunks = new_states.size(1) - 1;
@@ -146,7 +146,6 @@ Mamba2Mixer::Mamba2Mixer(const Builder& builder, const TextConfig& config, Activ
     const Tensor log = empty_like(Op::log, a);
   }
   out_proj_ = Linear(builder.child("out_proj", "Linear"), inner, hidden, parts.output_bias.value_or(sizes_.bias));
-  if (parts.has_multipliers) mup_vector_ = builder.buffer({1, 1, inner + channels + heads}, builder.dtype);
 }
 
 // MambaRMSNormGated.forward, FalconH1RMSNormGated.forward: each group is normalised by itself.
@@ -170,6 +169,12 @@ Tensor Mamba2Mixer::norm(const Tensor& argument, const Tensor& gate) const {
     scale = rsqrt(scale);
     group = mul(group, scale);
   }
+  if (parts_.scales_in_float32) {
+    group = mul(view(norm_.weight, {groups, sizes[2] / groups}), group);
+    hidden_states = view(group, sizes);
+    if (parts_.norms_before_gate) hidden_states = gated(hidden_states);
+    return call.result(to(hidden_states, hidden_in.dtype()));
+  }
   hidden_states = view(group, sizes);
   const Tensor cast = to(hidden_states, hidden_in.dtype());
   return call.result(mul(norm_.weight, cast));
@@ -182,9 +187,9 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
   const std::int64_t batch = hidden_in.size(0), length = hidden_in.size(1), inner = sizes_.value_size(),
                      keys = sizes_.key_size(), heads = sizes_.num_value_heads, groups = sizes_.num_key_heads;
   Tensor hidden_states = apply_mask_to_padding_states(hidden_in, attention_mask);
-  if (parts_.has_multipliers) hidden_states = mul_scalar(hidden_states);
+  if (parts_.mup_vector) hidden_states = mul_scalar(hidden_states);
   Tensor projected_states = in_proj_(hidden_states);
-  if (parts_.has_multipliers) projected_states = mul(projected_states, mup_vector_);
+  if (parts_.mup_vector) projected_states = mul(projected_states, *parts_.mup_vector);
   Tensor a = to(a_log_, DType::float32);
   a = exp(a);
   a = neg(a);
@@ -224,10 +229,13 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
   return {call.result(out_proj_(cast)), {}};
 }
 
-void read_mamba2_sizes(ConfigReader& reader, TextConfig& c, MixerConfig usual) {
+void read_mamba2_sizes(ConfigReader& reader, TextConfig& c, MixerConfig usual, const char* inner_key,
+                       std::int64_t usual_inner) {
   c.mixer = std::move(usual);
   MixerConfig& m = c.mixer;
-  const std::int64_t inner = reader.integer("mamba_expand", 2) * c.hidden_size;
+  std::int64_t inner = reader.integer("mamba_expand", 2) * c.hidden_size;
+  const bool has_own = inner_key != nullptr && !reader.is_null(inner_key);
+  if (has_own) inner = reader.integer(inner_key, usual_inner);
   m.num_value_heads = reader.integer("mamba_n_heads", 128);
   m.num_key_heads = reader.integer("mamba_n_groups", 1);
   m.key_head_dim = reader.integer("mamba_d_state", m.key_head_dim);
@@ -239,7 +247,8 @@ void read_mamba2_sizes(ConfigReader& reader, TextConfig& c, MixerConfig usual) {
   if (!reader.is_auto("mamba_d_head")) m.value_head_dim = reader.integer("mamba_d_head", m.value_head_dim);
   if (m.value_size() != inner)
     reader.fail_found("mamba_n_heads", "inconsistent",
-                      "expected heads of mamba_expand * hidden_size (" + std::to_string(inner) + ") elements together");
+                      std::string("expected heads of ") + (has_own ? inner_key : "mamba_expand * hidden_size") + " (" +
+                          std::to_string(inner) + ") elements together");
   reader.ignore({"time_step_limit", "time_step_min", "time_step_max", "time_step_floor", "time_step_rank"});
   read_mamba_groups(reader, c);
 }

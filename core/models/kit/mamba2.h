@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "models/kit/causal_conv.h"
@@ -22,9 +23,12 @@ Tensor mamba2_chunk_scan(const ScanInputs& inputs, std::int64_t chunk_size);
 /// What a class of such a mixer has of its own.
 struct Mamba2Parts {
   const char* norm_type = nullptr;
-  bool has_norm = true;                  ///< else the scan's result is multiplied by silu(gate) (FalconH1Mixer)
-  bool norms_before_gate = false;        ///< mamba_norm_before_gate
-  bool has_multipliers = false;          ///< of what goes into in_proj and comes from it (FalconH1Mixer)
+  bool has_norm = true;            ///< else the scan's result is multiplied by silu(gate) (FalconH1Mixer)
+  bool norms_before_gate = false;  ///< mamba_norm_before_gate
+  bool scales_in_float32 = false;  ///< the norm's weight (FalconH1RMSNormGated)
+  /// What in_proj gives is multiplied by, and that what it gets is (FalconH1Mixer); null: neither is. It may be made
+  /// later.
+  std::shared_ptr<Tensor> mup_vector = {};
   std::optional<bool> output_bias = {};  ///< out_proj's; none: in_proj's
 };
 
@@ -42,14 +46,16 @@ class Mamba2Mixer {
   Mamba2Parts parts_;
   CausalConv conv1d_;
   Linear in_proj_, out_proj_;
-  Tensor dt_bias_, a_log_, d_, mup_vector_;
+  Tensor dt_bias_, a_log_, d_;
   Norm norm_;
   Activation activation_ = Activation::silu;
   ModuleId module_ = 0;
 };
 
-/// The fields of Bamba's config and its kin (mamba_n_heads ...); `usual`: where the config does not say.
-void read_mamba2_sizes(ConfigReader& reader, TextConfig& config, MixerConfig usual);
+/// The fields of Bamba's config and its kin (mamba_n_heads ...); `usual`: where the config does not say. `inner_key`,
+/// `usual_inner`: what says how many elements all heads have together; null, or null in the config: mamba_expand.
+void read_mamba2_sizes(ConfigReader& reader, TextConfig& config, MixerConfig usual, const char* inner_key = nullptr,
+                       std::int64_t usual_inner = 0);
 /// Heads and elements that groups have to divide.
 void read_mamba_groups(ConfigReader& reader, const TextConfig& config);
 

@@ -227,6 +227,15 @@ AttentionInputs TextAttention::projected(const Tensor& hidden_states, Tensor& ga
     for (Tensor* heads : {&states.query, &states.key, &states.value}) *heads = heads_of(*heads, head_dim_);
     return states;
   }
+  if (parts_.scales_keys) {
+    states.query = heads_of(q_proj_(hidden_states), head_dim_);
+    {
+      const Tensor key = heads_of(k_proj_(hidden_states), head_dim_);
+      states.key = mul_scalar(key);
+    }
+    states.value = heads_of(v_proj_(hidden_states), head_dim_);
+    return states;
+  }
   if (parts_.norms_at != HeadNorms::viewed) {
     states = project(hidden_states, q_proj_, k_proj_, v_proj_, head_dim_, parts_.projects_first);
     if (parts_.norms_at == HeadNorms::transposed) {

@@ -59,6 +59,7 @@ using SinkAttention = AttentionOutputs (*)(const AttentionCall& call, const Atte
 struct AttentionParts {
   bool has_gate = false;               ///< q_proj gives a gate of the result, too (Qwen3NextAttention)
   bool projects_first = false;         ///< see project (nn/attention.h)
+  bool scales_keys = false;            ///< behind their projection (FalconH1Attention)
   bool cuts_heads = false;             ///< forward itself takes off what is rotated, by names that stay
   ApplyRotary rotate = rotate_halves;  ///< null: none
   Tensor (*scale)(const Tensor& query, const PositionEmbeddings& positions) = nullptr;  ///< of queries that are rotated
