@@ -62,6 +62,47 @@ std::int64_t read_dense_layers(ConfigReader& reader, const DeepseekConfig& c) {
   return dense - types.begin();
 }
 
+/// indexer_types, or what GlmMoeDsaConfig makes of index_topk_pattern or of index_topk_freq and index_skip_topk_offset.
+std::vector<bool> read_shared(ConfigReader& reader, const DeepseekConfig& c) {
+  const std::size_t layers = static_cast<std::size_t>(c.num_hidden_layers);
+  std::vector<std::string> types = reader.texts("indexer_types");
+  if (types.empty()) {
+    const std::string pattern = reader.text("index_topk_pattern", "");
+    for (const char letter : pattern) types.push_back(letter == 'F' ? "full" : letter == 'S' ? "shared" : "?");
+  }
+  const std::int64_t freq = std::max<std::int64_t>(1, reader.integer("index_topk_freq", 1, non_negative));
+  const std::int64_t offset = reader.integer("index_skip_topk_offset", 2, non_negative);
+  std::vector<bool> shared;
+  if (types.empty())
+    for (std::int64_t i = 0; i < c.num_hidden_layers; ++i)
+      shared.push_back(std::max<std::int64_t>(i - offset + 1, 0) % freq != 0);
+  for (const std::string& type : types) shared.push_back(type == "shared");
+  const bool are_known =
+      std::all_of(types.begin(), types.end(), [](const auto& type) { return type == "full" || type == "shared"; });
+  if (!are_known || shared.size() < layers)
+    reader.fail("indexer_types", "inconsistent", "expected \"full\" or \"shared\" for each layer");
+  else if (shared.front())
+    reader.fail("indexer_types", "inconsistent", "expected \"full\" of the first layer: it takes no other's tokens");
+  shared.resize(layers);
+  return shared;
+}
+
+/// DeepSeek Sparse Attention.
+void read_indexer(ConfigReader& reader, DeepseekConfig& c) {
+  c.index_n_heads = reader.integer("index_n_heads", c.index_n_heads);
+  c.index_head_dim = reader.integer("index_head_dim", c.index_head_dim);
+  c.index_topk = reader.integer("index_topk", c.index_topk);
+  if (c.index_head_dim <= c.qk_rope_head_dim)
+    reader.fail_found("index_head_dim", "inconsistent",
+                      "expected more than qk_rope_head_dim (" + std::to_string(c.qk_rope_head_dim) + ")");
+  if (c.index_topk > 4096)
+    reader.fail_found("index_topk", "not-modelled",
+                      "more than 4096 tokens are sorted otherwise; expected 4096 at most");
+  if (c.names->its.shares_topk) c.shares_topk = read_shared(reader, c);
+  reader.ignore({"layer_types", "mlp_bias", "rope_interleave", "indexer_rope_interleave", "index_topk_freq",
+                 "index_topk_pattern", "index_skip_topk_offset"});
+}
+
 }  // namespace
 
 DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& defaults) {
@@ -81,12 +122,16 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
     field.value = reader.integer(field.key, field.value);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
   if (names.its.has_layer_types) {
+    if (c.chooses_tokens())
+      c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
+    else
+      reader.ignore({"first_k_dense_replace"});
     c.first_k_dense_replace = read_dense_layers(reader, c);
-    reader.ignore({"first_k_dense_replace"});
   } else {
     c.first_k_dense_replace = reader.integer("first_k_dense_replace", c.first_k_dense_replace, non_negative);
   }
-  if (reader.is_null("q_lora_rank"))
+  if (c.chooses_tokens()) read_indexer(reader, c);
+  if (reader.is_null("q_lora_rank") && !c.chooses_tokens())
     c.q_lora_rank = 0;
   else
     c.q_lora_rank = reader.integer("q_lora_rank", c.q_lora_rank);
@@ -101,7 +146,7 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
   if (names.its.is_v3) {
     c.chooses_groups = true;
     c.norm_topk_prob = reader.boolean("norm_topk_prob", true);
-    c.rope_interleave = reader.boolean("rope_interleave", true);
+    if (!c.chooses_tokens()) c.rope_interleave = reader.boolean("rope_interleave", true);
   } else {
     // DeepseekV2TopkRouter knows two; with another its forward has no weights to give.
     const std::string method = reader.is_null("topk_method") ? "greedy" : reader.text("topk_method", "greedy");
@@ -142,7 +187,8 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
   // code does otherwise.
   reader.ignore({"head_dim", "qk_head_dim", "aux_loss_alpha", "seq_aux", "scoring_func", "topk_method",
                  "moe_layer_freq", "ep_size", "pretraining_tp", "routed_scaling_factor", "num_nextn_predict_layers",
-                 "num_mtp_layers", "output_router_logits"});
+                 "num_mtp_layers"});
+  reader.refuse("output_router_logits", "routers' logits among the outputs are not supported yet: set it to false");
   return c;
 }
 

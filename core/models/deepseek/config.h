@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "config/activation.h"
 #include "models/llama/config.h"
@@ -8,6 +9,13 @@
 namespace oometer {
 
 class ConfigReader;
+
+/// How a class that chooses the tokens that attention sees turns what it chooses by.
+enum class IndexerRotary : std::uint8_t {
+  none,    ///< attention sees all tokens
+  halves,  ///< DeepseekV32Indexer
+  pairs    ///< GlmMoeDsaIndexer
+};
 
 /// What DeepSeek-V2's classes and DeepSeek-V3's are called, and do otherwise.
 /// What these classes do otherwise than DeepSeek-V2's.
@@ -17,12 +25,15 @@ struct DeepseekVariant {
   bool biases_float32 = false;   ///< the router's bias is float32 whatever the model is
   bool has_softmax = false;      ///< its scores are probabilities, without a bias
   bool scales_queries = false;   ///< with their positions, as Ministral 3 does
+  IndexerRotary indexer = IndexerRotary::none;
+  bool shares_topk = false;  ///< indexer_types says which layers take the tokens that an earlier one chose
 
   bool operator==(const DeepseekVariant&) const = default;
 };
 struct DeepseekClassNames : LlamaClassNames {
   const char *moe, *experts, *router;
   DeepseekVariant its = {};
+  const char* indexer = "";
 
   bool operator==(const DeepseekClassNames&) const = default;
 };
@@ -63,12 +74,15 @@ struct DeepseekConfig {
   std::int64_t max_position_embeddings = 2048;
   Activation hidden_act = Activation::silu;
   double attention_dropout = 0.0;
-  bool chooses_groups = false;  ///< V2: topk_method "group_limited_greedy"; V3: always
-  bool norm_topk_prob = false;  ///< V3
-  bool rope_interleave = true;  ///< V3
-  bool attention_bias = false;  ///< of what compresses, and of o_proj
-  bool mlp_bias = false;        ///< V2
+  std::int64_t index_n_heads = 64, index_head_dim = 128, index_topk = 2048;  ///< DeepSeek Sparse Attention's
+  std::vector<bool> shares_topk{};  ///< layers without an indexer of their own; empty: none
+  bool chooses_groups = false;      ///< V2: topk_method "group_limited_greedy"; V3: always
+  bool norm_topk_prob = false;      ///< V3
+  bool rope_interleave = true;      ///< V3
+  bool attention_bias = false;      ///< of what compresses, and of o_proj
+  bool mlp_bias = false;            ///< V2
   bool tie_word_embeddings = false;
+  bool chooses_tokens() const { return names->its.indexer != IndexerRotary::none; }
   /// MTLA's down_rate: ModelOptions sets it
   std::int64_t temporal_stride = 0;
 

@@ -79,8 +79,8 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c)
     Router gate(gate_at, c.hidden_size, experts,
                 c.names->its.has_softmax ? best_probabilities_of_groups : best_of_groups);
     if (!c.names->its.has_softmax)
-      gate.e_score_correction_bias =
-          gate_at.buffer({c.n_routed_experts}, c.names->its.biases_float32 ? DType::float32 : builder.dtype);
+      gate.e_score_correction_bias = gate_at.buffer(
+          {c.n_routed_experts}, c.names->its.biases_float32 ? DType::float32 : type_of_kept_buffer(builder));
     moe.gate = std::move(gate);
   } else {
     moe.gate = DeepseekRouter(gate_at, c);
@@ -117,6 +117,8 @@ DeepseekAttention::DeepseekAttention(const Builder& builder, const DeepseekConfi
   o_proj = Linear(builder.child("o_proj", "Linear"), heads * c.v_head_dim, c.hidden_size, c.attention_bias);
   if (c.temporal_stride != 0)
     hypernet_down = HyperNetwork(builder.child("hypernet_down", "HyperNetwork"), c.kv_lora_rank);
+  if (c.chooses_tokens() && (c.shares_topk.empty() || !c.shares_topk[layer_idx]))
+    indexer.emplace(builder.child("indexer", c.names->indexer), c);
 }
 
 namespace {
@@ -184,7 +186,7 @@ DeepseekAttention::Rotated DeepseekAttention::turn(const Tensor& q, const Tensor
   return rotated;
 }
 
-Tensor DeepseekAttention::project_queries(const Tensor& hidden_states) const {
+Tensor DeepseekAttention::project_queries(const Tensor& hidden_states, Tensor* q_resid) const {
   Tensor q;
   if (config->q_lora_rank == 0) {
     q = q_proj(hidden_states);
@@ -192,6 +194,7 @@ Tensor DeepseekAttention::project_queries(const Tensor& hidden_states) const {
     Tensor compressed = q_a_proj(hidden_states);
     compressed = q_a_layernorm(compressed);
     q = q_b_proj(compressed);
+    if (q_resid) *q_resid = std::move(compressed);
   }
   return heads_of(q, config->qk_head_dim());
 }
@@ -211,6 +214,110 @@ AttentionInputs DeepseekAttention::expand_kv(const Tensor& kv_nope, const Tensor
   return inputs;
 }
 
+Indexer::Indexer(const Builder& builder, const DeepseekConfig& c)
+    : config(&c),
+      wq_b(builder.child("wq_b", "Linear"), c.q_lora_rank, c.index_n_heads * c.index_head_dim, false),
+      wk(builder.child("wk", "Linear"), c.hidden_size, c.index_head_dim, false),
+      weights_proj(),
+      k_norm(builder.child("k_norm", "LayerNorm"), torch_layer_norm, {c.index_head_dim}, true),
+      module(builder.module) {
+  weights_proj = Linear(builder.child("weights_proj", "Linear"), c.hidden_size, c.index_n_heads, false);
+}
+
+Tensor Indexer::operator()(const Tensor& hidden_states, const Tensor& q_resid, const PositionEmbeddings& positions,
+                           const Tensor& attention_mask) const {
+  Context& context = hidden_states.context();
+  ModuleCall call(context, module);
+  const NoGrad no_grad(context);
+  const DeepseekConfig& c = *config;
+  const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1), heads = c.index_n_heads,
+                     turned = c.qk_rope_head_dim, head_dim = c.index_head_dim;
+  const std::vector<std::int64_t> parts{turned, head_dim - turned};
+  Tensor q = view(wq_b(q_resid), {batch, length, heads, head_dim});
+  Tensor q_rot, q_pass, k_rot, k_pass;
+  const auto cut = [&](const Tensor& x, Tensor& rot, Tensor& pass) {
+    const TensorList both = split(x, parts, -1);
+    rot = both[0];
+    pass = both[1];
+  };
+  cut(q, q_rot, q_pass);
+  Tensor k;
+  {
+    const Tensor projected = wk(hidden_states);
+    k = unsqueeze(k_norm(projected), 2);
+  }
+  cut(k, k_rot, k_pass);
+  {
+    DeepseekAttention::Rotated rotated;
+    if (c.names->its.indexer == IndexerRotary::pairs) {
+      rotated = rotate_interleaved(q_rot, k_rot, unsqueeze(slice(positions.cos, -1, 0, turned / 2), 2),
+                                   unsqueeze(slice(positions.sin, -1, 0, turned / 2), 2));
+    } else {
+      const Tensor cos = unsqueeze(positions.cos, 2), sin = unsqueeze(positions.sin, 2);
+      rotated.q = rotate(q_rot, cos, sin);
+      rotated.k = rotate(k_rot, cos, sin);
+    }
+    q_rot = std::move(rotated.q);
+    k_rot = std::move(rotated.k);
+  }
+  q = cat({q_rot, q_pass}, -1);
+  k = view(cat({k_rot, k_pass}, -1), {batch, length, head_dim});
+  Tensor scores;
+  {
+    Tensor product;
+    {
+      const Tensor queries = to(q, DType::float32), keys = to(transpose(k, 1, 2), DType::float32);
+      const Tensor lowered = autocast_lower(unsqueeze(keys, 1));
+      product = matmul(queries, expand(lowered, {batch, length, head_dim, length}));
+    }
+    scores = mul_scalar(product);
+  }
+  scores = relu(scores);
+  Tensor weights;
+  {
+    Tensor projected;
+    {
+      const Tensor cast = to(hidden_states, weights_proj.weight.dtype());
+      projected = weights_proj(cast);
+    }
+    const Tensor as_float = to(projected, DType::float32);
+    projected.reset();
+    weights = mul_scalar(as_float);
+  }
+  Tensor index_scores = view(matmul(unsqueeze(weights, 2), scores), {batch, length, length});
+  if (attention_mask.dtype() == DType::boolean) {
+    const Tensor unseen = empty_like(Op::bitwise_not, attention_mask);
+    index_scores = masked_fill(index_scores, unseen);
+  } else {
+    index_scores = add(index_scores, attention_mask);
+  }
+  TopK best = topk(index_scores, std::min(c.index_topk, length));
+  best.values.reset();
+  return call.result(to(best.indices, DType::int32));
+}
+
+namespace {
+
+/// Where a token is not among those that were chosen: [b, 1, s, keys].
+Tensor not_chosen(const Tensor& topk_indices, std::int64_t keys) {
+  Context& context = topk_indices.context();
+  const Shape sizes{topk_indices.size(0), topk_indices.size(1), keys};
+  const Tensor ones = empty(context, Op::ones_like, sizes, DType::boolean);
+  const Tensor indices = to(topk_indices, DType::int64);
+  // scatter: a copy, in which it writes
+  const Tensor mask = empty(context, Op::clone, sizes, DType::boolean);
+  return unsqueeze(mask, 1);
+}
+
+/// `attention_mask` of what is left of it.
+Tensor without(const Tensor& attention_mask, const Tensor& index_mask) {
+  if (attention_mask.dtype() != DType::boolean) return masked_fill(attention_mask, index_mask);
+  const Tensor chosen = empty_like(Op::bitwise_not, index_mask);
+  return pointwise(Op::bitwise_and, {&attention_mask, &chosen}, DType::boolean);
+}
+
+}  // namespace
+
 AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                                                const Tensor& attention_mask) const {
   Context& context = hidden_states.context();
@@ -218,7 +325,8 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   const DeepseekConfig& c = *config;
   if (c.temporal_stride != 0) return attend_temporally(*this, hidden_states, positions, *context.past_key_values);
   const std::int64_t batch = hidden_states.size(0), length = hidden_states.size(1);
-  const Tensor q = project_queries(hidden_states);
+  Tensor q_resid;
+  const Tensor q = project_queries(hidden_states, c.chooses_tokens() ? &q_resid : nullptr);
   TensorList queries = split(q, {c.qk_nope_head_dim, c.qk_rope_head_dim}, -1);
   const Tensor compressed_kv = kv_a_proj_with_mqa(hidden_states);
   TensorList latents = split(compressed_kv, {c.kv_lora_rank, c.qk_rope_head_dim}, -1);
@@ -237,7 +345,19 @@ AttentionOutputs DeepseekAttention::operator()(const Tensor& hidden_states, cons
   Tensor query_states = cat({queries[0], q_pe}, -1);
   if (c.names->its.scales_queries) query_states = scale_by_positions(query_states, positions);
   const AttentionInputs inputs = expand_kv(k_nope, k_pe);
-  AttentionOutputs attention = attention_forward(call, query_states, inputs.key, inputs.value, attention_mask);
+  Tensor topk_indices, index_mask, sparse_mask;
+  if (indexer) {
+    topk_indices = (*indexer)(hidden_states, q_resid, positions, select(attention_mask, 1, 0));
+  } else {
+    topk_indices = positions.prev_topk_indices;
+  }
+  if (positions.topk_indices && !context.recomputing) *positions.topk_indices = topk_indices;
+  if (topk_indices) {
+    index_mask = not_chosen(topk_indices, length);
+    sparse_mask = without(attention_mask, index_mask);
+  }
+  AttentionOutputs attention =
+      attention_forward(call, query_states, inputs.key, inputs.value, sparse_mask ? sparse_mask : attention_mask);
   const Shape& heads = attention.output.sizes();
   attention.output = reshape(attention.output, {heads[0], heads[1], checked_product(heads[2], heads[3])});
   attention.output = self.result(o_proj(attention.output));
@@ -287,6 +407,14 @@ std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& co
     return std::make_unique<DeepseekDecoderLayer>(layer, *config, options, i >= dense);
   };
   if (!config->names->its.is_v3) parts.rotary = frequencies;
+  parts.always_masks = config->chooses_tokens();
+  parts.shares_topk = config->names->its.shares_topk;
+  // What a region gives beside its states lives through its backward there.
+  if (parts.shares_topk && options.checkpointing.mode == CheckpointMode::reentrant)
+    context.refusal = Error{"not-modelled", "/training/activation_checkpointing",
+                            "found \"reentrant\", which is not supported yet where layers share the tokens that they "
+                            "choose; expected \"non-reentrant\""};
+  if (parts.shares_topk) parts.kind = [](std::size_t i) { return static_cast<int>(i); };
   parts.makes_masks = config->temporal_stride == 0;  // MTLA's attention has masks of its own
   return std::make_unique<CausalLM>(context, config->as_llama(config->intermediate_size), data, options,
                                     std::move(parts));

@@ -33,6 +33,19 @@ struct HyperNetwork {
   ModuleId module = 0;
 };
 
+/// DeepseekV32Indexer, GlmMoeDsaIndexer: which tokens attention sees.
+struct Indexer {
+  Indexer(const Builder& builder, const DeepseekConfig& config);
+  /// [b, s, index_topk], int32. `q_resid`: compressed queries; `attention_mask`: [b, s, s].
+  Tensor operator()(const Tensor& hidden_states, const Tensor& q_resid, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const;
+
+  const DeepseekConfig* config = nullptr;
+  Linear wq_b, wk, weights_proj;
+  Norm k_norm;
+  ModuleId module = 0;
+};
+
 struct DeepseekAttention {
   struct Rotated {
     Tensor q, k;
@@ -43,8 +56,8 @@ struct DeepseekAttention {
   /// V2: `positions.cos` holds freqs_cis, pairs of float32.
   AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
                               const Tensor& attention_mask) const;
-  /// Queries [b, heads, s, qk_head_dim].
-  Tensor project_queries(const Tensor& hidden_states) const;
+  /// Queries [b, heads, s, qk_head_dim]. `compressed`: what they are made of, where they are.
+  Tensor project_queries(const Tensor& hidden_states, Tensor* compressed = nullptr) const;
   /// The rotary embedding of q and k [b, heads, s, qk_rope_head_dim].
   Rotated turn(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions) const;
   /// Keys and values [b, heads, s, d] of latents [b, 1, s, kv_lora_rank] and the keys [b, 1, s, rope] that all share.
@@ -54,6 +67,7 @@ struct DeepseekAttention {
   Linear q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj;
   LlamaRMSNorm q_a_layernorm, kv_a_layernorm;
   HyperNetwork hypernet_down;
+  std::optional<Indexer> indexer;
   AttentionCall call;
   std::size_t layer_idx = 0;
   ModuleId module = 0;

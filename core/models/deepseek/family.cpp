@@ -35,8 +35,15 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
            Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
-  if (c.names->its.is_v3 && !c.names->its.biases_float32)  // buffers have other types in zero.Init
+  if (c.names->its.has_softmax)  // a buffer has another type in zero.Init
     t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (c.chooses_tokens()) {
+    for (const Feature feature : {Feature::deepspeed, Feature::fsdp, Feature::inference, Feature::mtla})
+      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+    t.refuse(Feature::flash_attention, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");
+    t.refuse(Feature::flash_attention_2, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");
+    t.generates = false;
+  }
   if (c.qk_head_dim() != c.v_head_dim)
     t.refuse(Feature::flash_attention, "inconsistent",
              "this kernel wants values as wide as keys, which the model's are not: use sdpa, sdpa-efficient or "

@@ -47,7 +47,8 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   its.norm_type = kNames.rms_norm;
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index))
-      return make_moe_with_shared(layer.child("mlp", "Dots1MoE"), c, "Dots1Experts", "Dots1TopkRouter", layer.dtype);
+      return make_moe_with_shared(layer.child("mlp", "Dots1MoE"), c, "Dots1Experts", "Dots1TopkRouter",
+                                  type_of_kept_buffer(layer));
     return LlamaMLP(layer.child("mlp", kNames.mlp), c);
   });
 }
@@ -60,7 +61,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family dots1 =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::fsdp>);
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -79,7 +79,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index))
       return make_moe_with_shared(layer.child("mlp", "ExaoneMoeSparseMoEBlock"), c, "ExaoneMoeExperts",
-                                  "ExaoneMoeTopkRouter", layer.dtype);
+                                  "ExaoneMoeTopkRouter", type_of_kept_buffer(layer));
     return LlamaMLP(layer.child("mlp", kNames.mlp), c);
   });
 }
@@ -92,7 +92,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family exaone_moe =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::fsdp>);
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer
