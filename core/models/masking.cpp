@@ -294,9 +294,7 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
   const bool is_padded = given.rows != nullptr && given.rows->are_padded(length);
   if (masked == MaskedBy::flash_attention) {  // flash_attention_mask
     if (!attention_mask) return {};
-    {
-      const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean);
-    }
+    { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
     return is_padded ? attention_mask : Tensor();
   }
   const bool eager = masked == MaskedBy::eager;

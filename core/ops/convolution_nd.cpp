@@ -105,10 +105,6 @@ void convolution_nd_backward(Backward& b) {
   Context& context = b.context;
   const bool channels_last = context.behaviours.cudnn && x.ndim() > 3 && is_channels_last(x);
   const auto dense = [&](const Tensor& t) { return ordered(t, op, channels_last); };
-  // Of one dimension: `input = input.contiguous()` before it is viewed as of two (Convolution.cpp,
-  // convolution_backward).
-  const Tensor input_1d = x.ndim() == 3 ? dense(x) : Tensor();
-  const auto dense_input = [&] { return input_1d ? input_1d : dense(x); };
   const Tensor grad = dense(b.grad());
   Gradients g;
   const bool depthwise = !channels_last && is_depthwise(x.sizes(), weight.sizes(), groups, flags);
@@ -118,15 +114,16 @@ void convolution_nd_backward(Backward& b) {
     if (b.wants(2)) g.bias = reduce(Op::sum, grad, dims, false, grad.dtype());
   };
   if (depthwise) {
-    if (b.wants(1)) {
-      const Tensor input = dense_input();
-      g.weight = empty(context, op, weight.sizes(), grad.dtype());
-    }
+    Tensor input;
+    // Of one dimension it is made contiguous anyway, and stays (Convolution.cpp, convolution_backward).
+    if (b.wants(1) || x.ndim() == 3) input = dense(x);
+    if (b.wants(1)) g.weight = empty(context, op, weight.sizes(), grad.dtype());
+    if (x.ndim() != 3) input.reset();
     if (b.wants(0)) g.input = empty(context, op, x.sizes(), grad.dtype());
     sum_bias();
   } else if (context.behaviours.cudnn) {
     // cudnn_convolution_backward (ConvShared.cpp): the gradients one after the other.
-    const Tensor input = dense_input();
+    const Tensor input = dense(x);
     const std::int64_t workspace =
         channels_last ? 0
                       : cudnn_workspace(context.device, grad.dtype(), x.sizes(), weight.sizes(), grad.sizes(), true);
@@ -141,20 +138,20 @@ void convolution_nd_backward(Backward& b) {
     }
     sum_bias();
   } else if (groups == 1) {
-    const Tensor input = dense_input();
+    const Tensor input = dense(x);
     g = slow_backward(b, input, grad, weight.sizes(), flags);
   } else {
     const Tensor input = ordered(x, op, false);
     const Shape part = first_of(weight.sizes(), 0, groups);
     std::vector<Gradients> parts;
     for (std::int64_t i = 0; i < groups; ++i) {
-      const Tensor its_grad = group_of(grad, groups), its_input = group_of(input_1d ? input_1d : x, groups);
+      const Tensor its_grad = group_of(grad, groups), its_input = group_of(x, groups);
       parts.push_back(slow_backward(b, its_input, its_grad, part, flags));
     }
     if (b.wants(0)) g.input = empty(context, Op::cat, x.sizes(), grad.dtype());
     if (b.wants(1)) g.weight = empty(context, Op::cat, weight.sizes(), grad.dtype());
     if (b.wants(2)) g.bias = empty(context, Op::cat, {grad.size(1)}, grad.dtype());
-    for (Tensor Gradients::* kind : {&Gradients::bias, &Gradients::weight, &Gradients::input})
+    for (Tensor Gradients::*kind : {&Gradients::bias, &Gradients::weight, &Gradients::input})
       for (Gradients& its : parts) (its.*kind).reset();
   }
   const bool transposed = (flags & kTransposed) != 0;

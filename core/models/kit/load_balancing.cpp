@@ -34,9 +34,7 @@ Tensor load_balancing_loss(const TensorList& gate_logits, std::int64_t num_exper
     } else {
       {
         const Tensor tokens_per_expert = zeros();
-        {
-          const Tensor weights = repeat_interleave(flat_mask, top_k, 0);
-        }  // scatter_add_
+        { const Tensor weights = repeat_interleave(flat_mask, top_k, 0); }  // scatter_add_
         tokens_per_expert_sum = add(tokens_per_expert_sum, tokens_per_expert);
       }
       {
