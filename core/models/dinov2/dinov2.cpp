@@ -12,21 +12,6 @@ namespace oometer {
 
 namespace {
 
-struct Dinov2LayerScale {
-  Dinov2LayerScale(const Builder& builder, std::int64_t hidden_size) : module(builder.module) {
-    const Tensor ones = empty(*builder.context, Op::ones_like, {hidden_size}, builder.dtype);
-    lambda1 = builder.parameter("lambda1", {hidden_size});
-  }
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    return call.result(mul(call.argument(argument), lambda1));
-  }
-
-  Tensor lambda1;
-  ModuleId module;
-};
-
 struct Dinov2SwiGLUFFN {
   Dinov2SwiGLUFFN(const Builder& builder, const VitConfig& c)
       : gate_proj(builder.child("gate_proj", "Linear"), c.hidden_size, c.intermediate_size, true),
@@ -82,11 +67,11 @@ struct Dinov2Layer {
 
   LayerNorm norm1;
   VitAttention attention;
-  Dinov2LayerScale layer_scale1;
+  VitLayerScale layer_scale1;
   LayerNorm norm2;
   std::optional<VitMLP> mlp;
   std::optional<Dinov2SwiGLUFFN> swiglu;
-  std::optional<Dinov2LayerScale> layer_scale2;
+  std::optional<VitLayerScale> layer_scale2;
   ModuleId module;
 };
 

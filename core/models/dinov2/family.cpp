@@ -1,8 +1,5 @@
 #include "models/family.h"
 
-#include <string>
-#include <vector>
-
 #include "config/reader.h"
 #include "models/dinov2/dinov2.h"
 
@@ -52,19 +49,9 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   return largest_tensor_of_vit(config.as<VitConfig>(), data);
 }
 
-/// Any size, to which the positions are stretched; the published processors give 224 x 224, whatever the config's.
+/// Positions are stretched to it.
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
-  const auto& c = config.as<VitConfig>();
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (size.empty()) size = {224, 224};
-  if (size.size() != 2)
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-  else if (size[0] < c.patch_size || size[1] < c.patch_size)
-    reader.fail_found("image_size", "inconsistent",
-                      "expected at least a patch (" + std::to_string(c.patch_size) + " pixels) each way");
-  if (!reader.ok()) return;
-  data.image_height = size[0];
-  data.image_width = size[1];
+  read_images_of_any_size(reader, config.as<VitConfig>(), data);
 }
 
 }  // namespace

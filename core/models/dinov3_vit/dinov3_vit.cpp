@@ -182,21 +182,6 @@ struct Dinov3Attention {
   ModuleId module;
 };
 
-struct Dinov3LayerScale {
-  Dinov3LayerScale(const Builder& builder, std::int64_t hidden_size) : module(builder.module) {
-    const Tensor ones = empty(*builder.context, Op::ones_like, {hidden_size}, builder.dtype);
-    lambda1 = builder.parameter("lambda1", {hidden_size});
-  }
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    return call.result(mul(call.argument(argument), lambda1));
-  }
-
-  Tensor lambda1;
-  ModuleId module;
-};
-
 struct Dinov3MLP {
   Dinov3MLP(const Builder& builder, const Dinov3Config& c)
       : is_gated(c.use_gated_mlp), act_fn(c.hidden_act), module(builder.module) {
@@ -255,10 +240,10 @@ struct Dinov3Layer {
 
   LayerNorm norm1;
   Dinov3Attention attention;
-  Dinov3LayerScale layer_scale1;
+  VitLayerScale layer_scale1;
   LayerNorm norm2;
   Dinov3MLP mlp;
-  Dinov3LayerScale layer_scale2;
+  VitLayerScale layer_scale2;
   ModuleId module;
 };
 

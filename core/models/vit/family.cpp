@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/reader.h"
 #include "models/kit/encoder.h"
@@ -73,6 +74,19 @@ double largest_tensor_of_vit(const VitConfig& c, const DataConfig& data) {
        bytes_of({tokens, c.num_channels, c.patch_size, c.patch_size}),
        bytes_of({c.hidden_size, c.num_channels, c.patch_size, c.patch_size}), bytes_of({tokens, c.hidden_size}),
        bytes_of({c.hidden_size, 2 * std::max(c.pooler_output_size, c.num_labels)}), bytes_of({images, c.num_labels})});
+}
+
+void read_images_of_any_size(ConfigReader& reader, const VitConfig& c, DataConfig& data) {
+  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
+  if (size.empty()) size = {224, 224};
+  if (size.size() != 2)
+    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
+  else if (size[0] < c.patch_size || size[1] < c.patch_size)
+    reader.fail_found("image_size", "inconsistent",
+                      "expected at least a patch (" + std::to_string(c.patch_size) + " pixels) each way");
+  if (!reader.ok()) return;
+  data.image_height = size[0];
+  data.image_width = size[1];
 }
 
 namespace {

@@ -51,6 +51,16 @@ Tensor VitMLP::operator()(const Tensor& argument) const {
   return call.result(fc2(hidden_states));
 }
 
+VitLayerScale::VitLayerScale(const Builder& builder, std::int64_t hidden_size) : module(builder.module) {
+  const Tensor ones = empty(*builder.context, Op::ones_like, {hidden_size}, builder.dtype);
+  lambda1 = builder.parameter("lambda1", {hidden_size});
+}
+
+Tensor VitLayerScale::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  return call.result(mul(call.argument(argument), lambda1));
+}
+
 VitEmbeddings::VitEmbeddings(const Builder& builder, const VitConfig& c, const ModelOptions& options)
     : dropout_prob(c.hidden_dropout_prob), checkpointing(options.checkpointing), module(builder.module) {
   cls_token = builder.parameter("cls_token", {1, 1, c.hidden_size});

@@ -75,6 +75,15 @@ struct VitMLP {
   ModuleId module;
 };
 
+/// Of DINOv2 and DINOv3: a factor for each channel.
+struct VitLayerScale {
+  VitLayerScale(const Builder& builder, std::int64_t hidden_size);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Tensor lambda1;
+  ModuleId module;
+};
+
 /// Patches, the [CLS] token before them, positions; registers.
 struct VitEmbeddings {
   VitEmbeddings() = default;
@@ -113,6 +122,9 @@ class ImageModel : public Model {
 void read_vit_sizes(ConfigReader& reader, const ModelClass& of, VitConfig& config);
 ModelTraits vit_traits(const VitConfig& config);
 double largest_tensor_of_vit(const VitConfig& config, const DataConfig& data);
+/// Images of any size, for a model whose positions follow it: 224 x 224, as the published processors of DINOv2 and
+/// DINOv3 give them whatever the config's, unless the job says another.
+void read_images_of_any_size(ConfigReader& reader, const VitConfig& config, DataConfig& data);
 /// Pixels that the patches' convolution takes: data's own, or the config's.
 std::unique_ptr<Model> build_vit(Context& context, const VitConfig& config, const DataConfig& data,
                                  const ModelOptions& options);
