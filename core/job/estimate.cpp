@@ -41,14 +41,6 @@ Outside outside_of(const Job& job, const Behaviours& behaviours) {
   return outside_allocator(job.gpu, behaviours, group, convolutions);
 }
 
-/// Of a graph and of what hears. (Not inlined: it stays out of the WebAssembly module's first part.)
-[[gnu::noinline]] std::string choice_of_algorithms(std::int64_t convolutions) {
-  return "cuDNN's choice of algorithm for " + std::to_string(convolutions) +
-         " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN "
-         "9.26 choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest "
-         "workspace of all algorithms";
-}
-
 ReportInput report_input(const Job& job, const Behaviours& behaviours, const Simulation& simulation) {
   const ModelTraits& traits = job.model.config.traits();
   ReportInput input;
@@ -110,7 +102,11 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   if (job.inference.cache.implementation == CacheImplementation::paged && job.data.images() > 0)
     input.unmodelled.push_back({"vLLM's image encoder and its cache; image tokens are counted"});
   if ((traits.is_recorded || job.data.audios() > 0) && behaviours.cudnn && traits.convolutions > 0)
-    input.unmodelled.push_back({choice_of_algorithms(traits.convolutions)});
+    input.unmodelled.push_back(
+        {"cuDNN's choice of algorithm for " + std::to_string(traits.convolutions) +
+         " convolutions: they are assumed to copy their tensors to channels-last order, as the heuristics of cuDNN "
+         "9.26 choose for most; with torch.backends.cudnn.benchmark a convolution's first call takes the largest "
+         "workspace of all algorithms"});
   if (behaviours.cudnn && traits.takes_images && traits.convolutions > 0 && job.data.images() > 0)
     input.unmodelled.push_back({"cuDNN's workspace for the patch embedding's convolution"});
   return input;

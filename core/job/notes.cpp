@@ -54,9 +54,8 @@ std::int64_t largest_layer(const Log& log, const Report& report) {
   return largest;
 }
 
-/// The estimate that people start from, beside what is here, and why they differ. (Not inlined: as paged_states.)
-[[gnu::noinline]] std::string estimate_of_states(const Job& job, const Log& log, const Report& report,
-                                                 const ReportInput& input) {
+/// The estimate that people start from, beside what is here, and why they differ.
+std::string estimate_of_states(const Job& job, const Log& log, const Report& report, const ReportInput& input) {
   const DeepSpeedConfig& config = job.parallel.deepspeed;
   const std::int64_t gpus = job.parallel.world_size();
   const bool offloads = config.offloads_optimizer(), third = config.zero_stage == 3;
@@ -86,8 +85,8 @@ std::int64_t largest_layer(const Log& log, const Report& report) {
   return text + ".";
 }
 
-/// Unified memory is neither the GPU's nor the host's alone. (Not inlined: it stays out of the module's first part.)
-[[gnu::noinline]] std::string paged_states(std::int64_t host_bytes) {
+/// Unified memory is neither the GPU's nor the host's alone.
+std::string paged_states(std::int64_t host_bytes) {
   return "Paged optimizer: " + gibibytes(host_bytes) +
          " of states are in unified memory, counted here as host memory. During the optimizer step they are paged into "
          "free GPU memory and evicted when something else needs it: without enough free memory the step gets slower, "
