@@ -98,9 +98,10 @@ Outside outside_allocator(const Gpu& gpu, const Behaviours& behaviours, std::int
   outside.high = mib(context->high);
   outside.notes.push_back(std::string("CUDA context and kernels: ") + context->evidence + ".");
   // On an H100 four image models had 769 to 771 MiB, as language models have.
-  if (behaviours.cudnn && convolutions > 1 && gpu.major < 9) {
+  const bool cudnn_adds = behaviours.cudnn && gpu.major < 9;
+  if (cudnn_adds && convolutions > 1) {
     add_convolutions(outside);
-  } else if (behaviours.cudnn && convolutions > 0 && gpu.major < 9) {
+  } else if (cudnn_adds && convolutions > 0) {
     // The processes behind the table were language models, mostly: its kernels widen the upper end.
     outside.high += mib(100);
     outside.notes.push_back(
