@@ -34,6 +34,4 @@ std::span<const Family* const> first_families() {
 }  // namespace oometer
 ")
   target_sources(${target} PRIVATE ${output})
-  # Each has names of its own for the same things.
-  set_source_files_properties(${files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -1,6 +1,7 @@
 #include "importers/keys.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <utility>
@@ -36,6 +37,8 @@ bool is_word_of(std::string_view word, std::string_view words) {
   }
   return false;
 }
+
+bool is_name_letter(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_'; }
 
 std::vector<std::string> split_words(std::string_view text, std::string_view between) {
   std::vector<std::string> words;

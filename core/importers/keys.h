@@ -114,6 +114,9 @@ nlohmann::json scalar_of(const std::string& word);
 /// Whether a word stands among words with blanks between.
 bool is_word_of(std::string_view word, std::string_view words);
 
+/// What a name is made of, in Python as in a shell: letters, digits and "_".
+bool is_name_letter(char letter);
+
 /// "a, b" -> {"a", "b"}
 std::vector<std::string> split_words(std::string_view text, std::string_view between);
 

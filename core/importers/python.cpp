@@ -17,8 +17,6 @@ namespace {
 constexpr std::size_t kDeepest = 32;  ///< brackets of a literal
 constexpr std::size_t kMostCalls = 10'000;
 
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\\'; }
 
 /// A position in a script, with its line.
@@ -67,7 +65,7 @@ class Reader {
 
   std::string read_name() {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (is_name(now()) || now() == '.')) ++at_;
+    while (at_ < text_.size() && (is_name_letter(now()) || now() == '.')) ++at_;
     return std::string(text_.substr(begin, at_ - begin));
   }
 
@@ -142,7 +140,7 @@ class Reader {
       if (depth == 0 && (c == ',' || c == ')' || c == ']' || c == '}')) return;
       if (c == '(' || c == '[' || c == '{') ++depth;
       if (c == ')' || c == ']' || c == '}') --depth;
-      if (c == '"' || c == '\'' || is_name(c))
+      if (c == '"' || c == '\'' || is_name_letter(c))
         step_within();
       else
         ++at_;
@@ -182,7 +180,7 @@ class Reader {
     if (c == '{') return read_map(level);
     if (std::isdigit(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.') {
       const std::size_t begin = at_++;
-      while (is_name(now()) || now() == '.' || ((now() == '-' || now() == '+') && text_[at_ - 1] == 'e')) ++at_;
+      while (is_name_letter(now()) || now() == '.' || ((now() == '-' || now() == '+') && text_[at_ - 1] == 'e')) ++at_;
       std::string digits;
       for (const char digit : text_.substr(begin, at_ - begin))
         if (digit != '_') digits += digit;

@@ -11,13 +11,12 @@ namespace oometer::importers {
 
 namespace {
 
-bool is_name(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_'; }
-bool is_blank(char letter) { return letter == ' ' || letter == '\t' || letter == '\r'; }
+bool parts_words(char letter) { return letter == ' ' || letter == '\t' || letter == '\r'; }
 
 /// "NAME=" or "NAME+=" at the begin of a word.
 std::size_t assignment_end(std::string_view word) {
   std::size_t at = 0;
-  while (at < word.size() && is_name(word[at])) ++at;
+  while (at < word.size() && is_name_letter(word[at])) ++at;
   if (at == 0 || at >= word.size() || std::isdigit(static_cast<unsigned char>(word[0]))) return 0;
   if (word[at] == '+' && at + 1 < word.size() && word[at + 1] == '=') return at + 2;
   return word[at] == '=' ? at + 1 : 0;
@@ -50,7 +49,7 @@ class ShellReader {
   /// Blanks, and a backslash at the end of a line.
   void skip_blanks() {
     while (!ends()) {
-      if (is_blank(peek())) {
+      if (parts_words(peek())) {
         next();
       } else if (peek() == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'))) {
         while (next() != '\n') {
@@ -104,7 +103,7 @@ class ShellReader {
       return std::nullopt;
     }
     std::string name;
-    while (is_name(peek())) name += next();
+    while (is_name_letter(peek())) name += next();
     if (name.empty()) return Words{"$"};
     return named(name);
   }
@@ -118,7 +117,7 @@ class ShellReader {
   /// NAME, NAME[@], NAME:-default, NAME-default, NAME:=default; what else there is (cutting, counting) is asked for.
   std::optional<Words> braced(const std::string& inner) {
     std::size_t end = 0;
-    while (end < inner.size() && is_name(inner[end])) ++end;
+    while (end < inner.size() && is_name_letter(inner[end])) ++end;
     const std::string name = inner.substr(0, end);
     std::string rest = inner.substr(end);
     if (rest == "[@]" || rest == "[*]") rest.clear();
@@ -147,7 +146,7 @@ class ShellReader {
   /// One word, which may be none (an empty variable) or several (a list, or blanks in a variable without quotes); false
   /// where no word begins here.
   bool read_word(Words& words) {
-    if (ends() || is_blank(peek()) || std::string_view("\n;|&()<>").find(peek()) != std::string_view::npos)
+    if (ends() || parts_words(peek()) || std::string_view("\n;|&()<>").find(peek()) != std::string_view::npos)
       return false;
     std::string word;
     bool is_word = false;
@@ -167,7 +166,7 @@ class ShellReader {
     };
     while (!ends()) {
       const char letter = peek();
-      if (is_blank(letter) || std::string_view("\n;|&()<>").find(letter) != std::string_view::npos) break;
+      if (parts_words(letter) || std::string_view("\n;|&()<>").find(letter) != std::string_view::npos) break;
       next();
       if (letter == '\'') {
         is_word = true;
@@ -228,7 +227,7 @@ class ShellReader {
     Words words;
     next();
     while (!ends() && peek() != ')') {
-      if (is_blank(peek()) || peek() == '\n') {
+      if (parts_words(peek()) || peek() == '\n') {
         next();
       } else if (peek() == '#') {
         skip_line();
@@ -249,7 +248,7 @@ class ShellReader {
       std::string line;
       while (!ends() && peek() != '\n') line += next();
       line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
-      while (!line.empty() && is_blank(line.back())) line.pop_back();
+      while (!line.empty() && parts_words(line.back())) line.pop_back();
       if (line == end) return;
     }
   }
@@ -302,7 +301,7 @@ class ShellReader {
       if (skip_redirection()) continue;
       const std::size_t start = at_;
       std::size_t plain = at_;
-      while (plain < text_.size() && (is_name(text_[plain]) || text_[plain] == '+' || text_[plain] == '=')) {
+      while (plain < text_.size() && (is_name_letter(text_[plain]) || text_[plain] == '+' || text_[plain] == '=')) {
         if (text_[plain++] == '=') break;
       }
       const std::string_view head = text_.substr(start, plain - start);
