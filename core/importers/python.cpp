@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kDeepest = 32;  ///< brackets of a literal
 constexpr std::size_t kMostCalls = 10'000;
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\\'; }
+/// Between words of an expression; a backslash joins lines.
+bool is_python_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\\'; }
 
 /// A position in a script, with its line.
 class Reader {
@@ -40,7 +41,7 @@ class Reader {
     while (at_ < text_.size()) {
       if (now() == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
-      } else if (is_blank(now())) {
+      } else if (is_python_blank(now())) {
         ++at_;
       } else {
         return;
