@@ -2,8 +2,8 @@
 # oometer_embed_presets(target).
 #
 # This file is also the script that writes the source at build time: the C++ side is core/job/presets.h. The catalogue
-# of GPUs is split into one entry a GPU, so that looking one up parses one. The models of first answers are those whose
-# model_type is that of one of the first families (cmake/families.cmake).
+# of GPUs is split into one entry a GPU, so that looking one up parses one. The models of first answers are named in
+# cmake/families.cmake.
 
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(oometer_embed_script ${CMAKE_CURRENT_LIST_FILE})
@@ -13,7 +13,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     file(GLOB files CONFIGURE_DEPENDS ${presets}/models/*.json)
     add_custom_command(
       OUTPUT ${output}
-      COMMAND ${CMAKE_COMMAND} -DPRESETS=${presets} "-DFIRST=${oometer_first_families}" -DOUTPUT=${output}
+      COMMAND ${CMAKE_COMMAND} -DPRESETS=${presets} "-DFIRST=${oometer_first_presets}" -DOUTPUT=${output}
               -P ${oometer_embed_script}
       DEPENDS ${oometer_embed_script} ${PROJECT_SOURCE_DIR}/cmake/families.cmake
               ${presets}/gpus.json ${files}
@@ -62,8 +62,7 @@ foreach(file ${files})
   string(REGEX REPLACE "^.*/(.*)\\.json$" "\\1" id ${file})
   file(READ ${file} text)
   string(REGEX REPLACE "\"source\": \"[^\"]*\"," "" text "${text}")
-  string(JSON type GET "${text}" config model_type)
-  list(FIND FIRST "${type}" place)
+  list(FIND FIRST "${id}" place)
   append(models ${id} "${text}" ${place})
 endforeach()
 

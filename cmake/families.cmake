@@ -2,6 +2,8 @@
 
 # Those of first answers. Nothing of another family lies in the first part of the WebAssembly module (wasm/split.mjs).
 set(oometer_first_families clip clip_vision llama llava)
+# So it is with presets: those that the page and the widget begin with, and a text model.
+set(oometer_first_presets llama-3-8b llava-1.5-7b llava-1.5-13b)
 
 function(oometer_list_families target)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/models/*/family.cpp)

@@ -18,7 +18,7 @@ struct PresetFile {
 /// All of them, models by their ids. Like `families()`, none of the functions that first answers run may call it.
 std::vector<PresetFile> preset_files();
 
-/// The GPUs, and the models of first answers: those all of `first_families()`.
+/// The GPUs, and the models of first answers: some of `first_families()` (cmake/families.cmake).
 std::span<const PresetFile> first_preset_files();
 
 /// The text of one, "" where there is none: `preset_text("models", "llava-1.5-7b")`.
