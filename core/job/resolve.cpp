@@ -21,7 +21,7 @@ const char* device_name(OffloadDevice device) {
 }
 
 /// A key of a DeepSpeed configuration on which memory depends.
-struct Row {
+struct DeepSpeedKey {
   const char* key;
   json (*value)(const Job& job);
   const char* from = "";                ///< what "auto" becomes (transformers 5.23, integrations/deepspeed.py)
@@ -35,7 +35,7 @@ json zero(const Job& job) {
 
 using D = DeepSpeedConfig;
 
-constexpr Row kRows[] = {
+constexpr DeepSpeedKey kDeepSpeedKeys[] = {
     {"/bf16/enabled", [](const Job& job) { return json(job.training.precision == Precision::bf16); },
      "training.precision"},
     {"/fp16/enabled", [](const Job& job) { return json(job.training.precision == Precision::fp16); },
@@ -102,7 +102,7 @@ class Resolution {
   /// A DeepSpeed configuration that stands at `place`.
   void read_deepspeed(const json& file, const std::string& place) {
     const std::size_t first = keys_.size();
-    for (const Row& row : kRows) {
+    for (const DeepSpeedKey& row : kDeepSpeedKeys) {
       const json::json_pointer pointer(row.key);
       const bool is_given = file.contains(pointer);
       const bool is_auto = is_given && file[pointer] == "auto";
