@@ -8,7 +8,7 @@ import json
 import types
 from typing import Any
 
-from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters
+from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, use_flash_attn
 from step.spec import DTYPES, Spec
 
 
@@ -16,6 +16,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     """`inside`: what the model itself is made in, but not its adapters."""
     if "python" in spec["model"]:
         return plain_model(spec, device)
+    if spec["train"].get("attn") == "flash_attention_2":
+        use_flash_attn()
     import torch
     import transformers
 
