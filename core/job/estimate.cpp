@@ -68,7 +68,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
     note_inference(job, simulation, input);
   }
   if (is_flash_attention(job.training.attention))
-    input.notes.emplace_back("flash-attn: from source, not compared with a run");
+    input.notes.emplace_back("flash-attn: what its kernels allocate is from source, not measured");
   if (traits.has_experts)
     input.assumptions.emplace_back(
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "

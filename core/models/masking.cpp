@@ -279,6 +279,13 @@ bool ignores_causal_mask(const Tensor& padding_mask, bool is_padded, bool slides
   return false;
 }
 
+/// flash_attention_mask: that of padding, where there is some.
+Tensor flash_attention_mask(const Tensor& attention_mask, bool is_padded) {
+  if (!attention_mask) return {};
+  { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
+  return is_padded ? attention_mask : Tensor();
+}
+
 /// Of a batch in training, transformers 5.23.
 Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
                             std::int64_t sliding_window) {
@@ -292,11 +299,7 @@ Tensor causal_mask_of_batch(const Tensor& inputs_embeds, const MaskArguments& gi
     packed_sequence_mask =
         find_packed_sequences(context, batch, length, true, given.rows != nullptr && given.rows->are_packed());
   const bool is_padded = given.rows != nullptr && given.rows->are_padded(length);
-  if (masked == MaskedBy::flash_attention) {  // flash_attention_mask
-    if (!attention_mask) return {};
-    { const Tensor all = reduce(Op::all, attention_mask, {0, 1}, false, DType::boolean); }
-    return is_padded ? attention_mask : Tensor();
-  }
+  if (masked == MaskedBy::flash_attention) return flash_attention_mask(attention_mask, is_padded);
   const bool eager = masked == MaskedBy::eager;
   Tensor left_padding_tokens;
   if (given.is_chunked && slides) left_padding_tokens = empty(context, Op::zeros, {batch}, DType::int64);
@@ -335,8 +338,10 @@ MaskFunction of_packed_sequences(MaskFunction mask_function, const Tensor& packe
                     remap_positions_for_packed_sequence(std::move(mask_function), position_ids)});
 }
 
-Tensor make_mask_of_samples(const Tensor& inputs_embeds, MaskedBy masked, MaskFunction mask_function,
-                            const Tensor& attention_mask) {
+Tensor make_mask_of_samples(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
+                            MaskFunction mask_function, const Tensor& attention_mask) {
+  if (masked == MaskedBy::flash_attention)
+    return flash_attention_mask(attention_mask, given.rows && given.rows->are_padded(inputs_embeds.size(1)));
   if (attention_mask) mask_function = and_masks({std::move(mask_function), padding_mask_function(attention_mask)});
   const std::int64_t length = inputs_embeds.size(1);
   return make_mask(inputs_embeds.context(), {inputs_embeds.size(0), 1, length, length},
@@ -353,7 +358,7 @@ Tensor create_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& g
   if (of.packed_sequence_mask)
     mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
   mask_function = or_masks({std::move(mask_function), blockwise_overlay(block_sequence_ids)});
-  return make_mask_of_samples(inputs_embeds, masked, std::move(mask_function), of.attention_mask);
+  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask);
 }
 
 Tensor create_sliding_blockwise_mask(const Tensor& inputs_embeds, const MaskArguments& given, MaskedBy masked,
@@ -365,7 +370,7 @@ Tensor create_sliding_blockwise_mask(const Tensor& inputs_embeds, const MaskArgu
       and_masks({or_masks({causal_mask_function, blockwise_overlay(block_sequence_ids)}), sliding_window_overlay});
   if (of.packed_sequence_mask)
     mask_function = of_packed_sequences(std::move(mask_function), of.packed_sequence_mask, given);
-  return make_mask_of_samples(inputs_embeds, masked, std::move(mask_function), of.attention_mask);
+  return make_mask_of_samples(inputs_embeds, given, masked, std::move(mask_function), of.attention_mask);
 }
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/cub.h"
+#include "ops/masks.h"
 
 namespace oometer {
 
@@ -82,13 +83,11 @@ Tensor cu_seqlens_of(const Tensor& position_ids, std::int64_t documents) {
   return cu_seqlens;
 }
 
-}  // namespace
-
-Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
-                               const Tensor& value_in, const Tensor& mask, const Sequences& sequences) {
-  Context& context = query_in.context();
-  const std::int64_t batch = query_in.size(0), length = query_in.size(2);
-  Tensor query = transpose(query_in, 1, 2), key = transpose(key_in, 1, 2), value = transpose(value_in, 1, 2);
+/// _flash_attention_forward: query, key and value [b, s, heads, d]
+Tensor attend(const AttentionCall& call, Tensor query, Tensor key, Tensor value, const Tensor& mask,
+              const Sequences& sequences) {
+  Context& context = query.context();
+  const std::int64_t batch = query.size(0), length = query.size(1);
   if (query.dtype() == DType::float32) {  // fa_peft_integration_check
     const DType target = context.autocast.dtype;
     query = to(query, target);
@@ -111,12 +110,14 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
     const Tensor out = flash_attn_varlen_func(q, k, v, data.cu_seqlens, options);
     return pad_input(out, data.indices, batch, length);
   }
-  const auto flat = [&](const Tensor& x) {
-    return view(contiguous(x), {checked_product(batch, length), x.size(2), x.size(3)});
+  const auto flat_sizes = [&](const Tensor& x) -> Shape {
+    return {checked_product(batch, length), x.size(2), x.size(3)};
   };
+  const auto flat = [&](const Tensor& x) { return view(contiguous(x), flat_sizes(x)); };
   if (sequences.cu_seq_lens && sequences.rows) {
     tell_sequences(*sequences.rows);
-    const Tensor q = flat(query), k = flat(key), v = flat(value);
+    const Tensor q = reshape(query, flat_sizes(query)), k = reshape(key, flat_sizes(key)),
+                 v = reshape(value, flat_sizes(value));
     const Tensor out = flash_attn_varlen_func(q, k, v, sequences.cu_seq_lens, options);
     return view(out, {batch, length, out.size(1), out.size(2)});
   }
@@ -131,6 +132,17 @@ Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in
     }
   }
   return flash_attn_func(query, key, value, options);
+}
+
+}  // namespace
+
+Tensor flash_attention_forward(const AttentionCall& call, const Tensor& query_in, const Tensor& key_in,
+                               const Tensor& value_in, const Tensor& mask, const Sequences& sequences) {
+  const std::int64_t head_dim = query_in.size(3), v_head_dim = value_in.size(3);
+  Tensor value = transpose(value_in, 1, 2);
+  if (v_head_dim != head_dim) value = pad(value, 3, head_dim - v_head_dim);
+  const Tensor output = attend(call, transpose(query_in, 1, 2), transpose(key_in, 1, 2), value, mask, sequences);
+  return v_head_dim == head_dim ? output : slice(output, 3, 0, v_head_dim);
 }
 
 }  // namespace oometer

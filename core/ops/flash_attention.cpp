@@ -5,7 +5,8 @@
 #include "tensor/node.h"
 
 /// The packages flash-attn 2 (2.8: flash_attn/flash_attn_interface.py, csrc/flash_attn/flash_api.cpp) and 3 (hopper/
-/// flash_attn_interface.py, flash_api.cpp, with every head size compiled in). From source, not compared with a run.
+/// flash_attn_interface.py, flash_api.cpp, with every head size compiled in). From source, not measured; what calls
+/// them was recorded (tools/packages/flash_attn).
 namespace oometer {
 
 namespace {
@@ -26,11 +27,32 @@ void attention_work(Op op, const Tensor& query, std::int64_t products, bool caus
                {.batch = heads, .m = longest, .n = longest, .k = head_dim, .flops = causal ? flops / 2 : flops});
 }
 
+/// Pads head_dim to a multiple of 8, under no_grad: forward of an autograd.Function.
+Tensor pad_head(const Tensor& x) {
+  const std::int64_t head_dim = x.size(-1);
+  if (head_dim % 8 == 0) return x;
+  Shape sizes = x.sizes();
+  sizes[-1] = round_up(head_dim, 8);
+  return empty(x.context(), Op::constant_pad_nd, sizes, x.dtype());
+}
+
 /// What the backward of either package does.
 void backward_work(Backward& b, const Tensor& dq, const Tensor& dk, const Tensor& dv) {
   attention_work(Op::flash_attn_backward, b.saved(0), 5, b.node.integers[0] != 0, b.node.integers[1], b.node.sizes[0],
                  touched({&b.saved(0), &b.saved(1), &b.saved(2), &b.saved(3), &b.grad(), &b.saved(4)}),
                  touched({&dq, &dk, &dv}));
+}
+
+/// The gradients of heads as wide as they were given.
+void give_gradients(Backward& b, Tensor dq, Tensor dk, Tensor dv) {
+  backward_work(b, dq, dk, dv);
+  const std::int64_t head_dim = b.grad().size(-1);
+  const auto as_given = [&](Tensor gradient) {
+    return head_dim == gradient.size(-1) ? std::move(gradient) : slice(gradient, -1, 0, head_dim);
+  };
+  b.give(0, as_given(std::move(dq)));
+  b.give(1, as_given(std::move(dk)));
+  b.give(2, as_given(std::move(dv)));
 }
 
 /// mha_varlen_bwd leaves so many rows free behind each sequence.
@@ -44,6 +66,7 @@ void flash_attn_backward(Backward& b) {
   const bool varlen = query.ndim() == 3;
   const std::int64_t heads = query.size(-2), head_dim = query.size(-1);
   Tensor dq = empty_like(op, query), dk = empty_like(op, key), dv = empty_like(op, value);
+  const Tensor dout = pad_head(b.grad());
   {
     Tensor softmax_d, dq_accumulator, dk_expanded, dv_expanded;
     Shape wide = key.sizes();
@@ -62,10 +85,7 @@ void flash_attn_backward(Backward& b) {
       dv_expanded = empty(context, op, wide, query.dtype());
     }
   }
-  backward_work(b, dq, dk, dv);
-  b.give(0, std::move(dq));
-  b.give(1, std::move(dk));
-  b.give(2, std::move(dv));
+  give_gradients(b, std::move(dq), std::move(dk), std::move(dv));
 }
 
 /// The kernels' blocks of rows, of queries and of keys, which mha_bwd rounds to (hopper/flash_api.cpp), causal.
@@ -107,6 +127,7 @@ void flash_attn_3_backward(Backward& b) {
   const std::int64_t batch = varlen ? b.saved(5).numel() - 1 : query.size(0);
   const std::int64_t longest = varlen ? b.node.integers[1] : query.size(1);
   Tensor dq = empty_like(op, query), dk = empty_like(op, key), dv = empty_like(op, value);
+  const Tensor dout = pad_head(b.grad());
   {
     const auto floats = [&](const Shape& sizes) { return empty(context, op, sizes, DType::float32); };
     const auto rows_of = [&](const Tensor& x, std::int64_t block) {
@@ -122,19 +143,7 @@ void flash_attn_3_backward(Backward& b) {
     }
     const Tensor dq_semaphore = empty(context, op, {divide_up(longest, blocks.queries), batch, heads}, DType::int32);
   }
-  backward_work(b, dq, dk, dv);
-  b.give(0, std::move(dq));
-  b.give(1, std::move(dk));
-  b.give(2, std::move(dv));
-}
-
-/// Pads head_dim to a multiple of 8, under no_grad: forward of an autograd.Function.
-Tensor pad_head(const Tensor& x) {
-  const std::int64_t head_dim = x.size(-1);
-  if (head_dim % 8 == 0) return x;
-  Shape sizes = x.sizes();
-  sizes[-1] = round_up(head_dim, 8);
-  return empty(x.context(), Op::constant_pad_nd, sizes, x.dtype());
+  give_gradients(b, std::move(dq), std::move(dk), std::move(dv));
 }
 
 Tensor flash_attn(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in, const Tensor& cu_seqlens,

@@ -242,7 +242,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "ln_f"};
   t.language = "transformer";
   t.refuse(Feature::sdpa, "inconsistent", "BLOOM has attention of its own, not SDPA: expected eager");
-  for (const Feature feature : {Feature::flash_attention_2, Feature::inference, Feature::packing})
+  t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for BLOOM: expected eager");
+  for (const Feature feature : {Feature::inference, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -71,6 +71,7 @@ ModelTraits clip_vision_traits(const ClipVisionConfig& c) {
   t.has_loss = false;
   t.losses = {"pooler_output", "last_hidden_state"};
   t.no_split_modules = {c.family->encoder_layer};
+  t.allow({Feature::flash_attention_2});
   return t;
 }
 

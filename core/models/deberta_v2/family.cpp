@@ -85,7 +85,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.lora_targets = {"query_proj", "value_proj"};
   t.ia3_targets = {"key_proj", "value_proj", "output.dense"};
   t.ia3_feedforward = {"output.dense"};
-  t.refuse(Feature::sdpa, "inconsistent", "the class has attention of its own: expected eager");
+  for (const Feature feature : {Feature::sdpa, Feature::flash_attention_2})
+    t.refuse(feature, "inconsistent", "the class has attention of its own: expected eager");
   return t;
 }
 

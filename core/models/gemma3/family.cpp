@@ -32,8 +32,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {"Gemma3DecoderLayer", "SiglipVisionEmbeddings", "SiglipEncoderLayer",
                         "SiglipMultiheadAttentionPoolingHead"};
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::inference, Feature::flash_attention_2})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "attn_logit_softcapping is set, which SDPA cannot do: expected eager");

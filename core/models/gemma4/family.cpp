@@ -55,9 +55,10 @@ ModelTraits traits(const FamilyConfig& config) {
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::generate_options, "not-modelled",
            "only one answer with the usual cache is supported yet with " + t.class_name);
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::flash_attention_2, Feature::turn_images})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  if (std::max(c.text.head_dim, c.text.global_head_dim) > 256)
+    t.refuse(Feature::flash_attention_2, "inconsistent", "flash-attn has heads of at most 256, this model wider ones");
   if (c.is_unified)
     for (const Feature feature : {Feature::inference, Feature::pretrain, Feature::finetune})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

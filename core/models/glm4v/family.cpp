@@ -41,8 +41,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  t.refuse(Feature::flash_attention_2, "not-modelled",
-           "this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its kernels");
   return t;
 }
 

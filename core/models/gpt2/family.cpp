@@ -155,7 +155,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ln_tuning_targets = {"ln_1", "ln_2", "ln_f"};
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -35,9 +35,6 @@ ModelTraits traits(const FamilyConfig& config) {
   // The class's list names a part of the tower's blocks.
   t.no_split_modules.back() = c.vision.family->attention;
   t.casts_by_first_parameter = true;
-  t.refuse(Feature::flash_attention_2, "not-modelled",
-           "the mask of this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its "
-           "kernels");
   return t;
 }
 

@@ -32,8 +32,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.casts_by_first_parameter = true;
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::flash_attention_2})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

@@ -141,7 +141,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
                           : rotary(hidden_states, position_ids);
     made.position_ids = text_position_ids;
     made.rows = given.rows;
-    made.cu_seq_lens = given.cu_seq_lens;
+    if (parts.hands_bounds) made.cu_seq_lens = given.cu_seq_lens;
     made.padding_mask = padding_mask;
     return made;
   };

@@ -56,6 +56,7 @@ struct DecoderParts {
   bool makes_masks = true;
   bool masks_know_positions = true;
   bool masks_chunks = false;      ///< a window is a chunk's size
+  bool hands_bounds = true;       ///< layers hand cu_seq_lens on to their attention
   bool always_masks = false;      ///< SDPA gets a mask whatever the samples are
   bool shares_topk = false;       ///< layers take the tokens that an earlier one chose (GlmMoeDsaModel)
   bool makes_both_masks = false;  ///< that of a window, too, where there is none (its size is 0 then)

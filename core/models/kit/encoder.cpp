@@ -52,7 +52,7 @@ ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
   ModelTraits t = transformers_traits(c.class_name);
   t.takes_text = true;
   t.oldest_transformers = {5, 23, 0};
-  t.allow({Feature::finetune, Feature::lengths});
+  t.allow({Feature::finetune, Feature::lengths, Feature::flash_attention_2});
   t.has_pad_token = c.has_pad_token;
   t.ties_embeddings = c.head == EncoderHead::masked_lm && c.tie_word_embeddings;
   t.hidden_size = c.hidden_size;
@@ -66,7 +66,7 @@ ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
     t.has_loss = false;
     t.losses = {"last_hidden_state"};
   }
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing, Feature::flash_attention_2,
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing,
                                 Feature::quantization, Feature::liger, Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

@@ -219,6 +219,19 @@ void apply_rotary_pos_emb_vision(Tensor& query_states, Tensor& key_states, const
 
 }  // namespace
 
+AttentionOutputs attend_within(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                               const PatchSequences& sequences) {
+  Rows rows;
+  rows.documents = {sequences.lengths};
+  return attention_forward(call, query, key, value, {}, {.rows = &rows, .cu_seq_lens = sequences.cu_seqlens});
+}
+
+void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention) {
+  if (!is_flash_attention(attention)) return;
+  const Tensor lengths = empty(sequences.cu_seqlens.context(), Op::sub, {std::ssize(sequences.lengths)}, DType::int32);
+  const Tensor max = reduce(Op::max, lengths, {0}, false, DType::int32);
+}
+
 Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& sequences,
                                   const PositionEmbeddings& positions) const {
   ModuleCall self(argument.context(), module);
@@ -237,13 +250,17 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
   }
   apply_rotary_pos_emb_vision(query_states, key_states, positions);
   for (Tensor* states : {&query_states, &key_states, &value_states}) *states = unsqueeze(transpose(*states, 0, 1), 0);
-  lengths = empty(hidden_states.context(), Op::sub, {std::ssize(sequences.lengths)}, DType::int32);
-  for (const Tensor* states : {&query_states, &key_states, &value_states})
-    splits.push_back(split(*states, sequences.lengths, 2));
-  attn_outputs.reserve(sequences.lengths.size());
-  for (std::size_t i = 0; i < sequences.lengths.size(); ++i)
-    attn_outputs.push_back(attention_forward(call, splits[0][i], splits[1][i], splits[2][i], {}).output);
-  attn_output = cat(attn_outputs, 1);
+  if (is_flash_attention(call.kind)) {
+    attn_output = attend_within(call, query_states, key_states, value_states, sequences).output;
+  } else {
+    lengths = empty(hidden_states.context(), Op::sub, {std::ssize(sequences.lengths)}, DType::int32);
+    for (const Tensor* states : {&query_states, &key_states, &value_states})
+      splits.push_back(split(*states, sequences.lengths, 2));
+    attn_outputs.reserve(sequences.lengths.size());
+    for (std::size_t i = 0; i < sequences.lengths.size(); ++i)
+      attn_outputs.push_back(attention_forward(call, splits[0][i], splits[1][i], splits[2][i], {}).output);
+    attn_output = cat(attn_outputs, 1);
+  }
   attn_output = view(attn_output, {seq_length, checked_product(num_heads, head_dim)});
   return self.result(proj(attn_output));
 }

@@ -36,6 +36,12 @@ struct PatchSequences {
   Tensor cu_seqlens;
   std::vector<std::int64_t> lengths;
 };
+/// Attention within each sequence by flash-attn, over all of them together (cu_seq_lens_q, max_length_q): query, key
+/// and value [1, heads, patches, head_dim].
+AttentionOutputs attend_within(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
+                               const PatchSequences& sequences);
+/// get_max_seqlen, which only flash-attn asks for; transformers 5.23, utils/generic.py.
+void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention);
 /// The frames of all images (get_vision_cu_seqlens). All images have the same.
 PatchSequences frames_of(Context& context, const DataConfig& data);
 /// One image's sequences, of every image.

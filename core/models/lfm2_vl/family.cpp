@@ -32,8 +32,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
-                                Feature::inference, Feature::turn_images, Feature::flash_attention_2, Feature::lengths})
+                                Feature::inference, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for SigLIP 2: use sdpa");
   return t;
 }
 

@@ -30,8 +30,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.allow({Feature::zero3, Feature::fsdp});
-  for (const Feature feature :
-       {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::flash_attention_2})
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

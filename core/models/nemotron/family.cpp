@@ -50,13 +50,12 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(layer_norm_one_plus, true);
+  parts.hands_bounds = false;
   return parts;
 }
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  // Its layer hands no cu_seq_lens on.
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

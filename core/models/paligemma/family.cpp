@@ -62,8 +62,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = c.vision.num_patches() + 128;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"PaliGemmaMultiModalProjector"};
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
-                                Feature::inference, Feature::flash_attention_2})
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "Gemma 2 caps its attention weights, which SDPA cannot: expected eager");

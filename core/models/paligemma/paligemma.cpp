@@ -90,7 +90,11 @@ class PaliGemma : public ImageTextModel {
     masks.full_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, 0);
     if (window != 0)
       masks.sliding_attention = create_blockwise_mask(inputs_embeds, given, masked, block_sequence_ids, window);
-    given.masks = &masks;
+    // Gemma makes its own where it is given none; Gemma 2 is given one for each kind of layer.
+    if (window != 0 || masks.full_attention)
+      given.masks = &masks;
+    else
+      given.attention_mask = {};
     return run_decoder(inputs_embeds, given);
   }
 

@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "models/kit/grids.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
+#include "ops/cub.h"
 #include "ops/integers.h"
 #include "ops/ops.h"
 
@@ -32,7 +34,7 @@ PixtralAttention::PixtralAttention(const Builder& builder, const PixtralVisionCo
   o_proj = linear("o_proj");
 }
 
-AttentionOutputs PixtralAttention::operator()(const Tensor& argument, const Tensor& attention_mask,
+AttentionOutputs PixtralAttention::operator()(const Tensor& argument, const PatchesToAttend& patches,
                                               const PositionEmbeddings& positions) const {
   ModuleCall self(argument.context(), module);
   const Tensor hidden_states = self.argument(argument);
@@ -48,7 +50,9 @@ AttentionOutputs PixtralAttention::operator()(const Tensor& argument, const Tens
     query_states = std::move(q_embed);
     key_states = std::move(k_embed);
   }
-  attention = attention_forward(call, query_states, key_states, value_states, attention_mask);
+  attention = patches.images.cu_seqlens
+                  ? attend_within(call, query_states, key_states, value_states, patches.images)
+                  : attention_forward(call, query_states, key_states, value_states, patches.attention_mask);
   attention.output = reshape(attention.output, {hidden_states.size(0), hidden_states.size(1), hidden_states.size(2)});
   attention.output = o_proj(attention.output);
   return {self.result(attention.output), attention.weights};
@@ -62,11 +66,11 @@ PixtralAttentionLayer::PixtralAttentionLayer(const Builder& builder, const Pixtr
       ffn_norm(builder.child("ffn_norm", "PixtralRMSNorm"), config.hidden_size),
       module(builder.module) {}
 
-Tensor PixtralAttentionLayer::operator()(const Tensor& hidden_in, const Tensor& attention_mask,
+Tensor PixtralAttentionLayer::operator()(const Tensor& hidden_in, const PatchesToAttend& patches,
                                          const PositionEmbeddings& positions) const {
   const ModuleScope scope(hidden_in.context(), module);
   Tensor residual = hidden_in, hidden_states = attention_norm(hidden_in);
-  AttentionOutputs outputs = attention(hidden_states, attention_mask, positions);
+  AttentionOutputs outputs = attention(hidden_states, patches, positions);
   hidden_states = std::move(outputs.output);  // the weights stay in `_` until the layer returns
   hidden_states = add(residual, hidden_states);
   residual = hidden_states;
@@ -136,6 +140,16 @@ Tensor block_attention_mask(const Tensor& tensor, std::int64_t images) {
   return expand(unsqueeze(unsqueeze(causal_mask, 0), 0), {tensor.size(0), 1, seq_len, seq_len});
 }
 
+/// cu_seqlens of a list of lengths on the host.
+PatchSequences bounds_of_images(Context& context, std::int64_t images, std::int64_t patches) {
+  PatchSequences sequences;
+  sequences.lengths.assign(static_cast<std::size_t>(images), patches);
+  const Tensor lengths = empty(context, Op::to_copy, {images + 1}, DType::int32);
+  sequences.cu_seqlens = empty(context, Op::cumsum, {images + 1}, DType::int32);
+  const Workspace scan(context, Op::cumsum, cub_scan_bytes(images + 1));
+  return sequences;
+}
+
 }  // namespace
 
 Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
@@ -144,7 +158,8 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
   if (context.modules) context.modules->read(patch_conv.weight);  // `target_dtype`
   const std::int64_t images = pixel_values.size(0);
   // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Tensor attention_mask, wpos_ids, hpos_ids, position_ids;
+  PatchesToAttend patches;
+  Tensor wpos_ids, hpos_ids, position_ids;
   PositionEmbeddings positions;
   TensorList patch_embeds_list;
   Tensor patch_embeds;
@@ -174,11 +189,12 @@ Tensor PixtralVisionModel::operator()(const Tensor& pixel_values) const {
     position_ids = integers(context, Op::cat, {checked_product(images, h * w), 2});
   }
   positions = embed_positions(rotary, inv_freq, position_ids, patch_embeds.dtype());
-  attention_mask = block_attention_mask(patch_embeds, images);
+  if (is_flash_attention(layers.front().attention.call.kind))
+    patches.images = bounds_of_images(context, images, h * w);
+  else
+    patches.attention_mask = block_attention_mask(patch_embeds, images);
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
-    return [&layer = layers[i], attention_mask, positions](const Tensor& hidden) {
-      return layer(hidden, attention_mask, positions);
-    };
+    return [&layer = layers[i], patches, positions](const Tensor& hidden) { return layer(hidden, patches, positions); };
   };
   Tensor last_hidden_state;
   {

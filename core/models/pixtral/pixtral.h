@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/kit/decoder_layer.h"
+#include "models/kit/grids.h"
 #include "models/llama/llama.h"
 #include "models/model.h"
 #include "models/pixtral/config.h"
@@ -11,9 +12,15 @@
 /// transformers 5.23, models/pixtral/modeling_pixtral.py. Names and order of steps are that file's.
 namespace oometer {
 
+/// How patches of one image are kept from those of others: by a mask, with flash-attn by where each image begins.
+struct PatchesToAttend {
+  Tensor attention_mask;
+  PatchSequences images;
+};
+
 struct PixtralAttention {
   PixtralAttention(const Builder& builder, const PixtralVisionConfig& config, AttentionKind attention);
-  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask,
+  AttentionOutputs operator()(const Tensor& hidden_states, const PatchesToAttend& patches,
                               const PositionEmbeddings& positions) const;
 
   Linear k_proj, v_proj, q_proj, o_proj;
@@ -24,7 +31,7 @@ struct PixtralAttention {
 
 struct PixtralAttentionLayer {
   PixtralAttentionLayer(const Builder& builder, const PixtralVisionConfig& config, AttentionKind attention);
-  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask,
+  Tensor operator()(const Tensor& hidden_states, const PatchesToAttend& patches,
                     const PositionEmbeddings& positions) const;
 
   LlamaRMSNorm attention_norm;

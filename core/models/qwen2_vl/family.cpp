@@ -34,8 +34,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size", "grid_thw", "frames", "min_pixels", "max_pixels"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.names->block);
-  t.refuse(Feature::flash_attention_2, "not-modelled",
-           "this model's tower with flash-attn is not supported yet: expected eager, sdpa or one of its kernels");
   t.refuse(Feature::liger, "inconsistent",
            "liger-kernel 0.8.5 stops at " + t.class_name +
                " with transformers 5 (an ImportError, as its class of outputs has gone): leave it out");

@@ -146,10 +146,13 @@ struct VisionTransformer {
     Context& context = pixel_values.context();
     ModuleCall call(context, module);
     Tensor position_ids = vision_position_ids(context, data);
+    const AttentionKind attention = blocks.front().attn.call.kind;
     PatchSequences frames = frames_of(context, data), windows;
+    ask_max_seqlen(frames, attention);
     if (has_windows) {
       windows.lengths = of_all_images(window_lengths(config, data), data);
       windows.cu_seqlens = window_bounds(context, checked_product(data.images(), windows_with_padding(config, data)));
+      ask_max_seqlen(windows, attention);
     }
     Tensor hidden_states = patch_embed(pixel_values);
     if (has_windows) hidden_states = permute(hidden_states);

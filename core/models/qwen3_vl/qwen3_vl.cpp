@@ -221,6 +221,7 @@ struct VisionModel {
     const Interpolation interp = interpolation(context, data);
     const Tensor position_ids = vision_position_ids(context, data);
     const PatchSequences sequences = frames_of(context, data);
+    ask_max_seqlen(sequences, blocks.front().attn.call.kind);
     Tensor hidden_states = patch_embed(pixel_values), pos_embeds;
     {
       Tensor mixed = pos_embed(interp.indices);

@@ -89,14 +89,13 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(torch_layer_norm, true);
+  parts.hands_bounds = false;
   return parts;
 }
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
   t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft knows it for LoRA alone
-  // Its layer hands no cu_seq_lens on.
-  t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

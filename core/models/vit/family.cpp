@@ -59,8 +59,8 @@ ModelTraits vit_traits(const VitConfig& c) {
     t.losses = {"pooler_output", "last_hidden_state"};
   }
   t.no_split_modules = {c.names->embeddings, c.names->layer};
-  for (const Feature feature : {Feature::flash_attention_2, Feature::quantization})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::flash_attention_2});
+  t.refuse(Feature::quantization, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 

@@ -148,10 +148,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.tower = c.names->base;
   // freeze_feature_encoder(): nothing in it asks for a gradient, nor does what it is given.
   t.finetune = {{"feature_extractor"}, {}, {"feature_extractor"}};
-  t.allow({Feature::finetune});
+  t.allow({Feature::finetune, Feature::flash_attention_2});
   for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::flash_attention_2,
-        Feature::quantization, Feature::liger, Feature::chunked_cross_entropy, Feature::inference})
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization, Feature::liger,
+        Feature::chunked_cross_entropy, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
