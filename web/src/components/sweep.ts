@@ -27,7 +27,7 @@ const STEPS = ['16', '32', '100'];
 /** Where a count ends at least, unless somebody says otherwise. */
 const LEAST: Record<Count, number> = { mbs: 32, seq: 4096 };
 /** Milliseconds between two drawings of a map that is being filled. */
-const DRAW = 120;
+const DRAW = 400;
 
 /** What fits over two settings, computed by workers. */
 export class OometerSweep extends LitElement {
