@@ -168,17 +168,9 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "warmup_steps"};
 
 /// Fields that decide memory and are not modelled: only what is as good as absent is taken.
-constexpr const char* kNotModelled[] = {"auto_find_batch_size",
-                                        "batch_eval_metrics",
-                                        "bf16_full_eval",
-                                        "eval_on_start",
-                                        "eval_use_gather_object",
-                                        "fp16_full_eval",
-                                        "include_for_metrics",
-                                        "neftune_noise_alpha",
-                                        "parallelism_config",
-                                        "use_cache",
-                                        "use_cpu"};
+constexpr const char* kNotModelled[] = {
+    "auto_find_batch_size", "batch_eval_metrics",  "bf16_full_eval",     "eval_on_start", "eval_use_gather_object",
+    "fp16_full_eval",       "include_for_metrics", "parallelism_config", "use_cache",     "use_cpu"};
 
 /// The job while it is rewritten.
 class Spelling {

@@ -123,11 +123,17 @@ class Model {
   std::function<ModelOutputs(const ModelInputs& inputs)> around;  ///< null: nothing is around it
   /// get_input_embeddings()(input_ids), of a model that has prompt_shape.
   virtual Tensor embed([[maybe_unused]] const Tensor& input_ids) const { return {}; }
+  /// activate_neftune (transformers 5.23, integrations/neftune.py): from now on what get_input_embeddings() gives gets
+  /// noise while it is trained. False: not modelled for this class.
+  virtual bool activate_neftune() { return false; }
   PromptShape prompt_shape;                     ///< of one that takes inputs_embeds
   LossType loss_type = LossType::causal_lm;     ///< its own; what `loss_function` is by default
   const LossFunction* loss_function = nullptr;  ///< transformers' property; null: forward gives no loss
-  bool is_causal_lm = false;                    ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels
-  bool has_pad_token = false;                   ///< its config's pad_token_id, which generate() takes to the device
+  /// The class attribute of that name (transformers 5.23), which Trainer.__init__ reads: nearly all have none, and
+  /// their forward takes any keywords. False: no labels are counted, and the loss is a mean.
+  bool accepts_loss_kwargs = true;
+  bool is_causal_lm = false;   ///< of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES: its loss shifts the labels
+  bool has_pad_token = false;  ///< its config's pad_token_id, which generate() takes to the device
   /// Why its forward could not run, if it could not: known when it has been called.
   std::optional<Error> refusal;
   std::vector<Parameter> parameters;  ///< in the order of construction

@@ -132,7 +132,8 @@ struct LoopConfig {
   double label_smoothing_factor = 0;
   bool average_tokens_across_devices = true;
   TokensSeen include_num_input_tokens_seen = TokensSeen::none;
-  std::int64_t torch_empty_cache_steps = 0;  ///< 0: never
+  std::int64_t torch_empty_cache_steps = 0;   ///< 0: never
+  std::optional<double> neftune_noise_alpha;  ///< none: the embeddings of tokens get no noise
   Every eval_strategy = Every::no;
   std::int64_t eval_steps = 500;
   std::int64_t per_device_eval_batch_size = 8;

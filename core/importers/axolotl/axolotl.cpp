@@ -76,6 +76,7 @@ constexpr Key kAxolotlKeys[] = {
     {"process_reward_model", "false", kSchema, ""},
     {"cut_cross_entropy", "false", "integrations/cut_cross_entropy/args.py: CutCrossEntropyArgs", ""},
     {"freeze_mm_modules", "false", kSchema, ""},
+    {"noisy_embedding_alpha", "", kSchema, ""},
 };
 
 constexpr Gap kAxolotlGaps[] = {
@@ -108,7 +109,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"expert_parallel_size", "1", Effect::less, "each GPU has some of the experts"},
     {"dp_shard_size", "1", Effect::either, "GPUs that share the weights: as many as are said with --gpus"},
     {"dp_replicate_size", "1", Effect::either, "copies of the shards"},
-    {"neftune_noise_alpha", "", Effect::more, "noise of the size of the token embeddings' output"},
     {"liger_rms_norm_gated", "", Effect::less, "gated norms in one kernel"},
     {"liger_layer_norm", "", Effect::less, "layer norms in one kernel"},
     {"liger_use_token_scaling", "", Effect::either, "weights of tokens in the loss"},
@@ -167,7 +167,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"gpu_memory_limit", "", Effect::either, "where the weights are put"},
     {"embedding_lr_scale", "", Effect::either, "parameter groups of their own"},
     {"grokfast_alpha", "", Effect::more, "a mean of the gradients"},
-    {"noisy_embedding_alpha", "", Effect::more, "noise of the size of the token embeddings' output"},
     {"rope_scaling", "", Effect::either, "rotary tables of longer sequences"},
     {"lora_alpha_pattern", "", Effect::either, "adapters of other scales"},
     {"peft_layers_pattern", "", Effect::less, "only some layers have adapters"},
@@ -479,6 +478,9 @@ void read_axolotl(Context& context, Keys& keys) {
               keys.integer("gradient_accumulation_steps"));
   }
   keys.take("max_grad_norm");
+  // utils/schemas/validation.py: the first was the name of the second
+  for (const char* key : {"noisy_embedding_alpha", "neftune_noise_alpha"})
+    keys.take_given(key, "/training/loop/args/neftune_noise_alpha");
   // core/builders/causal.py: build
   if (context.launch.is_of_several())
     keys.take("ddp_find_unused_parameters", "/training/loop/args/ddp_find_unused_parameters",

@@ -47,6 +47,7 @@ constexpr Key kKeys[] = {
     {"average_tokens_across_devices", "true", kSource, ""},
     {"include_num_input_tokens_seen", "\"no\"", kSource, ""},
     {"torch_empty_cache_steps", "", kSource, ""},
+    {"neftune_noise_alpha", "", kSource, ""},
     {"prediction_loss_only", "false", kSource, ""},
     {"eval_accumulation_steps", "", kSource, ""},
     {"train_sampling_strategy", "\"random\"", kSource, ""},
@@ -60,7 +61,6 @@ constexpr Key kKeys[] = {
 constexpr Gap kGaps[] = {
     {"torch_compile", "", Effect::either,
      "fused kernels keep fewer activations for backward; CUDA graphs have pools of their own"},
-    {"neftune_noise_alpha", "0", Effect::more, "noise of the size of the token embeddings' output, in forward"},
     {"auto_find_batch_size", "", Effect::less, "the batch is made smaller until it fits"},
     {"batch_eval_metrics", "", Effect::less, "an evaluation that keeps no logits of earlier batches"},
     {"bf16_full_eval", "", Effect::less, "weights in half precision while it evaluates"},
@@ -209,8 +209,8 @@ void take_training_arguments(Context&, Keys& keys) {
   take_saving(keys);
   take_sampling(keys);
   for (const char* name : {"label_smoothing_factor", "average_tokens_across_devices", "include_num_input_tokens_seen",
-                           "torch_empty_cache_steps", "ddp_find_unused_parameters", "ddp_bucket_cap_mb",
-                           "ddp_broadcast_buffers", "ddp_static_graph"})
+                           "torch_empty_cache_steps", "neftune_noise_alpha", "ddp_find_unused_parameters",
+                           "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_static_graph"})
     keys.take_given(name, kArgs + std::string(name));
 }
 

@@ -139,6 +139,7 @@ class Gemma4 : public LanguageModel {
                       config.is_unified ? "Gemma4UnifiedForConditionalGeneration" : "Gemma4ForConditionalGeneration",
                       Modality::none, data, options),
         config_(config) {
+    accepts_loss_kwargs = false;
     const Builder model = root_.child("model", config.is_unified ? "Gemma4UnifiedModel" : "Gemma4Model");
     model_ = model.module;
     const char* const embedder = config.is_unified ? "Gemma4UnifiedMultimodalEmbedder" : "Gemma4MultimodalEmbedder";

@@ -216,6 +216,7 @@ class Glm4v : public GridLanguageModel {
  public:
   Glm4v(Context& context, const Glm4vConfig& config, const DataConfig& data, const ModelOptions& options)
       : GridLanguageModel(context, config.of->class_name, data, options, config.vision.patch_elements(), false) {
+    accepts_loss_kwargs = false;
     const Builder model = root_.child("model", config.of->model);
     model_ = model.module;
     visual_ = Glm4vVisionModel(model.child("visual", "Glm4vVisionModel", Modality::vision), config.vision, options);

@@ -48,12 +48,22 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
   if (parts.per_layer) per_layer = parts.per_layer(builder);
 }
 
+namespace {
+
+// neftune_post_forward_hook (transformers 5.23, integrations/neftune.py)
+Tensor add_noise(const Tensor& output) {
+  const Tensor noise = empty_like(Op::zeros_like, output);
+  return add(output, noise);
+}
+
+}  // namespace
+
 Tensor Decoder::embed(const Tensor& input_ids) const {
   Context& context = input_ids.context();
   if (embed_scale && embed_tokens.wrapper)
     context.refusal = Error{"not-modelled", "/training",
                             "found an adapter on embeddings that are scaled, which is not supported yet: leave it out"};
-  const Tensor inputs_embeds = embed_tokens(input_ids, [&](Tensor& embeddings) {
+  Tensor inputs_embeds = embed_tokens(input_ids, [&](Tensor& embeddings) {
     if (embed_scale) {
       const ModuleScope scope(context, embed_tokens.module);
       const Tensor scale = to(embed_scale, embed_tokens.weight.dtype());
@@ -61,6 +71,7 @@ Tensor Decoder::embed(const Tensor& input_ids) const {
     }
     require_input_grad(checkpointing, embeddings, embed_tokens.module);
   });
+  if (adds_noise && context.training) inputs_embeds = add_noise(inputs_embeds);
   return parts.scale && !parts.scales_behind_masks ? parts.scale(inputs_embeds) : inputs_embeds;
 }
 

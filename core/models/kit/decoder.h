@@ -101,6 +101,7 @@ struct Decoder {
   std::vector<std::int64_t> windows;  ///< by layer
   bool makes_full_mask = true;        ///< whether or not a layer needs it
   bool is_llama = true;               ///< LlamaModel itself
+  bool adds_noise = false;            ///< Model::activate_neftune
   ModuleId module = 0;
 };
 
@@ -117,6 +118,7 @@ class LanguageModel : public Model {
  public:
   ModelInputs make_inputs(bool with_labels) override;
   void set_data(const DataConfig& data) override { data_ = data; }
+  bool activate_neftune() override { return language_model_.adds_noise = true; }
 
  protected:
   LanguageModel(Context& context, const char* class_name, Modality modality, const DataConfig& data,

@@ -220,6 +220,7 @@ class QwenVL : public GridLanguageModel {
   QwenVL(Context& context, const QwenVLConfig& config, const DataConfig& data, const ModelOptions& options)
       : GridLanguageModel(context, config.names->text.causal_lm, data, options, config.vision.patch_elements(),
                           config.names->has_windows) {
+    accepts_loss_kwargs = !config.names->has_windows;  // Qwen2VLForConditionalGeneration does not say it
     const QwenVLClassNames& names = *config.names;
     const Builder model = root_.child("model", names.model);
     model_ = model.module;

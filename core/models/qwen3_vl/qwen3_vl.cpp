@@ -270,6 +270,7 @@ class Qwen3VL : public GridLanguageModel {
  public:
   Qwen3VL(Context& context, const Qwen3VLConfig& config, const DataConfig& data, const ModelOptions& options)
       : GridLanguageModel(context, config.of->class_name, data, options, config.vision.patch_elements(), false) {
+    accepts_loss_kwargs = false;
     const Qwen3VLClass& of = *config.of;
     const Builder model = root_.child("model", of.model);
     model_ = model.module;

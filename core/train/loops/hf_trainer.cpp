@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "ops/ops.h"
@@ -14,17 +13,6 @@
 namespace oometer {
 
 namespace {
-
-/// Trainer.__init__ (transformers 5.23, trainer.py): what the class says in its attribute of that name; nearly all say
-/// nothing, and their forward takes any keywords. False: no labels are counted, and the loss is a mean.
-bool accepts_loss_kwargs(std::string_view class_name) {
-  for (const char* without :
-       {"Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
-        "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
-        "Qwen3_5MoeForConditionalGeneration"})
-    if (class_name == without) return false;
-  return true;
-}
 
 /// EvalLoopContainer (trainer_pt_utils.py): what batches give, end to end, on the device until it is taken to the host.
 class EvalLoopContainer {
@@ -60,6 +48,11 @@ HfTrainer::HfTrainer(Context& context, Model& model, TrainingStrategy& strategy,
       evaluation_(evaluation) {}
 
 void HfTrainer::train() {
+  if (args_.neftune_noise_alpha && !model_.activate_neftune()) {
+    model_.refusal = Error{"not-modelled", "/training/loop/args/neftune_noise_alpha",
+                           "found noise on the embeddings of this model, which is not supported yet: leave it out"};
+    return;
+  }
   context_.empty_cache();  // Accelerator.free_memory: what a tied head left on the device goes
   strategy_.initialize();
   strategy_.prepare_optimizer();
@@ -110,7 +103,7 @@ void HfTrainer::get_batch_samples(int step) {
 
 // _get_num_items_in_batch
 Tensor HfTrainer::count_items(const std::vector<ModelInputs>& batches) const {
-  if (!accepts_loss_kwargs(context_.log.modules[model_.root].type)) return {};
+  if (!model_.accepts_loss_kwargs) return {};
   Tensor total;
   for (const ModelInputs& batch : batches) {
     if (!batch.labels) return {};

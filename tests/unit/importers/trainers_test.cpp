@@ -156,6 +156,20 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(full, "/training/precision") == "fp32");
 }
 
+TEST_CASE("Noise on the embeddings is taken from trainers' files", "[importers][llamafactory][axolotl]") {
+  const std::string argument = "/training/loop/args/neftune_noise_alpha";
+  const Ledger factory = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "bf16": true,
+                                     "finetuning_type": "full", "neftune_noise_alpha": 5})");
+  check_accepted(factory);
+  CHECK(at(factory, argument) == 5);
+  const Ledger axolotl = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "neftune_noise_alpha": 5})");
+  check_accepted(axolotl);
+  CHECK(at(axolotl, argument) == 5);
+  const Ledger older = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "noisy_embedding_alpha": 5})");
+  CHECK(at(older, argument) == 5);
+  CHECK(at(ask_one(R"({"base_model": "Qwen/Qwen3-0.6B"})"), argument) == "absent");
+}
+
 TEST_CASE("four bits are trained by the trainer's own loop", "[importers][axolotl]") {
   const Ledger qlora =
       ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "qlora", "load_in_4bit": true, "lora_r": 8,
