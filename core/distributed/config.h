@@ -35,6 +35,7 @@ struct DeepSpeedConfig {
   std::int64_t max_reuse_distance = 1'000'000'000;
   bool allgather_sequential = false;
   bool memory_efficient_linear = true;
+  bool gather_16bit_weights_on_model_save = false;
   OffloadDevice offload_optimizer = OffloadDevice::none;
   OffloadDevice offload_param = OffloadDevice::none;
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped

@@ -320,6 +320,20 @@ void ParameterCoordinator::gather_now(std::span<const Index> wanted) {
   gather_parameters(context_, parameters, world_);
 }
 
+void ParameterCoordinator::gather_by_module() {
+  std::vector<std::pair<ModuleId, Index>> uses = tied_;
+  for (Index i = 0; i < parameters_.size(); ++i) uses.emplace_back(parameters_[i].module, i);
+  std::sort(uses.begin(), uses.end());
+  std::vector<Index> own;
+  for (auto use = uses.begin(); use != uses.end();) {
+    const ModuleId module = use->first;
+    const ModuleScope scope(context_, module);
+    for (own.clear(); use != uses.end() && use->first == module; ++use) own.push_back(use->second);
+    gather_now(own);
+    for (const Index i : own) release_parameter(parameters_[i]);
+  }
+}
+
 void ParameterCoordinator::release(Index index) {
   ZeroParameter& parameter = parameters_[index];
   if (parameter.status != Status::available || states_[index].active_modules.size() > 0) return;

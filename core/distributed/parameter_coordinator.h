@@ -47,6 +47,8 @@ class ParameterCoordinator final : public ModuleListener {
   /// The optimizer's step begins, and ends.
   void release_all();
   void gather_persistent();
+  /// GatheredParameters of each module's own parameters, one module after the other.
+  void gather_by_module();
 
   /// Param.all_gather(), Param.partition().
   void gather_now(std::span<const Index> wanted);

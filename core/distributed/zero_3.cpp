@@ -357,6 +357,21 @@ void DeepSpeedZeroOptimizerStage3::backward_epilogue(bool) {
                      "wants none; expected training.stage \"full\""};
 }
 
+// --- saving ----------------------------------------------------------------------------------------------------------
+
+/// Accelerator.get_state_dict: _zero3_consolidated_16bit_state_dict (runtime/engine.py) gathers one module's parameters
+/// after the other's, from which they are copied to the host. Then save_checkpoint copies the rank's parts.
+void DeepSpeedZeroOptimizerStage3::save() {
+  const NoGrad no_grad(context_);
+  if (config_.gather_16bit_weights_on_model_save) {
+    coordinator_->release_all();  // checkpoint_event_prologue
+    coordinator_->gather_by_module();
+    coordinator_->gather_persistent();  // checkpoint_event_epilogue
+  }
+  coordinator_->release_all();
+  coordinator_->gather_persistent();
+}
+
 // --- step ------------------------------------------------------------------------------------------------------------
 
 /// has_overflow

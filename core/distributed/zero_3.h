@@ -28,6 +28,7 @@ class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private Grad
   void after_forward(ModelOutputs& outputs) override;
   /// The hooks are the modules' own, and run whoever calls the model.
   bool wraps_evaluation() const override { return true; }
+  void save() override;
   void step() override;
   std::int64_t rank() const override { return rank_; }
   std::vector<std::int64_t> ranks_that_differ() const override;

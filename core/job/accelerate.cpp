@@ -37,6 +37,8 @@ json deepspeed_of(ConfigReader& reader, std::int64_t& steps) {
   }
   if (stage == 3 && !reader.boolean("zero3_init_flag", true))
     reader.fail_found("zero3_init_flag", "not-modelled", kNotYet);
+  if (stage == 3 && reader.boolean("zero3_save_16bit_model", false))
+    zero["stage3_gather_16bit_weights_on_model_save"] = true;
   reader.ignore({"zero3_init_flag", "zero3_save_16bit_model", "offload_optimizer_nvme_path", "offload_param_nvme_path",
                  "deepspeed_hostfile", "deepspeed_exclusion_filter", "deepspeed_inclusion_filter",
                  "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names"});

@@ -175,6 +175,8 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
                    {0, std::numeric_limits<std::int64_t>::max()});
   config.allgather_sequential = zero.boolean("stage3_allgather_sequential", false);
   config.memory_efficient_linear = zero.boolean("memory_efficient_linear", true);
+  config.gather_16bit_weights_on_model_save = zero.boolean(
+      "stage3_gather_16bit_weights_on_model_save", zero.boolean("stage3_gather_fp16_weights_on_model_save", false));
   config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
   config.reduce_scatter = zero.boolean("reduce_scatter", true);
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
@@ -214,8 +216,6 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
                "parameter_alignment",
                "pipeline_loading_checkpoint",
                "save_muon_momentum_buffer_in_memory",
-               "stage3_gather_16bit_weights_on_model_save",
-               "stage3_gather_fp16_weights_on_model_save",
                "stage3_module_granularity_threshold",
                "stage3_use_all_reduce_for_fetch_params",
                "use_multi_rank_bucket_allreduce",
@@ -236,6 +236,7 @@ DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
   if (stage == 3) {
     config.prefetch_bucket_size = hidden_size * hidden_size * 9 / 10;
     config.param_persistence_threshold = 10 * hidden_size;
+    config.gather_16bit_weights_on_model_save = true;
   }
   return config;
 }
