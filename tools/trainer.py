@@ -16,7 +16,7 @@ A spec says what a person's script says, in that script's terms:
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "images": the job's words for them, "image_token": [id, n],
-               "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
+               "gemma4_image": [height, width] of a sample's, "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
                "extra": {key: {"shape", "fill", "dtype"} or {"of_tokens": true}},
                "input_features": a sample's, whose labels are all its text}
     "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
@@ -49,6 +49,7 @@ from typing import Any
 
 import real_trace
 from measure import gpu_of
+from step.batch import gemma4_inputs
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
@@ -206,6 +207,8 @@ def data_of(spec: Spec) -> dict[str, Any]:
         out["images_per_sample"] = 1
         if tiled:
             out["tiles"] = data["pixel"][0]
+    elif data.get("gemma4_image"):
+        out |= {"images_per_sample": 1, "image_size": data["gemma4_image"]}
     elif "vision_config" in spec["model"]["config"]:
         out["images_per_sample"] = 0
     out |= data.get("images", {})
@@ -224,6 +227,8 @@ def media_of(spec: Spec) -> Spec:
         inputs["input_features"] = {"shape": [mbs * audio[0], *audio[1:]]}
     kinds = {name: kind for kind, name in CLASSES.items()} | {"VoxtralForConditionalGeneration": "voxtral"}
     config = {"model_type": kinds.get(spec["model"]["class"])} | spec["model"]["config"]
+    if size := data.get("gemma4_image"):
+        inputs |= gemma4_inputs(config, {"micro_batch_size": mbs, "image_size": size, "sequence_length": 0}, "float32")
     return {**spec, "model": {**spec["model"], "config": config}, "inputs": inputs}
 
 
@@ -235,7 +240,9 @@ class Answers(DeviceValues):
         super().__init__(read_grids(media))
         route_evenly(spec)
         quiet_torch()
-        self.visual = sum(visual_tokens(media).values())  # elements that a mask of the images' or of the audio's has
+        visual = visual_tokens(media)
+        self.visual = sum(visual.values())  # elements that a mask of the images' or of the audio's has
+        self.by_dimensions = {len(shape): count for shape, count in visual.items()} if "image_position_ids" in media["inputs"] else {}
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
         self.padded = self.packed = False
@@ -266,7 +273,9 @@ class Answers(DeviceValues):
         if self.attended and mask.dim() == 1 and is_called_by("get_rope_index"):
             self.rope_masks += 1  # of each row its tokens, their types and their positions; to ask the frame would keep its names
             return self.attended[(self.rope_masks - 1) // 3]
-        if self.visual and (mask.dim() == 3 or mask.dim() == 2 and mask.shape[1] == self.width + 1):
+        if mask.dim() in self.by_dimensions and mask.shape[-1] != self.width:
+            return self.by_dimensions[mask.dim()]
+        if self.visual and not self.by_dimensions and (mask.dim() == 3 or mask.dim() == 2 and mask.shape[1] == self.width + 1):
             return self.visual
         if self.wanted is not None and mask.dim() == 1 and mask.numel() == self.wanted.numel():
             wanted = int(host_values(self.wanted).sum())
@@ -367,6 +376,10 @@ class Samples:
         if grid := self.data.get("grid_thw"):
             merge = spec["model"]["config"].get("vision_config", {}).get("spatial_merge_size", 2)
             self.features = [math.prod(grid) // merge**2] * self.batch
+        if self.data.get("gemma4_image"):
+            config = self.media["model"]["config"]
+            side = config.get("vision_config", {}).get("pooling_kernel_size", 3) if config["model_type"] == "gemma4" else 1
+            self.features = [math.prod(self.media["inputs"]["image_position_ids"]["grid"]) // side**2] * self.batch
         self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
@@ -432,6 +445,12 @@ class Samples:
             out["pixel_values"] = torch.zeros(sizes)
         if grid := data.get("grid_thw"):
             out["image_grid_thw"] = torch.tensor([grid] * len(samples))
+            kinds = [torch.tensor(modalities(self.media, len(s["input_ids"]), self.features)) for s in samples]
+            out["mm_token_type_ids"] = torch.stack([padded(row, 0) for row in kinds])
+        if data.get("gemma4_image"):
+            for key in ("pixel_values", "image_position_ids"):
+                given = self.media["inputs"][key]
+                out[key] = torch.zeros(given["shape"], dtype=getattr(torch, given["dtype"]))
             kinds = [torch.tensor(modalities(self.media, len(s["input_ids"]), self.features)) for s in samples]
             out["mm_token_type_ids"] = torch.stack([padded(row, 0) for row in kinds])
         if size := data.get("image_sizes"):
@@ -687,7 +706,7 @@ def make_trainer(
 
         base = trl.SFTTrainer
         more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
-        if samples.data.get("pixel") or samples.data.get("audio"):  # in place of a processor and TRL's collator around it
+        if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image")):  # in place of a processor and TRL's collator around it
             more["data_collator"] = samples.collate
             arguments.dataset_kwargs = {"skip_prepare_dataset": True}
         if samples.data.get("packed"):

@@ -478,8 +478,8 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-    if (loop.is_trl() && loop.name != LoopName::sft && traits.takes_images)
-      training.fail_found(kKey, "not-modelled", "preferences of a model with images are not supported yet");
+    if (loop.is_trl() && loop.name != LoopName::sft && (traits.takes_images || traits.max_audios > 0))
+      training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
     if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
       training.fail_found(kKey, "inconsistent",
                           loop.name == LoopName::reward ? traits.class_name + " has no head that scores a sequence"
