@@ -500,13 +500,15 @@ class Spelling {
       value = !args_.boolean(key, trainer_.is_trl()) ? "none" : reentrant ? "reentrant" : "non-reentrant";
     }
     args_.ignore({options_key});
+    const bool has_options = args_.has(options_key);
     say(key, "/training/activation_checkpointing", std::move(value),
         trainer_.is_trl() ? json("non-reentrant") : json());
-    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3 && has_adapters()) reenter();
+    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3 && has_adapters() && has_options) reenter();
   }
 
-  /// "PEFT + DeepSpeed ZeRO-3 requires reentrant checkpointing" (SFTTrainer.__init__ and DPOTrainer.__init__,
-  /// trl 1.16).
+  /// "PEFT + DeepSpeed ZeRO-3 requires reentrant checkpointing" (SFTTrainer.__init__, trl 1.16): written into
+  /// gradient_checkpointing_kwargs, of which transformers 5.23 reads the newer name. They are one dictionary where one
+  /// was given; where none was, the older name alone gets a new one, and Trainer does not see it.
   void reenter() {
     json& checkpointing = job_["training"]["activation_checkpointing"];
     json& mode = checkpointing.is_object() && checkpointing.contains("mode") ? checkpointing["mode"] : checkpointing;

@@ -107,7 +107,8 @@ TEST_CASE("DeepSpeed's auto is resolved as transformers does", "[job]") {
   CHECK(zero3.param_persistence_threshold == 40960);
   CHECK(deepspeed(R"("ds_config": {"zero_optimization": {"stage": 3, "overlap_comm": true,
       "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
-      "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9}})") == zero3);
+      "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+      "stage3_gather_16bit_weights_on_model_save": true}})") == zero3);
   const DeepSpeedConfig bare3 = deepspeed(R"("ds_config": {"zero_optimization": {"stage": 3}})");
   CHECK(bare3.prefetch_bucket_size == 50'000'000);
   CHECK(bare3.param_persistence_threshold == 100'000);
