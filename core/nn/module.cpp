@@ -78,9 +78,7 @@ Linear::Linear(const Builder& builder_in, std::int64_t in_features, std::int64_t
   if (with_bias) bias = builder.parameter("bias", {out_features});
 }
 
-Tensor Linear::operator()(const Tensor& x) const {
-  return wrapper && !x.context().adapters_disabled ? (*wrapper)(*this, x) : forward(x);
-}
+Tensor Linear::operator()(const Tensor& x) const { return wrapper ? (*wrapper)(*this, x) : forward(x); }
 
 Tensor Linear::forward(const Tensor& x) const {
   ModuleCall call(x.context(), module);

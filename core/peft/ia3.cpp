@@ -33,6 +33,7 @@ Tensor Ia3Linear::operator()(const Linear& base_layer, const Tensor& x_in) const
   Context& context = x_in.context();
   ModuleCall call(context, module_);
   const Tensor argument = call.argument(x_in);
+  if (context.adapters_disabled) return call.result(base_layer.forward(argument));
   if (context.modules) context.modules->read(ia3_l_);               // the ParameterDict that has it is not called
   Tensor ia3_scaling = mul_scalar(view(ia3_l_, {ia3_l_.numel()}));  // 1 * ia3_l.flatten()
   const auto scaled = [&](const Tensor& x, DType dtype) {

@@ -64,7 +64,7 @@ Tensor TunerLayer::base_weight(std::span<const Parameter> parameters, std::span<
 
 Tensor TunerLayer::operator()(const Linear& base_layer, const Tensor& x) const {
   const ModuleScope scope(x.context(), module_);
-  return forward(base_layer, x);
+  return x.context().adapters_disabled ? base_layer.forward(x) : forward(base_layer, x);
 }
 
 }  // namespace oometer

@@ -133,10 +133,12 @@ Tensor LoraLinear::gated_mlp(const Tensor& x, const Linear& gate_proj, const Lin
 
 // lora.Linear.forward
 Tensor LoraLinear::operator()(const Linear& base_layer, const Tensor& x_in) const {
-  if (is_o_proj_ && adapter().config().lora_o_kernel) return lora_o(x_in, base_layer);
+  if (is_o_proj_ && !x_in.context().adapters_disabled && adapter().config().lora_o_kernel)
+    return lora_o(x_in, base_layer);
   ModuleCall call(x_in.context(), module_);
   const Tensor argument = call.argument(x_in);
   Tensor result = base_layer.forward(argument);
+  if (x_in.context().adapters_disabled) return call.result(std::move(result));
   const DType result_dtype = result.dtype();
   if (base_layer.quantized) {  // tuners/lora/bnb.py, Linear4bit.forward
     const LoraAdapter& adapter = *adapters_.front();
@@ -189,6 +191,7 @@ void LoraEmbedding::cast_parameters(std::size_t adapter, LastCast&) const {
 Tensor LoraEmbedding::operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const {
   const ModuleScope scope(indices.context(), module_);
   Tensor result = base_layer.forward(indices, hook);
+  if (indices.context().adapters_disabled) return result;
   const DType result_dtype = result.dtype();
   Tensor after_A, adapter_output;  // bound until forward returns
   for (std::size_t i = 0; i < adapters_.size(); ++i) {

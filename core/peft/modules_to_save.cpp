@@ -31,12 +31,14 @@ void SavedModule::copy(std::vector<Parameter>& parameters, std::span<const Param
   }
 }
 
-Tensor SavedModule::operator()(const Linear&, const Tensor& x) const {
+Tensor SavedModule::operator()(const Linear& original, const Tensor& x) const {
+  if (x.context().adapters_disabled) return original.forward(x);
   const ModuleScope scope(x.context(), copy_.module);
   return linear(x, weight_, bias_);
 }
 
-Tensor SavedModule::operator()(const Embedding&, const Tensor& indices, const ForwardHook& hook) const {
+Tensor SavedModule::operator()(const Embedding& original, const Tensor& indices, const ForwardHook& hook) const {
+  if (indices.context().adapters_disabled) return original.forward(indices, hook);
   const ModuleScope scope(indices.context(), copy_.module);
   Tensor result = embedding(weight_, indices);
   if (hook) hook(result);  // copied with the module

@@ -62,8 +62,9 @@ Tensor TrainableTokens::merged_weights(const Tensor& weight) const {
 }
 
 // forward_adapters
-Tensor TrainableTokens::operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook&) const {
+Tensor TrainableTokens::operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const {
   const ModuleScope scope(indices.context(), module_);
+  if (indices.context().adapters_disabled) return base_layer.forward(indices, hook);
   const Tensor W = merged_weights(base_layer.weight);
   return embedding(W, indices);
 }
@@ -78,6 +79,7 @@ TiedTrainableTokens::TiedTrainableTokens(Builder& builder, const char* inner,
 
 Tensor TiedTrainableTokens::operator()(const Linear& base_layer, const Tensor& x) const {
   const ModuleScope scope(x.context(), module_);
+  if (x.context().adapters_disabled) return base_layer.forward(x);
   const Tensor W = embeddings_->merged_weights(base_layer.weight);
   return linear(x, W, {});
 }
