@@ -691,8 +691,8 @@ void FullyShardedDataParallel::final_callback() {
   }
 }
 
-/// _reset_flat_param_grad_info_if_needed: the flat gradient goes only when the next forward finds that the original
-/// parameters have none.
+/// _reset_flat_param_grad_info_if_needed: the flat gradient goes only when the next forward, or a state_dict, finds
+/// that the original parameters have none.
 void FullyShardedDataParallel::reset_gradients() {
   if (!config_.use_orig_params) return;
   for (Unit& unit : units_) {
@@ -767,6 +767,20 @@ void FullyShardedDataParallel::backward(const Tensor& loss, bool) {
   autograd::backward(loss, gradient);
   const NoGrad no_grad(context_);
   final_callback();
+}
+
+/// model.state_dict() of FULL_STATE_DICT with offload_to_cpu (torch/distributed/fsdp/_state_dict_utils.py): each unit
+/// is gathered in its full precision and moved to the host before the next one is. What is gathered of the optimizer's
+/// states is not counted.
+void FullyShardedDataParallel::save() {
+  if (!shards()) return;
+  const NoGrad no_grad(context_);
+  reset_gradients();
+  for (const Unit& unit : units_) {
+    const ModuleScope scope(context_, unit.module);
+    const Tensor full = empty(context_, Op::empty, {checked_product(unit.shard, world_)}, unit.dtype, Role::parameter);
+    collective(context_, Op::all_gather, full.nbytes(), unit.dtype, world_);
+  }
 }
 
 void FullyShardedDataParallel::step() {

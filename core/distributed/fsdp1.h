@@ -30,6 +30,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void after_forward(ModelOutputs& outputs) override;
   void backward(const Tensor& loss, bool last_micro_step) override;
   void step() override;
+  void save() override;
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
