@@ -65,6 +65,7 @@ int with_answer(const std::string& text, const Use& use) {
 int run_estimate(const JobOptions& options, bool json) {
   EstimateOptions with_orders;
   with_orders.orders = true;
+  with_orders.report.host = true;
   const std::string answer = timed_estimate_json(options.job(), with_orders);
   return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
@@ -76,6 +77,7 @@ int run_estimate(const JobOptions& options, bool json) {
 int run_lines(const JobOptions& options) {
   EstimateOptions with_orders;
   with_orders.orders = true;
+  with_orders.report.host = true;
   std::ifstream file;
   const bool is_standard = options.file().empty() || options.file() == "-";
   if (!is_standard) file.open(options.file(), std::ios::binary);

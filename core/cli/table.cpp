@@ -166,6 +166,41 @@ void time_line(std::string& out, const OrderedJson& report) {
        100 * found->value("mfu", 0.0));
 }
 
+/// "8 processes need 312.40 GiB of 256.00 GiB while training".
+std::string host_words(const OrderedJson& host) {
+  const std::int64_t processes = bytes_of(host, "processes");
+  std::string text = processes == 1 ? "its process needs " : "its " + std::to_string(processes) + " processes need ";
+  const std::int64_t memory = host.at("memory").is_null() ? 0 : bytes_of(host, "memory");
+  std::int64_t needs = bytes_of(host, "needs");
+  std::string while_what = text_of(host, "phase");
+  for (const OrderedJson& phase : host.at("phases"))  // of all that the memory is too small for, the worst
+    if (memory > 0 && bytes_of(phase, "needs") > std::max(memory, needs)) {
+      needs = bytes_of(phase, "needs");
+      while_what = text_of(phase, "name");
+    }
+  text += bytes_text(needs);
+  if (memory > 0) text += " of " + bytes_text(memory);
+  return text + " while " + while_what;
+}
+
+/// Where somebody asks for it, or something is offloaded.
+void host_phases(std::string& out, const OrderedJson& report) {
+  const auto host = report.find("host");
+  if (host == report.end() || (host->at("memory").is_null() && bytes_of(report, "host_bytes") == 0)) return;
+  const std::int64_t processes = bytes_of(*host, "processes");
+  heading(out, "Host memory (" + std::to_string(processes) + (processes == 1 ? " process" : " processes") +
+                   " on a machine)");
+  for (const OrderedJson& phase : host->at("phases")) {
+    line(out, "  %-20s %12s needed", text_of(phase, "name").c_str(), bytes_text(bytes_of(phase, "needs")).c_str());
+    for (const OrderedJson& holding : phase.at("holdings")) {
+      std::string row = padded(bytes_text(bytes_of(holding, "bytes")), 16) + "  " + text_of(holding, "name");
+      if (text_of(holding, "of") == "process" && processes > 1) row += ", each process";
+      if (holding.value("mapped", false)) row += " (mapped: not needed)";
+      out += "  " + row + "\n";
+    }
+  }
+}
+
 }  // namespace
 
 std::string verdict_line(const OrderedJson& report) {
@@ -173,7 +208,13 @@ std::string verdict_line(const OrderedJson& report) {
   const std::string verdict = text_of(report, "verdict");
   const std::int64_t headroom = bytes_of(report, "headroom");
   const std::string name = text_of(gpu, "name").empty() ? "this GPU" : text_of(gpu, "name");
+  const OrderedJson host = report.value("host", OrderedJson::object());
+  const std::string of_host = text_of(host, "verdict");
   std::string sentence = verdict == "fits" ? "Fits" : verdict == "tight" ? "Tight" : "Does not fit";
+  if (of_host == "does-not-fit") {
+    sentence = "Does not fit in the host's memory, " + host_words(host) + ". ";
+    sentence += headroom >= 0 ? "The GPU's is enough" : "Nor does it fit";
+  }
   sentence += " on " + name + ": needs " + bytes_text(bytes_of(report.at("peak"), "total")) + " of " +
               bytes_text(bytes_of(gpu, "usable_bytes"));
   sentence += headroom >= 0 ? ", " + bytes_text(headroom) + " to spare" : ", " + bytes_text(-headroom) + " too much";
@@ -182,7 +223,8 @@ std::string verdict_line(const OrderedJson& report) {
       " (between " + bytes_text(bytes_of(interval, "low")) + " and " + bytes_text(bytes_of(interval, "high")) + ")";
   sentence += ".";
   if (verdict == "tight" && bytes_of(interval, "high") <= bytes_of(gpu, "usable_bytes"))
-    sentence += " What is not modelled may need more.";
+    sentence += of_host == "tight" ? " The host's memory is tight: " + host_words(host) + "."
+                                   : " What is not modelled may need more.";
   return sentence;
 }
 
@@ -194,6 +236,9 @@ std::string table(const OrderedJson& report) {
   time_line(out, report);
   if (const std::int64_t host = bytes_of(report, "host_bytes"))
     line(out, "%s of host memory per GPU, for what is offloaded.", bytes_text(host).c_str());
+  if (report.contains("host") && text_of(report.at("host"), "verdict") != "does-not-fit")
+    line(out, "On the host %s (at most %s).", host_words(report.at("host")).c_str(),
+         bytes_text(bytes_of(report.at("host"), "high")).c_str());
   peak(out, report);
   breakdown(out, report);
   modules(out, report);
@@ -202,6 +247,7 @@ std::string table(const OrderedJson& report) {
   else
     phases(out, report);
   ranks(out, report);
+  host_phases(out, report);
   list(out, report, "assumptions", "Assumptions");
   list(out, report, "unmodelled", "Not modelled");
   list(out, report, "notes", "Notes");

@@ -38,6 +38,8 @@ struct DeepSpeedConfig {
   bool gather_16bit_weights_on_model_save = false;
   OffloadDevice offload_optimizer = OffloadDevice::none;
   OffloadDevice offload_param = OffloadDevice::none;
+  bool pins_optimizer = false;     ///< offload_optimizer.pin_memory
+  bool pins_param = false;         ///< offload_param.pin_memory
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
 
   bool offloads_optimizer() const { return offload_optimizer != OffloadDevice::none; }

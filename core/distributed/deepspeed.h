@@ -21,7 +21,6 @@ class DeepSpeedTrainer : public TrainingStrategy {
   void backward(const Tensor& loss, bool last_micro_step) override;
   bool divides_loss() const override { return false; }
   std::int64_t world_size() const override { return world_; }
-  std::int64_t host_bytes() const override { return host_bytes_; }
 
  protected:
   bool offloads_optimizer() const { return config_.offloads_optimizer(); }
@@ -41,7 +40,6 @@ class DeepSpeedTrainer : public TrainingStrategy {
   bool last_micro_step_ = true;
   Tensor losses_, global_grad_norm_;     ///< the engine's
   std::vector<Tensor> offloaded_norms_;  ///< norm_for_param_grads, with the optimizer in host memory
-  std::int64_t host_bytes_ = 0;
 };
 
 /// DeepSpeedEngine._configure_distributed_model: module.bfloat16() or .half(), which adapters in float32 feel; before

@@ -362,17 +362,20 @@ void FullyShardedDataParallel::flatten(Unit& unit) {
   }
   unit.local->leaf_requires_grad = trains;
   if (!config_.cpu_offload) return;
-  // The parameters, and the pinned gradient (_cpu_grad).
-  host_bytes_ += checked_product(unit.local.nbytes(), 2);
+  // init_flat_param_attributes pins both, the gradient (_cpu_grad) too.
+  host_.keep(HostPart::parameters, unit.local.nbytes(), true);
+  host_.keep(HostPart::gradients, unit.local.nbytes(), true);
   const Storage on_host = context_.allocate(Op::none, 0, unit.dtype, {}, Role::parameter);
   for (const Piece& piece : unit.pieces) {
     if (!piece.shard) continue;
     set_data(piece.shard, on_host);
-    host_bytes_ += checked_product(piece.shard.nbytes(), states_per_parameter(training_.optimizer));
+    host_.keep(HostPart::optimizer_states,
+               checked_product(piece.shard.nbytes(), states_per_parameter(training_.optimizer)));
   }
   set_data(unit.local, on_host);
   if (!config_.use_orig_params && trains)
-    host_bytes_ += checked_product(unit.local.nbytes(), states_per_parameter(training_.optimizer));
+    host_.keep(HostPart::optimizer_states,
+               checked_product(unit.local.nbytes(), states_per_parameter(training_.optimizer)));
 }
 
 /// _lazy_init, in the first forward: buffers are cast; the tensors that are to be gathered into are made, and their

@@ -35,7 +35,6 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
   std::vector<std::int64_t> ranks_that_differ() const override;
-  std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:
   /// HandleTrainingState
@@ -123,7 +122,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void share(const Tensor& tensor, const Unit& unit);
 
   FsdpConfig config_;
-  std::int64_t world_, rank_ = 0, host_bytes_ = 0;
+  std::int64_t world_, rank_ = 0;
   std::optional<std::int64_t> given_rank_;
   std::vector<Unit> units_;                  ///< the model's first, then as _get_fsdp_states goes
   std::map<ModuleId, std::size_t> unit_of_;  ///< by block

@@ -214,15 +214,18 @@ void FullyShard::shard(Group& group) {
     Tensor padded = empty(context_, Op::zeros, sizes, full.dtype(), Role::parameter);
     shard.padded = padded.numel();
     if (config_.cpu_offload) {
-      host_bytes_ += padded.nbytes();
+      host_.keep(HostPart::parameters, padded.nbytes(), true);  // CPUOffloadPolicy(pin_memory=True)
       set_data(padded, context_.allocate(Op::none, 0, full.dtype(), {}, Role::parameter));
     }
     sizes[0] = std::clamp<std::int64_t>(rows - most * rank_, 0, most);
     shard.local = alias(padded, sizes, contiguous_strides(sizes));
     shard.local->leaf_requires_grad = full->leaf_requires_grad;
-    // Its gradient, and what the optimizer keeps of it.
-    if (config_.cpu_offload && full->leaf_requires_grad)
-      host_bytes_ += checked_product(shard.local.nbytes(), 1 + states_per_parameter(training_.optimizer));
+    // Its gradient, which foreach_reduce copies without waiting, and what the optimizer keeps of it.
+    if (config_.cpu_offload && full->leaf_requires_grad) {
+      host_.keep(HostPart::gradients, shard.local.nbytes(), true);
+      host_.keep(HostPart::optimizer_states,
+                 checked_product(shard.local.nbytes(), states_per_parameter(training_.optimizer)));
+    }
   }
   for (Shard& shard : group.shards) {
     // From here on the model's own parameter has memory only while it is gathered.

@@ -31,7 +31,6 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   bool wraps_evaluation() const override { return true; }
   bool autocasts() const override { return false; }  // Accelerator._prepare_fsdp2 does not
   std::vector<std::int64_t> ranks_that_differ() const override;
-  std::int64_t host_bytes() const override { return host_bytes_; }
 
  private:
   /// FSDPParam
@@ -87,7 +86,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   DType accumulated_dtype(const Shard& shard) const;
 
   const FsdpConfig& config_;
-  std::int64_t world_, rank_, host_bytes_ = 0;
+  std::int64_t world_, rank_;
   std::vector<Group> groups_;                 ///< the model's last, as it is wrapped last
   std::map<ModuleId, std::size_t> group_of_;  ///< by block
   std::vector<std::size_t> post_forward_order_;

@@ -110,13 +110,18 @@ void DeepSpeedZeroOptimizer::flatten(Group& group) {
 void DeepSpeedZeroOptimizer::make_master(Group& group) {
   Tensor partition = empty(context_, Op::clone, {group.layout.partition}, dtype_);
   if (offloads_optimizer()) {
-    // In host memory: the masters, their gradients, what the optimizer keeps of them, and
-    // param_buffer_of_bit16_for_cpu_offload_groups.
-    host_bytes_ += checked_product(group.layout.partition,
-                                   4 * (2 + states_per_parameter(training_.optimizer)) + element_size(dtype_));
+    // param_buffer_of_bit16_for_cpu_offload_groups is among them; the optimizer's own states are never pinned.
+    const bool pinned = config_.pins_optimizer;
+    const std::int64_t fp32 = checked_product(group.layout.partition, 4);
+    host_.keep(HostPart::master_weights, fp32, pinned);
+    host_.keep(HostPart::weight_copies, checked_product(group.layout.partition, element_size(dtype_)), pinned);
+    host_.keep(HostPart::gradients, fp32, pinned);
+    host_.keep(HostPart::optimizer_states, checked_product(fp32, states_per_parameter(training_.optimizer)));
     // accumulated_grads_in_cpu: whole gradients of what lies in the partition.
     if (training_.gradient_accumulation_steps > 1)
-      host_bytes_ += checked_product(group.layout.touched(rank_), element_size(dtype_));
+      for (std::size_t i = 0; i < group.layout.sizes.size(); ++i)
+        if (group.layout.touches(i, rank_))
+          host_.keep(HostPart::gradient_sums, checked_product(group.layout.sizes[i], element_size(dtype_)), pinned);
     return;
   }
   group.master = to(partition, DType::float32);
@@ -132,7 +137,7 @@ void DeepSpeedZeroOptimizer::make_offload_buffer() {
   for (const Group& group : groups_)
     for (const std::int64_t numel : group.layout.sizes) largest = std::max(largest, numel);
   offload_buffer_ = empty(context_, Op::zeros, {largest}, dtype_, Role::gradient);
-  host_bytes_ += offload_buffer_.nbytes();
+  host_.keep(HostPart::gradients, offload_buffer_.nbytes(), config_.pins_optimizer);
 }
 
 void DeepSpeedZeroOptimizer::initialize_optimizer_states() {

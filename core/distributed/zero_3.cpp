@@ -68,8 +68,16 @@ void DeepSpeedZeroOptimizerStage3::initialize() {
   for (const Group& group : groups_) total += group.numel;
   if (offloads_optimizer()) {
     // grad_partitions_flat_buffer; of each group the masters, their gradients and what the optimizer keeps of them.
-    host_bytes_ += checked_product(total, element_size(dtype_));
-    host_bytes_ += checked_product(total, 4 * (2 + states_per_parameter(training_.optimizer)));
+    const bool pinned = config_.pins_optimizer;
+    for (const Group& group : groups_) host_.keep(HostPart::gradients, checked_product(group.numel, 4), pinned);
+    host_.keep(HostPart::gradients, checked_product(total, element_size(dtype_)), pinned);
+    host_.keep(HostPart::master_weights, checked_product(total, 4));
+    // On their way to weights on the device they are cast on the host, a group at a time (Copy.cu, 2.15: copy_impl).
+    std::int64_t largest = 0;
+    for (const Group& group : groups_) largest = std::max(largest, group.numel);
+    if (config_.offload_param == OffloadDevice::none)
+      host_.keep(HostPart::weight_copies, checked_product(largest, element_size(dtype_)));
+    host_.keep(HostPart::optimizer_states, checked_product(total, 4 * states_per_parameter(training_.optimizer)));
   } else {
     gradients_ = empty(context_, Op::zeros, {total}, dtype_, Role::gradient);
     for (const Group& group : groups_) share(gradients_, group, Role::gradient);
@@ -159,11 +167,29 @@ void DeepSpeedZeroOptimizerStage3::defragment() {
     for (const Index index : group.parameters) coordinator_->parameters()[index].partition.reset();
   }
   if (config_.offload_param != OffloadDevice::none) {
-    // _create_param_groups_fp16_flat_cpu_memory takes the trained ones; zero.Init has put the others there.
-    host_bytes_ += checked_product(total, element_size(trained_dtype_));
+    // zero.Init has put them there one by one; _create_param_groups_fp16_flat_cpu_memory takes those that train into
+    // pinned buffers, one of each group of the optimizer's.
+    const bool pinned = config_.pins_param;
+    constexpr std::int64_t kMmapThreshold = std::int64_t{32} << 20;  // glibc's heap keeps smaller blocks: malloc.c
+    const auto bytes_of = [](const ZeroParameter& parameter) {
+      return checked_product(parameter.partition_numel, element_size(parameter.tensor.dtype()));
+    };
     for (const ZeroParameter& parameter : coordinator_->parameters())
-      if (!parameter.partition && !parameter.tensor->leaf_requires_grad)
-        host_bytes_ += checked_product(parameter.partition_numel, element_size(parameter.tensor.dtype()));
+      if (!parameter.partition && (pinned || !parameter.tensor->leaf_requires_grad))
+        host_.keep(HostPart::parameters, bytes_of(parameter), pinned);
+    for (const std::vector<Parameter>& parameters :
+         parameter_groups(model_.parameters, training_.optimizer.param_groups)) {
+      std::int64_t numel = 0;
+      for (const Parameter& parameter : parameters) numel += partition_numel(coordinator_->index_of(parameter.tensor));
+      host_.keep(HostPart::parameters, checked_product(numel, element_size(trained_dtype_)), true);
+    }
+    for (const ZeroParameter& parameter : coordinator_->parameters())
+      if (!parameter.partition && parameter.tensor->leaf_requires_grad) {
+        if (pinned)
+          host_.release_pinned(HostPart::parameters, bytes_of(parameter));
+        else if (bytes_of(parameter) < kMmapThreshold)
+          host_.keep(HostPart::pinned_cache, bytes_of(parameter));
+      }
     return;
   }
   context_.empty_cache();

@@ -15,7 +15,7 @@ namespace oometer {
 /// Training under DeepSpeed ZeRO stage 3: what DeepSpeedZeroOptimizer_Stage3 (runtime/zero/stage3.py; 0.12.6, 0.14.4
 /// and 0.19.8, told apart by Behaviours) allocates on one rank, in its order and on its streams. All ranks' partitions
 /// are as large, padding included. The collectives themselves work in place. What is offloaded is counted in
-/// host_bytes().
+/// host_memory().
 class DeepSpeedZeroOptimizerStage3 final : public DeepSpeedTrainer, private GradientListener {
  public:
   /// `parameters`: those that zero.Init has cut; others are cut at initialisation.

@@ -5,6 +5,7 @@
 
 #include "cuda/replay.h"
 #include "job/fixes.h"
+#include "job/host.h"
 #include "job/notes.h"
 #include "job/order_spread.h"
 #include "job/parse.h"
@@ -50,7 +51,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
   input.module_parameters = simulation.module_parameters;
   input.parameters = simulation.parameters;
   input.trainable = simulation.trainable;
-  input.host_bytes = simulation.host_bytes;
+  input.host_bytes = simulation.host.sum();
   input.rank = simulation.rank;
   input.image = {job.data.image_height, job.data.image_width, job.data.tokens_per_image};
   input.lists_steps = job.samples.are_given() || job.training.loop.is_trainer();
@@ -140,7 +141,7 @@ std::vector<RankPeak> run_ranks(const Job& job, const Behaviours& behaviours, co
   std::vector<RankPeak> peaks;
   const std::vector<std::int64_t> ranks = simulation.ranks_that_differ;
   const auto peak_of = [](const Simulation& s, const Played& p) {
-    return RankPeak{s.rank, p.unlimited.peak, s.host_bytes, p.fits()};
+    return RankPeak{s.rank, p.unlimited.peak, s.host.sum(), p.fits()};
   };
   const RankPeak known = peak_of(simulation, played);
   Job of_rank = job;
@@ -195,6 +196,7 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
   result.input.ranks = std::move(ranks);
   const Log& log = result.simulation.log;
   result.report = build_report(log, played.unlimited, played.limited, result.input, options);
+  if (options.host || job.host.memory) add_host(job, result.simulation, result.report);
   if (options.attribution && played.fits() && played.unlimited.peak_reserved > limit)
     result.report.least =
         static_cast<std::int64_t>(static_cast<double>(least_limit(log, allocator, played.unlimited, limit)) *

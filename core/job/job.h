@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,16 @@ struct ModelChoice {
   bool operator==(const ModelChoice&) const = default;
 };
 
+/// The node that a part of the job runs on.
+struct HostConfig {
+  std::optional<std::int64_t> memory;        ///< bytes; none: no verdict about them
+  std::int64_t gpus = 8;                     ///< at most so many processes are on one
+  std::int64_t data_workers = 0;             ///< of each process
+  DType checkpoint_dtype = DType::bfloat16;  ///< of the weights' safetensors files
+
+  bool operator==(const HostConfig&) const = default;
+};
+
 struct Job {
   ModelChoice model;
   Task task = Task::train;
@@ -43,6 +54,7 @@ struct Job {
   InferenceConfig inference;
   ParallelConfig parallel;
   Gpu gpu;
+  HostConfig host;
   Runtime runtime;
   Calibration calibration;
   std::string ds_config_json;  ///< `parallel.ds_config` as the job gave it, canonical; "" if none

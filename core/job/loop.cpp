@@ -108,7 +108,6 @@ constexpr std::string_view kHarmless[] = {"accelerator_config",
                                           "dataloader_drop_last",
                                           "dataloader_in_order",
                                           "dataloader_multiprocessing_context",
-                                          "dataloader_num_workers",
                                           "dataloader_persistent_workers",
                                           "dataloader_pin_memory",
                                           "dataloader_prefetch_factor",
@@ -191,6 +190,7 @@ class Spelling {
     set("per_device_train_batch_size", "/data/micro_batch_size", has_lengths ? json() : json(8));
     set("gradient_accumulation_steps", "/training/gradient_accumulation_steps", {});
     set("max_grad_norm", "/training/max_grad_norm", 1.0);
+    set("dataloader_num_workers", "/host/data_workers", {});
     take_trl_arguments();
     if (trainer_.is_trl()) spell_trl();
     spell_precision();

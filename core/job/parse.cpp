@@ -124,6 +124,7 @@ Result<Job> read_job(const json& document) {
   job.runtime = read_runtime(reader.object("runtime"));
   job.calibration = read_calibration(reader.object("calibration"));
   job.gpu = read_gpu(reader.object("gpu"));
+  job.host = read_host(reader.object("host"));
   if (!reader.has("model"))
     reader.fail("model", "missing", "found nothing; expected {\"preset\": NAME} or {\"config\": {...}}");
 

@@ -19,6 +19,7 @@ inline constexpr const char* kDefaultGpu = "h100-80gb";
 Runtime read_runtime(ConfigReader reader);
 Calibration read_calibration(ConfigReader reader);
 Gpu read_gpu(ConfigReader reader);
+HostConfig read_host(ConfigReader reader);
 
 /// The job's model, and the sequence length that its preset is used with (0: no preset or none).
 /// `scores`: what is trained is a reward model of it.

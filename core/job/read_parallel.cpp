@@ -36,7 +36,8 @@ void match_enabled(ConfigReader& ds, const char* block, bool expected) {
 }
 
 /// `offload_optimizer` or `offload_param`.
-OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime) {
+OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t stage, const Runtime& runtime,
+                           bool& pins) {
   ConfigReader reader = zero.object(key);
   const OffloadDevice device =
       reader.choice("device", OffloadDevice::none,
@@ -51,8 +52,9 @@ OffloadDevice read_offload(ConfigReader& zero, const char* key, std::int64_t sta
     reader.fail_found("ratio", "not-modelled", "Offload++ is not supported yet; expected 1.0");
   if (reader.boolean("super_offload", false))
     reader.fail_found("super_offload", "not-modelled", "not supported yet; expected false");
-  reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory", "pipeline_read",
-                 "pipeline_write", "fast_init", "cpuadam_cores_perc"});
+  pins = reader.boolean("pin_memory", false);
+  reader.ignore({"nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pipeline_read", "pipeline_write",
+                 "fast_init", "cpuadam_cores_perc"});
   reader.finish();
   if (device != OffloadDevice::nvme || stage != 3) return device;
   // Buffers of host memory stand between the device and the disk (deepspeed/runtime/swap_tensor).
@@ -180,8 +182,8 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.contiguous_gradients = zero.boolean("contiguous_gradients", true);
   config.reduce_scatter = zero.boolean("reduce_scatter", true);
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
-  config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime);
-  config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime);
+  config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime, config.pins_optimizer);
+  config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime, config.pins_param);
   constexpr const char* kLeaveOut = "not supported yet: leave it out";
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"})
     zero.refuse(key, kLeaveOut);

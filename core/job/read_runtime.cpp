@@ -1,4 +1,8 @@
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "job/catalogue.h"
 #include "job/names.h"
@@ -26,6 +30,49 @@ Calibration read_calibration(ConfigReader reader) {
   read_fields(reader, settings::calibration_section, calibration);
   reader.finish();
   return calibration;
+}
+
+namespace {
+
+/// "512GiB" in bytes; none: it says no size.
+[[gnu::noinline]] std::optional<std::int64_t> bytes_of_text(std::string_view text) {
+  double number = 0, fraction = 0;
+  std::size_t at = 0;
+  for (; at < text.size() && (text[at] == '.' || (text[at] >= '0' && text[at] <= '9')); ++at) {
+    if (text[at] == '.') {
+      if (fraction != 0) return std::nullopt;
+      fraction = 1;
+      continue;
+    }
+    if (fraction != 0) fraction /= 10;
+    number = fraction != 0 ? number + fraction * (text[at] - '0') : 10 * number + (text[at] - '0');
+  }
+  if (at == 0) return std::nullopt;
+  while (at < text.size() && text[at] == ' ') ++at;
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"GiB", 0x1p30}, {"GB", 1e9},     {"TiB", 0x1p40},
+                                                            {"TB", 1e12},    {"MiB", 0x1p20}, {"MB", 1e6}};
+  for (const auto& [unit, bytes] : kUnits)
+    if (text.substr(at) == unit && number * bytes < 0x1p60) return static_cast<std::int64_t>(number * bytes);
+  return std::nullopt;
+}
+
+}  // namespace
+
+HostConfig read_host(ConfigReader reader) {
+  HostConfig host;
+  if (const nlohmann::json* memory = reader.find("memory"); memory != nullptr && memory->is_string()) {
+    host.memory = bytes_of_text(memory->get_ref<const std::string&>());
+    constexpr double kLeast = 0x1p30, kMost = 0x1p50;
+    const double bytes = static_cast<double>(host.memory.value_or(0));
+    if (bytes < kLeast || bytes > kMost)
+      reader.fail_found("memory", "invalid",
+                        "expected 1 GiB to 1 PiB as bytes or as text with its unit: \"512GiB\", \"1.5TB\"");
+  } else {
+    host.memory = read_integer(reader, settings::host_section, "memory");
+  }
+  read_fields(reader, settings::host_section, host);
+  reader.finish();
+  return host;
 }
 
 Gpu read_gpu(ConfigReader reader) {

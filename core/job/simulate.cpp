@@ -231,7 +231,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
             job.inference.cache.implementation == CacheImplementation::paged
                 ? run_paged(context, *model, job.data, job.inference, job.gpu.usable_bytes)
                 : run_generation(context, *model, options, job.data, job.inference, traits.text.windows, !repeats);
-        simulation.host_bytes = simulation.generated.host_bytes;
+        simulation.host.keep(HostPart::kv_cache, simulation.generated.host_bytes);
       } else {
         run_forward(context, *model);
       }
@@ -248,7 +248,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
         simulation.module_parameters[parameter.module] += parameter.tensor.numel();
     run_training(context, *model, *strategy, *objective, job.training, data, micro_batches_of(job),
                  evaluates(job) ? evaluation_batches(job) : std::vector<DataConfig>(), reference.get());
-    simulation.host_bytes = strategy->host_bytes() + context.most_saved_on_host;
+    simulation.host = strategy->host_memory();
+    simulation.host.keep(HostPart::saved_for_backward, context.most_saved_on_host);
     simulation.refusal = model->refusal ? model->refusal : strategy->refusal();
     if (context.refusal) simulation.refusal = context.refusal;
     simulation.rank = strategy->rank();

@@ -7,6 +7,7 @@
 
 #include "job/job.h"
 #include "result.h"
+#include "tensor/host_memory.h"
 #include "trace/log.h"
 #include "train/step.h"
 
@@ -18,7 +19,7 @@ struct Simulation {
   std::vector<std::int64_t> module_parameters;  ///< by ModuleId: elements of its own, however they are kept
   std::int64_t parameters = 0;                  ///< elements, as `sum(p.numel() for p in model.parameters())`
   std::int64_t trainable = 0;                   ///< of those, the ones that require gradients
-  std::int64_t host_bytes = 0;                  ///< of the rank, offloaded
+  HostMemory host;                              ///< of the rank, offloaded
   std::int64_t rank = 0;                        ///< whose run this is
   std::vector<std::int64_t> ranks_that_differ;  ///< its own too; empty where all are alike, or the job names one
   std::optional<Error> refusal;                 ///< what a library would have stopped the run with

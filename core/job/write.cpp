@@ -244,6 +244,9 @@ std::string to_json(const Job& job) {
     put(gpu, "name", job.gpu.id, kDefaultGpu);
   }
   put_object(out, "gpu", std::move(gpu));
+  json host = write_fields(settings::host_section, job.host);
+  if (job.host.memory) host["memory"] = *job.host.memory;
+  put_object(out, "host", std::move(host));
 
   Runtime defaults = default_runtime(job.runtime.framework);
   defaults.framework = Framework::transformers;

@@ -111,6 +111,10 @@ void write_head(JsonWriter& json, const Report& report, const ReportInput& input
   json.member("name", input.gpu.id);
   json.member("usable_bytes", input.gpu.usable_bytes);
   json.end_object();
+  if (report.host) {
+    json.key("host");
+    write_host(json, *report.host);
+  }
 }
 
 void write_places(JsonWriter& json, const Report& report, const Log& log) {

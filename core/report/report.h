@@ -10,6 +10,7 @@
 #include "config/unmodelled.h"
 #include "cuda/outside.h"
 #include "cuda/replay.h"
+#include "report/host.h"
 #include "trace/log.h"
 
 /// What a job's log and its replays say: the paper's Equation 1 (parameters + gradients + optimizer states +
@@ -130,6 +131,7 @@ struct ReportInput {
 struct ReportOptions {
   std::size_t timeline_points = 300;  ///< at most; each is the highest of its share of the events
   std::size_t largest = 20;
+  bool host = false;        ///< with what the host needs, also where the job does not say what it has
   bool attribution = true;  ///< false: verdict, peaks and phases only, not who holds the memory
 };
 
@@ -147,6 +149,7 @@ struct Report {
   std::int64_t least = 0;
   std::string basis;
   Moment peak_at;
+  std::optional<HostReport> host;
   std::optional<OutOfMemory> out_of_memory;
   Moment out_of_memory_at;
   Factors breakdown{};           ///< sums to peak.allocated

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/context.h"
+#include "tensor/host_memory.h"
 
 namespace oometer {
 
@@ -12,12 +13,7 @@ Tensor pack_to_cpu(const Tensor& tensor) {
   // Copy.cu, copy_requires_temporaries: pinned memory is contiguous, tensor.cpu() keeps the memory order.
   if (pinned ? !tensor.is_contiguous() : !tensor.is_non_overlapping_and_dense())
     const Workspace staging(context, Op::clone, tensor.nbytes());
-  std::int64_t bytes = tensor.nbytes();
-  if (pinned) {  // CachingHostAllocator rounds up to a power of two (CachingHostAllocator.h, 2.15)
-    bytes = 1;
-    while (bytes < tensor.nbytes()) bytes *= 2;
-  }
-  context.saved_on_host += bytes;
+  context.saved_on_host += pinned ? pinned_size(tensor.nbytes()) : tensor.nbytes();
   context.most_saved_on_host = std::max(context.most_saved_on_host, context.saved_on_host);
   const Scoped<bool> no_device_memory(context.stopped, true);
   return pinned ? empty(context, Op::to_copy, tensor.sizes(), tensor.dtype()) : empty_like(Op::to_copy, tensor);

@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "result.h"
 #include "tensor/context.h"
+#include "tensor/host_memory.h"
 #include "train/config.h"
 #include "train/objectives/objective.h"
 #include "train/optimizer.h"
@@ -63,7 +64,11 @@ class TrainingStrategy {
   virtual std::vector<std::int64_t> ranks_that_differ() const { return {}; }
 
   /// What a rank keeps in host memory because it was offloaded.
-  virtual std::int64_t host_bytes() const { return optimizer_ ? optimizer_->host_bytes() : 0; }
+  HostMemory host_memory() const {
+    HostMemory all = host_;
+    if (optimizer_) all.keep(HostPart::optimizer_states, optimizer_->host_bytes());
+    return all;
+  }
   /// Why the library would have stopped the run, if it would.
   const std::optional<Error>& refusal() const { return refusal_; }
   /// Whether PyTorch would have stopped: somebody refuses, and nothing that comes after has a meaning.
@@ -74,6 +79,7 @@ class TrainingStrategy {
   Model& model_;
   const TrainingConfig& training_;
   std::unique_ptr<Optimizer> optimizer_;
+  HostMemory host_;                     ///< without what the optimizer itself knows of
   Tensor grad_scale_, growth_tracker_;  ///< GradScaler's, amp-fp16 only
   std::optional<Error> refusal_;
 };

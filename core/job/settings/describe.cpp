@@ -22,8 +22,8 @@ constexpr const SectionWords* kSections[] = {
     &settings::checkpointing_words, &settings::liger_words,        &settings::lora_words,
     &settings::ia3_words,           &settings::quantization_words, &settings::inference_words,
     &settings::cache_words,         &settings::parallel_words,     &settings::ddp_words,
-    &settings::fsdp_words,          &settings::gpu_words,          &settings::runtime_words,
-    &settings::calibration_words};
+    &settings::fsdp_words,          &settings::gpu_words,          &settings::host_words,
+    &settings::runtime_words,       &settings::calibration_words};
 
 const SectionWords* words_of(const Section* section) {
   for (const SectionWords* words : kSections)

@@ -22,6 +22,7 @@ constexpr Setting kJobRows[] = {
      .applies = {{.setting = "/task", .is = "inference"}}},
     {.key = "parallel", .takes = any(0) | parallel_section, .words = "How the job is spread over GPUs"},
     {.key = "gpu", .takes = any(0) | gpu_section, .words = "The GPU"},
+    {.key = "host", .takes = any(0) | host_section, .words = "The machine that the GPUs are in"},
     {.key = "runtime", .takes = any(0) | runtime_section, .words = "Whose code runs, in which versions"},
     {.key = "calibration", .takes = any(0) | calibration_section, .words = "What was measured", .applies = {kTrains}},
 };
@@ -258,6 +259,31 @@ constexpr Setting kGpuRows[] = {
      .otherwise = "null"},
 };
 
+constexpr std::int64_t kLeastHost = std::int64_t{1} << 30, kMostHost = std::int64_t{1} << 50;
+
+constexpr Setting kHostRows[] = {
+    {.key = "memory",
+     .takes = any(kInteger | kText | kNull, {kLeastHost, kMostHost}),
+     .words = "Memory of one machine, in bytes or as text (512GiB, 1.5TB): the report then says whether the job's "
+              "processes fit in it while they load, train and resume; null: what they need, without a verdict",
+     .unit = "bytes",
+     .option = "--host-memory",
+     .otherwise = "null"},
+    {.key = "gpus",
+     .takes = in<&HostConfig::gpus>(Range{1, 1 << 16}),
+     .words = "GPUs of one machine, each with a process",
+     .unit = "GPUs",
+     .option = "--gpus-per-host"},
+    {.key = "data_workers",
+     .takes = in<&HostConfig::data_workers>(Range{0, 1 << 12}),
+     .words = "Processes that load data, of each that trains (dataloader_num_workers)",
+     .unit = "processes",
+     .option = "--data-workers"},
+    {.key = "checkpoint_dtype",
+     .takes = one_of<kFloats, &HostConfig::checkpoint_dtype>(),
+     .words = "Type of the weights in the safetensors files that from_pretrained reads"},
+};
+
 constexpr Remedy kExpandable[] = {
     {"true", Price::nothing, 1, "Expandable segments", "no cost: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
 };
@@ -344,6 +370,7 @@ constexpr SectionOf<Job> job_section{{"", fields<Job, kJobRows>}};
 constexpr SectionOf<ModelChoice> model_section{{"/model", fields<ModelChoice, kModelRows>}};
 constexpr SectionOf<DataConfig> data_section{{"/data", fields<DataConfig, kDataRows>, remedies<kDataRows>}};
 constexpr SectionOf<Gpu> gpu_section{{"/gpu", fields<Gpu, kGpuRows>}};
+constexpr SectionOf<HostConfig> host_section{{"/host", fields<HostConfig, kHostRows>}};
 constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>, remedies<kRuntimeRows>}};
 constexpr SectionOf<Calibration> calibration_section{{"/calibration", fields<Calibration, kCalibrationRows>}};
 
@@ -355,6 +382,8 @@ constexpr SectionWords model_words{
 constexpr SectionWords data_words{data_section, "One micro-batch, as one replica sees it", kDataRows,
                                   defaults_of<DataConfig>};
 constexpr SectionWords gpu_words{gpu_section, "A GPU of the catalogue, or what the allocator may use", kGpuRows};
+constexpr SectionWords host_words{host_section, "The machine that the GPUs are in, and what its memory holds",
+                                  kHostRows, defaults_of<HostConfig>};
 constexpr SectionWords runtime_words{runtime_section, "Whose code runs, in which versions", kRuntimeRows,
                                      defaults_of<Runtime>};
 constexpr SectionWords calibration_words{

@@ -76,7 +76,11 @@ TEST_CASE("Offloaded, parts, gradients and states are the host's", "[distributed
   const Simulation s = simulation_of(tiny_llama(kInFp32, fsdp1(2, R"("cpu_offload": true)")));
   for (const Role role : {Role::parameter, Role::gradient, Role::optimizer_state})
     CHECK(alive_at(s.log, role, PhaseName::optimizer, 2) == 0);
-  CHECK(s.host_bytes == 4 * 4 * flat_elements(2));
+  CHECK(s.host[HostPart::optimizer_states] == 2 * 4 * flat_elements(2));
+  // Pinned, each rounded up to a power of two.
+  CHECK(s.host[HostPart::parameters] >= 4 * flat_elements(2));
+  CHECK(s.host[HostPart::parameters] < 2 * 4 * flat_elements(2));
+  CHECK(s.host[HostPart::gradients] == s.host[HostPart::parameters]);
 }
 
 TEST_CASE("Units of two dtypes, or partly frozen without original parameters, are refused", "[distributed]") {

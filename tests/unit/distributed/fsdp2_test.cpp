@@ -53,7 +53,12 @@ TEST_CASE("Offloaded, the GPU has nothing of the model between uses, and the hos
   for (const Role role : {Role::parameter, Role::gradient, Role::optimizer_state})
     for (const PhaseName phase : {PhaseName::forward, PhaseName::optimizer})
       CHECK(alive_at(s.log, role, phase, 2) == 0);
-  CHECK(s.host_bytes == (precision == kInBf16 ? 2 : 4) * 4 * shard_elements(2));
+  const std::int64_t shards = (precision == kInBf16 ? 2 : 4) * shard_elements(2);
+  CHECK(s.host[HostPart::optimizer_states] == 2 * shards);
+  // Pinned, each rounded up to a power of two.
+  CHECK(s.host[HostPart::parameters] >= shards);
+  CHECK(s.host[HostPart::parameters] < 2 * shards);
+  CHECK(s.host[HostPart::gradients] == s.host[HostPart::parameters]);
 }
 
 TEST_CASE("Qwen2's blocks are groups as Llama's are", "[distributed]") {

@@ -114,10 +114,15 @@ TEST_CASE("What is offloaded is on the host, and on the GPU while it is used", "
   CHECK(alive_at(s.log, Role::optimizer_state, PhaseName::forward, 2) == 0);
   CHECK(alive_at(s.log, Role::parameter, PhaseName::forward, 2) == 2 * partitions(2));
   CHECK(alive_at(s.log, Role::gradient, PhaseName::forward, 2) == 2 * 4096);  // the bucket
-  CHECK(s.host_bytes == 18 * partitions(2));
+  CHECK(s.host[HostPart::weight_copies] == 2 * (partitions(2) - 5 * 64 / 2));
+  CHECK(s.host.sum() - s.host[HostPart::weight_copies] == 18 * partitions(2));
   const Simulation all = simulation_of(tiny_llama(kInBf16, zero3(2, both)));
   CHECK(alive_at(all.log, Role::parameter, PhaseName::forward, 2) == 0);
-  CHECK(all.host_bytes == 20 * partitions(2));
+  // The trained ones are in a pinned buffer of each group; their own, which are pinned too, stay in the cache.
+  const std::int64_t in_buffers = pinned_size(2 * (partitions(2) - 5 * 64 / 2)) + pinned_size(2 * 5 * 64 / 2);
+  CHECK(all.host[HostPart::parameters] == in_buffers);
+  CHECK(all.host[HostPart::pinned_cache] >= 2 * partitions(2));
+  CHECK(all.host.sum() - in_buffers - all.host[HostPart::pinned_cache] == 18 * partitions(2));
 }
 
 TEST_CASE("ZeRO-3 says what DeepSpeed would stop at", "[distributed]") {

@@ -41,7 +41,8 @@ std::set<std::string> parser_keys(const std::string& pointer, const json& parall
 TEST_CASE("The schema and the parser know the same keys", "[schema]") {
   const json root = schema()["properties"];
   CHECK(parser_keys("") == keys_of(root));
-  for (const char* part : {"model", "data", "training", "inference", "parallel", "gpu", "runtime", "calibration"}) {
+  for (const char* part :
+       {"model", "data", "training", "inference", "parallel", "gpu", "host", "runtime", "calibration"}) {
     INFO(part);
     CHECK(parser_keys(std::string("/") + part) == keys_of(root[part]["properties"]));
   }
