@@ -7,6 +7,7 @@ from typing import Any
 
 from step.spec import GLM_V, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
+PAIRS = ("clip", "siglip")
 IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
 ANYRES = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # LlavaNextConfig's default
 
@@ -64,6 +65,16 @@ def internvl_tiles(size: list[int], tile: list[int]) -> int:
     return tiles + (tiles > 1)
 
 
+def cohere2_vision_tiles(size: list[int], tile: list[int]) -> int:
+    from transformers.models.cohere2_vision.image_processing_cohere2_vision import get_optimal_tiled_canvas
+
+    tiles = math.prod(get_optimal_tiled_canvas(tuple(size), tuple(tile), 1, 12))
+    return int(tiles + (tiles > 1))
+
+
+AYA_TILES = {"aya_vision": internvl_tiles, "cohere2_vision": cohere2_vision_tiles}
+
+
 def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
     config, batch = model["config"], data.get("micro_batch_size", 1)
     kind, sequence = config.get("model_type"), data.get("sequence_length")
@@ -99,7 +110,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         return out
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
-        if kind != "clip" and not model["class"].endswith("Model"):
+        if kind not in PAIRS and not model["class"].endswith("Model"):
             classifies = model["class"].endswith("ForSequenceClassification")
             out["labels"] = tensor([batch] if classifies else [batch, data.get("target_length", sequence)])
     vision = config.get("vision_config", config)
@@ -116,7 +127,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             tiles = data.get("tiles") or anyres_tiles(size, config.get("image_grid_pinpoints") or ANYRES, side[0])
             out["pixel_values"] = tensor([images, tiles, vision.get("num_channels", 3), *side], dtype)
             out["image_sizes"] = {"cpu_values": [size] * images}
-    elif kind in ("llava", "clip", "clip_vision_model"):
+    elif kind in ("llava", "clip", "clip_vision_model", "siglip", "siglip_vision_model"):
         side = data.get("image_size") or [vision.get("image_size", 224)] * 2
         if images:
             out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
@@ -132,6 +143,11 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         side = [vision.get("image_size", 224)] * 2
         out["pixel_values"] = tensor([images, vision.get("num_channels", 3), *side], dtype)
         out["token_type_ids"] = tensor([batch, sequence])
+    elif kind in ("aya_vision", "cohere2_vision"):
+        if images:
+            side = [vision.get("image_size", 384)] * 2
+            tiles = data.get("tiles") or AYA_TILES[kind](data.get("image_size", side), side)
+            out["pixel_values"] = tensor([images * tiles, vision.get("num_channels", 3), *side], dtype)
     elif kind == "internvl":
         if images:
             side = vision.get("image_size", 448)
@@ -152,13 +168,28 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
             out["pixel_values"] = tensor([len(shapes), patches, vision.get("num_channels", 3) * patch**2], dtype)
             out["pixel_attention_mask"] = tensor([len(shapes), patches], "int32")
             out["spatial_shapes"] = {"values": shapes}
+    elif kind == "mllama":
+        if images:
+            out |= mllama_inputs(config, data, dtype)
     elif kind in GRIDS:
         out |= grid_inputs(config, data, dtype)
     elif "vision_config" in config:
         raise SystemExit(f"inputs of a {kind} model are not made from a job: measure a case that lists them")
-    if kind == "clip":
+    if kind in PAIRS:
         out["return_loss"] = {"py": True}
     return out
+
+
+def mllama_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Tiles as MllamaImageProcessor pads them, to as many as the most that an image may have, and what says which are none."""
+    batch, images, vision = data.get("micro_batch_size", 1), data.get("images_per_sample", 1), config.get("vision_config", {})
+    tiles, side = vision.get("max_num_tiles", 4), vision.get("image_size", 448)
+    return {
+        "pixel_values": tensor([batch, images, tiles, vision.get("num_channels", 3), side, side], dtype),
+        "aspect_ratio_ids": tensor([batch, images]),
+        "aspect_ratio_mask": tensor([batch, images, tiles]),
+        "cross_attention_mask": tensor([batch, data["sequence_length"], images, tiles]),
+    }
 
 
 def gemma4_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:

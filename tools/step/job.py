@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from step.batch import idefics3_tiles, inputs_of, processors_own
+from step.batch import PAIRS, idefics3_tiles, inputs_of, processors_own
 from step.spec import CLASSES, DTYPES, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 # The dotted names of a model's tower and projector.
-PARTS = {"smolvlm": ("vision_model", "connector"), "idefics3": ("vision_model", "connector")}
+PARTS = {
+    "smolvlm": ("vision_model", "connector"),
+    "idefics3": ("vision_model", "connector"),
+    "mllama": ("vision_model", "multi_modal_projector"),
+}
 QWEN3_VL_FROZEN = ["visual.pos_embed", "visual.patch_embed", "visual.blocks", "visual.deepstack_merger_list"]  # LLaMA-Factory's tower
 QWEN_VL_STAGES: dict[str, dict[str, list[str]]] = {
     "pretrain": {"only": ["visual.merger"]},
@@ -135,7 +139,7 @@ def spec_of(document: dict[str, Any]) -> Spec:
             turn = inputs_of(model, data | {"images_per_sample": more}, DTYPES[train["precision"]])
             processors_own(model["config"].get("model_type"), turn)
             spec["inference"]["turn_inputs"] = {k: v for k, v in turn.items() if k not in ("input_ids", "labels")}
-        if "input_ids" in spec["inputs"] and model["config"].get("model_type") != "clip":
+        if "input_ids" in spec["inputs"] and model["config"].get("model_type") not in PAIRS:
             spec["inputs"]["attention_mask"] = tensor(spec["inputs"]["input_ids"]["shape"])
     if model["config"].get("model_type") in ("smolvlm", "idefics3"):  # how many tiles of each sample are not padding
         spec["item_int"] = idefics3_tiles(model["config"], data)
