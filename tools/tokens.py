@@ -45,6 +45,16 @@ def internvl(config: dict[str, Any]) -> Tokens:
     return lambda height, width: processor.get_number_of_image_patches(height, width, {}) * config["image_seq_length"]
 
 
+def aya_vision(config: dict[str, Any]) -> Tokens:
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
+
+    vision = config["vision_config"]
+    side = vision["image_size"]
+    processor = GotOcr2ImageProcessorPil(size={"height": side, "width": side}, crop_to_patches=True)
+    of_tile = (side // vision["patch_size"] // config["downsample_factor"]) ** 2
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) * of_tile
+
+
 def gemma4(config: dict[str, Any]) -> Tokens:
     from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
 
@@ -126,6 +136,7 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792)},
     "gemma4": {"gemma-4-e2b": gemma4},
+    "aya_vision": {"aya-vision-8b": aya_vision},
     "internvl": {"internvl3-8b": internvl},
     "llava": {"llava-onevision-0.5b": llava_onevision},
     "lfm2_vl": {"lfm2-vl-1.6b": lfm2_vl},

@@ -1,4 +1,5 @@
 #include "config/reader.h"
+#include "models/cohere2/cohere2.h"
 #include "models/kit/text_family.h"
 #include "models/llama/llama.h"
 
@@ -12,7 +13,9 @@ constexpr LlamaClassNames kNames{"Cohere2ForCausalLM", "Cohere2Model",     "Cohe
 constexpr ModelClass kClasses[] = {{"cohere2", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-TextConfig read(ConfigReader& reader) {
+}  // namespace
+
+TextConfig read_cohere2_config(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
   d.vocab_size = 256000;
@@ -32,6 +35,8 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
+namespace {
+
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
   auto layer = std::make_unique<TextLayer>(builder, parallel);
@@ -46,9 +51,18 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return layer;
 }
 
-DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+}  // namespace
+
+DecoderParts cohere2_text_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.norm = final_norm(cohere_layer_norm);
+  return parts;
+}
+
+namespace {
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = cohere2_text_parts(config, options);
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
   return parts;
 }
@@ -56,8 +70,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family cohere2 =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family cohere2 = text_family<read_cohere2_config, parts>(
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,33 +1,15 @@
 #include "models/internvl/config.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/image_text.h"
 #include "models/registry.h"
 
 namespace oometer {
 
 std::int64_t InternVLConfig::tiles(std::int64_t height, std::int64_t width) const {
-  constexpr std::int64_t kMost = 12;
-  const double aspect_ratio = static_cast<double>(width) / static_cast<double>(height);
-  const double area = static_cast<double>(width) * static_cast<double>(height);
-  double best_difference = std::numeric_limits<double>::infinity();
-  std::int64_t best = 1;
-  // In the order of Python's stable sort: by the number of tiles, then by width.
-  for (std::int64_t tiles = 1; tiles <= kMost; ++tiles)
-    for (std::int64_t columns = 1; columns <= tiles; ++columns) {
-      if (tiles % columns != 0) continue;
-      const double difference =
-          std::abs(aspect_ratio - static_cast<double>(columns) / static_cast<double>(tiles / columns));
-      const double side = static_cast<double>(vision.image_size);
-      if (difference < best_difference ||
-          (difference == best_difference && area > 0.5 * side * side * static_cast<double>(tiles)))
-        best = tiles;
-      best_difference = std::min(best_difference, difference);
-    }
+  const std::int64_t best = nearest_tiles(height, width, vision.image_size, 12);
   return best == 1 ? 1 : best + 1;
 }
 

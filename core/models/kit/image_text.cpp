@@ -1,8 +1,32 @@
 #include "models/kit/image_text.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "ops/ops.h"
 
 namespace oometer {
+
+std::int64_t nearest_tiles(std::int64_t height, std::int64_t width, std::int64_t side, std::int64_t most) {
+  const double aspect_ratio = static_cast<double>(width) / static_cast<double>(height);
+  const double area = static_cast<double>(width) * static_cast<double>(height);
+  double best_difference = std::numeric_limits<double>::infinity();
+  std::int64_t best = 1;
+  // In the order of Python's stable sort: by the number of tiles, then by width.
+  for (std::int64_t tiles = 1; tiles <= most; ++tiles)
+    for (std::int64_t columns = 1; columns <= tiles; ++columns) {
+      if (tiles % columns != 0) continue;
+      const double difference =
+          std::abs(aspect_ratio - static_cast<double>(columns) / static_cast<double>(tiles / columns));
+      const double edge = static_cast<double>(side);
+      if (difference < best_difference ||
+          (difference == best_difference && area > 0.5 * edge * edge * static_cast<double>(tiles)))
+        best = tiles;
+      best_difference = std::min(best_difference, difference);
+    }
+  return best;
+}
 
 void ImageTextModel::make_images(ModelInputs& batch, std::int64_t images_per_sample) {
   data_.images_per_sample = images_per_sample;

@@ -82,10 +82,10 @@ TEST_CASE("A model's traits say which settings the core takes with it", "[job]")
       const std::string pointer = probe.pointer;
       for (const json& value : probe.values) {
         json job = {{"model", model}, {"parallel", json::object()}, {"data", json::object()}};
-        // Images and audio need many tokens; of a window a paged cache takes no more.
-        if (traits["text"] == true && traits["class"] != "CLIPModel") {
+        // Images and audio need many tokens; of a window a paged cache takes no more. Pairs have a limit of their own.
+        if (traits["text"] == true && traits["class"] != "CLIPModel" && traits["class"] != "SiglipModel") {
           const bool hears = !stands(traits["without"], "/data/audios_per_sample");
-          job["data"]["sequence_length"] = traits["images"] == true || hears ? 4096 : 64;
+          job["data"]["sequence_length"] = traits["images"] == true || hears ? 4000 : 64;
           if (probe.infers && !stands(traits["without"], "/inference/new_tokens")) job["inference"]["new_tokens"] = 16;
         }
         if (probe.infers) job["task"] = "inference";
