@@ -1,5 +1,7 @@
 #include "models/siglip/config.h"
 
+#include <string>
+
 #include "config/reader.h"
 
 namespace oometer {
@@ -12,6 +14,50 @@ ClipVisionConfig read_siglip_vision_config(ConfigReader& reader) {
   ClipVisionConfig c = read_vision_sizes(reader, defaults);
   c.has_head = reader.boolean("vision_use_head", true);
   reader.ignore({"projection_dim", "vocab_size", "num_image_tokens"});  // in published configs; the class reads none
+  return c;
+}
+
+namespace {
+
+ClipTextConfig read_siglip_text(ConfigReader& reader, std::int64_t& projection_size) {
+  ClipTextConfig c;
+  c.vocab_size = reader.integer("vocab_size", 32000);
+  c.hidden_size = reader.integer("hidden_size", 768);
+  c.intermediate_size = reader.integer("intermediate_size", 3072);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", 12, layer_count);
+  c.num_attention_heads = reader.integer("num_attention_heads", 12);
+  c.max_position_embeddings = reader.integer("max_position_embeddings", 64);
+  c.hidden_act = reader.activation("hidden_act", Activation::gelu_tanh);
+  c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
+  projection_size = reader.optional_integer("projection_size").value_or(c.hidden_size);
+  reader.ignore({"model_type", "layer_norm_eps", "projection_dim"});
+  if (c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found("hidden_size", "inconsistent",
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  return c;
+}
+
+}  // namespace
+
+SiglipConfig read_siglip_config(ConfigReader& reader, bool has_text) {
+  SiglipConfig c;
+  c.has_text = has_text;
+  ConfigReader vision = reader.object("vision_config");
+  c.vision = read_siglip_vision_config(vision);
+  vision.finish();
+  if (!has_text) {
+    reader.ignore({"text_config", "initializer_factor"});
+    return c;
+  }
+  ConfigReader text = reader.object("text_config");
+  c.text = read_siglip_text(text, c.projection_size);
+  text.finish();
+  reader.ignore({"initializer_factor"});
+  if (!c.vision.has_head)
+    vision.fail_found("vision_use_head", "inconsistent", "expected true: the loss compares what the head gives");
+  if (c.projection_size != c.vision.hidden_size)
+    text.fail_found("projection_size", "inconsistent",
+                    "expected the tower's hidden size (" + std::to_string(c.vision.hidden_size) + ")");
   return c;
 }
 

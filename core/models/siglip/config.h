@@ -18,4 +18,16 @@ inline constexpr VisionFamily kSiglipVision{"SiglipVisionModel",
 /// class SiglipVisionConfig (models/siglip/configuration_siglip.py).
 ClipVisionConfig read_siglip_vision_config(ConfigReader& reader);
 
+/// class SiglipConfig of the same file, also of the tower alone.
+struct SiglipConfig {
+  ClipVisionConfig vision;
+  bool has_text = true;              ///< SiglipModel
+  ClipTextConfig text;               ///< SiglipTextConfig
+  std::int64_t projection_size = 0;  ///< of the text's head
+
+  bool operator==(const SiglipConfig&) const = default;
+};
+/// `has_text`: of SiglipModel; else of SiglipVisionModel.
+SiglipConfig read_siglip_config(ConfigReader& reader, bool has_text);
+
 }  // namespace oometer

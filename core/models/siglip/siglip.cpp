@@ -114,8 +114,8 @@ ClipVisionOutput SiglipVisionModel::operator()(const Tensor& pixel_values,
   ModuleCall call(pixel_values.context(), module);
   ClipVisionOutput output;
   const Tensor hidden_states = embeddings(pixel_values);
-  output.last_hidden_state = encoder(hidden_states, {}, wanted, output.hidden_states);
-  output.last_hidden_state = call.result(post_layernorm(output.last_hidden_state));
+  const Tensor encoder_outputs = encoder(hidden_states, {}, wanted, output.hidden_states);  // until forward returns
+  output.last_hidden_state = call.result(post_layernorm(encoder_outputs));
   if (use_head) output.pooler_output = call.result(head(output.last_hidden_state));
   for (Tensor& tensor : output.hidden_states) tensor = call.result(tensor);
   return output;

@@ -1,0 +1,163 @@
+#include "models/siglip/pair.h"
+
+#include "nn/checkpointing.h"
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+/// SiglipTextModel and SiglipModel. Names and order of steps are the modeling file's.
+namespace oometer {
+
+namespace {
+
+struct SiglipTextModel {
+  SiglipTextModel() = default;
+  SiglipTextModel(const Builder& builder, const SiglipConfig& config, const ModelOptions& options)
+      : module(builder.module) {
+    const ClipTextConfig& c = config.text;
+    const Builder inner = builder.child("embeddings", "SiglipTextEmbeddings");
+    embeddings = inner.module;
+    token_embedding = Embedding(inner.child("token_embedding", "Embedding"), c.vocab_size, c.hidden_size);
+    position_embedding =
+        Embedding(inner.child("position_embedding", "Embedding"), c.max_position_embeddings, c.hidden_size);
+    position_ids = inner.buffer({1, c.max_position_embeddings}, DType::int64);
+    const ClipLayerConfig layers{c.hidden_size,
+                                 c.intermediate_size,
+                                 c.num_attention_heads,
+                                 c.hidden_act,
+                                 {options.attention, false, c.attention_dropout},
+                                 config.vision.family};
+    encoder =
+        ClipEncoder(builder.child("encoder", "SiglipEncoder"), layers, c.num_hidden_layers, options.checkpointing);
+    final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size);
+    head = Linear(builder.child("head", "Linear"), c.hidden_size, config.projection_size, true);
+  }
+
+  ClipVisionOutput operator()(const Tensor& input_ids) const {
+    Context& context = input_ids.context();
+    ModuleCall call(context, module);
+    Tensor hidden_states;
+    {
+      ModuleCall inner(context, embeddings);
+      const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
+      Tensor inputs_embeds = token_embedding(input_ids);
+      require_input_grad(encoder.checkpointing, inputs_embeds, token_embedding.module);
+      const Tensor position_embeddings = position_embedding(positions);
+      hidden_states = inner.result(add(inputs_embeds, position_embeddings));
+    }
+    TensorList none;
+    ClipVisionOutput output;
+    const Tensor encoder_outputs = encoder(hidden_states, {}, {}, none);
+    output.last_hidden_state = final_layer_norm(encoder_outputs);
+    output.pooler_output = select(output.last_hidden_state, 1, input_ids.size(1) - 1);
+    output.pooler_output = head(output.pooler_output);
+    for (Tensor* tensor : {&output.last_hidden_state, &output.pooler_output}) *tensor = call.result(*tensor);
+    return output;
+  }
+
+  Embedding token_embedding, position_embedding;
+  Tensor position_ids;
+  ClipEncoder encoder;
+  LayerNorm final_layer_norm;
+  Linear head;
+  ModuleId module = 0, embeddings = 0;
+};
+
+// A sigmoid of each text with each image: 1 where they belong together, -1 elsewhere.
+Tensor sigmoid_loss(const Tensor& logits_per_text) {
+  Context& context = logits_per_text.context();
+  const std::int64_t texts = logits_per_text.size(0);
+  const Tensor eye = empty(context, Op::eye, {texts, texts}, DType::float32);
+  Tensor m1_diag1;
+  {
+    Tensor ones = empty_like(Op::ones_like, logits_per_text);
+    const Tensor minus = neg(ones);
+    ones.reset();
+    const Tensor twice = mul_scalar(eye);
+    m1_diag1 = add(minus, twice);
+  }
+  Tensor loglik;
+  {
+    const Tensor signed_logits = mul(m1_diag1, logits_per_text);
+    loglik = activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, signed_logits, false);
+  }
+  Tensor nll;
+  {
+    const Tensor total = sum(loglik, {-1}, false);
+    nll = neg(total);
+  }
+  return mean_all(nll);
+}
+
+class Siglip : public Model {
+ public:
+  Siglip(Context& context, const SiglipConfig& config, const DataConfig& data, const ModelOptions& options)
+      : context_(context), config_(config), data_(data), dtype_(options.dtype) {
+    loss_type = config.has_text ? LossType::contrastive : LossType::none;
+    const Modality modality = config.has_text ? Modality::none : Modality::vision;
+    const ModuleId added = context.add_root(config.has_text ? "SiglipModel" : config.vision.family->model, modality);
+    const Builder builder{&context, &parameters, &buffers, added, modality, options.dtype, options.wrapping};
+    if (!config.has_text) {
+      vision_model_ = SiglipVisionModel(builder, config.vision, options);
+      if (options.checkpointing.input_require_grads) vision_model_.embeddings.checkpointing = options.checkpointing;
+      return;
+    }
+    text_model_ = SiglipTextModel(builder.child("text_model", "SiglipTextModel", Modality::language), config, options);
+    vision_model_ = SiglipVisionModel(builder.child("vision_model", config.vision.family->model, Modality::vision),
+                                      config.vision, options);
+    vision_model_.encoder.blocks.first_block = text_model_.encoder.layers.size();
+    vision_model_.embeddings.checkpointing = options.checkpointing;
+    builder.children_are_through();
+    logit_scale_ = builder.parameter("logit_scale", {1});
+    logit_bias_ = builder.parameter("logit_bias", {1});
+  }
+
+  ModelInputs make_inputs(bool) override {
+    const auto input = [&](const Shape& sizes, DType dtype) {
+      return empty(context_, Op::input, sizes, dtype, Role::input);
+    };
+    ModelInputs batch;
+    if (config_.has_text) batch.input_ids = input({data_.micro_batch_size, data_.sequence_length}, DType::int64);
+    batch.pixel_values = input({data_.images(), config_.vision.num_channels, data_.image_height, data_.image_width},
+                               data_.pixel_dtype.value_or(dtype_));
+    return batch;
+  }
+
+  ModelOutputs forward(const ModelInputs& inputs) override {
+    ClipVisionOutput vision = vision_model_(inputs.pixel_values);
+    if (!config_.has_text) return {{}, vision.pooler_output, {vision.last_hidden_state}};
+    ClipVisionOutput text = text_model_(inputs.input_ids);
+    Tensor image_embeds = vision.pooler_output, text_embeds = text.pooler_output;
+    for (Tensor* embeds : {&image_embeds, &text_embeds}) *embeds = div(*embeds, linalg_vector_norm(*embeds));
+    Tensor logits_per_text = matmul(text_embeds, transpose(image_embeds, 0, 1));
+    {
+      const Tensor scale = exp(logit_scale_);
+      const Tensor scaled = mul(logits_per_text, scale);
+      logits_per_text = add(scaled, logit_bias_);
+    }
+    const Tensor logits_per_image = transpose(logits_per_text, 0, 1);
+    Tensor loss;  // return_loss=True
+    if (loss_function) loss = sigmoid_loss(logits_per_text);
+    return {loss,
+            {},
+            {logits_per_image, logits_per_text, text_embeds, image_embeds, text.last_hidden_state, text.pooler_output,
+             vision.last_hidden_state, vision.pooler_output}};
+  }
+
+ private:
+  Context& context_;
+  SiglipConfig config_;
+  DataConfig data_;
+  DType dtype_;
+  SiglipTextModel text_model_;
+  SiglipVisionModel vision_model_;
+  Tensor logit_scale_, logit_bias_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_siglip(Context& context, const SiglipConfig& config, const DataConfig& data,
+                                    const ModelOptions& options) {
+  return std::make_unique<Siglip>(context, config, data, options);
+}
+
+}  // namespace oometer
