@@ -229,10 +229,9 @@ void settle(Ledger& ledger) {
   std::optional<Error> error = refusal_of(ledger.job);
   if (error) {
     if (std::optional<json> plain = as_plain_step(ledger.job)) {
-      std::optional<Error> other = refusal_of(*plain);
-      if (!other || other->pointer != error->pointer || other->message != error->message) {
+      if (!refusal_of(*plain)) {
         run_plain_step(ledger, std::move(*plain), error->message);
-        error = std::move(other);
+        return;
       }
     }
   }

@@ -10,6 +10,9 @@ using nlohmann::json;
 
 namespace {
 
+/// FSDP shares nothing on one GPU.
+constexpr std::int64_t kFewestOfFsdp = 2;
+
 std::string distributed_type_of(const json& accelerate) {
   const std::string type = member_text(accelerate, "distributed_type");
   return type.empty() ? "NO" : type;
@@ -140,7 +143,7 @@ void take_fsdp(Context& context, Keys& keys) {
       !fsdp.contains("fsdp_auto_wrap_policy"))
     fsdp["fsdp_auto_wrap_policy"] = "NO_WRAP";
   json config = {{"distributed_type", "FSDP"},
-                 {"num_processes", std::max<std::int64_t>(context.launch.gpus, 1)},
+                 {"num_processes", context.launch.gpus > 0 ? context.launch.gpus : kFewestOfFsdp},
                  {"fsdp_config", std::move(fsdp)}};
   const json precision = member(member(context.ledger.job, "training"), "precision");
   if (precision.is_string() && precision.get<std::string>().starts_with("amp-"))
@@ -154,8 +157,10 @@ void take_gpus(Context& context, const char* strategy) {
   const Launch& launch = context.launch;
   if (launch.gpus <= 1) {
     if (*strategy != '\0' && launch.gpus == 0)
-      context.ledger.missing.push_back(
-          {"gpus", "", "", "", "on how many GPUs it runs is not said: taken as one, which needs the most (--gpus)"});
+      context.ledger.missing.push_back({"gpus", "", "", "",
+                                        std::string("on how many GPUs it runs is not said: taken as ") +
+                                            (std::string_view(strategy) == "fsdp" ? "two" : "one") +
+                                            ", which needs the most (--gpus)"});
     return;
   }
   if (*strategy != '\0') context.ledger.put("/parallel/strategy", strategy);

@@ -1,5 +1,10 @@
 #include "importers/axolotl/axolotl.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
 #include "config/reader.h"
 #include "importers/transformers/training_arguments.h"
 
@@ -447,6 +452,45 @@ void take_axolotl_optimizer(Keys& keys) {
   keys.take("optimizer", "/training/loop/args/optim", name);
 }
 
+/// What `rl` names, as TRL's trainer of it (core/builders/rl.py: HFRLTrainerBuilder).
+constexpr std::pair<std::string_view, const char*> kPreferences[] = {{"dpo", "trl.DPOTrainer"},
+                                                                     {"ipo", "trl.DPOTrainer"},
+                                                                     {"kto", "trl.KTOTrainer"},
+                                                                     {"orpo", "trl.experimental.orpo.ORPOTrainer"}};
+
+/// The trainer whose loop runs, and what only TRL's have (core/trainers/dpo: DPOStrategy.set_training_args_kwargs).
+void take_axolotl_trainer(Context& context, Keys& keys) {
+  constexpr const char* kLoop = "/training/loop/name";
+  const auto refuse = [&](const char* key) {
+    keys.refuse(key, "found " + describe(keys.value(key)) + ": Axolotl's trainer of it is not supported yet");
+  };
+  if (keys.truth("process_reward_model")) return refuse("process_reward_model");
+  if (keys.truth("reward_model")) return keys.take("reward_model", kLoop, "trl.RewardTrainer");
+  for (const char* key : {"reward_model", "process_reward_model"}) keys.mark(key);
+  const json given = keys.value("rl");
+  const std::string method = given.is_string() ? given.get<std::string>() : "";
+  if (method.empty()) return context.ledger.put(kLoop, "transformers.Trainer");
+  const auto* const found = std::find_if(std::begin(kPreferences), std::end(kPreferences),
+                                         [&](const auto& row) { return row.first == method; });
+  if (found == std::end(kPreferences)) return refuse("rl");
+  keys.take("rl", kLoop, found->second);
+  if (method != "dpo" && method != "ipo") return;
+  if (method == "ipo") keys.take("rl", "/training/loop/args/loss_type", json::array({"ipo"}));
+  constexpr std::pair<const char*, const char*> kArguments[] = {
+      {"dpo_loss_type", "loss_type"},
+      {"dpo_loss_weights", "loss_weights"},
+      {"dpo_label_smoothing", "label_smoothing"},
+      {"dpo_use_weighting", "use_weighting"},
+      {"dpo_padding_free", "padding_free"},
+      {"dpo_use_liger_kernel", "use_liger_kernel"},
+      {"precompute_ref_log_probs", "precompute_ref_log_probs"}};
+  for (const auto& [key, argument] : kArguments) keys.take_given(key, std::string("/training/loop/args/") + argument);
+  if (keys.truth("rl_adapter_ref_model"))
+    keys.leave_out("rl_adapter_ref_model", Effect::more, "the reference is a model of its own beside the adapters");
+  keys.leave_out("rl", Effect::less,
+                 "the cached memory is given back after each micro-batch (AxolotlDPOTrainer.training_step)");
+}
+
 }  // namespace
 
 bool is_axolotl(const json& tree) { return tree.contains("base_model") && !tree.contains("base_model_name_or_path"); }
@@ -455,10 +499,7 @@ void read_axolotl(Context& context, Keys& keys) {
   keys.know(training_arguments());
   keys.know(kAxolotl);
   context.ledger.trainer = kAxolotl.project;
-  for (const char* key : {"rl", "reward_model", "process_reward_model"})
-    if (const json given = keys.value(key); !given.is_null() && given != false && given != "")
-      keys.refuse(key, "found " + describe(given) + ": Axolotl's trainer of it is not supported yet");
-  context.ledger.put("/training/loop/name", "transformers.Trainer");
+  take_axolotl_trainer(context, keys);
   context.take_model(keys, "base_model");
   const bool fp16 = keys.truth("fp16");
   const bool bf16 = is_bf16(keys);
