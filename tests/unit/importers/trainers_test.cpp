@@ -182,6 +182,34 @@ TEST_CASE("four bits are trained by the trainer's own loop", "[importers][axolot
   CHECK(left_out(qlora, "") == nullptr);
 }
 
+TEST_CASE("Axolotl's preferences and rewards run TRL's loops", "[importers][axolotl]") {
+  const std::string head = R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "sequence_len": 512, )";
+  const auto loop_of = [&](const std::string& rest) {
+    const Ledger ledger = ask_one(head + rest + "}");
+    check_accepted(ledger);
+    return at(ledger, "/training/loop/name");
+  };
+  CHECK(loop_of(R"("rl": "dpo")") == "trl.DPOTrainer");
+  CHECK(loop_of(R"("rl": "kto")") == "trl.KTOTrainer");
+  CHECK(loop_of(R"("rl": "orpo")") == "trl.experimental.orpo.ORPOTrainer");
+  CHECK(loop_of(R"("reward_model": true)") == "trl.RewardTrainer");
+  CHECK(loop_of(R"("rl": null)") == "transformers.Trainer");
+  CHECK(at(ask_one(head + R"("rl": "ipo"})"), "/training/loop/args/loss_type") == json::array({"ipo"}));
+  const Ledger simpo = ask_one(head + R"("rl": "simpo"})");
+  REQUIRE(simpo.refused);
+  CHECK(simpo.refused->key == "rl");
+}
+
+TEST_CASE("FSDP on GPUs that are not counted is taken on two", "[importers][axolotl]") {
+  const Ledger ledger = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "fsdp_version": 2,
+                                    "fsdp_config": {"transformer_layer_cls_to_wrap": "Qwen3DecoderLayer",
+                                                    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}})");
+  check_accepted(ledger);
+  CHECK(at(ledger, "/parallel/accelerate_config/num_processes") == 2);
+  REQUIRE(ledger.missing.size() == 1);
+  CHECK(ledger.missing[0].kind == std::string("gpus"));
+}
+
 TEST_CASE("Liger's kernels in Axolotl are those that are named", "[importers][axolotl]") {
   const Ledger some = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "liger_rms_norm": true,
                                   "liger_fused_linear_cross_entropy": true,
