@@ -209,7 +209,7 @@ constexpr std::string_view kAxolotlHarmless =
     "jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps curriculum_sampling "
     "dsv4_fp4_grouped_mode expert_parallel_num_nvl_bytes expert_parallel_token_capacity center_rewards_coefficient "
     "num_labels rl_beta kto_desirable_weight trl vllm model_quantization_config_kwargs mean_resizing_embeddings "
-    "shrink_embeddings embeddings_skip_upcast val_set_size dataloader_num_workers ddp world_size local_rank device "
+    "shrink_embeddings embeddings_skip_upcast val_set_size ddp world_size local_rank device "
     "use_ray ray_run_name ray_num_workers tiled_mlp_num_shards logging_steps is_file save_safetensors hub_model_id "
     "streaming sample_packing_mp_start_method image_resize_algorithm role_boundaries tokenizer_save_jinja_files "
     "trainer_cls profiler_steps_start eval_causal_lm_metrics lisa_step_interval "
@@ -530,6 +530,7 @@ void read_axolotl(Context& context, Keys& keys) {
   if (keys.value("optim_args").is_string()) keys.take_given("optim_args", "/training/loop/args/optim_args");
   keys.take_given("optim_target_modules", "/training/loop/args/optim_target_modules");
   keys.take_given("weight_decay", "/training/loop/args/weight_decay");
+  take_data_workers(keys);
   const json checkpointing = keys.value("gradient_checkpointing");
   if (checkpointing.is_string() && checkpointing.get<std::string>().starts_with("offload")) {
     keys.leave_out("gradient_checkpointing", Effect::less, "what a checkpoint keeps is in host memory or on disk");

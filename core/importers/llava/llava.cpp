@@ -103,6 +103,7 @@ void read_llava(Context& context, Keys& keys, const std::string& program) {
         {keys.file(), program, json(), "attention of xformers; taken as SDPA", Effect::either, {}});
   take_checkpointing(keys, true);  // torch.utils.checkpoint's own default
   for (const char* name : {"per_device_train_batch_size", "gradient_accumulation_steps"}) keys.take(name);
+  take_data_workers(keys);
   const std::string optim = keys.text("optim");
   keys.take("optim", "/training/optimizer",
             optim == "adamw_torch" ? json({{"implementation", "foreach"}}) : json(optim));

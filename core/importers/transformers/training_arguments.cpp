@@ -48,6 +48,7 @@ constexpr Key kKeys[] = {
     {"include_num_input_tokens_seen", "\"no\"", kSource, ""},
     {"torch_empty_cache_steps", "", kSource, ""},
     {"neftune_noise_alpha", "", kSource, ""},
+    {"dataloader_num_workers", "0", kSource, "/host/data_workers"},
     {"prediction_loss_only", "false", kSource, ""},
     {"eval_accumulation_steps", "", kSource, ""},
     {"train_sampling_strategy", "\"random\"", kSource, ""},
@@ -191,6 +192,8 @@ void take_sampling(Keys& keys) {
   keys.take(said, std::string(kArgs) + kStrategy, strategy);
 }
 
+void take_data_workers(Keys& keys) { keys.take_given("dataloader_num_workers", "/host/data_workers"); }
+
 void take_training_arguments(Context&, Keys& keys) {
   for (const char* name : {"per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm"})
     keys.take(name);
@@ -205,6 +208,7 @@ void take_training_arguments(Context&, Keys& keys) {
   } else {
     keys.ignore("use_liger_kernel");
   }
+  take_data_workers(keys);
   take_evaluation(keys);
   take_saving(keys);
   take_sampling(keys);

@@ -21,6 +21,9 @@ Autocast autocast_of(Context& context, Keys& keys, bool is_usual = false);
 /// Liger, evaluation, saving. Precision and checkpointing are the caller's.
 void take_training_arguments(Context& context, Keys& keys);
 
+/// dataloader_num_workers, of the host's memory.
+void take_data_workers(Keys& keys);
+
 /// gradient_checkpointing and its options; `is_reentrant`: what the trainer has where they do not say it.
 void take_checkpointing(Keys& keys, bool is_reentrant);
 

@@ -149,9 +149,6 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   check_accepted(cut);
   CHECK(at(cut, "/training/cut_cross_entropy") == true);
   CHECK(left_out(cut, "adapter") == nullptr);  // norms, embeddings and head are in 16 bits again
-  const Ledger preferences = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "rl": "dpo"})");
-  REQUIRE(preferences.refused);
-  CHECK(preferences.refused->key == "rl");
   const Ledger full = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": false, "fp16": false})");
   CHECK(at(full, "/training/precision") == "fp32");
 }
@@ -183,7 +180,8 @@ TEST_CASE("four bits are trained by the trainer's own loop", "[importers][axolot
 }
 
 TEST_CASE("Axolotl's preferences and rewards run TRL's loops", "[importers][axolotl]") {
-  const std::string head = R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "sequence_len": 512, )";
+  const std::string head = R"({"base_model": "Qwen/Qwen3-0.6B", "bf16": true, "sequence_len": 512,
+                               "micro_batch_size": 2, )";
   const auto loop_of = [&](const std::string& rest) {
     const Ledger ledger = ask_one(head + rest + "}");
     check_accepted(ledger);
