@@ -66,8 +66,13 @@ Tensor SiglipMultiheadAttentionPoolingHead::operator()(const Tensor& hidden_in) 
     const auto rows = [&](const Tensor& packed, std::int64_t from, std::int64_t count) {
       return slice(packed, 0, from * width, count * width);
     };
-    const Tensor projected = linear(transpose(probes, 0, 1), rows(in_proj_weight, 0, 1), rows(in_proj_bias, 0, 1));
-    Tensor packed = linear(key, rows(in_proj_weight, 1, 2), rows(in_proj_bias, 1, 2));
+    // One view after the other: backward goes through them in this order.
+    const auto project = [&](const Tensor& x, std::int64_t from, std::int64_t count) {
+      const Tensor weight = rows(in_proj_weight, from, count), bias = rows(in_proj_bias, from, count);
+      return linear(x, weight, bias);
+    };
+    const Tensor projected = project(transpose(probes, 0, 1), 0, 1);
+    Tensor packed = project(key, 1, 2);
     packed = unsqueeze(view(packed, {key.size(0), batch, 2, width}), 0);
     packed = contiguous(select(transpose(packed, 0, 3), 3, 0));
     const auto by_head = [&](const Tensor& x) { return transpose(view(x, {x.size(0), heads, head_dim}), 0, 1); };
