@@ -26,6 +26,11 @@ ClipLayerConfig vision_layers(const ClipVisionConfig& config, AttentionKind atte
   return layer_config(config, *config.family, attention, false);
 }
 
+ClipLayerConfig text_layers(const ClipTextConfig& config, const VisionFamily& family, AttentionKind attention,
+                            bool causal) {
+  return layer_config(config, family, attention, causal);
+}
+
 ClipAttention::ClipAttention(const Builder& builder, const ClipLayerConfig& config)
     : k_proj(builder.child("k_proj", "Linear"), config.hidden_size, config.hidden_size, true),
       v_proj(builder.child("v_proj", "Linear"), config.hidden_size, config.hidden_size, true),
@@ -202,32 +207,35 @@ ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values,
   return output;
 }
 
-ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options)
-    : pools_by_argmax(config.eos_token_id == 2), masked(masked_by(options.attention)), module(builder.module) {
-  const Builder inner = builder.child("embeddings", "CLIPTextEmbeddings");
-  embeddings = inner.module;
-  token_embedding = Embedding(inner.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size);
-  position_embedding =
-      Embedding(inner.child("position_embedding", "Embedding"), config.max_position_embeddings, config.hidden_size);
-  position_ids = inner.buffer({1, config.max_position_embeddings}, DType::int64);
-  encoder =
-      ClipEncoder(builder.child("encoder", "CLIPEncoder"), layer_config(config, kClipVision, options.attention, true),
-                  config.num_hidden_layers, options.checkpointing);
-  final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), config.hidden_size);
+ClipTextEmbeddings::ClipTextEmbeddings(const Builder& builder, const ClipTextConfig& config)
+    : token_embedding(builder.child("token_embedding", "Embedding"), config.vocab_size, config.hidden_size),
+      position_embedding(builder.child("position_embedding", "Embedding"), config.max_position_embeddings,
+                         config.hidden_size),
+      position_ids(builder.buffer({1, config.max_position_embeddings}, DType::int64)),
+      module(builder.module) {}
+
+Tensor ClipTextEmbeddings::operator()(const Tensor& input_ids, const CheckpointingConfig& checkpointing) const {
+  ModuleCall call(input_ids.context(), module);
+  const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
+  Tensor inputs_embeds = token_embedding(input_ids);
+  require_input_grad(checkpointing, inputs_embeds, token_embedding.module);
+  const Tensor position_embeds = position_embedding(positions);
+  return call.result(add(inputs_embeds, position_embeds));
 }
+
+ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options)
+    : embeddings(builder.child("embeddings", "CLIPTextEmbeddings"), config),
+      encoder(builder.child("encoder", "CLIPEncoder"), text_layers(config, kClipVision, options.attention, true),
+              config.num_hidden_layers, options.checkpointing),
+      final_layer_norm(builder.child("final_layer_norm", "LayerNorm"), config.hidden_size),
+      pools_by_argmax(config.eos_token_id == 2),
+      masked(masked_by(options.attention)),
+      module(builder.module) {}
 
 ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   Context& context = input_ids.context();
   ModuleCall call(context, module);
-  Tensor hidden_states;
-  {
-    ModuleCall inner(context, embeddings);
-    const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
-    Tensor inputs_embeds = token_embedding(input_ids);
-    require_input_grad(encoder.checkpointing, inputs_embeds, token_embedding.module);
-    const Tensor position_embeds = position_embedding(positions);
-    hidden_states = inner.result(add(inputs_embeds, position_embeds));
-  }
+  const Tensor hidden_states = embeddings(input_ids, encoder.checkpointing);
   const Tensor attention_mask = context.behaviours.clip_text_always_masked
                                     ? create_4d_causal_mask(hidden_states)
                                     : create_causal_mask(hidden_states, {}, masked);

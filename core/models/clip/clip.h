@@ -54,8 +54,10 @@ struct ClipEncoderLayer {
   ModuleId module = 0;
 };
 
-/// A vision config's layers.
+/// A vision config's layers, and a text config's.
 ClipLayerConfig vision_layers(const ClipVisionConfig& config, AttentionKind attention);
+ClipLayerConfig text_layers(const ClipTextConfig& config, const VisionFamily& family, AttentionKind attention,
+                            bool causal);
 
 struct ClipEncoder {
   ClipEncoder() = default;
@@ -101,18 +103,28 @@ struct ClipVisionModel {
   ModuleId module = 0;
 };
 
+/// CLIPTextEmbeddings, SiglipTextEmbeddings
+struct ClipTextEmbeddings {
+  ClipTextEmbeddings() = default;
+  ClipTextEmbeddings(const Builder& builder, const ClipTextConfig& config);
+  Tensor operator()(const Tensor& input_ids, const CheckpointingConfig& checkpointing) const;
+
+  Embedding token_embedding, position_embedding;
+  Tensor position_ids;
+  ModuleId module = 0;
+};
+
 struct ClipTextModel {
   ClipTextModel() = default;
   ClipTextModel(const Builder& builder, const ClipTextConfig& config, const ModelOptions& options);
   ClipVisionOutput operator()(const Tensor& input_ids) const;
 
-  Embedding token_embedding, position_embedding;
-  Tensor position_ids;
+  ClipTextEmbeddings embeddings;
   ClipEncoder encoder;
   LayerNorm final_layer_norm;
   bool pools_by_argmax = false;  ///< eos_token_id == 2
   MaskedBy masked = MaskedBy::sdpa;
-  ModuleId module = 0, embeddings = 0;
+  ModuleId module = 0;
 };
 
 std::unique_ptr<Model> build_clip(Context& context, const ClipConfig& config, const DataConfig& data,

@@ -21,15 +21,8 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<ClipConfig>();
   ModelTraits t = clip_vision_traits(c.vision);
   t.class_name = "CLIPModel";
-  t.takes_text = t.contrastive = true;
-  t.max_images = 1;
+  pair_with_texts(t, c.text);
   t.images_why = "the contrastive loss pairs texts and images";
-  t.text.max_position_embeddings = t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
-  t.hidden_size = c.text.hidden_size;  // CLIPConfig has none of its own: text_config's counts
-  t.tower = "vision_model";
-  t.language = "text_model";
-  t.has_loss = true;
-  t.losses = {};
   t.scalar_parameter = "logit_scale";
   t.refuse(Feature::fsdp, "inconsistent",
            "FSDP refuses a scalar parameter, as CLIPModel's logit_scale is; expected another strategy");
@@ -38,17 +31,30 @@ ModelTraits traits(const FamilyConfig& config) {
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<ClipConfig>();
-  const ClipTextConfig& text = c.text;
   const std::int64_t batch = data.micro_batch_size;
-  return std::max(
-      {largest_tensor_of(c.vision, data),
-       bytes_of_layer(batch, data.sequence_length, text.hidden_size, text.intermediate_size, text.num_attention_heads),
-       bytes_of({text.vocab_size, text.hidden_size}), bytes_of({text.max_position_embeddings, text.hidden_size}),
-       bytes_of({batch, batch}), bytes_of({c.projection_dim, std::max(batch, text.hidden_size)}),
-       bytes_of({c.projection_dim, c.vision.hidden_size})});
+  return std::max({largest_tensor_of(c.vision, data), largest_tensor_of(c.text, data), bytes_of({batch, batch}),
+                   bytes_of({c.projection_dim, std::max(batch, c.text.hidden_size)}),
+                   bytes_of({c.projection_dim, c.vision.hidden_size})});
 }
 
 }  // namespace
+
+double largest_tensor_of(const ClipTextConfig& c, const DataConfig& data) {
+  return std::max({bytes_of_layer(data.micro_batch_size, data.sequence_length, c.hidden_size, c.intermediate_size,
+                                  c.num_attention_heads),
+                   bytes_of({c.vocab_size, c.hidden_size}), bytes_of({c.max_position_embeddings, c.hidden_size})});
+}
+
+void pair_with_texts(ModelTraits& t, const ClipTextConfig& text) {
+  t.takes_text = t.contrastive = true;
+  t.max_images = 1;
+  t.text.max_position_embeddings = t.max_sequence_length = t.default_sequence_length = text.max_position_embeddings;
+  t.hidden_size = text.hidden_size;  // CLIPConfig and SiglipConfig have none of their own: text_config's counts
+  t.tower = "vision_model";
+  t.language = "text_model";
+  t.has_loss = true;
+  t.losses = {};
+}
 
 double largest_tensor_of(const ClipVisionConfig& c, const DataConfig& data) {
   const std::int64_t images = data.all_tiles();

@@ -39,29 +39,18 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (!c.vision.has_head) t.losses = {"last_hidden_state"};
   if (!c.has_text) return t;
-  t.takes_text = t.contrastive = true;
-  t.max_images = 1;
+  pair_with_texts(t, c.text);
   t.images_why = "the loss pairs texts and images";
-  t.text.max_position_embeddings = t.max_sequence_length = t.default_sequence_length = c.text.max_position_embeddings;
-  t.hidden_size = c.text.hidden_size;  // SiglipConfig has none of its own: text_config's counts
-  t.tower = "vision_model";
-  t.language = "text_model";
-  t.has_loss = true;
-  t.losses = {};
   return t;
 }
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<SiglipConfig>();
-  const ClipTextConfig& text = c.text;
   const std::int64_t batch = data.micro_batch_size;
   const double of_tower = largest_tensor_of(c.vision, data);
   if (!c.has_text) return of_tower;
-  return std::max(
-      {of_tower,
-       bytes_of_layer(batch, data.sequence_length, text.hidden_size, text.intermediate_size, text.num_attention_heads),
-       bytes_of({text.vocab_size, text.hidden_size}), bytes_of({text.max_position_embeddings, text.hidden_size}),
-       bytes_of({batch, batch}), bytes_of({c.projection_size, std::max(batch, text.hidden_size)})});
+  return std::max({of_tower, largest_tensor_of(c.text, data), bytes_of({batch, batch}),
+                   bytes_of({c.projection_size, std::max(batch, c.text.hidden_size)})});
 }
 
 }  // namespace

@@ -12,38 +12,17 @@ namespace {
 struct SiglipTextModel {
   SiglipTextModel() = default;
   SiglipTextModel(const Builder& builder, const SiglipConfig& config, const ModelOptions& options)
-      : module(builder.module) {
-    const ClipTextConfig& c = config.text;
-    const Builder inner = builder.child("embeddings", "SiglipTextEmbeddings");
-    embeddings = inner.module;
-    token_embedding = Embedding(inner.child("token_embedding", "Embedding"), c.vocab_size, c.hidden_size);
-    position_embedding =
-        Embedding(inner.child("position_embedding", "Embedding"), c.max_position_embeddings, c.hidden_size);
-    position_ids = inner.buffer({1, c.max_position_embeddings}, DType::int64);
-    const ClipLayerConfig layers{c.hidden_size,
-                                 c.intermediate_size,
-                                 c.num_attention_heads,
-                                 c.hidden_act,
-                                 {options.attention, false, c.attention_dropout},
-                                 config.vision.family};
-    encoder =
-        ClipEncoder(builder.child("encoder", "SiglipEncoder"), layers, c.num_hidden_layers, options.checkpointing);
-    final_layer_norm = LayerNorm(builder.child("final_layer_norm", "LayerNorm"), c.hidden_size);
-    head = Linear(builder.child("head", "Linear"), c.hidden_size, config.projection_size, true);
-  }
+      : embeddings(builder.child("embeddings", "SiglipTextEmbeddings"), config.text),
+        encoder(builder.child("encoder", "SiglipEncoder"),
+                text_layers(config.text, *config.vision.family, options.attention, false),
+                config.text.num_hidden_layers, options.checkpointing),
+        final_layer_norm(builder.child("final_layer_norm", "LayerNorm"), config.text.hidden_size),
+        head(builder.child("head", "Linear"), config.text.hidden_size, config.projection_size, true),
+        module(builder.module) {}
 
   ClipVisionOutput operator()(const Tensor& input_ids) const {
-    Context& context = input_ids.context();
-    ModuleCall call(context, module);
-    Tensor hidden_states;
-    {
-      ModuleCall inner(context, embeddings);
-      const Tensor positions = slice(position_ids, 1, 0, input_ids.size(1));
-      Tensor inputs_embeds = token_embedding(input_ids);
-      require_input_grad(encoder.checkpointing, inputs_embeds, token_embedding.module);
-      const Tensor position_embeddings = position_embedding(positions);
-      hidden_states = inner.result(add(inputs_embeds, position_embeddings));
-    }
+    ModuleCall call(input_ids.context(), module);
+    const Tensor hidden_states = embeddings(input_ids, encoder.checkpointing);
     TensorList none;
     ClipVisionOutput output;
     const Tensor encoder_outputs = encoder(hidden_states, {}, {}, none);
@@ -54,12 +33,11 @@ struct SiglipTextModel {
     return output;
   }
 
-  Embedding token_embedding, position_embedding;
-  Tensor position_ids;
+  ClipTextEmbeddings embeddings;
   ClipEncoder encoder;
   LayerNorm final_layer_norm;
   Linear head;
-  ModuleId module = 0, embeddings = 0;
+  ModuleId module = 0;
 };
 
 // A sigmoid of each text with each image: 1 where they belong together, -1 elsewhere.
