@@ -20,6 +20,14 @@ struct VisionLanguageConfig {
 ModelTraits vision_language_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings);
 /// With CLIP's kind of tower.
 ModelTraits vision_language_traits(const char* class_name, const VisionLanguageConfig& config);
+/// An image cut into tiles, or into as many as the job says (not 0).
+template <class Config>
+ImageCount count_tiles(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
+  const auto& c = config.as<Config>();
+  if (tiles == 0) tiles = c.tiles(height, width);
+  return {tiles, tiles * c.tokens_per_tile()};
+}
+
 /// What the whole model has beside the connector between the two.
 double largest_tensor_of(const VisionLanguageConfig& config, const DataConfig& data);
 

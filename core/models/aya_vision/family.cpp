@@ -49,12 +49,6 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-ImageCount count_image(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
-  const auto& c = config.as<AyaVisionConfig>();
-  if (tiles == 0) tiles = c.tiles(height, width);
-  return {tiles, tiles * c.tokens_per_tile()};
-}
-
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<AyaVisionConfig>();
   const std::int64_t tiles = std::max<std::int64_t>(data.all_tiles(), 1), between = c.alignment_intermediate_size;
@@ -75,7 +69,7 @@ extern const Family aya_vision{.classes = kClasses,
                                .build = build,
                                .traits = traits,
                                .largest_tensor = largest_tensor,
-                               .count_image = count_image};
+                               .count_image = count_tiles<AyaVisionConfig>};
 }  // namespace family
 
 }  // namespace oometer

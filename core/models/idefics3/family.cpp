@@ -4,6 +4,7 @@
 
 #include "models/idefics3/idefics3.h"
 #include "models/sizes.h"
+#include "models/vision_language.h"
 
 namespace oometer {
 
@@ -38,12 +39,6 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-ImageCount count_image(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
-  const auto& c = config.as<Idefics3Config>();
-  if (tiles == 0) tiles = c.tiles(height, width);
-  return {tiles, tiles * c.tokens_per_tile()};
-}
-
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Idefics3Config>();
   const std::int64_t tiles = std::max<std::int64_t>(data.all_tiles(), 1), patches = c.patches_per_tile(),
@@ -64,7 +59,7 @@ extern const Family idefics3{.classes = kClasses,
                              .build = build,
                              .traits = traits,
                              .largest_tensor = largest_tensor,
-                             .count_image = count_image};
+                             .count_image = count_tiles<Idefics3Config>};
 }  // namespace family
 
 }  // namespace oometer

@@ -37,12 +37,6 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-ImageCount count_image(const FamilyConfig& config, std::int64_t height, std::int64_t width, std::int64_t tiles) {
-  const auto& c = config.as<InternVLConfig>();
-  if (tiles == 0) tiles = c.tiles(height, width);
-  return {tiles, tiles * c.tokens_per_tile()};
-}
-
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<InternVLConfig>();
   const InternVisionConfig& v = c.vision;
@@ -63,7 +57,7 @@ extern const Family internvl{.classes = kClasses,
                              .build = build,
                              .traits = traits,
                              .largest_tensor = largest_tensor,
-                             .count_image = count_image};
+                             .count_image = count_tiles<InternVLConfig>};
 }  // namespace family
 
 }  // namespace oometer
