@@ -167,8 +167,7 @@ struct Glm4vVisionModel {
     Context& context = pixel_values.context();
     ModuleCall call(context, module);
     const Tensor position_ids = vision_position_ids(context, data);
-    const PatchSequences sequences = frames_of(context, data);
-    ask_max_seqlen(sequences, blocks.front().attn.call.kind);
+    const PatchSequences sequences = frames_of(context, data, blocks.front().attn.call.kind);
     Tensor hidden_states = patch_embed(pixel_values);
     hidden_states = post_conv_layernorm(hidden_states);
     const PositionEmbeddings positions = vision_rotary(rotary_pos_emb, position_ids);

@@ -129,7 +129,10 @@ Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_
   return integers(context, Op::index, {elements});
 }
 
-PatchSequences frames_of(Context& context, const DataConfig& data) {
+namespace {
+
+// get_vision_cu_seqlens
+PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data) {
   const std::int64_t images = data.images(), frames = checked_product(images, data.grid_t);
   Tensor seqlens;
   {
@@ -143,6 +146,14 @@ PatchSequences frames_of(Context& context, const DataConfig& data) {
   }
   Tensor bounds = empty(context, Op::constant_pad_nd, {frames + 1}, DType::int32);
   return {std::move(bounds), std::vector<std::int64_t>(static_cast<std::size_t>(frames), data.grid_h * data.grid_w)};
+}
+
+}  // namespace
+
+PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention) {
+  PatchSequences sequences = vision_cu_seqlens(context, data);
+  ask_max_seqlen(sequences, attention);
+  return sequences;
 }
 
 Tensor vision_position_ids(Context& context, const DataConfig& data) {

@@ -42,8 +42,8 @@ AttentionOutputs attend_within(const AttentionCall& call, const Tensor& query, c
                                const PatchSequences& sequences);
 /// get_max_seqlen, which only flash-attn asks for; transformers 5.23, utils/generic.py.
 void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention);
-/// The frames of all images (get_vision_cu_seqlens). All images have the same.
-PatchSequences frames_of(Context& context, const DataConfig& data);
+/// The frames of all images (get_vision_attention_seqlens). All images have the same.
+PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention);
 /// One image's sequences, of every image.
 std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data);
 

@@ -147,8 +147,7 @@ struct VisionTransformer {
     ModuleCall call(context, module);
     Tensor position_ids = vision_position_ids(context, data);
     const AttentionKind attention = blocks.front().attn.call.kind;
-    PatchSequences frames = frames_of(context, data), windows;
-    ask_max_seqlen(frames, attention);
+    PatchSequences frames = frames_of(context, data, attention), windows;
     if (has_windows) {
       windows.lengths = of_all_images(window_lengths(config, data), data);
       windows.cu_seqlens = window_bounds(context, checked_product(data.images(), windows_with_padding(config, data)));

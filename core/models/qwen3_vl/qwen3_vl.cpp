@@ -220,8 +220,7 @@ struct VisionModel {
     ModuleCall call(context, module);
     const Interpolation interp = interpolation(context, data);
     const Tensor position_ids = vision_position_ids(context, data);
-    const PatchSequences sequences = frames_of(context, data);
-    ask_max_seqlen(sequences, blocks.front().attn.call.kind);
+    const PatchSequences sequences = frames_of(context, data, blocks.front().attn.call.kind);
     Tensor hidden_states = patch_embed(pixel_values), pos_embeds;
     {
       Tensor mixed = pos_embed(interp.indices);
