@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "job/read.h"
 
 namespace oometer {
 
@@ -14,8 +15,6 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kConfig = "/parallel/accelerate_config";
-
-constexpr const char* kNotYet = "not supported yet: leave it out";
 
 /// DeepSpeedPlugin.__post_init__, without a deepspeed_config_file; `steps` of accumulation, where it says so.
 json deepspeed_of(ConfigReader& reader, std::int64_t& steps) {

@@ -11,6 +11,7 @@
 
 #include "config/reader.h"
 #include "job/optimizers.h"
+#include "job/read.h"
 #include "runtime/trl_behaviours.h"
 
 namespace oometer {
@@ -222,7 +223,7 @@ class Spelling {
   void refuse(const char* key) {
     taken_.push_back(key);
     if (const json* value = args_.find(key); value && !is_absent(*value))
-      args_.fail_found(key, "not-modelled", "not supported yet: leave it out");
+      args_.fail_found(key, "not-modelled", kNotYet);
   }
 
   /// `value`: what the argument says in the job's words; null: nothing.
@@ -282,8 +283,7 @@ class Spelling {
       return args_.fail_found("train_sampling_strategy", "unknown-choice",
                               "expected random, sequential, group_by_length or batch_rebalance");
     if (!has("/data/lengths") && !has("/data/packed")) return;
-    if (*sampling == "batch_rebalance")
-      return args_.fail_found("train_sampling_strategy", "not-modelled", "not supported yet: leave it out");
+    if (*sampling == "batch_rebalance") return args_.fail_found("train_sampling_strategy", "not-modelled", kNotYet);
     if (trainer_.is_trl() && trainer_.name != "trl.SFTTrainer")
       return args_.fail_found("train_sampling_strategy", "inconsistent",
                               "LengthGroupedSampler asks samples for their input_ids, which those of " +
@@ -400,7 +400,7 @@ class Spelling {
       options["sync_module_states"] = config.boolean("sync_module_states", true);
     }
     if (config.boolean("cpu_ram_efficient_loading", false))
-      config.fail_found("cpu_ram_efficient_loading", "not-modelled", "not supported yet: leave it out");
+      config.fail_found("cpu_ram_efficient_loading", "not-modelled", kNotYet);
     const std::string policy = config.text("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
     if (policy != "TRANSFORMER_BASED_WRAP")
       config.fail_found("auto_wrap_policy", "not-modelled",
@@ -606,8 +606,7 @@ class Spelling {
                              " has none of that name: leave it out");
         continue;
       }
-      if (argument.use == Use::refused && !is_absent(*value))
-        args_.fail_found(name.c_str(), "not-modelled", "not supported yet: leave it out");
+      if (argument.use == Use::refused && !is_absent(*value)) args_.fail_found(name.c_str(), "not-modelled", kNotYet);
       if (argument.use != Use::read) taken_.push_back(argument.name.data());
     }
   }

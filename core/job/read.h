@@ -15,6 +15,8 @@ namespace oometer {
 
 /// The GPU of a job that names none.
 inline constexpr const char* kDefaultGpu = "h100-80gb";
+/// Of a key that the core has no code for, and that can be left out.
+inline constexpr const char* kNotYet = "not supported yet: leave it out";
 
 Runtime read_runtime(ConfigReader reader);
 Calibration read_calibration(ConfigReader reader);

@@ -184,17 +184,16 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
   config.round_robin_gradients = zero.boolean("round_robin_gradients", false);
   config.offload_optimizer = read_offload(zero, "offload_optimizer", config.zero_stage, runtime, config.pins_optimizer);
   config.offload_param = read_offload(zero, "offload_param", config.zero_stage, runtime, config.pins_param);
-  constexpr const char* kLeaveOut = "not supported yet: leave it out";
   for (const char* key : {"cpu_offload", "cpu_offload_param", "zenflow", "zero_quantized_gradients"})
-    zero.refuse(key, kLeaveOut);
+    zero.refuse(key, kNotYet);
   if (config.zero_stage == 3) {
     // What is gathered otherwise: quantised, within a node, by groups of modules.
     for (const char* key :
          {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "stage3_use_all_reduce_for_fetch_params",
           "stage3_module_granularity_threshold", "leaf_module"})
-      zero.refuse(key, kLeaveOut);
+      zero.refuse(key, kNotYet);
     if (zero.integer("zero_hpz_partition_size", 1, kElementsOrNone) > 1)
-      zero.fail_found("zero_hpz_partition_size", "not-modelled", kLeaveOut);
+      zero.fail_found("zero_hpz_partition_size", "not-modelled", kNotYet);
   }
   // DeepSpeedZeroOptimizer.__init__, of both: assertions.
   if (config.zero_stage >= 2 && config.reduce_scatter) {
