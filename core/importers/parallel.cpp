@@ -170,9 +170,8 @@ void take_gpus(Context& context, const char* strategy) {
 
 void take_parallel(Context& context, Keys& keys) {
   const json fsdp = keys.value("fsdp");
-  // Axolotl asks for no more than fsdp_config (utils/trainer.py: prepare_optim_env).
   const json config = keys.value("fsdp_config");
-  const bool is_config_enough = context.ledger.trainer.starts_with("axolotl") && config.is_object() && !config.empty();
+  const bool is_config_enough = context.shards_by_fsdp_config && config.is_object() && !config.empty();
   const bool has_fsdp = (fsdp.is_string() && fsdp != "" && fsdp != "false") || (fsdp.is_array() && !fsdp.empty()) ||
                         fsdp == true || is_config_enough;
   if (context.launch.accelerate.is_object()) {

@@ -499,6 +499,7 @@ void read_axolotl(Context& context, Keys& keys) {
   keys.know(training_arguments());
   keys.know(kAxolotl);
   context.ledger.trainer = kAxolotl.project;
+  context.shards_by_fsdp_config = true;  // utils/trainer.py: prepare_optim_env
   take_axolotl_trainer(context, keys);
   context.take_model(keys, "base_model");
   const bool fp16 = keys.truth("fp16");
