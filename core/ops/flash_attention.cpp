@@ -36,16 +36,11 @@ Tensor pad_head(const Tensor& x) {
   return empty(x.context(), Op::constant_pad_nd, sizes, x.dtype());
 }
 
-/// What the backward of either package does.
-void backward_work(Backward& b, const Tensor& dq, const Tensor& dk, const Tensor& dv) {
+/// What the backward of either package does and gives: gradients of heads as wide as they were.
+void give_gradients(Backward& b, Tensor dq, Tensor dk, Tensor dv) {
   attention_work(Op::flash_attn_backward, b.saved(0), 5, b.node.integers[0] != 0, b.node.integers[1], b.node.sizes[0],
                  touched({&b.saved(0), &b.saved(1), &b.saved(2), &b.saved(3), &b.grad(), &b.saved(4)}),
                  touched({&dq, &dk, &dv}));
-}
-
-/// The gradients of heads as wide as they were given.
-void give_gradients(Backward& b, Tensor dq, Tensor dk, Tensor dv) {
-  backward_work(b, dq, dk, dv);
   const std::int64_t head_dim = b.grad().size(-1);
   const auto as_given = [&](Tensor gradient) {
     return head_dim == gradient.size(-1) ? std::move(gradient) : slice(gradient, -1, 0, head_dim);

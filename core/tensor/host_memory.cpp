@@ -1,22 +1,21 @@
 #include "tensor/host_memory.h"
 
+#include <algorithm>
+#include <bit>
+
 namespace oometer {
 
 namespace {
 
 /// Which power of two it is.
 std::size_t class_of(std::int64_t size) {
-  std::size_t index = 0;
-  for (; size > 1; size /= 2) ++index;
-  return index;
+  return static_cast<std::size_t>(std::countr_zero(static_cast<std::uint64_t>(size)));
 }
 
 }  // namespace
 
 std::int64_t pinned_size(std::int64_t bytes) {
-  std::int64_t rounded = 1;
-  while (rounded < bytes) rounded *= 2;
-  return rounded;
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 1))));
 }
 
 [[gnu::noinline]] void HostMemory::keep(HostPart part, std::int64_t bytes, bool pinned) {

@@ -60,7 +60,12 @@ def use_flash_attn() -> None:
     import transformers.modeling_flash_attention_utils as flash
 
     ask = flash._is_packed_sequence
-    flash._is_packed_sequence = lambda position_ids, batch_size: bool(ask(position_ids, batch_size) is None)
+
+    def one_document(position_ids: Any, batch_size: int) -> bool:
+        ask(position_ids, batch_size)
+        return False
+
+    flash._is_packed_sequence = one_document
 
 
 def apply_liger(model: Any, options: Any) -> None:
