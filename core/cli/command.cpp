@@ -26,7 +26,6 @@
 #include "cli/share_table.h"
 #include "cli/table.h"
 #include "job/catalogue.h"
-#include "job/estimate.h"
 #include "job/parse.h"
 #include "job/resolve.h"
 #include "job/settings/describe.h"
@@ -63,10 +62,7 @@ int with_answer(const std::string& text, const Use& use) {
 }
 
 int run_estimate(const JobOptions& options, bool json) {
-  EstimateOptions with_orders;
-  with_orders.orders = true;
-  with_orders.report.host = true;
-  const std::string answer = timed_estimate_json(options.job(), with_orders);
+  const std::string answer = timed_estimate_json(options.job(), report_options());
   return with_answer(answer, [&](const std::string& text, const nlohmann::ordered_json& report) {
     print(json ? text : table(report));
     return kFits;
@@ -75,9 +71,7 @@ int run_estimate(const JobOptions& options, bool json) {
 
 /// A job a line in, its report a line out, in the same order; memory does not grow with their number.
 int run_lines(const JobOptions& options) {
-  EstimateOptions with_orders;
-  with_orders.orders = true;
-  with_orders.report.host = true;
+  const EstimateOptions whole = report_options();
   std::ifstream file;
   const bool is_standard = options.file().empty() || options.file() == "-";
   if (!is_standard) file.open(options.file(), std::ios::binary);
@@ -86,7 +80,7 @@ int run_lines(const JobOptions& options) {
   bool all = true;
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string answer = timed_estimate_json(options.with_options(std::move(line)), with_orders);
+    const std::string answer = timed_estimate_json(options.with_options(std::move(line)), whole);
     all &= !answer.starts_with("{\"error\":");
     print(answer);
     std::fflush(stdout);  // whoever asks line by line has this answer before the next question
@@ -356,6 +350,13 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+EstimateOptions report_options() {
+  EstimateOptions options;
+  options.orders = true;
+  options.report.host = true;
+  return options;
+}
 
 int command(int argc, char** argv) {
   try {

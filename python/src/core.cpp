@@ -41,9 +41,7 @@ std::string ask(const std::string& job) {
 }
 
 std::string timed(std::string_view job) {
-  oometer::EstimateOptions options;
-  options.orders = true;  // as the command
-  return oometer::timed_estimate_json(job, options);
+  return oometer::timed_estimate_json(job, oometer::cli::report_options());
 }
 
 nb::bytes snapshot(const std::string& job) {
