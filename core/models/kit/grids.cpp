@@ -129,15 +129,13 @@ Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_
   return integers(context, Op::index, {elements});
 }
 
-namespace {
-
-// get_vision_cu_seqlens
-PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data) {
-  const std::int64_t images = data.images(), frames = checked_product(images, data.grid_t);
+PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool merges_frames) {
+  const std::int64_t images = data.images(), frames = merges_frames ? images : checked_product(images, data.grid_t),
+                     length = merges_frames ? data.patches() : data.grid_h * data.grid_w;
   Tensor seqlens;
   {
     const Tensor areas = integers(context, Op::mul, {images});
-    seqlens = repeat_interleave(context, images, true, frames);
+    seqlens = merges_frames ? integers(context, Op::mul, {images}) : repeat_interleave(context, images, true, frames);
   }
   const Tensor sums = empty(context, Op::cumsum, {frames}, DType::int32);
   {
@@ -145,14 +143,39 @@ PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data) {
     const Workspace scan(context, Op::cumsum, kSmallScan);
   }
   Tensor bounds = empty(context, Op::constant_pad_nd, {frames + 1}, DType::int32);
-  return {std::move(bounds), std::vector<std::int64_t>(static_cast<std::size_t>(frames), data.grid_h * data.grid_w)};
+  return {std::move(bounds), std::vector<std::int64_t>(static_cast<std::size_t>(frames), length)};
 }
 
-}  // namespace
-
 PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention) {
-  PatchSequences sequences = vision_cu_seqlens(context, data);
+  PatchSequences sequences = vision_cu_seqlens(context, data, false);
   ask_max_seqlen(sequences, attention);
+  return sequences;
+}
+
+std::int64_t windows_with_padding(const WindowRule& rule, const DataConfig& data) {
+  const auto along = [&](std::int64_t patches) { return patches / rule.merge / rule.side + 1; };
+  return checked_product(data.grid_t, along(data.grid_h) * along(data.grid_w));
+}
+
+std::vector<std::int64_t> window_lengths(const WindowRule& rule, const DataConfig& data) {
+  const std::int64_t side = rule.side, rows = data.grid_h / rule.merge, columns = data.grid_w / rule.merge;
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t t = 0; t < data.grid_t; ++t)
+    for (std::int64_t top = 0; top < rows; top += side)  // windows of padding alone go (unique_consecutive)
+      for (std::int64_t left = 0; left < columns; left += side)
+        lengths.push_back(std::min(side, rows - top) * std::min(side, columns - left) * rule.merge * rule.merge);
+  return lengths;
+}
+
+PatchSequences windows_of(Context& context, const WindowRule& rule, const DataConfig& data) {
+  const std::int64_t windows = checked_product(data.images(), windows_with_padding(rule, data));
+  PatchSequences sequences;
+  sequences.lengths = of_all_images(window_lengths(rule, data), data);
+  // All but the bounds is made on the host. Windows of padding alone end where they begin.
+  const Tensor all = empty(context, Op::to_copy, {windows + 1}, DType::int32);
+  sequences.cu_seqlens = empty(context, Op::empty, {windows + 1}, DType::int32);
+  const Tensor count = integers(context, Op::empty, {});
+  const Workspace select(context, Op::empty, kSmallScan);
   return sequences;
 }
 
@@ -177,7 +200,7 @@ Tensor vision_position_ids(Context& context, const DataConfig& data) {
   return result;
 }
 
-PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids) {
+PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType dtype) {
   Context& context = position_ids.context();
   ModuleCall call(context, rotary_emb.module);
   const NoGrad no_grad(context);
@@ -194,7 +217,8 @@ PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const T
   };
   cos = recomposition_frequencies(cos);
   sin = recomposition_frequencies(sin);
-  return {call.result(cos), call.result(sin)};
+  const PositionEmbeddings typed{to(cos, dtype), to(sin, dtype)};
+  return {call.result(typed.cos), call.result(typed.sin)};
 }
 
 PositionEmbeddings cast_forward_input(const PositionEmbeddings& positions, ModuleId block) {
@@ -210,6 +234,25 @@ PatchAttention::PatchAttention(const Builder& builder, std::int64_t hidden_size,
       head_dim(hidden_size / heads),
       call{attention, false, 0},
       module(builder.module) {}
+
+PatchAttention PatchAttention::apart(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
+                                     AttentionKind attention, bool finds_longest) {
+  const auto projection = [&](const char* name) {
+    return Linear(builder.child(name, "Linear"), hidden_size, hidden_size, true);
+  };
+  PatchAttention its;
+  its.is_apart = true;
+  its.finds_longest = finds_longest;
+  its.num_heads = heads;
+  its.head_dim = hidden_size / heads;
+  its.call = {attention, false, 0};
+  its.module = builder.module;
+  its.proj = projection("proj");
+  its.q_proj = projection("q_proj");
+  its.k_proj = projection("k_proj");
+  its.v_proj = projection("v_proj");
+  return its;
+}
 
 namespace {
 
@@ -252,7 +295,14 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
   TensorList attn_outputs;
   std::vector<TensorList> splits;
   Tensor lengths, value_states, key_states, query_states;
-  {
+  if (is_apart) {
+    const auto heads = [&](const Linear& projection) {
+      return view(projection(hidden_states), {seq_length, num_heads, head_dim});
+    };
+    query_states = heads(q_proj);
+    key_states = heads(k_proj);
+    value_states = heads(v_proj);
+  } else {
     const Tensor projected = qkv(hidden_states);
     TensorList states = unbind(transpose(view(projected, {seq_length, 3, num_heads, head_dim}), 0, 1));
     query_states = states[0];
@@ -262,6 +312,7 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
   apply_rotary_pos_emb_vision(query_states, key_states, positions);
   for (Tensor* states : {&query_states, &key_states, &value_states}) *states = unsqueeze(transpose(*states, 0, 1), 0);
   if (is_flash_attention(call.kind)) {
+    if (finds_longest) ask_max_seqlen(sequences, call.kind);
     attn_output = attend_within(call, query_states, key_states, value_states, sequences).output;
   } else {
     lengths = empty(hidden_states.context(), Op::sub, {std::ssize(sequences.lengths)}, DType::int32);
@@ -300,6 +351,21 @@ Tensor GridPatchEmbed::operator()(const Tensor& pixel_values) const {
   hidden_states = call.result(view(hidden_states, {pixel_values.size(0), kernel[0]}));
   require_input_grad(checkpointing, hidden_states, module);
   return hidden_states;
+}
+
+Tensor grid_placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) {
+  const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  other = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  const auto check = [](const Tensor& tokens) {
+    Tensor elements = mul_scalar(tokens);
+    const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
+    elements.reset();
+  };
+  Tensor n_video_tokens, n_image_tokens = sum_all(special_image_mask);
+  if (!of_videos) check(n_image_tokens);
+  n_video_tokens = sum_all(other);
+  if (of_videos) check(n_video_tokens);
+  return unsqueeze(special_image_mask, -1);
 }
 
 void GridLanguageModel::make_images(ModelInputs& batch, std::int64_t images_per_sample) {
@@ -474,7 +540,7 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
     for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
     image_embeds = cat(pieces, 0);
     image_embeds = to(image_embeds, inputs_embeds.dtype());
-    image_mask = placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
+    image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, inputs.images && is_video());
     inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
@@ -497,22 +563,6 @@ GridOutputs GridLanguageModel::image_features(const Tensor& pixel_values) const 
     split_sizes = integers(context_, Op::div, {data_.images()});
   }
   return outputs;
-}
-
-// get_placeholder_mask, of images or videos; `other`: that of the others
-Tensor GridLanguageModel::placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const {
-  const Tensor special_image_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
-  other = pointwise(Op::eq, {&input_ids}, DType::boolean);
-  const auto check = [](const Tensor& tokens) {
-    Tensor elements = mul_scalar(tokens);
-    const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
-    elements.reset();
-  };
-  Tensor n_video_tokens, n_image_tokens = sum_all(special_image_mask);
-  if (!of_videos) check(n_image_tokens);
-  n_video_tokens = sum_all(other);
-  if (of_videos) check(n_video_tokens);
-  return unsqueeze(special_image_mask, -1);
 }
 
 }  // namespace oometer

@@ -42,15 +42,29 @@ AttentionOutputs attend_within(const AttentionCall& call, const Tensor& query, c
                                const PatchSequences& sequences);
 /// get_max_seqlen, which only flash-attn asks for; transformers 5.23, utils/generic.py.
 void ask_max_seqlen(const PatchSequences& sequences, AttentionKind attention);
-/// The frames of all images (get_vision_attention_seqlens). All images have the same.
+/// get_vision_cu_seqlens: the frames of all images, or with `merges_frames` the images. All have the same.
+PatchSequences vision_cu_seqlens(Context& context, const DataConfig& data, bool merges_frames);
+/// The frames of all images (get_vision_attention_seqlens).
 PatchSequences frames_of(Context& context, const DataConfig& data, AttentionKind attention);
 /// One image's sequences, of every image.
 std::vector<std::int64_t> of_all_images(const std::vector<std::int64_t>& lengths, const DataConfig& data);
 
+/// Windows of `side` by `side` units of `merge` by `merge` patches (get_vision_window_index). All images have the same.
+struct WindowRule {
+  std::int64_t side = 1, merge = 1;
+};
+/// Patches that attend to one another in one image.
+std::vector<std::int64_t> window_lengths(const WindowRule& rule, const DataConfig& data);
+/// How many windows an image has, those that hold nothing but padding too.
+std::int64_t windows_with_padding(const WindowRule& rule, const DataConfig& data);
+/// The windows of all images. Which patch is in which is found on the host.
+PatchSequences windows_of(Context& context, const WindowRule& rule, const DataConfig& data);
+
 /// get_vision_position_ids: [patches, 2].
 Tensor vision_position_ids(Context& context, const DataConfig& data);
-/// Qwen2_5_VLVisionRotaryEmbedding.forward
-PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids);
+/// Qwen2_5_VLVisionRotaryEmbedding.forward; MuseGlimmerVisionRotaryEmbedding's gives them the hidden states' type.
+PositionEmbeddings vision_rotary(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids,
+                                 DType dtype = DType::float32);
 /// torch.repeat_interleave(column, repeats) of so many elements together, where each is a column of the grid of
 /// `images` rows or a tensor of its own.
 Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_column, std::int64_t elements);
@@ -60,9 +74,13 @@ struct PatchAttention {
   PatchAttention() = default;
   PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention,
                  bool qkv_bias = true, bool proj_bias = true);
+  /// Kimi_K25VisionAttention: with three projections. `finds_longest`: it is not told max_seqlen.
+  static PatchAttention apart(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
+                              AttentionKind attention, bool finds_longest);
   Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
 
-  Linear qkv, proj;
+  Linear qkv, q_proj, k_proj, v_proj, proj;
+  bool is_apart = false, finds_longest = false;
   std::int64_t num_heads = 0, head_dim = 0;
   AttentionCall call;
   ModuleId module = 0;
@@ -97,6 +115,9 @@ struct GridPatchEmbed {
   CheckpointingConfig checkpointing;  ///< see require_input_grad
   ModuleId module = 0, proj = 0;
 };
+
+/// get_placeholder_mask, of images or videos, each [.., 1]; `other`: that of the others.
+Tensor grid_placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos);
 
 /// What a tower of grids gives. `deepstack_features`: of blocks in the middle, merged (Qwen3-VL).
 struct GridOutputs {
@@ -140,7 +161,6 @@ class GridLanguageModel : public LanguageModel {
   Tensor rope_index(const Tensor& input_ids, bool is_masked, const Rows* rows);
   Tensor model_forward(const ModelInputs& inputs);
   GridOutputs image_features(const Tensor& pixel_values) const;
-  Tensor placeholder_mask(const Tensor& input_ids, Tensor& other, bool of_videos) const;
 
   std::int64_t patch_elements_ = 0;
   bool has_seconds_ = false;

@@ -143,25 +143,7 @@ void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& dat
   // preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct; the class itself has a
   // max_pixels of 28 * 28 * 1280.
   read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056}, data);
-  if (data.grid_t > 0) check_sequences(reader, checked_product(data.images(), windows_with_padding(v, data)));
-}
-
-std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data) {
-  const std::int64_t side =
-      std::max<std::int64_t>(config.window_size / config.spatial_merge_size / config.patch_size, 1);
-  const auto along = [&](std::int64_t patches) { return patches / config.spatial_merge_size / side + 1; };
-  return checked_product(data.grid_t, along(data.grid_h) * along(data.grid_w));
-}
-
-std::vector<std::int64_t> window_lengths(const QwenVisionConfig& config, const DataConfig& data) {
-  const std::int64_t side = config.window_size / config.spatial_merge_size / config.patch_size;
-  const std::int64_t rows = data.grid_h / config.spatial_merge_size, columns = data.grid_w / config.spatial_merge_size;
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t t = 0; t < data.grid_t; ++t)
-    for (std::int64_t top = 0; top < rows; top += side)  // windows of padding alone go (unique_consecutive)
-      for (std::int64_t left = 0; left < columns; left += side)
-        lengths.push_back(std::min(side, rows - top) * std::min(side, columns - left) * config.merge_unit());
-  return lengths;
+  if (data.grid_t > 0) check_sequences(reader, checked_product(data.images(), windows_with_padding(v.windows(), data)));
 }
 
 }  // namespace oometer

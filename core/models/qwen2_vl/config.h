@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "models/data.h"
+#include "models/kit/grids.h"
 #include "models/llama/config.h"
 
 namespace oometer {
@@ -33,6 +35,9 @@ struct QwenVisionConfig {
   Activation hidden_act = Activation::silu;
 
   std::int64_t head_dim() const { return hidden_size / num_heads; }
+  WindowRule windows() const {
+    return {std::max<std::int64_t>(window_size / spatial_merge_size / patch_size, 1), spatial_merge_size};
+  }
   /// Patches that are one token of the language model.
   std::int64_t merge_unit() const { return spatial_merge_size * spatial_merge_size; }
   /// Elements of a patch.
@@ -56,11 +61,5 @@ QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& n
 
 /// What a job's `data` says of images, by the rule of the published models' processors.
 void read_grid(ConfigReader& reader, const QwenVLConfig& config, DataConfig& data);
-
-/// Patches that attend to one another in one image: what its windows hold (get_vision_window_index, vision_utils.py).
-/// All images have the same.
-std::vector<std::int64_t> window_lengths(const QwenVisionConfig& config, const DataConfig& data);
-/// How many windows there are, those that hold nothing but padding too.
-std::int64_t windows_with_padding(const QwenVisionConfig& config, const DataConfig& data);
 
 }  // namespace oometer

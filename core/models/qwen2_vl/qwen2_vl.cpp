@@ -6,15 +6,11 @@
 #include "models/kit/grids.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
-#include "ops/integers.h"
 
 /// Names and order of steps are the modeling files'.
 namespace oometer {
 
 namespace {
-
-/// CUB's scratch memory for a scan or a selection of int32: descriptors of 8 bytes, of 32 tiles for the first tile.
-constexpr std::int64_t kSmallScan = 1023;
 
 /// RMSNorm (Qwen2.5-VL) or LayerNorm (Qwen2-VL).
 struct VisionNorm {
@@ -149,8 +145,7 @@ struct VisionTransformer {
     const AttentionKind attention = blocks.front().attn.call.kind;
     PatchSequences frames = frames_of(context, data, attention), windows;
     if (has_windows) {
-      windows.lengths = of_all_images(window_lengths(config, data), data);
-      windows.cu_seqlens = window_bounds(context, checked_product(data.images(), windows_with_padding(config, data)));
+      windows = windows_of(context, config.windows(), data);
       ask_max_seqlen(windows, attention);
     }
     Tensor hidden_states = patch_embed(pixel_values);
@@ -181,15 +176,6 @@ struct VisionTransformer {
   bool attends_fully(std::size_t block) const {
     const std::vector<std::int64_t>& full = config.fullatt_block_indexes;
     return !has_windows || std::find(full.begin(), full.end(), static_cast<std::int64_t>(block)) != full.end();
-  }
-
-  // get_vision_window_index: all but the bounds is made on the host. Windows of padding alone end where they begin.
-  static Tensor window_bounds(Context& context, std::int64_t windows) {
-    const Tensor all = empty(context, Op::to_copy, {windows + 1}, DType::int32);
-    Tensor bounds = empty(context, Op::empty, {windows + 1}, DType::int32);
-    const Tensor count = integers(context, Op::empty, {});
-    const Workspace select(context, Op::empty, kSmallScan);
-    return bounds;
   }
 
   // permute_input_for_window_attn

@@ -4,11 +4,10 @@
 #include <utility>
 
 #include "models/kit/grids.h"
+#include "models/kit/interpolation.h"
 #include "models/kit/recurrent.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
-#include "ops/cub.h"
-#include "ops/integers.h"
 
 /// Names and order of steps are the modeling files'.
 namespace oometer {
@@ -92,101 +91,6 @@ struct Qwen3VLPatchMerger {
   ModuleId module = 0;
 };
 
-/// Which four of the learned positions are mixed for each patch, and how much of each.
-struct Interpolation {
-  Tensor indices, weights;  ///< [patches, 4], [patches, 4, 1]
-};
-
-// _interpolation_axis_taps_weights, vision_utils.py: bilinear, with aligned corners
-Interpolation axis_taps_weights(Context& context, std::int64_t patches) {
-  const auto floats = [&](Op op, const Shape& sizes) { return empty(context, op, sizes, DType::float32); };
-  const Shape one{patches}, two{patches, 2};
-  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Tensor weights, distance, taps, raw_taps, offsets, floor, src, index;
-  index = floats(Op::to_copy, one);
-  {
-    const Tensor scaled = floats(Op::mul, one);
-    Tensor last = integers(context, Op::sub, one);
-    const Tensor divisor = integers(context, Op::clamp, one);
-    last.reset();
-    src = floats(Op::div, one);
-  }
-  floor = floats(Op::floor, one);
-  offsets = integers(context, Op::arange, {2});
-  {
-    const Tensor whole = integers(context, Op::to_copy, one);
-    raw_taps = integers(context, Op::add, two);
-  }
-  taps = integers(context, Op::clamp, two);
-  {
-    Tensor from_floor = floats(Op::sub, one);
-    const Tensor from_taps = floats(Op::sub, two);
-    from_floor.reset();
-    distance = floats(Op::abs, two);
-  }
-  {
-    const Tensor nearness = floats(Op::sub, two);
-    weights = floats(Op::clamp, two);
-  }
-  return {taps, weights};
-}
-
-// get_vision_interpolation_indices_and_weights, vision_utils.py
-Interpolation interpolation(Context& context, const DataConfig& data) {
-  const std::int64_t images = data.images(), patches = checked_product(images, data.patches());
-  const auto numbers = [&](Op op) { return integers(context, op, {patches}); };
-  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
-  Interpolation result, columns, rows;
-  Tensor col, row, block_row, block_col, in_row, in_col, blocks_w, within, starts, widths, heights, counts;
-  {
-    const Tensor areas = integers(context, Op::mul, {images});
-    counts = integers(context, Op::mul, {images});
-  }
-  heights = repeat_interleave(context, images, false, patches);
-  widths = repeat_interleave(context, images, false, patches);
-  {
-    Tensor sums = integers(context, Op::cumsum, {images});
-    { const Workspace scan(context, Op::cumsum, cub_scan_bytes(images)); }
-    const Tensor padded = integers(context, Op::constant_pad_nd, {images});
-    sums.reset();
-    starts = repeat_interleave(context, images, false, patches);
-  }
-  {
-    Tensor all;
-    {
-      const Tensor count = integers(context, Op::sum, {});
-      all = numbers(Op::arange);
-    }
-    const Tensor own = numbers(Op::sub);
-    all.reset();
-    const Tensor area = numbers(Op::mul);
-    within = numbers(Op::floor_divide);
-  }
-  blocks_w = numbers(Op::floor_divide);
-  in_col = numbers(Op::floor_divide);
-  const auto of_quotient = [&](Op op) {
-    const Tensor quotient = numbers(Op::floor_divide);
-    return numbers(op);
-  };
-  in_row = of_quotient(Op::floor_divide);
-  block_col = of_quotient(Op::floor_divide);
-  const auto of_product = [&](Op op) {
-    const Tensor product = numbers(Op::mul);
-    return numbers(op);
-  };
-  block_row = of_product(Op::floor_divide);
-  row = of_product(Op::add);
-  col = of_product(Op::add);
-  rows = axis_taps_weights(context, patches);
-  columns = axis_taps_weights(context, patches);
-  {
-    const Tensor scaled = integers(context, Op::mul, {patches, 2, 1});
-    result.indices = integers(context, Op::add, {patches, 4});
-  }
-  result.weights = empty(context, Op::mul, {patches, 4, 1}, DType::float32);
-  return result;
-}
-
 // Qwen3VLVisionModel
 struct VisionModel {
   VisionModel() = default;
@@ -218,13 +122,13 @@ struct VisionModel {
   GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const {
     Context& context = pixel_values.context();
     ModuleCall call(context, module);
-    const Interpolation interp = interpolation(context, data);
+    const Interpolation interp = interpolation(context, data, {.aligns_corners = true});
     const Tensor position_ids = vision_position_ids(context, data);
     const PatchSequences sequences = frames_of(context, data, blocks.front().attn.call.kind);
     Tensor hidden_states = patch_embed(pixel_values), pos_embeds;
     {
       Tensor mixed = pos_embed(interp.indices);
-      mixed = mul(mixed, interp.weights);
+      mixed = mul(mixed, unsqueeze(interp.weights, -1));
       pos_embeds = sum(mixed, {1}, false);
     }
     {

@@ -66,11 +66,11 @@ TEST_CASE("Windows of a grid", "[models]") {
   data.grid_t = 1;
   data.grid_h = 20;
   data.grid_w = 22;  // 10 x 11 tokens, windows of 4 x 4
-  CHECK(window_lengths(config, data) == std::vector<std::int64_t>{64, 64, 48, 64, 64, 48, 32, 32, 24});
-  CHECK(windows_with_padding(config, data) == 9);
+  CHECK(window_lengths(config.windows(), data) == std::vector<std::int64_t>{64, 64, 48, 64, 64, 48, 32, 32, 24});
+  CHECK(windows_with_padding(config.windows(), data) == 9);
   data.grid_h = data.grid_w = 16;
-  CHECK(window_lengths(config, data) == std::vector<std::int64_t>(4, 64));
-  CHECK(windows_with_padding(config, data) == 9);  // the processor's padding adds a row and a column of none
+  CHECK(window_lengths(config.windows(), data) == std::vector<std::int64_t>(4, 64));
+  CHECK(windows_with_padding(config.windows(), data) == 9);  // the processor's padding adds a row and a column of none
 }
 
 TEST_CASE("What Qwen-VL refuses is named", "[models]") {
