@@ -69,6 +69,20 @@ def gemma4(config: dict[str, Any]) -> Tokens:
     return tokens
 
 
+def muse_glimmer(_config: dict[str, Any]) -> Tokens:
+    from transformers.models.muse_glimmer.image_processing_muse_glimmer import MuseGlimmerImageProcessor
+
+    processor = MuseGlimmerImageProcessor()
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
+def kimi_k25(_config: dict[str, Any]) -> Tokens:
+    from transformers.models.kimi_k25.image_processing_kimi_k25 import Kimi_K25ImageProcessor
+
+    processor = Kimi_K25ImageProcessor()
+    return lambda height, width: processor.get_number_of_image_patches(height, width, {}) // 4
+
+
 def mistral3(config: dict[str, Any]) -> Tokens:
     import numpy
     from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
@@ -135,7 +149,9 @@ FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792)},
-    "gemma4": {"gemma-4-e2b": gemma4},
+    "gemma4": {"gemma-4-e2b": gemma4, "gemma-4-12b": gemma4},
+    "kimi_k25": {"kimi-k2.5": kimi_k25},
+    "muse_glimmer": {"muse-glimmer-30b": muse_glimmer},
     "aya_vision": {"aya-vision-8b": aya_vision},
     "internvl": {"internvl3-8b": internvl},
     "llava": {"llava-onevision-0.5b": llava_onevision},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from step.spec import GLM_V, GRIDS, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import GLM_V, GRIDS, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
 IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
@@ -171,6 +171,9 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
     elif kind == "mllama":
         if images:
             out |= mllama_inputs(config, data, dtype)
+    elif kind in KIMI_VL:
+        if images:
+            out |= kimi_inputs(config, data, dtype)
     elif kind in GRIDS:
         out |= grid_inputs(config, data, dtype)
     elif "vision_config" in config:
@@ -235,6 +238,24 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     return out
 
 
+def kimi_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Patches of all images one after another, as Kimi K2.5's processor cuts them (images), or Muse Glimmer's (rows of two frames)."""
+    vision, images = config.get("vision_config", {}), data.get("micro_batch_size", 1) * data.get("images_per_sample", 1)
+    patch, size = vision.get("patch_size", 14), data.get("image_size", [672, 448])
+    if config["model_type"] == "kimi_k25":
+        from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
+
+        merge, row = vision.get("merge_kernel_size", [2, 2])[0], [3, patch, patch]
+        sides = navit_resize(*size, patch, merge, 16384, 512)[1]
+    else:
+        from transformers.models.muse_glimmer.image_processing_muse_glimmer import smart_resize as resize
+
+        sides = resize(*size, patch * vision.get("merge_size", 2), 4096)
+        row = [vision.get("patch_temporal", 2) * 3 * patch**2]
+    grid = data.get("grid_thw") or [1, *(s // patch for s in sides)]
+    return {"pixel_values": tensor([images * math.prod(grid), *row], dtype), "image_grid_thw": {"values": [grid] * images}}
+
+
 def smart_resize(height: int, width: int, factor: int, min_pixels: float, max_pixels: float) -> tuple[int, int]:
     """transformers' models/qwen2_vl/image_processing_qwen2_vl.py, which cannot be imported without torchvision."""
     sides = height, width
@@ -253,7 +274,7 @@ def processors_own(kind: str | None, inputs: dict[str, Any]) -> None:
     if kind in ("smolvlm", "idefics3") and "pixel_values" in inputs:
         batch, tiles, _, height, width = inputs["pixel_values"]["shape"]
         inputs["pixel_attention_mask"] = tensor([batch, tiles, height, width])
-    if kind in GRIDS:
+    if kind in GRIDS and kind not in KIMI_VL:
         inputs.pop("position_ids")
         pixel_values, grid = inputs.pop("pixel_values", None), inputs.pop("image_grid_thw", None)
         if not grid:

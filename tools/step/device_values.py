@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import CLASSES, QWEN3_VL, WAVEFORMS, Spec
+from step.spec import CLASSES, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -100,8 +100,13 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
 
     vision = spec["model"]["config"].get("vision_config", {})
     grid = torch.tensor(given["values"])
-    patch, merge = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2)
-    bounds = [vision_utils.get_vision_cu_seqlens(grid)]
+    patch, merge, kind = vision.get("patch_size", 14), vision.get("spatial_merge_size", 2), spec["model"]["config"].get("model_type")
+    own = 1 if kind in KIMI_VL else merge  # of positions
+    if kind in KIMI_VL:
+        merge = vision.get("merge_size", vision.get("merge_kernel_size", [2])[0])
+    bounds = [vision_utils.get_vision_cu_seqlens(grid, merge_temporal=kind == "kimi_k25")]
+    if kind == "muse_glimmer":
+        bounds.append(vision_utils.get_vision_window_index(grid, 1, vision.get("pos_emb_height", 32) * patch, patch)[1])
     if spec["model"]["class"] == CLASSES["qwen2_5_vl"]:
         bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
@@ -109,7 +114,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     patches = int(grid.prod(-1).sum())
     tolist = torch.Tensor.tolist
     answers: dict[str, Callable[[int], list[int]]] = {
-        "get_vision_position_ids": lambda images: [merge] * images,
+        "get_vision_position_ids": lambda images: [own] * images,
         "forward": lambda sequences: lengths[sequences],
         "<listcomp>": lambda sequences: lengths[sequences],
         "get_image_features": lambda images: features,

@@ -50,7 +50,7 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
 def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str]:
     """Gemma 4's encoder of sound has eager attention only, which loading a model chooses for it unless one is asked for."""
     kind: str = train.get("attn", "sdpa")
-    hears = config.model_type.startswith("gemma4") and getattr(config, "audio_config", None) is not None
+    hears = config.model_type == "gemma4" and getattr(config, "audio_config", None) is not None
     return {"": kind, "audio_config": "eager"} if hears else kind
 
 

@@ -58,7 +58,11 @@ def use_flash_attn() -> None:
     """transformers finds flash-attn's stand-in. Whether a single row holds several documents is read from the device: it holds one."""
     sys.path.insert(0, str(PACKAGES))
     import transformers.modeling_flash_attention_utils as flash
+    from transformers.utils import import_utils
 
+    for found in vars(import_utils).values():  # an image processor that a batch was asked of may have looked for it already
+        if hasattr(found, "cache_clear"):
+            found.cache_clear()
     ask = flash._is_packed_sequence
 
     def one_document(position_ids: Any, batch_size: int) -> bool:

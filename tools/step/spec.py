@@ -20,6 +20,8 @@ CLASSES = {
     "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
     "glm4v": "Glm4vForConditionalGeneration",
     "glm46v": "Glm46VForConditionalGeneration",
+    "kimi_k25": "Kimi_K25ForConditionalGeneration",
+    "muse_glimmer": "MuseGlimmerForConditionalGeneration",
     "gemma3": "Gemma3ForConditionalGeneration",
     "gemma4": "Gemma4ForConditionalGeneration",
     "gemma4_unified": "Gemma4UnifiedForConditionalGeneration",
@@ -36,8 +38,9 @@ CLASSES = {
 QWEN_VL = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 QWEN3_VL = QWEN_VL[2:]
 GLM_V = ("glm4v", "glm46v")
+KIMI_VL = ("kimi_k25", "muse_glimmer")  # their towers merge patches at the end, and positions are the text's own
 WAVEFORMS = ("wav2vec2", "hubert")  # they hear samples, not spectrograms
-GRIDS = QWEN_VL + GLM_V  # images are grids of patches (image_grid_thw)
+GRIDS = QWEN_VL + GLM_V + KIMI_VL  # images are grids of patches (image_grid_thw)
 
 
 def tensor(shape: list[int], dtype: str = "int64", fill: int = 1) -> dict[str, Any]:

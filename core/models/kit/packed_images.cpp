@@ -1,0 +1,83 @@
+#include "models/kit/packed_images.h"
+
+#include <utility>
+
+#include "nn/activation.h"
+#include "ops/integers.h"
+
+/// Names and order of steps are the modeling file's.
+namespace oometer {
+
+PackedVisionMLP::PackedVisionMLP(const Builder& builder, const PackedVisionConfig& c)
+    : fc1(builder.child("fc1", "Linear"), c.hidden_size, c.intermediate_size, true),
+      fc2(builder.child("fc2", "Linear"), c.intermediate_size, c.hidden_size, true),
+      act(c.hidden_act),
+      module(builder.module) {}
+
+Tensor PackedVisionMLP::operator()(const Tensor& argument) const {
+  ModuleCall call(argument.context(), module);
+  Tensor x = fc1(call.argument(argument));
+  x = activate(act, x);
+  return call.result(fc2(x));
+}
+
+PackedVisionLayer::PackedVisionLayer(const Builder& builder, const PackedVisionConfig& c, AttentionKind attention)
+    : norm1(builder.child("norm1", "LayerNorm"), c.hidden_size),
+      norm2(builder.child("norm2", "LayerNorm"), c.hidden_size),
+      attn(PatchAttention::apart(builder.child("attn", c.attention), c.hidden_size, c.num_attention_heads, attention,
+                                 c.finds_longest)),
+      mlp(builder.child("mlp", c.mlp), c),
+      module(builder.module) {}
+
+PackedImageModel::PackedImageModel(Context& context, const char* class_name, const DataConfig& data,
+                                   const ModelOptions& options)
+    : LanguageModel(context, class_name, Modality::none, data, options) {
+  accepts_loss_kwargs = false;
+}
+
+void PackedImageModel::make_images(ModelInputs& batch, std::int64_t images_per_sample) {
+  data_.images_per_sample = images_per_sample;
+  if (data_.images() == 0) return;
+  batch.pixel_values = input(pixel_sizes(), data_.pixel_dtype.value_or(dtype_));
+  batch.image_grid_thw = input({data_.images(), 3});
+}
+
+ModelOutputs PackedImageModel::forward(const ModelInputs& inputs) {
+  const Tensor hidden_states = model_forward(inputs);
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, language_model_.parts.logits);
+}
+
+// Kimi_K25Model.forward
+Tensor PackedImageModel::model_forward(const ModelInputs& inputs) const {
+  ModuleCall call(context_, model_);
+  const Shape& tokens = inputs.input_ids.sizes();
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor other_mask, image_mask, image_embeds;
+  TensorList pieces;
+  GridOutputs image_outputs;
+  Tensor inputs_embeds, llm_input_ids, multimodal_mask;
+  {
+    const Tensor images = empty(context_, Op::eq, tokens, DType::boolean),
+                 videos = empty(context_, Op::eq, tokens, DType::boolean);
+    multimodal_mask = empty(context_, Op::bitwise_or, tokens, DType::boolean);
+  }
+  llm_input_ids = integers(context_, Op::clone, tokens);
+  inputs_embeds = embed_tokens(llm_input_ids);
+  if (has_images(inputs)) {
+    image_outputs = image_features(inputs.pixel_values);
+    {
+      const Tensor patches = integers(context_, Op::mul, {data_.images()});
+      const Tensor split_sizes = integers(context_, Op::floor_divide, {data_.images()});
+    }
+    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
+    pieces = split(image_outputs.pooler_output, of_images, 0);
+    image_outputs.pooler_output.reset();
+    image_embeds = cat(pieces, 0);
+    image_embeds = to(image_embeds, inputs_embeds.dtype());
+    image_mask = grid_placeholder_mask(inputs.input_ids, other_mask, false);
+    inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
+  }
+  return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
+}
+
+}  // namespace oometer
