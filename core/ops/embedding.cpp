@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/cub.h"
+#include "ops/embedding_bag.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "tensor/node.h"
@@ -12,6 +13,36 @@ namespace {
 
 constexpr std::int64_t kFewIndices = 3072;   // embedding_dense_backward_cuda: no sorting up to here
 constexpr std::int64_t kRowsPerThread = 10;  // NROWS_PER_THREAD
+
+Tensor indices_like(Context& context, std::int64_t count) {
+  return empty(context, Op::embedding_dense_backward, {count}, DType::int64);
+}
+
+/// For the sort of the indices. Those of eight bits are sorted in one pass, which
+/// needs no second buffers; few of them in one block.
+std::int64_t sort_bytes(std::int64_t count, std::int64_t rows) {
+  const std::int64_t bytes = cub_sort_pairs_bytes(count);
+  return rows < 256 && bytes > 1 ? 2559 + 1024 * divide_up(count, 3584) : bytes;
+}
+
+/// embedding_backward_cuda_kernel: rows of the gradient are summed by segments of the sorted indices, of which there
+/// are `count`.
+Tensor sum_segments(Context& context, std::int64_t count, std::int64_t rows, std::int64_t columns, DType dtype) {
+  constexpr Op op = Op::embedding_dense_backward;
+  Tensor grad_weight = empty(context, op, {rows, columns}, dtype);
+  const Tensor segment_offsets = indices_like(context, count), segments = indices_like(context, 1);
+  {
+    const Tensor keys = indices_like(context, count);
+    const Workspace unique(context, op, cub_scan_bytes(count));
+  }
+  const std::int64_t max_segments = std::min(count, rows), max_partials = count / kRowsPerThread + max_segments;
+  const Tensor partials = indices_like(context, max_segments), partial_offsets = indices_like(context, max_segments);
+  { const Workspace scan(context, op, cub_scan_bytes(max_segments)); }
+  const Tensor partial_count = indices_like(context, 1);
+  const Tensor partial_segment_offset = indices_like(context, max_partials);
+  { const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype); }
+  return grad_weight;
+}
 
 void embedding_backward(Backward& b) {
   const Tensor& indices = b.saved(0);
@@ -25,26 +56,24 @@ void embedding_backward(Backward& b) {
     b.give(0, empty(context, op, {rows, columns}, dtype));
     return;
   }
-  const auto indices_like = [&](std::int64_t n) { return empty(context, op, {n}, DType::int64); };
-  const Tensor sorted = indices_like(count), original = indices_like(count);
+  const Tensor sorted = indices_like(context, count), original = indices_like(context, count);
   {
-    const Tensor range = indices_like(count);
-    // Indices of eight bits are sorted in one pass, which needs no second buffers.
-    const Workspace sort(context, op, rows < 256 ? 2559 + 1024 * divide_up(count, 3584) : cub_sort_pairs_bytes(count));
+    const Tensor range = indices_like(context, count);
+    const Workspace sort(context, op, sort_bytes(count, rows));
   }
-  Tensor grad_weight = empty(context, op, {rows, columns}, dtype);
-  const Tensor segment_offsets = indices_like(count), segments = indices_like(1);
+  b.give(0, sum_segments(context, count, rows, columns, dtype));
+}
+
+// _embedding_bag_dense_backward: embedding_bag_backward_cuda_sum_avg (native/cuda/EmbeddingBag.cu)
+void embedding_bag_backward(Backward& b) {
+  Context& context = b.context;
+  const std::int64_t count = b.saved(0).numel(), rows = b.node.sizes[0], columns = b.node.sizes[1];
+  const Tensor sorted = indices_like(context, count), original = indices_like(context, count);
   {
-    const Tensor keys = indices_like(count);
-    const Workspace unique(context, op, cub_scan_bytes(count));
+    const Tensor range = indices_like(context, count);
+    const Workspace sort(context, Op::embedding_dense_backward, sort_bytes(count, rows));
   }
-  const std::int64_t max_segments = std::min(count, rows), max_partials = count / kRowsPerThread + max_segments;
-  const Tensor partials = indices_like(max_segments), partial_offsets = indices_like(max_segments);
-  { const Workspace scan(context, op, cub_scan_bytes(max_segments)); }
-  const Tensor partial_count = indices_like(1);
-  const Tensor partial_segment_offset = indices_like(max_partials);
-  { const Tensor sums = empty(context, op, {max_partials, columns}, is_half(dtype) ? DType::float32 : dtype); }
-  b.give(0, std::move(grad_weight));
+  b.give(0, sum_segments(context, count, rows, columns, b.grad().dtype()));
 }
 
 }  // namespace
@@ -61,6 +90,18 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Shape sizes = indices.sizes();
   sizes.push_back(weight.size(1));
   return record.output(empty(weight.context(), Op::embedding, sizes, weight.dtype()));
+}
+
+Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& per_sample_weights) {
+  Context& context = weight.context();
+  const std::int64_t bags = indices.size(0);
+  const auto numbers = [&](Op op, std::int64_t count) { return empty(context, op, {count}, DType::int64); };
+  const Tensor offsets = numbers(Op::arange, bags);
+  Record record(Op::embedding, embedding_bag_backward, {&weight});
+  if (record) record->sizes = weight.sizes();
+  const Tensor bag_size = numbers(Op::embedding, bags), offset2bag = numbers(Op::embedding, indices.numel());
+  for (const Tensor* saved : {&indices, &offsets, &offset2bag, &bag_size, &per_sample_weights}) record.save(*saved);
+  return record.output(empty(context, Op::embedding, {bags, weight.size(1)}, weight.dtype()));
 }
 
 }  // namespace oometer

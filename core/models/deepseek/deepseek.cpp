@@ -397,9 +397,8 @@ PositionEmbeddings frequencies(const LlamaRotaryEmbedding& rotary_emb, const Ten
 
 }  // namespace
 
-// DeepseekV2Model, DeepseekV3Model and their ForCausalLM.
-std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config_in, const DataConfig& data,
-                                      const ModelOptions& options) {
+// DeepseekV2Model, DeepseekV3Model
+DecoderParts deepseek_parts(Context& context, const DeepseekConfig& config_in, const ModelOptions& options) {
   const auto config = std::make_shared<const DeepseekConfig>(config_in);  // its layers look at it
   const std::size_t dense = static_cast<std::size_t>(std::max<std::int64_t>(0, config->first_k_dense_replace));
   DecoderParts parts;
@@ -416,8 +415,14 @@ std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& co
                             "choose; expected \"non-reentrant\""};
   if (parts.shares_topk) parts.kind = [](std::size_t i) { return static_cast<int>(i); };
   parts.makes_masks = config->temporal_stride == 0;  // MTLA's attention has masks of its own
-  return std::make_unique<CausalLM>(context, config->as_llama(config->intermediate_size), data, options,
-                                    std::move(parts));
+  return parts;
+}
+
+// Their ForCausalLM.
+std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,
+                                      const ModelOptions& options) {
+  return std::make_unique<CausalLM>(context, config.as_llama(config.intermediate_size), data, options,
+                                    deepseek_parts(context, config, options));
 }
 
 }  // namespace oometer

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "models/deepseek/config.h"
+#include "models/kit/decoder.h"
 #include "models/kit/mixture.h"
 #include "models/llama/llama.h"
 #include "models/model.h"
@@ -90,6 +91,8 @@ class DeepseekDecoderLayer : public PreNormLayer {
   std::optional<MoeWithShared> moe_;
 };
 
+/// What DeepseekV2Model and DeepseekV3Model have of their own.
+DecoderParts deepseek_parts(Context& context, const DeepseekConfig& config, const ModelOptions& options);
 std::unique_ptr<Model> build_deepseek(Context& context, const DeepseekConfig& config, const DataConfig& data,
                                       const ModelOptions& options);
 

@@ -1,0 +1,90 @@
+#include "models/family.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "config/reader.h"
+#include "models/deepseek/family.h"
+#include "models/kimi_k25/kimi_k25.h"
+#include "models/kit/grids.h"
+#include "models/sizes.h"
+
+namespace oometer {
+
+namespace {
+
+constexpr ModelClass kClasses[] = {{"kimi_k25", kKimiK25}};
+constexpr const char* kBlocks[] = {kDeepseekV3.decoder_layer, kKimiK25VisionLayer};
+
+FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_kimi_k25_config(reader); }
+
+std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const DataConfig& data,
+                             const ModelOptions& options) {
+  return build_kimi_k25(context, config.as<KimiK25Config>(), data, options);
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  const auto& c = config.as<KimiK25Config>();
+  ModelTraits t = deepseek_traits(c.text);
+  t.class_name = kKimiK25;
+  t.takes_images = true;
+  t.ties_embeddings = c.tie_word_embeddings;
+  t.convolutions = 1;
+  t.set_parts("vision_tower", "mm_projector", "language_model");
+  t.image_keys = {"image_size"};
+  t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
+  t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization, Feature::inference,
+        Feature::generate_options, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  // deepspeed 0.19, runtime/keep_in_fp32.py, keep_buffers_in_fp32, after the cast of ZeRO-1 and 2
+  t.refuse(Feature::deepspeed, "not-modelled",
+           "DeepSpeed makes the routers' biases float32 again, which is not supported yet with " + t.class_name);
+  return t;
+}
+
+double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
+  const auto& c = config.as<KimiK25Config>();
+  const KimiK25VisionConfig& v = c.vision;
+  const std::int64_t images = data.images(), patches = data.patches(), merged = c.merged_size();
+  return std::max(
+      {largest_tensor_of_deepseek(c.text, data),
+       bytes_of_layer(images, patches, v.hidden_size, v.intermediate_size, v.num_attention_heads),
+       bytes_of({images, patches, std::max({3 * v.patch_size * v.patch_size, v.hidden_size, std::int64_t{64}})}),
+       bytes_of({v.pos_emb_side, v.pos_emb_side, v.hidden_size}),
+       bytes_of({merged, std::max(merged, c.text.hidden_size)})});
+}
+
+void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
+  const KimiK25VisionConfig& v = config.as<KimiK25Config>().vision;
+  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
+  if (data.images_per_sample == 0) return;
+  if (size.empty()) size = {672, 448};
+  if (size.size() != 2) {
+    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
+    return;
+  }
+  const auto [rows, columns] = kimi_k25_patches(size[0], size[1], v);
+  data.image_height = size[0];
+  data.image_width = size[1];
+  data.grid_t = 1;
+  data.grid_h = rows;
+  data.grid_w = columns;
+  data.tokens_per_image = data.patches() / v.merge_unit();
+  check_sequences(reader, data.images());
+}
+
+}  // namespace
+
+namespace family {
+extern const Family kimi_k25{.classes = kClasses,
+                             .blocks = kBlocks,
+                             .read = read,
+                             .build = build,
+                             .traits = traits,
+                             .largest_tensor = largest_tensor,
+                             .read_images = read_images};
+}  // namespace family
+
+}  // namespace oometer
