@@ -36,8 +36,8 @@ ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = vision_language_traits(kClasses[c.is_unified].class_name, c.text, c.tie_word_embeddings);
   t.has_experts = c.text.experts.num_experts != 0;
   t.prompts_take_images = false;
-  t.has_idle_parts = c.audio.has_value();
-  t.takes_images = c.vision.has_value();  // Gemma 4 12B's are not as recorded yet
+  t.has_idle_parts = c.audio || c.audio_embed_dim;
+  t.takes_images = c.vision || c.unified_vision;
   t.set_parts("vision_tower", "embed_vision", "language_model");
   if (c.is_unified) t.tower = t.projector = "";
   if (t.takes_images) t.image_keys = {"image_size"};
