@@ -44,6 +44,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ from step.spec import CLASSES, DTYPES, Spec
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer", "kto": "trl.KTOTrainer"}
 LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrainer"}
 TRL = {"sft", "dpo", "kto", "reward", "orpo"}
+PAIRS = {"dpo", "reward", "orpo"}  # whose samples are two rows
 # PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
 PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
 PEFT_TYPES |= {
@@ -217,7 +219,7 @@ def data_of(spec: Spec) -> dict[str, Any]:
 
 def media_of(spec: Spec) -> Spec:
     """The spec of a micro-batch as step.device_values asks for it: what there is to read of its images and its audio."""
-    data, mbs = spec["data"], spec["batch"]["mbs"]
+    data, mbs = spec["data"], spec["batch"]["mbs"] * (2 if spec["loop"]["kind"] in PAIRS else 1)
     inputs: Spec = {"input_ids": {"shape": [mbs, 0]}}
     if grid := data.get("grid_thw"):
         inputs["image_grid_thw"] = {"values": [grid] * mbs}
@@ -229,7 +231,7 @@ def media_of(spec: Spec) -> Spec:
     config = {"model_type": kinds.get(spec["model"]["class"])} | spec["model"]["config"]
     if size := data.get("gemma4_image"):
         inputs |= gemma4_inputs(config, {"micro_batch_size": mbs, "image_size": size, "sequence_length": 0}, "float32")
-    return {**spec, "model": {**spec["model"], "config": config}, "inputs": inputs}
+    return {**spec, "model": {**spec["model"], "config": config}, "batch": {"mbs": mbs}, "inputs": inputs}
 
 
 class Answers(DeviceValues):
@@ -375,11 +377,11 @@ class Samples:
         self.media = media_of(spec)
         if grid := self.data.get("grid_thw"):
             merge = spec["model"]["config"].get("vision_config", {}).get("spatial_merge_size", 2)
-            self.features = [math.prod(grid) // merge**2] * self.batch
+            self.features = [math.prod(grid) // merge**2] * self.media["batch"]["mbs"]
         if self.data.get("gemma4_image"):
             config = self.media["model"]["config"]
             side = config.get("vision_config", {}).get("pooling_kernel_size", 3) if config["model_type"] == "gemma4" else 1
-            self.features = [math.prod(self.media["inputs"]["image_position_ids"]["grid"]) // side**2] * self.batch
+            self.features = [math.prod(self.media["inputs"]["image_position_ids"]["grid"]) // side**2] * self.media["batch"]["mbs"]
         self.loss_type = spec["loop"].get("args", {}).get("loss_type")
         self.class_label = self.label_of(spec["model"]["config"]) if classifies(spec) else None
         steps = (spec.get("steps", 3) + 1) * spec["loop"].get("args", {}).get("gradient_accumulation_steps", 1)
@@ -419,10 +421,10 @@ class Samples:
             out["position_ids"] = torch.cat([torch.arange(n) for n in documents])
         return out
 
-    def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+    def collate(self, samples: list[dict[str, Any]], side: str | None = None, media: bool = True) -> dict[str, Any]:
         import torch
 
-        data = self.data
+        data = self.data if side is None else {**self.data, "side": side}
         samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
         if heard := data.get("input_features"):
             rows = torch.nn.utils.rnn.pad_sequence([s["labels"] for s in samples], True, -100)
@@ -440,6 +442,20 @@ class Samples:
         if data.get("attention_mask", not data.get("packed")):
             ones = [torch.ones(len(s["input_ids"]), dtype=torch.int64) for s in samples]
             out["attention_mask"] = torch.stack([padded(row, 0) for row in ones])
+        if media:
+            self.add_media(out, samples, padded)
+        for key, extra in data.get("extra", {}).items():
+            if extra.get("of_tokens"):
+                out[key] = torch.zeros_like(out["input_ids"])
+            else:
+                out[key] = torch.full(extra["shape"], extra.get("fill", 1), dtype=getattr(torch, extra["dtype"]))
+        return out
+
+    def add_media(self, out: dict[str, Any], samples: list[dict[str, Any]], padded: Callable[[Any, int], Any]) -> None:
+        """A batch's images and audio."""
+        import torch
+
+        data = self.data
         if pixel := data.get("pixel"):
             sizes = [len(samples) * pixel[0], *pixel[1:]] if data.get("flat_pixel") else [len(samples), *pixel]
             out["pixel_values"] = torch.zeros(sizes)
@@ -457,12 +473,6 @@ class Samples:
             out["image_sizes"] = torch.tensor([size] * len(samples))
         if audio := data.get("audio"):
             out["input_features"] = torch.zeros([len(samples) * audio[0], *audio[1:]])
-        for key, extra in data.get("extra", {}).items():
-            if extra.get("of_tokens"):
-                out[key] = torch.zeros_like(out["input_ids"])
-            else:
-                out[key] = torch.full(extra["shape"], extra.get("fill", 1), dtype=getattr(torch, extra["dtype"]))
-        return out
 
     def dataset(self, count: int | None = None) -> Any:
         import torch
@@ -489,6 +499,12 @@ class Samples:
                 columns["seq_lengths"] = self.rows[:count]
             return datasets.Dataset.from_dict(columns)
         lengths = [n for (n,) in self.rows[:count]]
+        if self.data.get("image_token"):  # DataCollatorForVisionPreference reads texts: here, how many tokens they have
+            least = self.data["image_token"][1]
+            prompt = [max(n // 2, least) if self.data.get("labels") == "completion" else least for n in lengths]
+            answer = [str(n - p) for n, p in zip(lengths, prompt, strict=True)]
+            columns = {"images": [[0]] * len(lengths), "prompt": [str(p) for p in prompt], "chosen": answer, "rejected": answer}
+            return datasets.Dataset.from_dict(columns)
         prompts = [[5] * (n // 2 if self.data.get("labels") == "completion" else 0) for n in lengths]
         answers = [[5] * (n - len(prompt)) for n, prompt in zip(lengths, prompts)]
         both = [prompt + answer for prompt, answer in zip(prompts, answers)]
@@ -543,6 +559,25 @@ def tokenizer() -> Any:
 
     words = models.WordLevel({"[UNK]": 0, "<pad>": 1, "</s>": 2, "a": 5}, unk_token="[UNK]")
     return transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="[UNK]", pad_token="<pad>", eos_token="</s>")
+
+
+def processor(samples: Samples) -> Any:
+    """One that returns what a model's own does, of texts that say how many tokens they are."""
+    import transformers
+
+    class Processor(transformers.ProcessorMixin):
+        def __init__(self) -> None:
+            self.tokenizer = tokenizer()
+
+        def __call__(self, images: Any = None, text: Any = None, padding_side: str = "right", **_: Any) -> Any:
+            rows = [{"input_ids": samples.sample([int(n)])["input_ids"] if images else [5] * int(n)} for n in text]
+            out = samples.collate(rows, padding_side, bool(images))
+            first = ("input_ids", "attention_mask", "mm_token_type_ids")
+            return transformers.BatchFeature({k: out[k] for k in (*first, *(k for k in out if k not in first)) if k in out})
+
+        def save_pretrained(self, *_: Any, **__: Any) -> None: ...
+
+    return Processor()
 
 
 class Measured:
@@ -681,6 +716,7 @@ def make_trainer(
         more["compute_metrics"] = lambda _: {}
     if loop.get("optimizer"):
         more["optimizers"] = (make_optimizers(loop["optimizer"], model)[0], None)
+    processing_class = processor(samples) if "vision_config" in spec["model"]["config"] else tokenizer()
     base: Any = transformers.Trainer
     if loop["kind"] == "trainer":
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
@@ -695,7 +731,7 @@ def make_trainer(
             base = ORPOTrainer
         else:
             base = {"dpo": trl.DPOTrainer, "kto": trl.KTOTrainer, "reward": trl.RewardTrainer}[loop["kind"]]
-        more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
+        more |= {"train_dataset": samples.table(), "processing_class": processing_class, "peft_config": peft_config}
         if evaluates:
             more["eval_dataset"] = samples.table(evaluated)
         has_reference = loop["kind"] in {"dpo", "kto"}
@@ -705,7 +741,7 @@ def make_trainer(
         import trl
 
         base = trl.SFTTrainer
-        more |= {"train_dataset": samples.table(), "processing_class": tokenizer(), "peft_config": peft_config}
+        more |= {"train_dataset": samples.table(), "processing_class": processing_class, "peft_config": peft_config}
         if any(samples.data.get(key) for key in ("pixel", "audio", "gemma4_image")):  # in place of a processor and TRL's collator around it
             more["data_collator"] = samples.collate
             arguments.dataset_kwargs = {"skip_prepare_dataset": True}

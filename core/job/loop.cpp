@@ -475,7 +475,9 @@ class Spelling {
         args_.ignore({argument});
       }
     };
-    say_of_ddp("ddp_find_unused_parameters", "/parallel/ddp/find_unused_parameters", has_adapters() || !checkpoints);
+    // TRL's trainers ask for it of models that take images, too: read_ddp knows the model.
+    say_of_ddp("ddp_find_unused_parameters", "/parallel/ddp/find_unused_parameters",
+               trainer_.is_trl() ? json() : json(has_adapters() || !checkpoints));
     say_of_ddp("ddp_bucket_cap_mb", "/parallel/ddp/bucket_cap_mb", {});
     say_of_ddp("ddp_broadcast_buffers", "/parallel/ddp/broadcast_buffers", {});
     say_of_ddp("ddp_static_graph", "/parallel/ddp/static_graph", {});

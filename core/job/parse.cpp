@@ -96,6 +96,20 @@ void check_reference(ConfigReader& job_reader, Job& job) {
                "\"copy\"");
 }
 
+/// What DPOTrainer does not do with images (DPOTrainer.__init__, DataCollatorForVisionPreference; trl 1.16).
+void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
+  const LoopConfig& loop = job.training.loop;
+  if (loop.name != LoopName::dpo || job.data.images_per_sample == 0) return;
+  if (loop.precompute_ref_log_probs)
+    job_reader.object("training")
+        .fail("loop", "inconsistent",
+              "found log-probabilities of a reference that come with the batch, which the "
+              "trainer refuses for data with images: leave them out");
+  if (job.samples.padding == Padding::multiple)
+    job_reader.object("data").fail_found("padding", "inconsistent",
+                                         "the collator of data with images pads to no multiple: leave it out");
+}
+
 /// To what a loop cuts samples: its max_length, which job/loop.h has written where the loop has one.
 std::optional<std::int64_t> max_length_of(const json& document) {
   const json::json_pointer at("/training/loop/args/max_length");
@@ -170,6 +184,7 @@ Result<Job> read_job(const json& document) {
                  "set training.loop.args.max_length"};
   job.samples.have_turns = job.training.loop.asks_for_turns();
   if (!infers) check_reference(reader, job);
+  if (!infers) check_seen_preferences(reader, job);
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
   if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||
@@ -186,9 +201,17 @@ Result<Job> read_job(const json& document) {
   if (job.samples.by_length)
     job.samples.by_length = {job.data.micro_batch_size * job.training.gradient_accumulation_steps, job.parallel.data};
   check_count(reader.object("gpu"), job.parallel);
-  if (const LoopName loop = job.training.loop.name;
-      (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) &&
-      (job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2))
+  const bool is_fsdp = job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2;
+  const LoopConfig& its_loop = job.training.loop;
+  // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
+  if (is_fsdp && its_loop.name == LoopName::dpo &&
+      (!job.training.has_adapters() || job.model.reference == Reference::copy || its_loop.precompute_ref_log_probs))
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
+              "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
+  if (const LoopName loop = its_loop.name;
+      (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) && is_fsdp)
     reader.object("training")
         .fail("loop", "not-modelled",
               "found " + name_of(loop, kLoops) + " under FSDP, which is not supported yet; expected ddp or deepspeed");

@@ -242,9 +242,16 @@ DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
   return config;
 }
 
-/// DistributedDataParallel's keyword arguments.
-DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runtime& runtime) {
+/// DistributedDataParallel's keyword arguments. A trainer of TRL looks for unused parameters where Trainer does, and of
+/// models that take images: a text without any leaves the tower without gradients (SFTTrainer.__init__ and
+/// DPOTrainer.__init__, trl 1.16).
+DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runtime& runtime, bool takes_images) {
   DdpConfig config;
+  if (training.loop.is_trl()) {
+    const CheckpointMode mode = training.checkpointing.mode;
+    config.find_unused_parameters =
+        training.has_adapters() || mode == CheckpointMode::none || (takes_images && mode != CheckpointMode::reentrant);
+  }
   read_fields(ddp, settings::ddp_section, config);
   ddp.boolean("skip_all_reduce_unused_params", false);
   if (config.lazy_bucket_allocation && runtime.torch < Version{2, 15, 0})
@@ -319,7 +326,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                     " replicas without a strategy; expected ddp, or deepspeed with a zero_stage");
   }
   if (config.strategy == Strategy::ddp) {
-    config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime);
+    config.ddp = read_ddp(reader.object("ddp"), job.training, job.runtime, job.model.config.traits().takes_images);
   } else if (reader.has("ddp")) {
     reader.fail_found("ddp", "inconsistent", "only strategy \"ddp\" reads it: leave it out or set the strategy");
   }

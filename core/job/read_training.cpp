@@ -478,7 +478,9 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "not-modelled",
           "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-    if (loop.is_trl() && loop.name != LoopName::sft && (traits.takes_images || traits.max_audios > 0))
+    const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
+    if (loop.is_trl() &&
+        ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
       training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
     if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
       training.fail_found(kKey, "inconsistent",

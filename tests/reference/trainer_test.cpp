@@ -59,7 +59,7 @@ TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's t
 }
 
 TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the byte", "[reference][trainer]") {
-  check_cases("ddp.jsonl", 41);
+  check_cases("ddp.jsonl", 44);
 }
 
 TEST_CASE("Trainers' steps under DeepSpeed's ZeRO are the real ones' to the byte", "[reference][trainer]") {
@@ -77,7 +77,7 @@ TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "
 
 TEST_CASE("Trainers' steps of models with images or audio are the real ones' to the byte, padded and not",
           "[reference][trainer]") {
-  check_cases("vision.jsonl", 99);
+  check_cases("vision.jsonl", 118);
 }
 
 TEST_CASE("Steps and evaluations of TRL's SFTTrainer are the real one's to the byte", "[reference][trainer]") {

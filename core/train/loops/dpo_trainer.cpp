@@ -97,11 +97,11 @@ Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs*
     ref_logps = halves(all_ref_logps);
   }
   const Pair logratios{sub(logps.chosen, ref_logps.chosen), sub(logps.rejected, ref_logps.rejected)};
+  const Tensor delta_score = sub(logratios.chosen, logratios.rejected);
+  const Tensor losses = per_sequence_loss(logratios, delta_score, outputs.log_probs, completion_mask);
   Tensor loss;
   {
-    const Tensor losses = per_sequence_loss(logratios, outputs.log_probs, completion_mask);
-    const Tensor mean = mean_all(losses);
-    const Tensor weighted = mul_scalar(mean);
+    const Tensor weighted = mul_scalar(mean_all(losses));
     loss = add_scalar(weighted);
   }
   log_metrics(outputs, logps, logratios, completion_mask, inputs);
@@ -113,10 +113,10 @@ Tensor DpoTrainer::compute_loss(ModelInputs inputs, const Tensor&, ModelOutputs*
   return loss;
 }
 
-Tensor DpoTrainer::per_sequence_loss(const Pair& logratios, const Tensor& per_token_logps,
+Tensor DpoTrainer::per_sequence_loss(const Pair& logratios, const Tensor& delta_score, const Tensor& per_token_logps,
                                      const Tensor& completion_mask) const {
   const std::string_view loss = args_.loss_type;
-  Tensor delta;
+  Tensor delta = delta_score;
   if (loss == "ipo" || loss == "sigmoid_norm") {
     const Pair masks = halves(completion_mask);
     const auto average = [](const Tensor& score, const Tensor& mask) {
@@ -127,8 +127,6 @@ Tensor DpoTrainer::per_sequence_loss(const Pair& logratios, const Tensor& per_to
     const Tensor chosen = average(logratios.chosen, masks.chosen),
                  rejected = average(logratios.rejected, masks.rejected);
     delta = sub(chosen, rejected);
-  } else {
-    delta = sub(logratios.chosen, logratios.rejected);
   }
   if (loss == "ipo") return pow(add_scalar(delta), 2);
   if (loss == "exo_pair") return exo_pair(delta);
@@ -188,34 +186,75 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
   const NoGrad no_grad(context_);
   const std::int64_t length = completion_mask.size(1) - 1;
   const Tensor mask = slice(completion_mask, 1, 1, length);
+  const auto gathered = [this](const Tensor& x) { return sum_all(gather(x)); };  // gather_for_metrics(x).sum()
+  const auto ratio = [](const Tensor& part, const Tensor& of) {                  // (part / of).item() if of > 0
+    {
+      const Tensor is_any = pointwise(Op::gt, {&of}, DType::boolean);
+    }
+    const Tensor mean = pointwise(Op::div, {&part, &of}, DType::float32);
+  };
+  // Names that Python holds until compute_loss returns.
+  Tensor entropy_sum, total_tokens, total_sum;
   {
     const Tensor entropy = detach(outputs.entropy);
-    const Tensor masked = mul(entropy, mask);
-    const Tensor entropy_sum = gather(sum_all(masked)), total_tokens = gather(sum_all(mask));
-    const Tensor mean = pointwise(Op::div, {&entropy_sum, &total_tokens}, DType::float32);
+    entropy_sum = sum_all(mul(entropy, mask));
+    total_tokens = sum_all(mask);
+    entropy_sum = gathered(entropy_sum);
+    total_tokens = gathered(total_tokens);
+    ratio(entropy_sum, total_tokens);
   }
-  if (context_.training) const Tensor tokens = gather(sum_all(inputs.attention_mask));
+  if (context_.training) const Tensor tokens = gathered(sum_all(inputs.attention_mask));
   const Pair masks = halves(mask), mean_logits = halves(outputs.mean_logits), is_top1 = halves(outputs.is_top1);
-  const auto total = [&](const Tensor& logits, const Tensor& of) {
-    const Tensor is_scored = to(of, DType::boolean);
-    const Tensor chosen = index_mask(logits, is_scored, batch_->scored / 2);
-    return gather(sum_all(chosen));
-  };
-  const Tensor chosen_logits = total(mean_logits.chosen, masks.chosen);
-  const Tensor rejected_logits = total(mean_logits.rejected, masks.rejected);
+  {
+    const auto total = [&](const Tensor& logits, const Tensor& of) {
+      Tensor is_scored = to(of, DType::boolean);
+      const Tensor chosen = index_mask(logits, is_scored, batch_->scored / 2);
+      is_scored.reset();
+      return sum_all(chosen);
+    };
+    Tensor chosen_logits = total(mean_logits.chosen, masks.chosen), chosen_tokens = sum_all(masks.chosen);
+    Tensor rejected_logits = total(mean_logits.rejected, masks.rejected), rejected_tokens = sum_all(masks.rejected);
+    for (Tensor* each : {&chosen_logits, &chosen_tokens, &rejected_logits, &rejected_tokens}) {
+      {
+        const Tensor all = gathered(*each);
+      }
+      each->reset();  // item()
+    }
+  }
+  Tensor correct_predictions;
   {
     const Tensor is_scored = to(masks.chosen, DType::boolean);
-    const Tensor correct = pointwise(Op::bitwise_and, {&is_top1.chosen, &is_scored}, DType::boolean);
-    const Tensor correct_tokens = gather(sum_all(correct));
+    correct_predictions = pointwise(Op::bitwise_and, {&is_top1.chosen, &is_scored}, DType::boolean);
   }
+  total_tokens = sum_all(masks.chosen);
+  Tensor correct_tokens = sum_all(correct_predictions);
+  correct_tokens = gather(correct_tokens);
+  total_tokens = gather(total_tokens);
+  total_sum = sum_all(total_tokens);
+  {
+    {
+      const Tensor is_any = pointwise(Op::gt, {&total_sum}, DType::boolean);
+    }
+    const Tensor correct = sum_all(correct_tokens);
+    const Tensor accuracy = pointwise(Op::div, {&correct, &total_sum}, DType::float32);
+  }
+  const auto log_mean = [](const Tensor& all) { const Tensor mean = mean_all(all); };
   const Tensor chosen_rewards = mul_scalar(detach(logratios.chosen));
   const Tensor rejected_rewards = mul_scalar(detach(logratios.rejected));
-  const Tensor is_better = pointwise(Op::gt, {&chosen_rewards, &rejected_rewards}, DType::boolean);
-  const Tensor accuracies = to(is_better, DType::float32), margins = sub(chosen_rewards, rejected_rewards);
-  for (const Tensor* x : {&chosen_rewards, &rejected_rewards, &accuracies, &margins, &logps.chosen, &logps.rejected}) {
-    const Tensor all = gather(*x);
-    const Tensor mean = mean_all(all);
+  const Tensor all_chosen = gather(chosen_rewards), all_rejected = gather(rejected_rewards);
+  log_mean(all_chosen);
+  log_mean(all_rejected);
+  Tensor accuracies;
+  {
+    const Tensor is_better = pointwise(Op::gt, {&chosen_rewards, &rejected_rewards}, DType::boolean);
+    accuracies = to(is_better, DType::float32);
   }
+  const Tensor all_accuracies = gather(accuracies);
+  log_mean(all_accuracies);
+  const Tensor margins = sub(chosen_rewards, rejected_rewards), all_margins = gather(margins);
+  log_mean(all_margins);
+  log_mean(gather(logps.chosen));
+  log_mean(gather(logps.rejected));
 }
 
 HfTrainer::Prediction DpoTrainer::prediction_step(const ModelInputs& inputs, bool prediction_loss_only) {

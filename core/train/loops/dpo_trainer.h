@@ -25,9 +25,11 @@ class DpoTrainer : public HfTrainer {
 
   ModelInputs make_batch() override;
   Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) override;
+  FusedCausalLMOutput* fused_output() override { return &lm_head_.output; }
   Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only) override;
   FusedCausalLMOutput call_fused(Model& model, FusedLmHead& lm_head, const ModelInputs& inputs);
-  Tensor per_sequence_loss(const Pair& logratios, const Tensor& per_token_logps, const Tensor& completion_mask) const;
+  Tensor per_sequence_loss(const Pair& logratios, const Tensor& delta_score, const Tensor& per_token_logps,
+                           const Tensor& completion_mask) const;
   void log_metrics(const FusedCausalLMOutput& outputs, const Pair& logps, const Pair& logratios,
                    const Tensor& completion_mask, const ModelInputs& inputs) const;
 

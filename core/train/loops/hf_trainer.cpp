@@ -151,18 +151,39 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   } else {
     strategy_.backward(loss, is_last);
   }
+  passed_on_.reset();
   context_.begin_phase(PhaseName::optimizer, step);
   if (!strategy_.divides_loss() && is_last) strategy_.step();  // DeepSpeedEngineWrapper.backward
   tr_loss_step_ = detach(loss);
   loss.reset();
   const NoGrad no_grad(context_);
-  { const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean); }
-  const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, DType::float32);
+  {
+    const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean);
+  }
+  const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, tr_loss_step_.dtype());
   const Tensor is_inf = pointwise(Op::eq, {&magnitude}, DType::boolean);
 }
 
+/// The wrapper's forward ends: of a fused head it sees all members (FusedCausalLMOutput is a dataclass that torch's
+/// pytree knows).
+void HfTrainer::return_outputs(ModelOutputs& outputs) {
+  FusedCausalLMOutput* const fused = fused_output();
+  if (!fused || !fused->loss) return strategy_.after_forward(outputs);
+  fused->loss.reset();  // the model's, which `outputs` has
+  std::vector<Tensor*> members;
+  for (Tensor* member : {&fused->log_probs, &fused->entropy, &fused->mean_logits, &fused->is_top1, &fused->label_mask})
+    if (*member) members.push_back(member);
+  const std::size_t before = outputs.others.size();
+  for (Tensor* member : members) outputs.others.push_back(std::move(*member));
+  strategy_.after_forward(outputs);
+  fused->loss = outputs.loss;
+  for (std::size_t i = 0; i < members.size(); ++i) *members[i] = outputs.others[before + i];
+}
+
 ModelOutputs HfTrainer::call_model(Model& model, const ModelInputs& inputs) {
-  if (&model != &model_ || (!context_.training && !strategy_.wraps_evaluation())) return call_prepared(model, inputs);
+  // An evaluation, and the reference that is the policy without its adapters, call the model that is in the wrapper.
+  const bool calls_wrapper = (context_.training && !context_.adapters_disabled) || strategy_.wraps_evaluation();
+  if (&model != &model_ || !calls_wrapper) return call_prepared(model, inputs);
   ModelInputs given = inputs;
   strategy_.before_forward(given, is_last_);
   if (refused()) return {};
@@ -176,6 +197,8 @@ ModelOutputs HfTrainer::call_prepared(Model& model, const ModelInputs& inputs) {
   {
     const AutocastRegion region(context_, autocasts());
     raw = model(inputs);
+    // A FusedCausalLMOutput has nothing else of what the backbone returned (add_fused_lm_head, trl 1.16).
+    if (args_.has_fused_head() && inputs.labels) raw.others = {};
   }
   if (!autocasts()) return raw;
   // convert_outputs_to_fp32 (accelerate/utils/operations.py): all are there before the model's own go.
@@ -193,6 +216,11 @@ Tensor HfTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_ba
   LossFunction* const loss_function = objective_.loss_function();
   if (loss_function) {
     loss_function->num_items_in_batch = num_items_in_batch;
+    if (const std::optional<DType> dtype = strategy_.input_dtype(); dtype && num_items_in_batch) {
+      loss_function->num_items_in_batch = to(num_items_in_batch, *dtype);
+      // GradientCheckpointingLayer.__call__: a partial of each block's keyword arguments, of which this is one.
+      if (training_.checkpointing.mode != CheckpointMode::none) passed_on_ = loss_function->num_items_in_batch;
+    }
     loss_function->scored = batch_->scored;
   }
   ModelOutputs outputs = call_model(model_, inputs);
@@ -246,12 +274,13 @@ void HfTrainer::evaluate(int step) {
   Prediction last;
   Tensor losses;
   std::int64_t done = 0;
+  const std::int64_t batch_size = evaluation_.front().micro_batch_size / (args_.takes_pairs() ? 2 : 1);  // of samples
   for (const DataConfig& batch : evaluation_) {
     set_data(batch);
     inputs = make_batch();
     last = prediction_step(inputs, prediction_loss_only);
     if (refused()) break;
-    losses = gather(repeat(last.loss, {evaluation_.front().micro_batch_size}));
+    losses = gather(repeat(last.loss, {batch_size}));
     last.loss.reset();
     all_losses.add({losses});
     if (last.labels) compare_shapes(last.labels);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "train/objectives/fused_lm_head.h"
 #include "train/objectives/objective.h"
 #include "train/step.h"
 
@@ -32,8 +33,8 @@ class HfTrainer {
   Prediction predict(const ModelInputs& inputs, const Tensor& labels, bool prediction_loss_only);
   /// The batch on the device, as the collator made it.
   virtual ModelInputs make_batch() { return objective_.prepare(model_); }
-  /// The wrapper's forward ends.
-  virtual void return_outputs(ModelOutputs& outputs) { strategy_.after_forward(outputs); }
+  /// What a fused head has returned beside the model's loss; null: the model has a head of its own.
+  virtual FusedCausalLMOutput* fused_output() { return nullptr; }
   /// A model as accelerate has prepared it: forward under autocast, what it returns in float32.
   ModelOutputs call_model(Model& model, const ModelInputs& inputs);
   /// Accelerator.gather: every process's, end to end; of one process, the tensor itself.
@@ -57,6 +58,7 @@ class HfTrainer {
   void training_step(const ModelInputs& inputs, int step, bool is_last);
   void track_tokens(const ModelInputs& inputs) const;
   ModelOutputs call_prepared(Model& model, const ModelInputs& inputs);
+  void return_outputs(ModelOutputs& outputs);
   void compare_shapes(const Tensor& tensor) const;
   void evaluate(int step);
 
@@ -69,6 +71,7 @@ class HfTrainer {
   std::vector<ModelInputs> batch_samples_;
   ModelInputs inputs_;
   Tensor num_items_in_batch_, tr_loss_, tr_loss_step_;
+  Tensor passed_on_;     ///< what checkpointed blocks keep of the model's keyword arguments until they have run again
   bool is_last_ = true;  ///< of a step's micro-steps, the one whose gradients are reduced
 };
 

@@ -27,6 +27,7 @@ class KtoTrainer : public HfTrainer {
 
   ModelInputs make_batch() override;
   Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) override;
+  FusedCausalLMOutput* fused_output() override { return &lm_head_.output; }
   Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only) override;
   DataConfig mismatched() const;
   bool calculates_kl() const { return args_.loss_type != "apo_zero_unpaired"; }

@@ -46,20 +46,6 @@ SftTrainer::SftTrainer(Context& context, Model& model, TrainingStrategy& strateg
   if (args_.chunks_loss()) model.loss_function = &chunked_;   // _patch_chunked_ce_lm_head
 }
 
-// A FusedCausalLMOutput has more than the model's loss.
-void SftTrainer::return_outputs(ModelOutputs& outputs) {
-  FusedCausalLMOutput& fused = lm_head_.output;
-  if (!fused.loss || !strategy_.wraps_evaluation()) return HfTrainer::return_outputs(outputs);
-  fused.loss.reset();  // the model's, which it has already
-  std::vector<Tensor*> members;
-  for (Tensor* member : {&fused.log_probs, &fused.entropy, &fused.mean_logits, &fused.is_top1})
-    if (*member) members.push_back(member);
-  const std::size_t before = outputs.others.size();
-  for (Tensor* member : members) outputs.others.push_back(std::move(*member));
-  HfTrainer::return_outputs(outputs);
-  for (std::size_t i = 0; i < members.size(); ++i) *members[i] = outputs.others[before + i];
-}
-
 FusedCausalLMOutput SftTrainer::call_fused(const ModelInputs& inputs) {
   lm_head_.scored = batch_->scored;
   ModelOutputs outputs = call_model(model_, inputs);
@@ -213,7 +199,9 @@ void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInpu
   const Tensor num_valid = gathered(outputs.label_mask), entropy_sum = gathered(outputs.entropy),
                num_correct = gathered(outputs.is_top1);
   for (const Tensor* total : {&entropy_sum, &num_correct}) {
-    { const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean); }
+    {
+      const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean);
+    }
     const Tensor mean = pointwise(Op::div, {total, &num_valid}, DType::float32);
   }
   log_tokens(inputs);

@@ -19,7 +19,7 @@ class SftTrainer : public HfTrainer {
  private:
   Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) override;
   Prediction prediction_step(const ModelInputs& inputs, bool prediction_loss_only) override;
-  void return_outputs(ModelOutputs& outputs) override;
+  FusedCausalLMOutput* fused_output() override { return &lm_head_.output; }
   /// model(**inputs, fused_lm_head=True)
   FusedCausalLMOutput call_fused(const ModelInputs& inputs);
   /// model(**inputs) without labels

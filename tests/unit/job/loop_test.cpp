@@ -86,8 +86,7 @@ TEST_CASE("What a trainer's arguments have wrong is said in its own terms", "[jo
   CHECK(error_in(looped(R"("trl.GRPOTrainer")")).pointer == "/training/loop");
   CHECK(error_in(looped(R"({"name": "llava.LLaVATrainer", "args": {"mm_projector_lr": 2e-5}})")).code ==
         "not-modelled");
-  CHECK(error_in(
-            R"({"version": 1, "model": {"preset": "t5-small"}, "training": {"loop": "transformers.Trainer"}})")
+  CHECK(error_in(R"({"version": 1, "model": {"preset": "t5-small"}, "training": {"loop": "transformers.Trainer"}})")
             .code == "not-modelled");
   error = error_in(
       looped(R"({"name": "transformers.Trainer", "compute_metrics": true, "args": {"eval_strategy": "steps"}})"));
@@ -380,6 +379,12 @@ TEST_CASE("What trainers of preferences have wrong is said in their own terms", 
         "inconsistent /model/reference");
   CHECK(code(preferring("trl.RewardTrainer", R"({"max_length": 512})", R"("preset": "llama-3-8b")",
                         R"({"lengths": {"batches": [[600, 100]]}})")) == "inconsistent /data");
+  const std::string sees = R"("preset": "llava-1.5-7b")";
+  CHECK(parse_job(preferring("trl.DPOTrainer", R"({"max_length": null})", sees)));
+  CHECK(code(preferring("trl.DPOTrainer", R"({"precompute_ref_log_probs": true})", sees)) ==
+        "inconsistent /training/loop");
+  CHECK(code(preferring("trl.DPOTrainer", R"({"pad_to_multiple_of": 64})", sees)) == "inconsistent /data/padding");
+  CHECK(code(preferring("trl.KTOTrainer", "{}", sees)) == "not-modelled /training/loop");
   const std::string classifier =
       R"("preset": "llama-3-8b", "config": {"architectures": ["LlamaForSequenceClassification"], "num_labels": 3})";
   CHECK(code(preferring("trl.SFTTrainer", "{}", classifier)) == "inconsistent /training/loop");
