@@ -84,6 +84,8 @@ void FullyShardedDataParallel::initialize() {
   for (const std::size_t i : order_of_wrapping()) flatten(units_[i]);
   if (config_.by_accelerate && config_.param_dtype)
     for (Unit& unit : units_) upcast(unit);
+  if (config_.cpu_offload)
+    for (const Unit& unit : units_) keep_on_host(unit);
 
   for (std::size_t i = 0; i < model_.parameters.size(); ++i)
     model_.parameters[i].tensor->index = static_cast<std::uint32_t>(i);
@@ -153,9 +155,13 @@ void FullyShardedDataParallel::upcast(Unit& unit) {
   if (!unit.flat || !unit.flat->leaf_requires_grad || unit.dtype == DType::float32) return;
   const ModuleScope scope(context_, unit.module);
   unit.dtype = DType::float32;
-  unit.local = flat_tensor(unit, Op::to_copy, unit.local.numel(), unit.dtype, Role::parameter);
-  unit.local->leaf_requires_grad = true;
-  unit.has_old_shards = true;
+  if (config_.cpu_offload) {  // on the host
+    unit.local->dtype = unit.dtype;
+  } else {
+    unit.local = flat_tensor(unit, Op::to_copy, unit.local.numel(), unit.dtype, Role::parameter);
+    unit.local->leaf_requires_grad = true;
+    unit.has_old_shards = true;
+  }
   for (Piece& piece : unit.pieces)
     if (piece.shard) piece.shard->dtype = unit.dtype;
 }
@@ -362,20 +368,24 @@ void FullyShardedDataParallel::flatten(Unit& unit) {
   }
   unit.local->leaf_requires_grad = trains;
   if (!config_.cpu_offload) return;
-  // init_flat_param_attributes pins both, the gradient (_cpu_grad) too.
+  const Storage on_host = context_.allocate(Op::none, 0, unit.dtype, {}, Role::parameter);
+  for (const Piece& piece : unit.pieces)
+    if (piece.shard) set_data(piece.shard, on_host);
+  set_data(unit.local, on_host);
+}
+
+/// cpu_offload: init_flat_param_attributes pins the rank's part and its gradient (_cpu_grad); the optimizer's states
+/// lie beside them.
+void FullyShardedDataParallel::keep_on_host(const Unit& unit) {
+  if (unit.pieces.empty()) return;
   host_.keep(HostPart::parameters, unit.local.nbytes(), true);
   host_.keep(HostPart::gradients, unit.local.nbytes(), true);
-  const Storage on_host = context_.allocate(Op::none, 0, unit.dtype, {}, Role::parameter);
-  for (const Piece& piece : unit.pieces) {
-    if (!piece.shard) continue;
-    set_data(piece.shard, on_host);
-    host_.keep(HostPart::optimizer_states,
-               checked_product(piece.shard.nbytes(), states_per_parameter(training_.optimizer)));
-  }
-  set_data(unit.local, on_host);
-  if (!config_.use_orig_params && trains)
-    host_.keep(HostPart::optimizer_states,
-               checked_product(unit.local.nbytes(), states_per_parameter(training_.optimizer)));
+  const auto keep_states_of = [&](const Tensor& part) {
+    host_.keep(HostPart::optimizer_states, checked_product(part.nbytes(), states_per_parameter(training_.optimizer)));
+  };
+  for (const Piece& piece : unit.pieces)
+    if (piece.shard) keep_states_of(piece.shard);
+  if (!config_.use_orig_params && unit.local->leaf_requires_grad) keep_states_of(unit.local);
 }
 
 /// _lazy_init, in the first forward: buffers are cast; the tensors that are to be gathered into are made, and their
@@ -463,7 +473,8 @@ void FullyShardedDataParallel::reshard(Unit& unit, bool free) {
   unit.skipped_views = config_.use_orig_params && context_.grad_mode && unit.state == State::forward &&
                        config_.sharding == FsdpConfig::Sharding::shard_grad_op;
   if (!unit.skipped_views) unit.on_device.reset();
-  if (unit.is_leaf) set_parameters_dtype(unit, unit.dtype);  // of which peft looks at a weight's
+  // Of which peft looks at a weight's. Without the original parameters a module keeps its view of what was gathered.
+  if (unit.is_leaf && config_.use_orig_params) set_parameters_dtype(unit, unit.dtype);
   if (!unit.skipped_views && std::exchange(unit.has_old_shards, false))
     for (const Piece& piece : unit.pieces)  // _use_sharded_views
       if (piece.shard) set_data(piece.shard, unit.local);
@@ -781,6 +792,9 @@ void FullyShardedDataParallel::save() {
   reset_gradients();
   for (const Unit& unit : units_) {
     const ModuleScope scope(context_, unit.module);
+    Tensor part;
+    if (config_.cpu_offload && config_.use_orig_params)
+      part = empty(context_, Op::to_copy, {unit.shard}, unit.dtype, Role::parameter);
     const Tensor full = empty(context_, Op::empty, {checked_product(unit.shard, world_)}, unit.dtype, Role::parameter);
     collective(context_, Op::all_gather, full.nbytes(), unit.dtype, world_);
   }
@@ -789,7 +803,10 @@ void FullyShardedDataParallel::save() {
 void FullyShardedDataParallel::step() {
   for (Unit& unit : units_)
     for (Piece& piece : unit.pieces) piece.has_grad = false;
-  if (config_.cpu_offload) return;  // on the CPU
+  if (config_.cpu_offload) {  // the CPU's
+    if (training_.max_grad_norm) find_norm_on_host();
+    return;
+  }
   for (Unit& unit : units_) {
     const Tensor& gradient = unit.flat ? unit.flat->grad : zero_;
     if (!unit.flat || !gradient) continue;
@@ -803,6 +820,17 @@ void FullyShardedDataParallel::step() {
     for (Unit& unit : units_)
       if (unit.flat) unit.flat->grad.reset();
   optimizer_->zero_grad();
+}
+
+/// FullyShardedDataParallel.clip_grad_norm_ of gradients on the host: their norm alone comes to the device, where the
+/// ranks' are added, and goes back.
+void FullyShardedDataParallel::find_norm_on_host() {
+  const NoGrad no_grad(context_);
+  const ModuleScope scope(context_, model_.root);
+  if (!zero_) zero_ = empty(context_, Op::zeros, {}, DType::float32);
+  const Tensor local = empty(context_, Op::to_copy, {}, DType::float32);
+  Tensor total = empty_like(Op::pow, local);
+  total = empty_like(Op::pow, total);
 }
 
 /// FullyShardedDataParallel.clip_grad_norm_: a norm of each gradient, one after the other, in float32.

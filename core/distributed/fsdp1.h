@@ -34,6 +34,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
+  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
   std::vector<std::int64_t> ranks_that_differ() const override;
 
  private:
@@ -90,6 +91,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void upcast(Unit& unit);
   void check_reentrant_blocks();
   void flatten(Unit& unit);
+  void keep_on_host(const Unit& unit);
   void take_shares(Unit& unit, std::int64_t rank);
   std::int64_t worst_rank();
   void lazy_init();
@@ -110,6 +112,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   void final_callback();
   void reset_gradients();
   void clip_grad_norm();
+  void find_norm_on_host();
   Tensor hook(const Tensor& tensor, void (FullyShardedDataParallel::*member)(Unit&), Unit& unit);
   Tensor hook_output(Tensor output, Unit& unit);
   void output_gradient(Unit& unit);

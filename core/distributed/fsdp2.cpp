@@ -99,6 +99,11 @@ void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
     tail.push_back(embeddings);
   }
   tail.push_back(head);
+  // Of fsdp2_prepare_model's own names `param` is the last parameter, `input_weight` and `output_weight` are these two.
+  ModuleId last = model_.root;
+  for (const Parameter& parameter : model_.parameters)  // adapters' modules are in the layers
+    if (!training_.has_adapters() || !parameter.tensor->leaf_requires_grad) last = std::max(last, parameter.module);
+  held_ = {last, embeddings, head};
   for (const ModuleId module : tail) group_of_[module] = groups_.size();
   groups_.emplace_back().modules = tail;
   groups_.back().reshards_after_forward = false;
@@ -154,6 +159,7 @@ void FullyShard::initialize() {
     last[id] = std::max(last[id], id);
     if (id > 0) last[modules[id].parent] = std::max(last[modules[id].parent], last[id]);
   }
+  std::vector<Tensor> held(held_.size());  // whole, until all groups are made
   for (Group& group : groups_) {
     sort_by(group.shards, [](const Shard& shard) { return -std::int64_t{shard.full.module}; });
     const auto place_of = [&](const Shard& shard) {  // of its module among a group's own
@@ -164,6 +170,10 @@ void FullyShard::initialize() {
     put_originals_first(group.shards, context_.log, training_,
                         [](const Shard& shard) -> const Parameter& { return shard.full; });
     if (config_.by_accelerate) place(group, wrapped);
+    for (const Shard& shard : group.shards)
+      for (std::size_t i = 0; i < held_.size(); ++i)
+        if (const Tensor& full = shard.full.tensor; held_[i] == shard.full.module)
+          held[i] = alias(full, full.sizes(), contiguous_strides(full.sizes()));
     // FSDPParamGroup._init_mp_dtypes
     std::optional<DType> dtype;
     for (const Shard& shard : group.shards) {
@@ -177,6 +187,7 @@ void FullyShard::initialize() {
     }
     shard(group);
   }
+  for (Tensor& whole : held) whole.reset();
 
   for (const Parameter& parameter : model_.parameters) {
     const Group& group = groups_[group_of_[wrapped[parameter.module]]];
@@ -425,7 +436,9 @@ void FullyShard::post_backward(Group& group) {
   reduce_scatter_input_ = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype);
   share(reduce_scatter_input_, world_);
   writes(context_, Op::cat, reduce_scatter_input_.nbytes(), dtype);
-  { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks)); }
+  {
+    const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks));
+  }
   gradients.clear();
   const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
   Tensor output = empty(context_, Op::empty, {numel}, dtype);
@@ -510,6 +523,9 @@ void FullyShard::save() {
     for (const Shard& shard : group.shards) {
       const ModuleScope scope(context_, shard.full.module);
       const std::int64_t numel = checked_product(shard.padded, world_);
+      Tensor part;  // _iterate_state_dict: value.to(pg_device)
+      if (config_.cpu_offload)
+        part = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
       const Tensor full = empty(context_, Op::empty, {numel}, shard.local.dtype(), Role::parameter);
       collective(context_, Op::all_gather, full.nbytes(), full.dtype(), world_);
     }

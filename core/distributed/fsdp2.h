@@ -29,6 +29,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
+  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
   bool autocasts() const override { return false; }  // Accelerator._prepare_fsdp2 does not
   std::vector<std::int64_t> ranks_that_differ() const override;
 
@@ -89,6 +90,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   std::int64_t world_, rank_;
   std::vector<Group> groups_;                 ///< the model's last, as it is wrapped last
   std::map<ModuleId, std::size_t> group_of_;  ///< by block
+  std::vector<ModuleId> held_;                ///< of whose whole parameters accelerate has names while it makes groups
   std::vector<std::size_t> post_forward_order_;
   const Group* iter_forward_root_ = nullptr;  ///< whose forward began first, while it lasts
   InputCast input_cast_;

@@ -92,12 +92,10 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
     fsdp.fail("", "not-modelled", "found FSDP that shards nothing, which is not supported yet under a trainer");
   if (config.by_accelerate && so_far.world_size() == 1)
     fsdp.fail("", "not-modelled", "found FSDP on one GPU, which is not supported yet under a trainer");
-  if (config.by_accelerate && config.cpu_offload)
-    fsdp.fail_found("cpu_offload", "not-modelled", "it is not supported yet under a trainer");
-  if (config.cpu_offload && (!shards || job.training.max_grad_norm))
-    fsdp.fail_found("cpu_offload", "not-modelled",
-                    "offloading with NO_SHARD, as FSDP1 has it on one GPU, or with max_grad_norm is known and not "
-                    "modelled yet: leave one out");
+  if (config.cpu_offload && !shards)
+    fsdp.fail_found(
+        "cpu_offload", "not-modelled",
+        "offloading with NO_SHARD, as FSDP1 has it on one GPU, is known and not modelled yet: leave one out");
   fsdp.finish();
   return config;
 }

@@ -491,7 +491,7 @@ std::vector<Bad> bad_jobs() {
              "/parallel/fsdp/wrap"),
       member(R"("parallel": {"strategy": "fsdp2", "fsdp": {"reshard": true}})", "unknown-key",
              "/parallel/fsdp/reshard"),
-      member(R"("parallel": {"strategy": "fsdp2", "fsdp": {"cpu_offload": true}}, "training": {"max_grad_norm": 1})",
+      member(R"("parallel": {"strategy": "fsdp1", "fsdp": {"cpu_offload": true, "sharding": "NO_SHARD"}})",
              "not-modelled", "/parallel/fsdp/cpu_offload"),
       member(R"("parallel": {"strategy": "ddp", "fsdp": {}})", "inconsistent", "/parallel/fsdp"),
       member(R"("parallel": {"strategy": "fsdp1", "fsdp": {"reshard_after_forward": false}})", "inconsistent",
