@@ -34,7 +34,7 @@ class FullyShardedDataParallel final : public TrainingStrategy, private BlockLis
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
-  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
+  std::optional<DType> arguments_dtype() const override { return config_.param_dtype; }
   std::vector<std::int64_t> ranks_that_differ() const override;
 
  private:

@@ -29,7 +29,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
   std::int64_t rank() const override { return rank_; }
   std::int64_t world_size() const override { return world_; }
   bool wraps_evaluation() const override { return true; }
-  std::optional<DType> input_dtype() const override { return config_.param_dtype; }
+  std::optional<DType> arguments_dtype() const override { return config_.param_dtype; }
   bool autocasts() const override { return false; }  // Accelerator._prepare_fsdp2 does not
   std::vector<std::int64_t> ranks_that_differ() const override;
 

@@ -33,7 +33,7 @@ class TrainingStrategy {
   virtual void before_forward([[maybe_unused]] ModelInputs& inputs, [[maybe_unused]] bool last_micro_step) {}
   virtual void after_forward([[maybe_unused]] ModelOutputs& outputs) {}
   /// The type to which the wrapper casts all numbers that the model is called with.
-  virtual std::optional<DType> input_dtype() const { return std::nullopt; }
+  virtual std::optional<DType> arguments_dtype() const { return std::nullopt; }
   /// An evaluation calls the wrapper, too, not the model in it.
   virtual bool wraps_evaluation() const { return false; }
   /// accelerate runs the model's forward under autocast, where the precision says so.

@@ -216,7 +216,7 @@ Tensor HfTrainer::compute_loss(ModelInputs inputs, const Tensor& num_items_in_ba
   LossFunction* const loss_function = objective_.loss_function();
   if (loss_function) {
     loss_function->num_items_in_batch = num_items_in_batch;
-    if (const std::optional<DType> dtype = strategy_.input_dtype(); dtype && num_items_in_batch) {
+    if (const std::optional<DType> dtype = strategy_.arguments_dtype(); dtype && num_items_in_batch) {
       loss_function->num_items_in_batch = to(num_items_in_batch, *dtype);
       // GradientCheckpointingLayer.__call__: a partial of each block's keyword arguments, of which this is one.
       if (training_.checkpointing.mode != CheckpointMode::none) passed_on_ = loss_function->num_items_in_batch;
