@@ -35,7 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::quantization, Feature::inference,
+       {Feature::zero3, Feature::fsdp, Feature::packing, Feature::quantization, Feature::inference,
         Feature::generate_options, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   // deepspeed 0.19, runtime/keep_in_fp32.py, keep_buffers_in_fp32, after the cast of ZeRO-1 and 2

@@ -33,7 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {kMuseGlimmerNames.decoder_layer, kMuseGlimmerVisionLayer};
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::inference, Feature::headinfer,
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::inference, Feature::headinfer,
                                 Feature::quantized_cache, Feature::turn_images, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   // A checkpoint of a layer that does not rotate holds no cos and sin, here it does: until the first layer is through.

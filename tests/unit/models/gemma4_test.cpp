@@ -15,10 +15,10 @@ TEST_CASE("Gemma 4's presets have as many parameters as the published models", "
     const char* preset;
     std::int64_t parameters;
   };
-  const Row row = GENERATE(Row{"gemma-4-e2b", 5'104'297'504}, Row{"gemma-4-e4b", 7'941'100'832},
-                           Row{"gemma-4-31b", 31'273'088'876 - 60 - 2 * 1152},
-                           Row{"gemma-4-26b-a4b", 25'805'936'206 - 30 - 2 * 1152},
-                           Row{"gemma-4-12b", 11'959'730'224 - 48});
+  const Row row =
+      GENERATE(Row{"gemma-4-e2b", 5'104'297'504}, Row{"gemma-4-e4b", 7'941'100'832},
+               Row{"gemma-4-31b", 31'273'088'876 - 60 - 2 * 1152},
+               Row{"gemma-4-26b-a4b", 25'805'936'206 - 30 - 2 * 1152}, Row{"gemma-4-12b", 11'959'730'224 - 48});
   CAPTURE(row.preset);
   CHECK(simulation_of(std::string(R"({"model": {"preset": ")") + row.preset + R"("}})").parameters == row.parameters);
 }
