@@ -159,9 +159,9 @@ def measured(oometer: Oometer) -> str:
         if report is None or not row["measured"]:
             continue
         for what, error in errors_of(row, report).items():
-            errors.setdefault(group_of(row), {}).setdefault(what, []).append(abs(error))
+            errors.setdefault(run_of(row), {}).setdefault(what, []).append(abs(error))
         for error in peer_errors_of(row).values():
-            errors[group_of(row)].setdefault("peer", []).append(abs(error))
+            errors[run_of(row)].setdefault("peer", []).append(abs(error))
     rows = [
         [group, str(len(found["allocated"])), percent(statistics.median(found["allocated"])), percent(max(found["allocated"]))]
         + [f"{100 * statistics.mean(found[what]):.2g} %" if what in found else "" for what in ("reserved", "device", "peer")]
@@ -173,7 +173,7 @@ def measured(oometer: Oometer) -> str:
     )
 
 
-def group_of(row: Json) -> str:
+def run_of(row: Json) -> str:
     if row["source"] == "H100 jobs":
         return "33 models on an H100"
     if row["source"] == "H100 trainers":
