@@ -1,5 +1,7 @@
 #include "distributed/deepspeed.h"
 
+#include <string_view>
+
 #include "autograd/engine.h"
 #include "ops/ops.h"
 
@@ -19,15 +21,36 @@ Tensor is_infinite(const Tensor& x) {
   return empty_like(Op::eq, x, DType::boolean);
 }
 
+namespace {
+
+/// `buffer.data = buffer.data.to(dtype)`.
+void cast_buffer(Context& context, const Buffer& buffer, DType dtype) {
+  const ModuleScope scope(context, buffer.module);
+  const Tensor cast = empty(context, Op::to_copy, buffer.tensor.sizes(), dtype, Role::buffer);
+  buffer.tensor->dtype = dtype;
+  set_data(buffer.tensor, cast);
+}
+
+/// Whether _keep_in_fp32_modules_strict of the module's model names its e_score_correction_bias, which the class makes
+/// in the model's type (transformers 5.23).
+bool is_kept_in_float32(const Context& context, const Buffer& buffer) {
+  const std::string_view type = context.log.modules[buffer.module].type;
+  for (const std::string_view router :
+       {"DeepseekV3TopkRouter", "Dots1TopkRouter", "ExaoneMoeTopkRouter", "NemotronHTopkRouter", "HYV3MoE"})
+    if (type == router) return true;
+  return false;
+}
+
+}  // namespace
+
 void cast_module(Context& context, const Model& model, DType dtype) {
   for (const Parameter& parameter : model.parameters) cast_parameter(parameter.tensor, dtype);
-  if (!context.behaviours.deepspeed_halves_buffers) return;
-  for (const Tensor& buffer : model.buffers) {
-    if (!is_floating_point(buffer.dtype()) || buffer.dtype() == dtype) continue;
-    const ModuleScope scope(context, context.record(buffer) ? context.record(buffer)->module : kModel);
-    const Tensor cast = empty(context, Op::to_copy, buffer.sizes(), dtype, Role::buffer);
-    buffer->dtype = dtype;
-    set_data(buffer, cast);
+  const bool halves = context.behaviours.deepspeed_halves_buffers;
+  for (const Buffer& buffer : model.buffers) {
+    if (!is_floating_point(buffer.tensor.dtype())) continue;
+    const DType wanted = halves ? dtype : DType::float32;
+    if (buffer.tensor.dtype() == wanted) continue;
+    if (halves || is_kept_in_float32(context, buffer)) cast_buffer(context, buffer, wanted);
   }
 }
 

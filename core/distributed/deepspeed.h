@@ -43,7 +43,8 @@ class DeepSpeedTrainer : public TrainingStrategy {
 };
 
 /// DeepSpeedEngine._configure_distributed_model: module.bfloat16() or .half(), which adapters in float32 feel; before
-/// 0.16 buffers, too.
+/// 0.16 buffers, too. Now those that the model's class names are float32 again (_cast_module_mixed_precision and
+/// runtime/keep_in_fp32.py, keep_buffers_in_fp32, 0.19.8).
 void cast_module(Context& context, const Model& model, DType dtype);
 /// One element on the device.
 Tensor scalar(Context& context, Op op, DType dtype);

@@ -132,9 +132,6 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  // deepspeed 0.19, runtime/keep_in_fp32.py, keep_buffers_in_fp32, after the cast of ZeRO-1 and 2
-  t.refuse(Feature::deepspeed, "not-modelled",
-           "DeepSpeed makes the routers' biases float32 again, which is not supported yet with " + t.class_name);
   for (const Feature feature : {Feature::inference, Feature::lengths, Feature::packing})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

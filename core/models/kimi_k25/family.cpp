@@ -38,9 +38,6 @@ ModelTraits traits(const FamilyConfig& config) {
        {Feature::zero3, Feature::fsdp, Feature::packing, Feature::quantization, Feature::inference,
         Feature::generate_options, Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::mtla})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  // deepspeed 0.19, runtime/keep_in_fp32.py, keep_buffers_in_fp32, after the cast of ZeRO-1 and 2
-  t.refuse(Feature::deepspeed, "not-modelled",
-           "DeepSpeed makes the routers' biases float32 again, which is not supported yet with " + t.class_name);
   return t;
 }
 
