@@ -257,12 +257,14 @@ class Answers(DeviceValues):
         self.patch()
 
     def scalar(self, tensor: Any) -> Any:
-        if tensor.dtype is self.torch.bool and (not self.item_bool or self.padded and is_called_by("create_recurrent_attention_mask")):
+        if tensor.dtype is self.torch.bool and (
+            not self.item_bool or self.padded and (is_called_by("create_recurrent_attention_mask") or is_called_by("flash_attention_mask"))
+        ):
             return False
         return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:
-        if self.selected is None and tensor.dtype is self.torch.bool and (selected := self.count(tensor)) is not None:
+        if self.selected is None and tensor.dtype is self.torch.bool and (selected := self.unpadded() or self.count(tensor)) is not None:
             self.selected = selected
             try:
                 return super().nonzero(tensor)
@@ -285,6 +287,10 @@ class Answers(DeviceValues):
         if self.valid and mask.dim() == 2 and mask.shape[1] == self.width and mask.numel() < self.valid[0]:
             return self.valid[1] * mask.numel() // self.valid[0]
         return self.valid[1] if self.valid and mask.numel() == self.valid[0] else None
+
+    def unpadded(self) -> int | None:
+        """How many tokens flash-attn 2 keeps of a mask, where it is what asks."""
+        return sum(self.attended) if self.attended and is_called_by("_get_unpad_data") else None
 
     def patch(self) -> None:
         import torch
