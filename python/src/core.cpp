@@ -40,9 +40,7 @@ std::string ask(const std::string& job) {
   return answer(job);
 }
 
-std::string timed(std::string_view job) {
-  return oometer::timed_estimate_json(job, oometer::cli::report_options());
-}
+std::string timed(std::string_view job) { return oometer::timed_estimate_json(job, oometer::cli::report_options()); }
 
 nb::bytes snapshot(const std::string& job) {
   oometer::Result<std::string> pickle = oometer::estimate_snapshot(job);
