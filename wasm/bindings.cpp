@@ -14,6 +14,7 @@
 #include "job/catalogue.h"
 #include "job/estimate.h"
 #include "job/order_spread.h"
+#include "job/host.h"
 #include "job/resolve.h"
 #include "job/timed.h"
 #include "job/traits.h"
@@ -85,6 +86,8 @@ emscripten::val snapshot(const std::string& job) {
 
 std::string time(const std::string& job) { return time_json(job); }
 
+std::string host(const std::string& job) { return host_json(job); }
+
 std::string order_spread(const std::string& job) { return order_spread_json(job); }
 
 std::string import_files(const std::string& question) { return importers::import_json(question); }
@@ -132,6 +135,7 @@ EMSCRIPTEN_BINDINGS(oometer) {
   function("presets", &presets);
   function("orderSpread", &order_spread);
   function("time", &time);
+  function("host", &host);
   function("traits", &traits);
   function("version", &version_text);
   function("heapBytes", &heap_bytes);

@@ -48,6 +48,8 @@ export interface Oometer {
    * notes}`, or the error. A note says why there is no time.
    */
   time(job: string): string;
+  /** What the job's processes need of a machine's memory, as a report's `host` (docs/host.md): `{host}`, or the error. */
+  host(job: string): string;
   /**
    * What became of a pasted DeepSpeed or accelerate configuration: `{resolved: [{pointer, value, origin, from, matters}]}`, or the
    * error. `origin` is "file", "auto" (resolved by what `from` says) or "default"; `matters` is true, false or "not modelled".

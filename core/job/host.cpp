@@ -4,6 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "job/estimate.h"
+#include "job/parse.h"
+#include "report/json_writer.h"
 #include "train/step.h"
 
 namespace oometer {
@@ -205,6 +208,19 @@ HostReport host_report(const Job& job, const Simulation& simulation) { return Ho
   const Verdict verdict = report.host->verdict();
   if (verdict == Verdict::does_not_fit) report.fits = false;
   report.verdict = std::max(report.verdict, verdict);
+}
+
+std::string host_json(std::string_view text) {
+  const Result<Job> job = parse_job(text);
+  if (!job) return error_json(job.error());
+  const Simulation run = simulate(*job, resolve_behaviours(job->runtime));
+  if (run.refusal) return error_json(*run.refusal);
+  JsonWriter writer;
+  writer.begin_object();
+  writer.key("host");
+  write_host(writer, host_report(*job, run));
+  writer.end_object();
+  return writer.take();
 }
 
 }  // namespace oometer

@@ -103,6 +103,16 @@ TEST_CASE("a trainer's data workers are the host's", "[job]") {
   CHECK(again->host.data_workers == 4);
 }
 
+TEST_CASE("what the host needs can be asked alone, and is what a report says", "[job]") {
+  EstimateOptions with_host;
+  with_host.report.host = true;
+  for (const json& host : {json::object(), json{{"memory", "64GiB"}, {"gpus", 4}, {"data_workers", 2}}}) {
+    const std::string job = offloaded_llama(host).dump();
+    CHECK(json::parse(host_json(job)).at("host") == json::parse(estimate_json(job, with_host)).at("host"));
+  }
+  CHECK(json::parse(host_json("{")).contains("error"));
+}
+
 TEST_CASE("no offload is advised that the host cannot hold", "[advice]") {
   const auto advises_offload = [](const char* memory) {
     json job = offloaded_llama({{"memory", memory}});

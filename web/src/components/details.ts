@@ -84,6 +84,7 @@ export function details(result: Result, page: Page): TemplateResult {
       }
     </oometer-phases>
     <oometer-time .result=${result} .helper=${advisor.helper}></oometer-time>
+    <oometer-host .result=${result} .helper=${advisor.helper}></oometer-host>
     <oometer-gpus .result=${result} .gpus=${core?.catalogue.gpus ?? []} @apply=${apply}></oometer-gpus>
     ${byRank(advisor.ranked === result ? advisor.ranks : [], report)}
     ${

@@ -4,6 +4,7 @@ import './checkpoints';
 import './compare';
 import './configuration';
 import './gpus';
+import './host';
 import './orders';
 import './own-model';
 import './remedy';

@@ -1,13 +1,14 @@
-import { css, html, LitElement, nothing, type TemplateResult } from 'lit';
+import { css, html, nothing, type TemplateResult } from 'lit';
 import { percent } from '../format/bytes';
-import { reason } from '../format/reason';
 import { seconds } from '../format/seconds';
 import { infers } from '../state/fields';
 import { styles } from '../styles/inline';
 import { figures, shared } from '../styles/shared';
 import type { Result } from '../wasm/ask';
 import type { Helper } from '../wasm/helper';
+import type { JobError } from '../wasm/report';
 import { readTime, type StepTime, type Timed } from '../wasm/time';
+import { Asked } from './asked';
 import { copyTable } from './copy-table';
 
 /** Kinds of kernels (work_kind_name of core/trace), and what else takes time. */
@@ -24,36 +25,8 @@ const KINDS: Readonly<Record<string, string>> = {
   communication: 'Waiting for other GPUs',
   idle: 'Waiting for the host',
 };
-/** Edits come fast: time is asked for when the fingers rest, before advice is. */
-const REST = 100;
-
 /** How long a step takes, from the kernels that the run launches. */
-export class OometerTime extends LitElement {
-  static override properties = {
-    result: { attribute: false },
-    helper: { attribute: false },
-    timed: { state: true },
-    of: { state: true },
-    problem: { state: true },
-  };
-  declare result: Result | null;
-  declare helper: Helper | null;
-  declare private timed: Timed | null;
-  /** What the time is of. */
-  declare private of: Result | null;
-  declare private problem: string;
-  private asked: Result | null = null;
-  private timer = 0;
-
-  constructor() {
-    super();
-    this.result = null;
-    this.helper = null;
-    this.timed = null;
-    this.of = null;
-    this.problem = '';
-  }
-
+export class OometerTime extends Asked<Timed> {
   static override styles = [
     shared,
     figures,
@@ -79,34 +52,13 @@ export class OometerTime extends LitElement {
     `,
   ];
 
-  override updated(): void {
-    const { result, helper } = this;
-    if (!result || !helper || this.asked === result) return;
-    this.asked = result;
-    clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => void this.find(result, helper), REST);
-  }
-
-  override disconnectedCallback(): void {
-    super.disconnectedCallback();
-    clearTimeout(this.timer);
-  }
-
-  private async find(result: Result, helper: Helper): Promise<void> {
-    try {
-      const [json = '{}'] = await helper.ask({ ask: 'time', job: result.job, variants: [{}] });
-      if (this.asked !== result) return;
-      const answer = readTime(json);
-      this.problem = 'message' in answer ? answer.message : '';
-      this.timed = 'message' in answer ? null : answer;
-    } catch (error) {
-      this.problem = reason(error);
-    }
-    this.of = result;
+  protected override async find(job: Result['job'], helper: Helper): Promise<Timed | JobError> {
+    const [json = '{}'] = await helper.ask({ ask: 'time', job, variants: [{}] });
+    return readTime(json);
   }
 
   override render(): TemplateResult | typeof nothing {
-    const { result, timed, problem } = this;
+    const { result, answer: timed, problem } = this;
     if (!result) return nothing;
     const what = infers(result.setup) ? 'generation' : 'step';
     return html`<section aria-labelledby="time" aria-busy=${this.of === result ? 'false' : 'true'}>

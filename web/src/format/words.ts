@@ -39,6 +39,11 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
     const place = where(gpu, count) + after;
     return { headline, before, amount, limit, place, detail: `${before}${amount} of ${limit} ${place}` };
   };
+  const host = report.host?.verdict === report.verdict ? report.host : null;
+  if (host && report.verdict === 'does-not-fit' && headroom >= 0) {
+    const lacks = host.needs - (host.memory ?? 0);
+    return words(`Does not fit: host memory is ${gib(lacks)} short`, { after: ', which is enough' });
+  }
   if (report.verdict === 'fits') return words(`Fits with ${gib(headroom)} to spare`);
   if (report.verdict === 'tight' && peak.total > report.gpu.usable_bytes) {
     // PyTorch gives its unused cache back before it runs out.
@@ -50,7 +55,9 @@ export function verdict(report: Report, gpu: string, count: number): VerdictWord
       after:
         interval.high > report.gpu.usable_bytes
           ? '; the upper end does not fit'
-          : '; what is not modelled may need more',
+          : host
+            ? '; host memory is tight'
+            : '; what is not modelled may need more',
     });
   if (headroom >= 0) return words('Does not fit: too fragmented', { after: ', but not in one piece' });
   return words(`Does not fit: ${gib(-headroom)} too much`);

@@ -240,6 +240,10 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
       '1': 'To a norm of 1, as most recipes do.',
     },
   },
+  hostmem: {
+    hint: 'Of one machine, in GiB or with its unit (1.5TB): does the job fit there, too?',
+    placeholder: 'unknown',
+  },
   gpugib: {
     hint: 'GiB that programs can use: torch.cuda.mem_get_info()[1] / 2**30.',
   },

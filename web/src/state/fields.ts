@@ -280,6 +280,9 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   fsdpsync: row('rare', 'off'),
   peft: row('rare', '0.21.2', { applies: hasAdapters }),
   cudnn: row('rare', 'on'),
+  hostmem: row('rare', '', { kind: 'config', made: true }),
+  pergpus: row('rare', '8'),
+  workers: row('rare', '0'),
   audio: row('more', ''),
   audios: row('more', ''),
 };
@@ -319,6 +322,7 @@ const VALUES: Readonly<Record<string, (setup: Setup) => string | null>> = {
   '/training/liger/fused_linear_cross_entropy': ({ ligerloss }) => (ligerloss === 'fused' ? 'on' : 'off'),
   '/data/lengths': ({ lengths }) => (lengths === START.lengths ? null : lengths),
   '/gpu/usable_bytes': ({ gpu, gpugib }) => (gpu === OWN_GPU ? gpugib : null),
+  '/host/memory': ({ hostmem }) => (hostmem === '' ? null : hostmem),
 };
 const HELD = new Map(FIELDS.flatMap(({ key, pointers }) => pointers.map((pointer) => [pointer, key])));
 

@@ -101,6 +101,17 @@ describe('a job as settings', () => {
     hasPeak(part);
   });
 
+  it.each(['512GiB', 549755813888, '1.5TB'])('has the memory of a machine: %s', (memory) => {
+    const job = { version: 1, model: { preset: 'llama-3-8b' }, host: { memory, gpus: 4, data_workers: 2 } } as Job;
+    const { setup, lacking } = setupOfJob(job, { model: 'llama-3-8b', config: '' }, preset('llama-3-8b'));
+    expect(lacking).toEqual([]);
+    expect(toJob(setup, preset('llama-3-8b')).host).toEqual({
+      memory: typeof memory === 'number' ? '512GiB' : memory,
+      gpus: 4,
+      data_workers: 2,
+    });
+  });
+
   it('lacks what no field holds', () => {
     const job = { version: 1, model: { preset: 'llama-2-7b' }, parallel: { rank: 3 } } as unknown as Job;
     expect(setupOfJob(job, { model: 'llama-2-7b', config: '' }, llama).lacking).toEqual(['/parallel/rank']);

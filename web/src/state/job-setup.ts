@@ -1,4 +1,5 @@
 // A job as settings of the page, where these can express it.
+import { GIB } from '../format/bytes';
 import { ofLoop } from './adopt';
 import { BF16_IN_AUTOCAST, byTrl, isByTrainer, START, type Setup } from './fields';
 import type { Job } from './job.generated';
@@ -107,6 +108,8 @@ export function setupOfJob(job: Job, setup: Pick<Setup, 'model' | 'config'>, mod
   const rest: Partial<Job> = { ...job };
   delete rest.model;
   delete rest.version;
+  const memory = job.host?.memory;
+  if (typeof memory === 'number') rest.host = { ...job.host, memory: `${memory / GIB}GiB` };
   const loop = job.training?.loop ?? START.loop;
   const name = typeof loop === 'string' ? loop : (loop.name ?? START.loop);
   let byTrainer: Partial<Setup> = {};

@@ -250,6 +250,9 @@ const gpuOf = ({ gpu, gpugib, capability }: Setup): object =>
     ? { usable_bytes: Math.round(number(gpugib) * 2 ** 30), compute_capability: capability }
     : { name: gpu };
 
+/** A number alone is of GiB. */
+const hostMemory = (text: string): string => (/^[\d.]+$/.test(text) ? `${text}GiB` : text);
+
 /** What fields make together, or otherwise than they have it. */
 function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean): Record<string, unknown> {
   const shared = {
@@ -261,6 +264,7 @@ function madeJob(setup: Setup, model: Model, means: (key: FieldKey) => boolean):
       ...samples(setup, means),
     },
     gpu: gpuOf(setup),
+    ...(setup.hostmem === '' ? {} : { host: { memory: hostMemory(setup.hostmem) } }),
   };
   const byTrainer = means('loop') && isByTrainer(setup);
   const precision = means('precision') ? { precision: precisionOf(setup) } : {};

@@ -76,6 +76,28 @@ export interface StepTime {
   by_kind: Record<string, number>;
 }
 
+/** What the job's processes need of a machine's memory (docs/host.md). Bytes. */
+export interface Host {
+  /** What it has; null where the job does not say. */
+  memory: number | null;
+  verdict: Verdict | null;
+  /** On one machine. */
+  processes: number;
+  /** At the worst phase but for resuming, and with what was not measured. */
+  needs: number;
+  high: number;
+  phase: string;
+  phases: {
+    name: string;
+    needs: number;
+    /** One process's, mapped files too. */
+    resident: number;
+    pinned: number;
+    holdings: { name: string; bytes: number; of: 'process' | 'node'; mapped: boolean; source: string }[];
+  }[];
+  unmodelled: string[];
+}
+
 export interface Report {
   verdict: Verdict;
   fits: boolean;
@@ -105,6 +127,8 @@ export interface Report {
   notes: string[];
   events: number;
   version: string;
+  /** Where the job says what its machine has. */
+  host?: Host;
   /** Of the command `estimate`; null where it is not known, and a note says why. */
   time?: StepTime | null;
 }

@@ -3,7 +3,7 @@ import type { Oometer } from 'oometer-core/oometer.mjs';
 import type { Modules } from 'oometer-core/parts.mjs';
 
 export interface Question {
-  ask: 'advise' | 'adviseFiles' | 'checkpoints' | 'estimate' | 'onGpu' | 'orderSpread' | 'summary' | 'time';
+  ask: 'advise' | 'adviseFiles' | 'checkpoints' | 'estimate' | 'host' | 'onGpu' | 'orderSpread' | 'summary' | 'time';
   /** A job, or a question about files. */
   job: { model?: object; files?: readonly object[] };
   /** Members that replace the job's own, for one answer each. */
