@@ -79,52 +79,52 @@ Result<Stacks> kept_by_blocks(Job job, CheckpointMode mode) {
 }
 
 /// A merge patch (RFC 7386) on a job that checkpoints the stack so.
-void write_change(JsonWriter& json, const std::string& stack, const CheckpointPlan& plan) {
-  json.begin_object();
-  json.key("training");
-  json.begin_object();
-  json.key("activation_checkpointing");
+void write_change(JsonWriter& writer, const std::string& stack, const CheckpointPlan& plan) {
+  writer.begin_object();
+  writer.key("training");
+  writer.begin_object();
+  writer.key("activation_checkpointing");
   if (plan.recomputed == 0) {
-    json.value("none");
+    writer.value("none");
   } else {
-    json.begin_object();
-    json.member("mode", "non-reentrant");
-    json.key("segments");
-    json.begin_object();
-    json.key(stack);
-    json.begin_array();
+    writer.begin_object();
+    writer.member("mode", "non-reentrant");
+    writer.key("segments");
+    writer.begin_object();
+    writer.key(stack);
+    writer.begin_array();
     for (const ChainSegment& segment : plan.segments) {
       if (!segment.recomputed) continue;
-      json.begin_array();
-      json.value(static_cast<std::int64_t>(segment.begin));
-      json.value(static_cast<std::int64_t>(segment.end));
-      json.end_array();
+      writer.begin_array();
+      writer.value(static_cast<std::int64_t>(segment.begin));
+      writer.value(static_cast<std::int64_t>(segment.end));
+      writer.end_array();
     }
-    json.end_array();
-    json.end_object();
-    json.end_object();
+    writer.end_array();
+    writer.end_object();
+    writer.end_object();
   }
-  json.end_object();
-  json.end_object();
+  writer.end_object();
+  writer.end_object();
 }
 
-void write_plan(JsonWriter& json, const std::string& stack, const CheckpointPlan& plan) {
-  json.begin_object();
-  json.member("peak", plan.peak);
-  json.member("recomputed", static_cast<std::int64_t>(plan.recomputed));
-  json.key("segments");
-  json.begin_array();
+void write_plan(JsonWriter& writer, const std::string& stack, const CheckpointPlan& plan) {
+  writer.begin_object();
+  writer.member("peak", plan.peak);
+  writer.member("recomputed", static_cast<std::int64_t>(plan.recomputed));
+  writer.key("segments");
+  writer.begin_array();
   for (const ChainSegment& segment : plan.segments) {
-    json.begin_array();
-    json.value(static_cast<std::int64_t>(segment.begin));
-    json.value(static_cast<std::int64_t>(segment.end));
-    json.value(segment.recomputed);
-    json.end_array();
+    writer.begin_array();
+    writer.value(static_cast<std::int64_t>(segment.begin));
+    writer.value(static_cast<std::int64_t>(segment.end));
+    writer.value(segment.recomputed);
+    writer.end_array();
   }
-  json.end_array();
-  json.key("change");
-  write_change(json, stack, plan);
-  json.end_object();
+  writer.end_array();
+  writer.key("change");
+  write_change(writer, stack, plan);
+  writer.end_object();
 }
 
 }  // namespace
@@ -159,30 +159,30 @@ std::string checkpoint_advice_json(std::string_view text) {
   if (!job) return error_json(job.error());
   const Result<std::vector<CheckpointAdvice>> advice = advise_checkpoints(*job);
   if (!advice) return error_json(advice.error());
-  JsonWriter json;
-  json.begin_array();
+  JsonWriter writer;
+  writer.begin_array();
   for (const CheckpointAdvice& stack : *advice) {
-    json.begin_object();
-    json.member("stack", stack.stack);
-    json.key("blocks");
-    json.begin_array();
+    writer.begin_object();
+    writer.member("stack", stack.stack);
+    writer.key("blocks");
+    writer.begin_array();
     for (const ChainBlock& block : stack.chain) {
-      json.begin_object();
-      json.member("input", block.input);
-      json.member("inside", block.inside);
-      json.end_object();
+      writer.begin_object();
+      writer.member("input", block.input);
+      writer.member("inside", block.inside);
+      writer.end_object();
     }
-    json.end_array();
-    json.key("least");
-    write_plan(json, stack.stack, stack.least);
-    json.key("frontier");
-    json.begin_array();
-    for (const CheckpointPlan& plan : stack.frontier) write_plan(json, stack.stack, plan);
-    json.end_array();
-    json.end_object();
+    writer.end_array();
+    writer.key("least");
+    write_plan(writer, stack.stack, stack.least);
+    writer.key("frontier");
+    writer.begin_array();
+    for (const CheckpointPlan& plan : stack.frontier) write_plan(writer, stack.stack, plan);
+    writer.end_array();
+    writer.end_object();
   }
-  json.end_array();
-  return json.take();
+  writer.end_array();
+  return writer.take();
 }
 
 }  // namespace oometer

@@ -273,7 +273,7 @@ void ConfigReader::fail_found(const char* key, const char* code, const std::stri
 
 const json* ConfigReader::get(std::string_view key) {
   if (!object_) return nullptr;
-  known_.push_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   const auto found = object_->find(key);
   return found == object_->end() ? nullptr : &*found;
 }

@@ -5,50 +5,50 @@ namespace oometer {
 
 namespace {
 
-void write_gpus(JsonWriter& json) {
-  json.begin_array();
+void write_gpus(JsonWriter& writer) {
+  writer.begin_array();
   constexpr const char* kBasis[] = {"measured", "derived", "nominal"};
   for (const Gpu& gpu : gpu_catalogue()) {
-    json.begin_object();
-    json.member("id", gpu.id);
-    json.member("name", gpu.name);
-    json.member("vendor", gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
-    json.member("architecture", gpu.architecture);
-    json.member("compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor));
-    json.member("sm_count", gpu.sm_count);
-    json.member("usable_bytes", gpu.usable_bytes);
-    json.member("basis", kBasis[static_cast<std::size_t>(gpu.basis)]);
-    json.member("calibrated", gpu.calibrated);
-    json.end_object();
+    writer.begin_object();
+    writer.member("id", gpu.id);
+    writer.member("name", gpu.name);
+    writer.member("vendor", gpu.vendor == Vendor::nvidia ? "nvidia" : "amd");
+    writer.member("architecture", gpu.architecture);
+    writer.member("compute_capability", std::to_string(gpu.major) + "." + std::to_string(gpu.minor));
+    writer.member("sm_count", gpu.sm_count);
+    writer.member("usable_bytes", gpu.usable_bytes);
+    writer.member("basis", kBasis[static_cast<std::size_t>(gpu.basis)]);
+    writer.member("calibrated", gpu.calibrated);
+    writer.end_object();
   }
-  json.end_array();
+  writer.end_array();
 }
 
 }  // namespace
 
 std::string gpu_list_json() {
-  JsonWriter json;
-  write_gpus(json);
-  return json.take();
+  JsonWriter writer;
+  write_gpus(writer);
+  return writer.take();
 }
 
 std::string presets_json() {
-  JsonWriter json;
-  json.begin_object();
-  json.key("models");
-  json.begin_array();
+  JsonWriter writer;
+  writer.begin_object();
+  writer.key("models");
+  writer.begin_array();
   for (const ModelPreset& model : model_presets()) {
-    json.begin_object();
-    json.member("id", model.id);
-    json.member("title", model.title);
-    json.member("description", model.description);
-    json.end_object();
+    writer.begin_object();
+    writer.member("id", model.id);
+    writer.member("title", model.title);
+    writer.member("description", model.description);
+    writer.end_object();
   }
-  json.end_array();
-  json.key("gpus");
-  write_gpus(json);
-  json.end_object();
-  return json.take();
+  writer.end_array();
+  writer.key("gpus");
+  write_gpus(writer);
+  writer.end_object();
+  return writer.take();
 }
 
 }  // namespace oometer

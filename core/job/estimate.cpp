@@ -222,22 +222,22 @@ namespace {
 /// {"error": {...}}, with what `more` adds to it.
 template <typename More>
 std::string error_with(const Error& error, const More& more) {
-  JsonWriter json;
-  json.begin_object();
-  json.key("error");
-  json.begin_object();
-  json.member("code", error.code);
-  json.member("pointer", error.pointer);
-  json.member("message", error.message);
-  more(json);
-  json.end_object();
-  json.end_object();
-  return json.take();
+  JsonWriter writer;
+  writer.begin_object();
+  writer.key("error");
+  writer.begin_object();
+  writer.member("code", error.code);
+  writer.member("pointer", error.pointer);
+  writer.member("message", error.message);
+  more(writer);
+  writer.end_object();
+  writer.end_object();
+  return writer.take();
 }
 
 /// What a value has to be, no other setting can mend.
 bool has_no_fix(const Error& error) {
-  return error.code == "not-json" || error.code == "wrong-type" || error.code == "out-of-range";
+  return error.code == "not-writer" || error.code == "wrong-type" || error.code == "out-of-range";
 }
 
 }  // namespace
@@ -247,20 +247,20 @@ std::string error_json(const Error& error) {
 }
 
 std::string error_json(const Error& error, std::string_view job) {
-  return error_with(error, [&](JsonWriter& json) {
+  return error_with(error, [&](JsonWriter& writer) {
     if (has_no_fix(error)) return;
     const std::vector<Fix> fixes = known_fixes(job, error);
     if (fixes.empty()) return;
-    json.key("fixes");
-    json.begin_array();
+    writer.key("fixes");
+    writer.begin_array();
     for (const Fix& fix : fixes) {
-      json.begin_object();
-      json.member("label", fix.label);
-      json.key("change");
-      json.raw(fix.change);
-      json.end_object();
+      writer.begin_object();
+      writer.member("label", fix.label);
+      writer.key("change");
+      writer.raw(fix.change);
+      writer.end_object();
     }
-    json.end_array();
+    writer.end_array();
   });
 }
 

@@ -49,11 +49,11 @@ std::string order_spread_json(std::string_view text) {
   if (!job) return error_json(job.error());
   if (const Simulation run = simulate(*job, resolve_behaviours(job->runtime)); run.refusal)
     return error_json(*run.refusal);
-  JsonWriter json;
-  json.begin_object();
-  write_spread(json, order_spread(*job));
-  json.end_object();
-  return json.take();
+  JsonWriter writer;
+  writer.begin_object();
+  write_spread(writer, order_spread(*job));
+  writer.end_object();
+  return writer.take();
 }
 
 }  // namespace oometer

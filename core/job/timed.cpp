@@ -65,34 +65,35 @@ std::string decimal(double number, int decimals) {
 
 constexpr int kMicroseconds = 6;
 
-void write_time(JsonWriter& json, const Job& job, const JobTime& time) {
+void write_time(JsonWriter& writer, const Job& job, const JobTime& time) {
   const StepTime& step = time.step;
-  json.begin_object();
-  write_seconds(json, time);
-  json.member("basis", time.interval.basis);
-  write_decimal(json, "mfu", static_cast<double>(step.work.model) / (step.seconds * step.peak_flops), 4);
-  write_decimal(json, "hfu", static_cast<double>(step.work.hardware) / (step.seconds * step.peak_flops), 4);
+  writer.begin_object();
+  write_seconds(writer, time);
+  writer.member("basis", time.interval.basis);
+  write_decimal(writer, "mfu", static_cast<double>(step.work.model) / (step.seconds * step.peak_flops), 4);
+  write_decimal(writer, "hfu", static_cast<double>(step.work.hardware) / (step.seconds * step.peak_flops), 4);
   if (job.task == Task::inference) {
-    write_decimal(json, "prefill", step.prefill, kMicroseconds);
+    write_decimal(writer, "prefill", step.prefill, kMicroseconds);
     if (step.decode > 0 && job.inference.new_tokens > 1)
-      write_decimal(json, "per_token", step.decode / static_cast<double>(job.inference.new_tokens - 1), kMicroseconds);
+      write_decimal(writer, "per_token", step.decode / static_cast<double>(job.inference.new_tokens - 1),
+                    kMicroseconds);
   }
-  json.key("flops");
-  json.begin_object();
-  json.member("model", step.work.model);
-  json.member("executed", step.work.executed);
-  json.member("hardware", step.work.hardware);
-  json.end_object();
-  json.member("bytes_moved", step.work.read + step.work.written);
-  json.member("bytes_sent", step.work.sent);
-  json.key("by_kind");
-  json.begin_object();
+  writer.key("flops");
+  writer.begin_object();
+  writer.member("model", step.work.model);
+  writer.member("executed", step.work.executed);
+  writer.member("hardware", step.work.hardware);
+  writer.end_object();
+  writer.member("bytes_moved", step.work.read + step.work.written);
+  writer.member("bytes_sent", step.work.sent);
+  writer.key("by_kind");
+  writer.begin_object();
   for (std::size_t kind = 0; kind < kWorkKinds; ++kind)
     if (step.by_kind[kind] > 0)
-      write_decimal(json, work_kind_name(static_cast<WorkKind>(kind)), step.by_kind[kind], kMicroseconds);
-  if (step.idle > 0) write_decimal(json, "idle", step.idle, kMicroseconds);
-  json.end_object();
-  json.end_object();
+      write_decimal(writer, work_kind_name(static_cast<WorkKind>(kind)), step.by_kind[kind], kMicroseconds);
+  if (step.idle > 0) write_decimal(writer, "idle", step.idle, kMicroseconds);
+  writer.end_object();
+  writer.end_object();
 }
 
 /// The member's value, and what is to be noted about it.
@@ -103,24 +104,24 @@ std::string time_member(const Job& job, const Log& log, std::vector<std::string>
     return "null";
   }
   notes.insert(notes.end(), time.notes.begin(), time.notes.end());
-  JsonWriter json;
-  write_time(json, job, time);
-  return json.take();
+  JsonWriter writer;
+  write_time(writer, job, time);
+  return writer.take();
 }
 
 }  // namespace
 
-void write_decimal(JsonWriter& json, const char* key, double value, int decimals) {
-  json.key(key);
-  json.raw(decimal(value, decimals));
+void write_decimal(JsonWriter& writer, const char* key, double value, int decimals) {
+  writer.key(key);
+  writer.raw(decimal(value, decimals));
 }
 
-void write_seconds(JsonWriter& json, const JobTime& time) {
+void write_seconds(JsonWriter& writer, const JobTime& time) {
   const double seconds = time.step.seconds;
-  write_decimal(json, "step", seconds, kMicroseconds);
-  write_decimal(json, "low", seconds * time.interval.low, kMicroseconds);
-  write_decimal(json, "high", seconds * time.interval.high, kMicroseconds);
-  write_decimal(json, "tokens_per_second", time.tokens_per_second, 1);
+  write_decimal(writer, "step", seconds, kMicroseconds);
+  write_decimal(writer, "low", seconds * time.interval.low, kMicroseconds);
+  write_decimal(writer, "high", seconds * time.interval.high, kMicroseconds);
+  write_decimal(writer, "tokens_per_second", time.tokens_per_second, 1);
 }
 
 JobTime job_time(const Job& job, const Log& log) {
@@ -174,13 +175,13 @@ std::string time_json(std::string_view text) {
   const Simulation run = simulate(*job, resolve_behaviours(job->runtime));
   if (run.refusal) return error_json(*run.refusal);
   std::vector<std::string> notes;
-  JsonWriter json;
-  json.begin_object();
-  json.key("time");
-  json.raw(time_member(*job, run.log, notes));
-  json.member_array("notes", notes);
-  json.end_object();
-  return json.take();
+  JsonWriter writer;
+  writer.begin_object();
+  writer.key("time");
+  writer.raw(time_member(*job, run.log, notes));
+  writer.member_array("notes", notes);
+  writer.end_object();
+  return writer.take();
 }
 
 }  // namespace oometer
