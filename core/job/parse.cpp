@@ -111,9 +111,8 @@ constexpr std::string_view kSeenPreferences[] = {
     "Qwen3_5ForConditionalGeneration"};
 
 /// What DPOTrainer does not do with images (DPOTrainer.__init__, DataCollatorForVisionPreference; trl 1.16).
-void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
+[[gnu::noinline]] void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
-  if (loop.name != LoopName::dpo || job.data.images_per_sample == 0) return;
   const ModelTraits traits = job.model.config.traits();
   if (traits.takes_images && std::find(std::begin(kSeenPreferences), std::end(kSeenPreferences), traits.class_name) ==
                                  std::end(kSeenPreferences))
@@ -205,7 +204,8 @@ Result<Job> read_job(const json& document) {
                  "set training.loop.args.max_length"};
   job.samples.have_turns = job.training.loop.asks_for_turns();
   if (!infers) check_reference(reader, job);
-  if (!infers) check_seen_preferences(reader, job);
+  if (!infers && job.training.loop.name == LoopName::dpo && job.data.images_per_sample > 0)
+    check_seen_preferences(reader, job);
   if (findings.error) return *findings.error;
   // As processors give them, which is what people have who run a trainer, give lengths, or say the two types apart.
   if (job.training.precision == Precision::bf16_in_autocast || job.training.loop.is_trainer() ||

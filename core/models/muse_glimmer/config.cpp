@@ -103,9 +103,10 @@ void add_to(Places& set, const TokenGrid& grid) {
   const std::uint64_t hash = hash_of(grid);
   std::uint64_t perturb = hash;
   for (std::uint64_t i = hash % set.size();; perturb >>= 5U, i = (i * 5 + 1 + perturb) % set.size()) {
-    if (set[i] == grid) return;
-    if (set[i]) continue;
-    set[i] = grid;
+    std::optional<TokenGrid>& place = set[static_cast<std::size_t>(i)];
+    if (place == grid) return;
+    if (place) continue;
+    place = grid;
     return;
   }
 }
