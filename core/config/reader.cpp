@@ -273,7 +273,7 @@ void ConfigReader::fail_found(const char* key, const char* code, const std::stri
 
 const json* ConfigReader::get(std::string_view key) {
   if (!object_) return nullptr;
-  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
+  known_.push_back(key);
   const auto found = object_->find(key);
   return found == object_->end() ? nullptr : &*found;
 }
@@ -439,10 +439,13 @@ void ConfigReader::finish() {
   for (const auto& [key, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     if (mode_ == Mode::strict) {
-      const std::string_view near = closest(key, known_);
+      std::vector<std::string_view> keys;  // some are read twice
+      for (const std::string_view known : known_)
+        if (std::find(keys.begin(), keys.end(), known) == keys.end()) keys.push_back(known);
+      const std::string_view near = closest(key, keys);
       fail(key.c_str(), "unknown-key",
            "found the unknown key " + quote(key) + "; " +
-               (near.empty() ? "the keys here are: " + join(known_) : "did you mean \"" + std::string(near) + "\"?"));
+               (near.empty() ? "the keys here are: " + join(keys) : "did you mean \"" + std::string(near) + "\"?"));
     } else if (!is_one_of(key, std::begin(kHarmless), std::end(kHarmless)) &&
                !(is_one_of(key, std::begin(kHarmlessIfUnset), std::end(kHarmlessIfUnset)) && is_unset(value))) {
       findings_.unmodelled.push_back({pointer_to(key) + ": " + describe(value) + " is not modelled"});
