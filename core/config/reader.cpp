@@ -434,18 +434,26 @@ void ConfigReader::refuse(const char* key, const char* why) {
   if (value && !is_unset(*value)) fail_found(key, "not-modelled", why);
 }
 
+namespace {
+
+/// Of a key that is none of those that were read, some of them twice.
+[[gnu::noinline]] std::string unknown_key(const std::string& key, const std::vector<std::string_view>& known) {
+  std::vector<std::string_view> keys;
+  for (const std::string_view one : known)
+    if (std::find(keys.begin(), keys.end(), one) == keys.end()) keys.push_back(one);
+  const std::string_view near = closest(key, keys);
+  return "found the unknown key " + quote(key) + "; " +
+         (near.empty() ? "the keys here are: " + join(keys) : "did you mean \"" + std::string(near) + "\"?");
+}
+
+}  // namespace
+
 void ConfigReader::finish() {
   if (!object_) return;
   for (const auto& [key, value] : object_->items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     if (mode_ == Mode::strict) {
-      std::vector<std::string_view> keys;  // some are read twice
-      for (const std::string_view known : known_)
-        if (std::find(keys.begin(), keys.end(), known) == keys.end()) keys.push_back(known);
-      const std::string_view near = closest(key, keys);
-      fail(key.c_str(), "unknown-key",
-           "found the unknown key " + quote(key) + "; " +
-               (near.empty() ? "the keys here are: " + join(keys) : "did you mean \"" + std::string(near) + "\"?"));
+      fail(key.c_str(), "unknown-key", unknown_key(key, known_));
     } else if (!is_one_of(key, std::begin(kHarmless), std::end(kHarmless)) &&
                !(is_one_of(key, std::begin(kHarmlessIfUnset), std::end(kHarmlessIfUnset)) && is_unset(value))) {
       findings_.unmodelled.push_back({pointer_to(key) + ": " + describe(value) + " is not modelled"});
