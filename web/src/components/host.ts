@@ -60,7 +60,7 @@ export class OometerHost extends Asked<Host> {
         }
         ${
           memory === null
-            ? html`<span class="soft">Enter the host memory (More, Rarely changed) to have it in the verdict.</span>`
+            ? html`<span class="soft">Enter the host memory among the settings to have it in the verdict.</span>`
             : nothing
         }
       </p>
