@@ -436,9 +436,7 @@ void FullyShard::post_backward(Group& group) {
   reduce_scatter_input_ = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype);
   share(reduce_scatter_input_, world_);
   writes(context_, Op::cat, reduce_scatter_input_.nbytes(), dtype);
-  {
-    const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks));
-  }
+  { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks)); }
   gradients.clear();
   const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
   Tensor output = empty(context_, Op::empty, {numel}, dtype);

@@ -93,9 +93,8 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   if (config.by_accelerate && so_far.world_size() == 1)
     fsdp.fail("", "not-modelled", "found FSDP on one GPU, which is not supported yet under a trainer");
   if (config.cpu_offload && !shards)
-    fsdp.fail_found(
-        "cpu_offload", "not-modelled",
-        "offloading with NO_SHARD, as FSDP1 has it on one GPU, is known and not modelled yet: leave one out");
+    fsdp.fail_found("cpu_offload", "not-modelled",
+                    "offloading with NO_SHARD, as FSDP1 has it on one GPU, is not supported yet: leave one out");
   fsdp.finish();
   return config;
 }

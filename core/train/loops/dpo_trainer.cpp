@@ -188,9 +188,7 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
   const Tensor mask = slice(completion_mask, 1, 1, length);
   const auto gathered = [this](const Tensor& x) { return sum_all(gather(x)); };  // gather_for_metrics(x).sum()
   const auto ratio = [](const Tensor& part, const Tensor& of) {                  // (part / of).item() if of > 0
-    {
-      const Tensor is_any = pointwise(Op::gt, {&of}, DType::boolean);
-    }
+    { const Tensor is_any = pointwise(Op::gt, {&of}, DType::boolean); }
     const Tensor mean = pointwise(Op::div, {&part, &of}, DType::float32);
   };
   // Names that Python holds until compute_loss returns.
@@ -215,9 +213,7 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
     Tensor chosen_logits = total(mean_logits.chosen, masks.chosen), chosen_tokens = sum_all(masks.chosen);
     Tensor rejected_logits = total(mean_logits.rejected, masks.rejected), rejected_tokens = sum_all(masks.rejected);
     for (Tensor* each : {&chosen_logits, &chosen_tokens, &rejected_logits, &rejected_tokens}) {
-      {
-        const Tensor all = gathered(*each);
-      }
+      { const Tensor all = gathered(*each); }
       each->reset();  // item()
     }
   }
@@ -232,9 +228,7 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
   total_tokens = gather(total_tokens);
   total_sum = sum_all(total_tokens);
   {
-    {
-      const Tensor is_any = pointwise(Op::gt, {&total_sum}, DType::boolean);
-    }
+    { const Tensor is_any = pointwise(Op::gt, {&total_sum}, DType::boolean); }
     const Tensor correct = sum_all(correct_tokens);
     const Tensor accuracy = pointwise(Op::div, {&correct, &total_sum}, DType::float32);
   }

@@ -157,9 +157,7 @@ void HfTrainer::training_step(const ModelInputs& inputs, int step, bool is_last)
   tr_loss_step_ = detach(loss);
   loss.reset();
   const NoGrad no_grad(context_);
-  {
-    const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean);
-  }
+  { const Tensor is_nan = pointwise(Op::ne, {&tr_loss_step_}, DType::boolean); }
   const Tensor magnitude = pointwise(Op::abs, {&tr_loss_step_}, tr_loss_step_.dtype());
   const Tensor is_inf = pointwise(Op::eq, {&magnitude}, DType::boolean);
 }

@@ -199,9 +199,7 @@ void SftTrainer::log_metrics(const FusedCausalLMOutput& outputs, const ModelInpu
   const Tensor num_valid = gathered(outputs.label_mask), entropy_sum = gathered(outputs.entropy),
                num_correct = gathered(outputs.is_top1);
   for (const Tensor* total : {&entropy_sum, &num_correct}) {
-    {
-      const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean);
-    }
+    { const Tensor is_any = pointwise(Op::gt, {&num_valid}, DType::boolean); }
     const Tensor mean = pointwise(Op::div, {total, &num_valid}, DType::float32);
   }
   log_tokens(inputs);
