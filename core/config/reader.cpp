@@ -381,6 +381,15 @@ std::string ConfigReader::text(const char* key, std::string_view fallback) {
   return std::string(fallback);
 }
 
+std::vector<std::string> ConfigReader::texts_of_layers(const char* key, std::int64_t layers) {
+  std::vector<std::string> types = texts(key);
+  if (!types.empty() && types.size() != static_cast<std::size_t>(layers))
+    fail(key, "inconsistent",
+         "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
+             " layers; expected num_hidden_layers of them");
+  return types;
+}
+
 std::vector<std::string> ConfigReader::texts(const char* key) {
   std::vector<std::string> out;
   const json* values = list(key);

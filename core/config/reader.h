@@ -81,6 +81,8 @@ class ConfigReader {
   std::optional<std::int64_t> optional_integer(const char* key, Range range = positive);
   std::optional<double> optional_number(const char* key, double min, double max);
   std::vector<std::string> texts(const char* key);
+  /// A text for each of num_hidden_layers; none where the key is absent.
+  std::vector<std::string> texts_of_layers(const char* key, std::int64_t layers);
   std::vector<std::int64_t> integers(const char* key, Range range = positive);
 
   /// One of the names of a table, which may be written in place: `{{"none", 0}, {"cpu", 1}}`.

@@ -1,7 +1,5 @@
 #include "distributed/deepspeed.h"
 
-#include <string_view>
-
 #include "autograd/engine.h"
 #include "ops/ops.h"
 
@@ -31,16 +29,6 @@ void cast_buffer(Context& context, const Buffer& buffer, DType dtype) {
   set_data(buffer.tensor, cast);
 }
 
-/// Whether _keep_in_fp32_modules_strict of the module's model names its e_score_correction_bias, which the class makes
-/// in the model's type (transformers 5.23).
-bool is_kept_in_float32(const Context& context, const Buffer& buffer) {
-  const std::string_view type = context.log.modules[buffer.module].type;
-  for (const std::string_view router :
-       {"DeepseekV3TopkRouter", "Dots1TopkRouter", "ExaoneMoeTopkRouter", "NemotronHTopkRouter", "HYV3MoE"})
-    if (type == router) return true;
-  return false;
-}
-
 }  // namespace
 
 void cast_module(Context& context, const Model& model, DType dtype) {
@@ -50,7 +38,7 @@ void cast_module(Context& context, const Model& model, DType dtype) {
     if (!is_floating_point(buffer.tensor.dtype())) continue;
     const DType wanted = halves ? dtype : DType::float32;
     if (buffer.tensor.dtype() == wanted) continue;
-    if (halves || is_kept_in_float32(context, buffer)) cast_buffer(context, buffer, wanted);
+    if (halves || buffer.is_kept_in_float32) cast_buffer(context, buffer, wanted);
   }
 }
 

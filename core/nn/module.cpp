@@ -58,6 +58,12 @@ Tensor Builder::buffer(const Shape& sizes, DType buffer_dtype) const {
   return buffers->emplace_back(Buffer{empty(*context, Op::buffer, sizes, buffer_dtype, Role::buffer), module}).tensor;
 }
 
+Tensor Builder::kept_buffer(const Shape& sizes) const {
+  Tensor tensor = buffer(sizes, context->construction ? DType::float32 : dtype);
+  buffers->back().is_kept_in_float32 = true;
+  return tensor;
+}
+
 Tensor cast_forward_input(const Tensor& x, ModuleId module) {
   const ModuleListener* const modules = x.context().modules;
   const std::optional<DType> dtype = modules && modules->hears(module) ? modules->input_dtype(module) : std::nullopt;

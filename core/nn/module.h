@@ -24,6 +24,7 @@ struct Parameter {
 struct Buffer {
   Tensor tensor;
   ModuleId module = 0;
+  bool is_kept_in_float32 = false;  ///< see Builder::kept_buffer
 
   operator const Tensor&() const { return tensor; }  // NOLINT(google-explicit-constructor)
 };
@@ -111,6 +112,10 @@ struct Builder {
 
   Tensor parameter(const char* name, const Shape& sizes) const;
   Tensor buffer(const Shape& sizes, DType dtype) const;
+  /// One that the class makes in the model's type, and _keep_in_fp32_modules_strict of the model names (transformers
+  /// 5.23): so float32 in zero.Init, and again after DeepSpeed has cast the model (deepspeed 0.19,
+  /// runtime/keep_in_fp32.py); making a model elsewhere does not follow it.
+  Tensor kept_buffer(const Shape& sizes) const;
 };
 
 /// What a module is called with, as its hooks have it: FSDP2 casts it first (_cast_forward_inputs).

@@ -46,13 +46,8 @@ namespace {
 
 /// mlp_layer_types: dense layers first. Returns how many.
 std::int64_t read_dense_layers(ConfigReader& reader, const DeepseekConfig& c) {
-  const std::vector<std::string> types = reader.texts("mlp_layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("mlp_layer_types", c.num_hidden_layers);
   if (types.empty()) return c.first_k_dense_replace;
-  const std::int64_t found = static_cast<std::int64_t>(types.size());
-  if (found != c.num_hidden_layers)
-    reader.fail("mlp_layer_types", "inconsistent",
-                "found " + std::to_string(found) + " types for " + std::to_string(c.num_hidden_layers) +
-                    " layers; expected num_hidden_layers of them");
   const auto dense = std::find(types.begin(), types.end(), "sparse");
   if (std::find_if(types.begin(), dense, [](const std::string& type) { return type != "dense"; }) != dense ||
       std::find_if(dense, types.end(), [](const std::string& type) { return type != "sparse"; }) != types.end())

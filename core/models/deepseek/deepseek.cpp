@@ -79,8 +79,8 @@ MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& c)
     Router gate(gate_at, c.hidden_size, experts,
                 c.names->its.has_softmax ? best_probabilities_of_groups : best_of_groups);
     if (!c.names->its.has_softmax)
-      gate.e_score_correction_bias = gate_at.buffer(
-          {c.n_routed_experts}, c.names->its.biases_float32 ? DType::float32 : type_of_kept_buffer(builder));
+      gate.e_score_correction_bias = c.names->its.biases_float32 ? gate_at.buffer({c.n_routed_experts}, DType::float32)
+                                                                 : gate_at.kept_buffer({c.n_routed_experts});
     moe.gate = std::move(gate);
   } else {
     moe.gate = DeepseekRouter(gate_at, c);

@@ -47,8 +47,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   its.norm_type = kNames.rms_norm;
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index))
-      return make_moe_with_shared(layer.child("mlp", "Dots1MoE"), c, "Dots1Experts", "Dots1TopkRouter",
-                                  type_of_kept_buffer(layer));
+      return make_moe_with_shared(layer.child("mlp", "Dots1MoE"), c, "Dots1Experts", "Dots1TopkRouter", false);
     return LlamaMLP(layer.child("mlp", kNames.mlp), c);
   });
 }

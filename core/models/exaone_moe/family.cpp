@@ -27,21 +27,6 @@ std::int64_t read_pattern(ConfigReader& reader) {
   return reader.integer("sliding_window_pattern", 4);
 }
 
-/// mlp_layer_types, or experts behind the first dense layers.
-void read_sparse(ConfigReader& reader, TextConfig& c) {
-  const std::vector<std::string> types = reader.texts("mlp_layer_types");
-  if (types.empty()) return;
-  if (types.size() != static_cast<std::size_t>(c.num_hidden_layers))
-    reader.fail("mlp_layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(c.num_hidden_layers) +
-                    " layers; expected num_hidden_layers of them");
-  c.experts.layers.clear();
-  for (std::int64_t i = 0; i < c.num_hidden_layers; ++i) {
-    const std::size_t at = static_cast<std::size_t>(i);
-    c.experts.layers.push_back(at < types.size() && types[at] == "sparse");
-  }
-}
-
 TextConfig read(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
@@ -64,7 +49,7 @@ TextConfig read(ConfigReader& reader) {
   read_experts(reader, c, "num_experts", "num_local_experts",
                {.num_experts = 64, .num_experts_per_tok = 8, .intermediate_size = 1024, .norm_topk_prob = true});
   read_expert_groups(reader, c, "num_shared_experts", 1, 1);
-  read_sparse(reader, c);
+  read_mlp_layer_types(reader, c);
   reader.ignore({"num_nextn_predict_layers", "scoring_func", "topk_method", "reduced_vocab_size"});
   return c;
 }
@@ -79,7 +64,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index))
       return make_moe_with_shared(layer.child("mlp", "ExaoneMoeSparseMoEBlock"), c, "ExaoneMoeExperts",
-                                  "ExaoneMoeTopkRouter", type_of_kept_buffer(layer));
+                                  "ExaoneMoeTopkRouter", false);
     return LlamaMLP(layer.child("mlp", kNames.mlp), c);
   });
 }

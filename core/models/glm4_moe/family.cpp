@@ -41,8 +41,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   its.norm_type = kNames.rms_norm;
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index))
-      return make_moe_with_shared(layer.child("mlp", "Glm4MoeMoE"), c, "Glm4MoeExperts", "Glm4MoeTopkRouter",
-                                  DType::float32);
+      return make_moe_with_shared(layer.child("mlp", "Glm4MoeMoE"), c, "Glm4MoeExperts", "Glm4MoeTopkRouter", true);
     return LlamaMLP(layer.child("mlp", kNames.mlp), c);
   });
 }

@@ -16,19 +16,6 @@ constexpr LlamaClassNames kNames{"HYV3ForCausalLM", "HYV3Model",   "HYV3DecoderL
 constexpr ModelClass kClasses[] = {{"hy_v3", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-/// mlp_layer_types: experts in all layers but the first, if nothing else is said.
-std::vector<bool> read_sparse(ConfigReader& reader, const TextConfig& c) {
-  const std::vector<std::string> types = reader.texts("mlp_layer_types");
-  const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("mlp_layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
-  std::vector<bool> sparse;
-  for (std::size_t i = 0; i < layers; ++i) sparse.push_back(i < types.size() ? types[i] == "sparse" : i > 0);
-  return sparse;
-}
-
 TextConfig read(ConfigReader& reader) {
   TextConfig d;
   d.names = &kNames;
@@ -46,7 +33,9 @@ TextConfig read(ConfigReader& reader) {
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1536);
   c.experts.shared_intermediate_size =
       checked_product(c.experts.intermediate_size, reader.integer("num_shared_experts", 1));
-  c.experts.layers = read_sparse(reader, c);
+  c.experts.layers.assign(static_cast<std::size_t>(c.num_hidden_layers), true);
+  c.experts.layers.front() = false;
+  read_mlp_layer_types(reader, c);
   if (!reader.boolean("enable_moe_fp32_combine", true))
     reader.fail_found("enable_moe_fp32_combine", "not-modelled",
                       "a sum of experts in the model's type is not supported yet: expected true");
@@ -84,7 +73,7 @@ struct HYV3MoE {
       : gate(builder.child("gate", "HYV3TopKRouter"), c, best_scaled_sigmoids),
         experts(make_experts(builder, "HYV3Experts", c)),
         module(builder.module) {
-    gate.e_score_correction_bias = builder.buffer({c.experts.num_experts}, type_of_kept_buffer(builder));
+    gate.e_score_correction_bias = builder.kept_buffer({c.experts.num_experts});
     shared_experts = make_shared(builder.child("shared_experts", kNames.mlp), c);
   }
 

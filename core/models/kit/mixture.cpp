@@ -206,24 +206,29 @@ Tensor BlockWithGatedShared::operator()(const Tensor& argument) const {
   return call.result(view(expert_output, hidden_in.sizes()));
 }
 
+void read_mlp_layer_types(ConfigReader& reader, TextConfig& c) {
+  const std::vector<std::string> types = reader.texts_of_layers("mlp_layer_types", c.num_hidden_layers);
+  if (types.empty()) return;
+  c.experts.layers.clear();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(c.num_hidden_layers); ++i)
+    c.experts.layers.push_back(i < types.size() && types[i] == "sparse");
+}
+
 LlamaMLP make_shared(const Builder& builder, const TextConfig& c) {
   LlamaConfig shared = c;
   shared.intermediate_size = c.experts.shared_intermediate_size;
   return {builder, shared};
 }
 
-DType type_of_kept_buffer(const Builder& builder) {
-  return builder.context->construction ? DType::float32 : builder.dtype;
-}
-
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& c, const char* experts, const char* router,
-                                   DType bias) {
+                                   bool bias_in_float32) {
   MoeWithShared moe;
   moe.module = at.module;
   moe.experts = make_experts(at, experts, c);
   const Builder gate_at = at.child("gate", router);
   Router gate(gate_at, c, best_of_groups);
-  gate.e_score_correction_bias = gate_at.buffer({c.experts.num_experts}, bias);
+  const Shape sizes{c.experts.num_experts};
+  gate.e_score_correction_bias = bias_in_float32 ? gate_at.buffer(sizes, DType::float32) : gate_at.kept_buffer(sizes);
   moe.gate = std::move(gate);
   moe.shared_experts = make_shared(at.child("shared_experts", c.names->mlp), c);
   return moe;

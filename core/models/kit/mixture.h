@@ -81,12 +81,12 @@ struct BlockWithGatedShared {
 };
 /// An MLP as wide as the config's shared experts.
 LlamaMLP make_shared(const Builder& builder, const TextConfig& config);
-/// The type of e_score_correction_bias where the class makes it in the model's: _keep_in_fp32_modules_strict has it,
-/// which zero.Init follows (deepspeed 0.19, runtime/keep_in_fp32.py), and building a model elsewhere does not.
-DType type_of_kept_buffer(const Builder& builder);
-/// MoeWithShared of Router and best_of_groups. `bias`: the type of e_score_correction_bias.
+/// MoeWithShared of Router and best_of_groups. `bias_in_float32`: e_score_correction_bias is, whatever the model is.
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& config, const char* experts, const char* router,
-                                   DType bias);
+                                   bool bias_in_float32);
+
+/// mlp_layer_types: which layers have experts, where the config says it.
+void read_mlp_layer_types(ConfigReader& reader, TextConfig& config);
 
 /// The experts of a layer, called `name`, of the class `type`.
 Experts make_experts(const Builder& block, const char* type, const TextConfig& config, const ExpertsParts& its = {});

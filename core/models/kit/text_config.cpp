@@ -36,12 +36,8 @@ bool TextConfig::has_both_types() const {
 
 void read_mixed_layers(ConfigReader& reader, TextConfig& c, std::int64_t pattern, std::int64_t usual_window) {
   const std::int64_t window = reader.integer("sliding_window", usual_window);
-  const std::vector<std::string> types = reader.texts("layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", c.num_hidden_layers);
   const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
   c.sliding_window = window;
   c.layer_windows.assign(layers, 0);
   for (std::size_t i = 0; i < layers; ++i) {
@@ -56,12 +52,8 @@ void read_mixed_layers(ConfigReader& reader, TextConfig& c, std::int64_t pattern
 }
 
 void read_mixer_layers(ConfigReader& reader, TextConfig& c, const char* mixer, std::int64_t pattern) {
-  const std::vector<std::string> types = reader.texts("layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", c.num_hidden_layers);
   const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
   c.mixer.layers.assign(layers, false);
   for (std::size_t i = 0; i < layers; ++i) {
     const bool attends =

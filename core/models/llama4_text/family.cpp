@@ -49,12 +49,8 @@ std::vector<bool> read_no_rope_layers(ConfigReader& reader, std::int64_t layers)
 }
 
 void read_layer_types(ConfigReader& reader, TextConfig& c) {
-  const std::vector<std::string> types = reader.texts("layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", c.num_hidden_layers);
   const std::size_t layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
   for (std::size_t i = 0; i < layers; ++i) {
     const bool chunks = i < types.size() ? types[i] == "chunked_attention" : c.rotates[i];
     c.layer_windows.push_back(chunks ? c.sliding_window : 0);

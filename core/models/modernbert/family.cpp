@@ -19,11 +19,7 @@ constexpr const char* kBlocks[] = {"ModernBertEncoderLayer", "ModernBertEmbeddin
 /// layer_types, or as every n-th layer sees all.
 std::vector<bool> read_types(ConfigReader& reader, std::int64_t layers) {
   const std::int64_t every = reader.integer("global_attn_every_n_layers", 3);
-  const std::vector<std::string> types = reader.texts("layer_types");
-  if (!types.empty() && types.size() != static_cast<std::size_t>(layers))
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", layers);
   std::vector<bool> slides;
   for (std::int64_t i = 0; i < layers; ++i) {
     const std::size_t at = static_cast<std::size_t>(i);

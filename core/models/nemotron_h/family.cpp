@@ -145,7 +145,7 @@ struct Moe {
                       c.experts.intermediate_size, c.hidden_act, {.has_gate = false});
     const Builder gate_at = at.child("gate", "NemotronHTopkRouter");
     gate = Router(gate_at, c, best_of_groups);
-    gate.e_score_correction_bias = gate_at.buffer({c.experts.num_experts}, at.dtype);
+    gate.e_score_correction_bias = gate_at.kept_buffer({c.experts.num_experts});
     TextConfig shared = c;
     shared.intermediate_size = c.experts.shared_intermediate_size;
     const Builder shared_at = at.child("shared_experts", kNames.mlp);

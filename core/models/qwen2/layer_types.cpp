@@ -13,12 +13,8 @@ void read_layer_types(ConfigReader& reader, LlamaConfig& c, std::int64_t max_win
   const bool is_null = reader.is_null("sliding_window");
   const std::int64_t window = reader.optional_integer("sliding_window", non_negative).value_or(is_null ? 0 : 4096);
   const std::int64_t first = reader.integer("max_window_layers", max_window_layers, non_negative);
-  const std::vector<std::string> types = reader.texts("layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", c.num_hidden_layers);
   const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types for " + std::to_string(layers) +
-                    " layers; expected num_hidden_layers of them");
   std::vector<std::int64_t> layer_windows(layers);
   bool any = false;
   for (std::size_t i = 0; i < layers; ++i) {
