@@ -1,8 +1,6 @@
 #include "job/parse.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -99,27 +97,11 @@ void check_reference(ConfigReader& job_reader, Job& job) {
                "\"copy\"");
 }
 
-/// Classes whose preferences with images were compared with the real trainer (tests/reference/trainer/vision.jsonl):
-/// a family that is added here is recorded there.
-constexpr std::string_view kSeenPreferences[] = {
-    "AyaVisionForConditionalGeneration",      "Gemma3ForConditionalGeneration",
-    "InternVLForConditionalGeneration",       "Kimi_K25ForConditionalGeneration",
-    "LlavaForConditionalGeneration",          "LlavaNextForConditionalGeneration",
-    "LlavaOnevisionForConditionalGeneration", "Mistral3ForConditionalGeneration",
-    "MuseGlimmerForConditionalGeneration",    "Qwen2VLForConditionalGeneration",
-    "Qwen2_5_VLForConditionalGeneration",     "Qwen3VLForConditionalGeneration",
-    "Qwen3_5ForConditionalGeneration"};
-
 /// What DPOTrainer does not do with images (DPOTrainer.__init__, DataCollatorForVisionPreference; trl 1.16).
 [[gnu::noinline]] void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
-  const ModelTraits traits = job.model.config.traits();
-  if (traits.takes_images && std::find(std::begin(kSeenPreferences), std::end(kSeenPreferences), traits.class_name) ==
-                                 std::end(kSeenPreferences))
-    job_reader.object("training")
-        .fail("loop", "not-modelled",
-              "found trl.DPOTrainer with images of " + traits.class_name +
-                  ", which is not supported yet; expected \"images_per_sample\": 0, or trl.SFTTrainer");
+  if (const auto refusal = job.model.config.traits().refusal(Feature::image_preferences))
+    job_reader.object("training").fail("loop", refusal->code, "found " + refusal->why);
   if (loop.precompute_ref_log_probs)
     job_reader.object("training")
         .fail("loop", "inconsistent",

@@ -66,6 +66,10 @@ Row row_of(Feature feature) {
     case Feature::flash_attention_2:
       return {"flash_attention_2", "not-modelled",
               " is not supported with the flash-attn package yet: expected eager, sdpa or one of its kernels"};
+    case Feature::image_preferences:
+      return {"image_preferences", "not-modelled",
+              " is not supported with images under trl.DPOTrainer yet: expected \"images_per_sample\": 0, or "
+              "trl.SFTTrainer"};
     case Feature::packing:
       return {"packing", "not-modelled", " is not supported with packed samples yet: leave it out"};
   }

@@ -23,7 +23,7 @@ namespace oometer {
   X(transformers) X(original_llava) X(training) X(inference) X(pretrain) X(finetune) X(adapters) X(checkpointing) \
   X(no_grad) X(eager_attention) X(flash_attention) X(flash_attention_2) X(sdpa) X(liger) X(chunked_cross_entropy)        \
   X(quantization) X(deepspeed) X(zero3) X(fsdp) X(lengths) X(packing) X(generate_options) X(turn_images)         \
-  X(headinfer) X(quantized_cache) X(mtla)
+  X(headinfer) X(quantized_cache) X(mtla) X(image_preferences)
 // clang-format on
 enum class Feature : std::uint8_t {
 #define X(name) name,

@@ -35,6 +35,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_size = c.vision.image_size;
   t.cuts_images = t.chooses_tiles = true;
   t.oldest_transformers = {5, 23, 0};
+  if (c.of == &kAyaVision) t.allow({Feature::image_preferences});
   t.no_split_modules.emplace_back(kSiglipVision.encoder_layer);
   for (const Feature feature :
        {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::flash_attention_2})

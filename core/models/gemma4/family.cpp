@@ -9,6 +9,7 @@
 #include "config/reader.h"
 #include "models/gemma4/gemma4.h"
 #include "models/gemma4_text/gemma4_text.h"
+#include "models/kit/image_size.h"
 #include "models/sizes.h"
 #include "models/vision_language.h"
 
@@ -84,20 +85,16 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const auto& c = config.as<Gemma4Config>();
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (data.images_per_sample == 0) return;
-  if (size.empty()) size = {672, 960};
-  if (size.size() != 2) {
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-    return;
-  }
-  const auto patches = gemma4_patches(size[0], size[1], c);
+  const auto size = read_image_size(reader, data, {672, 960});
+  if (!size) return;
+  const auto [height, width] = *size;
+  const auto patches = gemma4_patches(height, width, c);
   if (!patches) {
     reader.fail_found("image_size", "inconsistent", "the processor would make an image without pixels of it");
     return;
   }
-  data.image_height = size[0];
-  data.image_width = size[1];
+  data.image_height = height;
+  data.image_width = width;
   data.grid_t = 1;
   data.grid_h = patches->first;
   data.grid_w = patches->second;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/grids.h"
 
 namespace oometer {
 
@@ -26,10 +27,7 @@ Glm4vVisionConfig read_glm4v_vision(ConfigReader& reader) {
   if (reader.number("attention_dropout", 0, 0, 1) != 0)
     reader.fail_found("attention_dropout", "not-modelled", "dropout in this tower is not supported yet: expected 0");
   reader.ignore({"model_type", "rms_norm_eps", "rope_parameters", "rope_theta", "hidden_dropout_prob"});
-  // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
-  if (c.hidden_size % c.num_heads != 0 || c.hidden_size / c.num_heads % 4 != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected num_heads (" + std::to_string(c.num_heads) + ") heads of a multiple of 4");
+  check_axial_heads(reader, c.hidden_size, "num_heads", c.num_heads);
   if (c.side() == 0) reader.fail_found("image_size", "inconsistent", "expected a patch or more");
   return c;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "models/kit/packed_images.h"
 #include "rounding.h"
 
 namespace oometer {
@@ -16,11 +17,7 @@ KimiK25VisionConfig read_kimi_k25_vision(ConfigReader& reader) {
   constexpr Range kPatchRange{1, 1 << 16};
   KimiK25VisionConfig c;
   c.patch_size = reader.integer("patch_size", c.patch_size, kPatchRange);
-  c.pos_emb_side = reader.integer("pos_emb_height", c.pos_emb_side, kPatchRange);
-  if (reader.integer("pos_emb_width", 64, kPatchRange) != c.pos_emb_side)
-    reader.fail_found(
-        "pos_emb_width", "inconsistent",
-        "the class takes positions for a square: expected pos_emb_height (" + std::to_string(c.pos_emb_side) + ")");
+  c.pos_emb_side = read_square_positions(reader, c.pos_emb_side);
   c.pos_emb_time = reader.integer("pos_emb_time", c.pos_emb_time, kPatchRange);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
@@ -32,11 +29,7 @@ KimiK25VisionConfig read_kimi_k25_vision(ConfigReader& reader) {
   if (!merge.empty() && (merge.size() != 2 || merge[0] != merge[1] || c.merge_size == 1))
     reader.fail_found("merge_kernel_size", "not-modelled", "expected a number above 1 twice, as published models have");
   reader.ignore({"model_type", "rope_parameters"});
-  // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
-  if (c.hidden_size % c.num_attention_heads != 0 || c.hidden_size / c.num_attention_heads % 4 != 0)
-    reader.fail_found(
-        "hidden_size", "inconsistent",
-        "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") heads of a multiple of 4");
+  check_axial_heads(reader, c.hidden_size, "num_attention_heads", c.num_attention_heads);
   return c;
 }
 

@@ -7,6 +7,7 @@
 #include "models/deepseek/family.h"
 #include "models/kimi_k25/kimi_k25.h"
 #include "models/kit/grids.h"
+#include "models/kit/image_size.h"
 #include "models/sizes.h"
 
 namespace oometer {
@@ -32,6 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 1;
   t.set_parts("vision_tower", "mm_projector", "language_model");
   t.image_keys = {"image_size"};
+  t.allow({Feature::image_preferences});
   t.no_split_modules = {kKimiK25VisionLayer, kDeepseekV3.decoder_layer};
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   for (const Feature feature :
@@ -55,16 +57,12 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const KimiK25VisionConfig& v = config.as<KimiK25Config>().vision;
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (data.images_per_sample == 0) return;
-  if (size.empty()) size = {672, 448};
-  if (size.size() != 2) {
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-    return;
-  }
-  const auto [rows, columns] = kimi_k25_patches(size[0], size[1], v);
-  data.image_height = size[0];
-  data.image_width = size[1];
+  const auto size = read_image_size(reader, data, {672, 448});
+  if (!size) return;
+  const auto [height, width] = *size;
+  const auto [rows, columns] = kimi_k25_patches(height, width, v);
+  data.image_height = height;
+  data.image_width = width;
   data.grid_t = 1;
   data.grid_h = rows;
   data.grid_w = columns;

@@ -50,6 +50,13 @@ void grow_to_token(std::vector<std::int64_t>& size, std::int64_t factor) {
 
 }  // namespace
 
+void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads) {
+  if (hidden_size % heads != 0 || hidden_size / heads % 4 != 0)
+    reader.fail_found(
+        "hidden_size", "inconsistent",
+        std::string("expected ") + heads_key + " (" + std::to_string(heads) + ") heads of a multiple of 4");
+}
+
 void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data) {
   const std::int64_t factor = rule.patch_size * rule.spatial_merge_size,
                      frames_of_limits = rule.of_all_frames ? rule.temporal_patch_size : 1;

@@ -25,6 +25,8 @@ struct GridRule {
   /// is one frame (models/glm4v/image_processing_glm4v.py).
   bool of_all_frames = false;
 };
+/// Heads of which half rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
+void check_axial_heads(ConfigReader& reader, std::int64_t hidden_size, const char* heads_key, std::int64_t heads);
 /// A job's `data.grid_thw`, or the grid that the processor makes of `image_size` and `frames`: smart_resize
 /// (models/qwen2_vl/image_processing_qwen2_vl.py).
 void read_grid(ConfigReader& reader, const GridRule& rule, DataConfig& data);

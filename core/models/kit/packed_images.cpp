@@ -1,12 +1,23 @@
 #include "models/kit/packed_images.h"
 
+#include <string>
 #include <utility>
 
+#include "config/reader.h"
 #include "nn/activation.h"
 #include "ops/integers.h"
 
 /// Names and order of steps are the modeling file's.
 namespace oometer {
+
+std::int64_t read_square_positions(ConfigReader& reader, std::int64_t usual) {
+  constexpr Range kPatchRange{1, 1 << 16};
+  const std::int64_t side = reader.integer("pos_emb_height", usual, kPatchRange);
+  if (reader.integer("pos_emb_width", usual, kPatchRange) != side)
+    reader.fail_found("pos_emb_width", "inconsistent",
+                      "the class takes positions for a square: expected pos_emb_height (" + std::to_string(side) + ")");
+  return side;
+}
 
 PackedVisionMLP::PackedVisionMLP(const Builder& builder, const PackedVisionConfig& c)
     : fc1(builder.child("fc1", "Linear"), c.hidden_size, c.intermediate_size, true),

@@ -16,6 +16,9 @@ struct PackedVisionConfig {
   bool finds_longest = false;  ///< see PatchAttention::apart
 };
 
+/// pos_emb_height and pos_emb_width, in patches: the classes take positions for a square.
+std::int64_t read_square_positions(ConfigReader& reader, std::int64_t usual);
+
 /// Kimi_K25VisionMLP
 struct PackedVisionMLP {
   PackedVisionMLP(const Builder& builder, const PackedVisionConfig& config);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "models/kit/image_size.h"
 #include "models/kit/text_family.h"
 #include "models/lfm2_vl/lfm2_vl.h"
 #include "models/sizes.h"
@@ -54,21 +55,17 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const auto& c = config.as<Lfm2VlConfig>();
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (data.images_per_sample == 0) return;
-  if (size.empty()) size = {512, 512};
-  if (size.size() != 2) {
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-    return;
-  }
-  const Lfm2VlTiles tiles = c.cut(size[0], size[1]);
+  const auto size = read_image_size(reader, data, {512, 512});
+  if (!size) return;
+  const auto [height, width] = *size;
+  const Lfm2VlTiles tiles = c.cut(height, width);
   if (tiles.rows * tiles.columns > c.patches_per_tile()) {
     reader.fail_found("image_size", "inconsistent",
                       "expected an image that is less narrow: its patches do not fit what they are padded to");
     return;
   }
-  data.image_height = size[0];
-  data.image_width = size[1];
+  data.image_height = height;
+  data.image_width = width;
   data.tiles = tiles.tiles;
   data.grid_h = tiles.rows;
   data.grid_w = tiles.columns;

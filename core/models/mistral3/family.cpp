@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/reader.h"
+#include "models/kit/image_size.h"
 #include "models/llama/family.h"
 #include "models/mistral3/mistral3.h"
 #include "models/sizes.h"
@@ -29,7 +30,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size"};
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
-  t.allow({Feature::zero3, Feature::fsdp});
+  t.allow({Feature::zero3, Feature::fsdp, Feature::image_preferences});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
@@ -50,15 +51,11 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const auto& c = config.as<Mistral3Config>();
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (data.images_per_sample == 0) return;
-  if (size.empty()) size = {672, 448};
-  if (size.size() != 2) {
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-    return;
-  }
+  const auto size = read_image_size(reader, data, {672, 448});
+  if (!size) return;
+  const auto [height, width] = *size;
   // processor_config.json of the published models: longest_edge is the tower's image_size
-  const auto [rows, columns] = pixtral_cells(size[0], size[1], c.vision.image_size, c.cell());
+  const auto [rows, columns] = pixtral_cells(height, width, c.vision.image_size, c.cell());
   data.image_height = rows * c.cell();
   data.image_width = columns * c.cell();
   data.tokens_per_image = rows * columns;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/packed_images.h"
 #include "tensor/shape.h"
 
 namespace oometer {
@@ -18,7 +19,7 @@ MuseGlimmerVisionConfig read_muse_glimmer_vision(ConfigReader& reader) {
   constexpr Range kPatchRange{1, 1 << 16};
   MuseGlimmerVisionConfig c;
   c.patch_size = reader.integer("patch_size", c.patch_size, kPatchRange);
-  c.pos_emb_height = reader.integer("pos_emb_height", c.pos_emb_height, kPatchRange);
+  c.pos_emb_height = read_square_positions(reader, c.pos_emb_height);
   c.num_attention_heads = reader.integer("num_attention_heads", c.num_attention_heads);
   c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
   c.hidden_size = reader.integer("hidden_size", c.hidden_size);
@@ -26,18 +27,10 @@ MuseGlimmerVisionConfig read_muse_glimmer_vision(ConfigReader& reader) {
   c.patch_temporal = reader.integer("patch_temporal", c.patch_temporal, {1, 1024});
   c.merge_size = reader.integer("merge_size", c.merge_size, {1, 1024});
   c.hidden_act = reader.activation("hidden_act", c.hidden_act);
-  if (reader.integer("pos_emb_width", 32, kPatchRange) != c.pos_emb_height)
-    reader.fail_found(
-        "pos_emb_width", "inconsistent",
-        "the class takes positions for a square: expected pos_emb_height (" + std::to_string(c.pos_emb_height) + ")");
   if (c.merge_size == 1)
     reader.fail_found("merge_size", "not-modelled", "patches that are not merged are not supported yet");
-  const std::vector<std::string> types = reader.texts("layer_types");
+  const std::vector<std::string> types = reader.texts_of_layers("layer_types", c.num_hidden_layers);
   const auto layers = static_cast<std::size_t>(c.num_hidden_layers);
-  if (!types.empty() && types.size() != layers)
-    reader.fail("layer_types", "inconsistent",
-                "found " + std::to_string(types.size()) + " types; expected num_hidden_layers (" +
-                    std::to_string(layers) + ") of them");
   for (std::size_t i = 0; i < layers; ++i) {
     if (i >= types.size()) {
       c.attends_fully.push_back((i + 1) % 4 == 0 || i == layers - 1);
@@ -49,11 +42,7 @@ MuseGlimmerVisionConfig read_muse_glimmer_vision(ConfigReader& reader) {
                   "found \"" + types[i] + "\"; the class knows \"full_attention\" and \"window_attention\"");
   }
   reader.ignore({"model_type", "layer_norm_eps", "max_position_embeddings", "rope_parameters"});
-  // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
-  if (c.hidden_size % c.num_attention_heads != 0 || c.hidden_size / c.num_attention_heads % 4 != 0)
-    reader.fail_found(
-        "hidden_size", "inconsistent",
-        "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") heads of a multiple of 4");
+  check_axial_heads(reader, c.hidden_size, "num_attention_heads", c.num_attention_heads);
   return c;
 }
 

@@ -6,6 +6,7 @@
 
 #include "config/reader.h"
 #include "models/kit/grids.h"
+#include "models/kit/image_size.h"
 #include "models/kit/text_family.h"
 #include "models/muse_glimmer/muse_glimmer.h"
 #include "models/sizes.h"
@@ -32,6 +33,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size"};
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
+  t.allow({Feature::image_preferences});
   t.no_split_modules = {kMuseGlimmerNames.decoder_layer, kMuseGlimmerVisionLayer};
   for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::inference, Feature::headinfer,
                                 Feature::quantized_cache, Feature::turn_images, Feature::pretrain, Feature::finetune})
@@ -58,16 +60,12 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const MuseGlimmerVisionConfig& v = config.as<MuseGlimmerConfig>().vision;
-  std::vector<std::int64_t> size = reader.integers("image_size", {1, 65'536});
-  if (data.images_per_sample == 0) return;
-  if (size.empty()) size = {672, 448};
-  if (size.size() != 2) {
-    reader.fail_found("image_size", "wrong-type", "expected [height, width] in pixels");
-    return;
-  }
-  const auto [rows, columns] = muse_glimmer_tokens(size[0], size[1], v);
-  data.image_height = size[0];
-  data.image_width = size[1];
+  const auto size = read_image_size(reader, data, {672, 448});
+  if (!size) return;
+  const auto [height, width] = *size;
+  const auto [rows, columns] = muse_glimmer_tokens(height, width, v);
+  data.image_height = height;
+  data.image_width = width;
   data.grid_t = 1;
   data.grid_h = rows * v.merge_size;
   data.grid_w = columns * v.merge_size;

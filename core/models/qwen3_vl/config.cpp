@@ -3,6 +3,7 @@
 #include <string>
 
 #include "config/reader.h"
+#include "models/kit/grids.h"
 
 namespace oometer {
 
@@ -27,10 +28,7 @@ Qwen3VisionConfig read_qwen3_vision(ConfigReader& reader, bool has_deepstack) {
   else if (reader.has("deepstack_visual_indexes"))
     c.deepstack_visual_indexes = reader.integers("deepstack_visual_indexes", {0, layer_count.max});
   reader.ignore({"model_type", "deepstack_visual_indexes"});
-  // Half of a head rotates by the row and half by the column, each half in pairs (compute_axial_rope_parameters).
-  if (c.hidden_size % c.num_heads != 0 || c.hidden_size / c.num_heads % 4 != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected num_heads (" + std::to_string(c.num_heads) + ") heads of a multiple of 4");
+  check_axial_heads(reader, c.hidden_size, "num_heads", c.num_heads);
   for (std::size_t i = 0; i < c.deepstack_visual_indexes.size(); ++i)
     if (c.deepstack_visual_indexes[i] >= c.depth ||
         (i > 0 && c.deepstack_visual_indexes[i] <= c.deepstack_visual_indexes[i - 1]))

@@ -43,6 +43,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(c.of->block);
   t.has_experts = c.text.experts.num_experts != 0;
+  if (!t.has_experts) t.allow({Feature::image_preferences});
   t.balances_experts = c.text.experts.balances;
   t.allow({Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
