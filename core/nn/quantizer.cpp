@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nn/components.h"
+#include "nn/output_embeddings.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -41,8 +42,11 @@ bool comes_before(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::shared_ptr<const QuantState> Quantizer::quantize(const Builder& builder, const Shape& shape) {
+  // replace_with_bnb_linear: no class derived from nn.Linear, as that of nn.MultiheadAttention's out_proj.
+  const std::string_view type = context_.log.modules[builder.module].type;
+  if (type != "Linear" && type != "Conv1D") return nullptr;
   const std::string path = module_path(context_.log, builder.module);
-  const std::vector<std::string> usual{"lm_head"};  // get_keys_to_not_convert
+  const std::vector<std::string> usual(kOutputEmbeddings.begin(), kOutputEmbeddings.end());  // get_keys_to_not_convert
   for (const std::string& name : config_.skip_modules.value_or(usual))
     if (skips(path, name)) return nullptr;
   const auto state = std::make_shared<QuantState>();
@@ -123,7 +127,10 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
     // The checkpoint knows nothing of peft's base_layer.
     const ModuleRecord& record = context_.log.modules[parameter.module];
     const bool is_base = record.name == std::string_view("base_layer");
-    order.emplace_back(module_path(context_.log, is_base ? record.parent : parameter.module) + "." + parameter.name,
+    // It has LLaVA-NeXT's image_newline at its root (conversion_mapping.py).
+    const bool is_at_root = parameter.name == std::string_view("image_newline");
+    const ModuleId module = is_base ? record.parent : parameter.module;
+    order.emplace_back((is_at_root ? std::string() : module_path(context_.log, module) + ".") + parameter.name,
                        &parameter);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });

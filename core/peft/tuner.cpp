@@ -5,6 +5,7 @@
 
 #include "config/reader.h"
 #include "nn/components.h"
+#include "nn/output_embeddings.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -68,7 +69,8 @@ bool Tuner::is_target(ModuleId module) const {
   if (targets_.all_linear) {
     // _maybe_include_all_linear_layers leaves out get_output_embeddings().
     const ModuleRecord& record = context_.log.modules[module];
-    return record.type == std::string_view("Linear") && record.name != std::string_view("lm_head");
+    const std::string_view type = record.type;
+    return (type == "Linear" || type == "NonDynamicallyQuantizableLinear") && !is_output_embeddings(record.name);
   }
   return is_in_layers(module) && std::any_of(targets_.names.begin(), targets_.names.end(), has_name);
 }
