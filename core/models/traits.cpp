@@ -108,6 +108,7 @@ void ModelTraits::set_parts(const char* its_tower, const char* its_projector, co
   language = its_language;
   pretrain = {{}, {projector}, {tower}};
   finetune = {{tower}, {}, {tower}};
+  if (!projector.empty()) quantization_skips = {"lm_head", "model." + projector};  // which trains in full
   allow({Feature::pretrain, Feature::finetune});
 }
 

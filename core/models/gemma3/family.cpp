@@ -31,7 +31,7 @@ ModelTraits traits(const FamilyConfig& config) {
   // Gemma3PreTrainedModel._no_split_modules
   t.no_split_modules = {"Gemma3DecoderLayer", "SiglipVisionEmbeddings", "SiglipEncoderLayer",
                         "SiglipMultiheadAttentionPoolingHead"};
-  t.allow({Feature::zero3, Feature::fsdp, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)

@@ -38,7 +38,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.convolutions = 2;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back("Glm4vVisionBlock");
-  t.allow({Feature::zero3, Feature::fsdp});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

@@ -30,14 +30,13 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
   return build_llava(context, config.as<LlavaConfig>(), data, options);
 }
 
-/// LLaVA-1.5: whose Liger kernels and quantised weights were compared with the libraries' own.
+/// LLaVA-1.5: whose Liger kernels were compared with the library's own.
 void add_traits_of_1_5(const LlavaConfig& c, ModelTraits& t) {
-  t.allow({Feature::liger, Feature::quantization, Feature::original_llava});
+  t.allow({Feature::liger, Feature::original_llava});
   t.liger.note =
       "Liger's switches are given to apply_liger_kernel_to_llava itself: of a Trainer's liger_kernel_config only the "
       "two of the loss reach a LLaVA model";
   t.original_projector = "mm_projector";
-  t.quantization_skips = {"lm_head", "model.multi_modal_projector"};
   if (c.original_code) t.set_parts("vision_tower", t.original_projector, "model");
   if (c.original_format)
     t.refuse(Feature::transformers, "inconsistent",
@@ -48,7 +47,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<LlavaConfig>();
   ModelTraits t = vision_language_traits(c.class_name(), c);
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
-  t.allow({Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::image_preferences});
   std::int64_t tokens = c.tokens_per_image();
   if (c.is_next()) {
     t.cuts_images = true;

@@ -62,6 +62,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.default_sequence_length = c.vision.num_patches() + 128;
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"PaliGemmaMultiModalProjector"};
+  t.allow({Feature::quantization});
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
