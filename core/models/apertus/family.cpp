@@ -139,7 +139,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family apertus = text_family<read, parts>(kClasses, kBlocks);
+extern const Family apertus = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

@@ -58,7 +58,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family cohere = text_family<read, parts>(kClasses, kBlocks);
+extern const Family cohere = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

@@ -169,7 +169,11 @@ DecoderParts parts(const FalconH1Config& config, const ModelOptions& options) {
   return parts;
 }
 
-ModelTraits traits(const FamilyConfig& config) { return recurrent_traits(config.as<FalconH1Config>()); }
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = recurrent_traits(config.as<FalconH1Config>());
+  t.allow({Feature::quantization});
+  return t;
+}
 
 }  // namespace
 

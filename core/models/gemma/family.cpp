@@ -50,6 +50,7 @@ namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
+  allow_compared(t, {Feature::quantization});
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   return t;
 }

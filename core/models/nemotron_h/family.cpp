@@ -240,7 +240,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<NemotronHConfig>();
   ModelTraits t = recurrent_traits(c);
   t.lora_targets = {"q_proj", "k_proj", "v_proj", "o_proj"};
-  t.allow({Feature::fsdp});
+  t.allow({Feature::quantization, Feature::fsdp});
   t.has_experts = std::find(c.kinds.begin(), c.kinds.end(), Mixer::experts) != c.kinds.end();
   return t;
 }

@@ -86,6 +86,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.usual_audio_seconds = t.max_audio_seconds = c.window_seconds();
   t.audio_why = "the encoder's window";
   t.convolutions = 2;
+  t.allow({Feature::quantization});
   return t;
 }
 
