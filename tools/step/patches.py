@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,34 @@ def apply_liger(model: Any, options: Any) -> None:
     from transformers.trainer_utils import unwrap_peft_model
 
     inner = unwrap_peft_model(model)
-    MODEL_TYPE_TO_APPLY_LIGER_FN[inner.config.model_type](model=inner, **(options if isinstance(options, dict) else {}))
+    apply = MODEL_TYPE_TO_APPLY_LIGER_FN[inner.config.model_type]
+    takes = inspect.signature(apply).parameters
+    options = dict(options) if isinstance(options, dict) else {}
+    for name in ("geglu", "relu_squared"):  # Gemma's and Nemotron's names of that switch
+        if "swiglu" in options and name in takes:
+            options[name] = options.pop("swiglu")
+    spread_tokens_evenly()
+    apply(model=inner, **{key: value for key, value in options.items() if key in takes or value})
+
+
+def spread_tokens_evenly() -> None:
+    """How many tiles Liger's experts have is read from the device, to which no kernel has written: as many as with tokens spread evenly."""
+    import torch
+    from liger_kernel.ops import fused_moe
+
+    compute = fused_moe.compute_routing_metadata
+
+    def compute_routing_metadata(topk_indices: Any, experts: int, block: int = fused_moe.BLOCK_M_TOKEN) -> Any:
+        usual, more = divmod(topk_indices.numel(), experts)
+        tiles = more * -(-(usual + 1) // block) + (experts - more) * -(-usual // block)
+        read = torch.Tensor.item
+        torch.Tensor.item = lambda self: (read(self), tiles)[1]
+        try:
+            return compute(topk_indices, experts, block)
+        finally:
+            torch.Tensor.item = read
+
+    fused_moe.compute_routing_metadata = compute_routing_metadata
 
 
 def chunk_cross_entropy(chunks: int) -> None:
