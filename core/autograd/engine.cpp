@@ -54,10 +54,10 @@ bool can_accumulate_in_place(const Context& context, const Tensor& gradient) {
 /// "self", "attn_bias" and "key" before "query", "logsumexp" before "output".
 using SlotOrder = std::array<std::uint8_t, Node::kMaxSaved>;
 const SlotOrder& unpacked_slots(Op op) {
-  static constexpr SlotOrder kInOrder{0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
-  static constexpr SlotOrder kProduct{1, 0, 2, 3, 4, 5, 6, 7, 8, 9};
-  static constexpr SlotOrder kAttention{1, 0, 2, 4, 3, 5, 6, 7, 8, 9};
-  static constexpr SlotOrder kBiasedAttention{7, 1, 0, 2, 4, 3, 5, 6, 8, 9};
+  static constexpr SlotOrder kInOrder{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  static constexpr SlotOrder kProduct{1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  static constexpr SlotOrder kAttention{1, 0, 2, 4, 3, 5, 6, 7, 8, 9, 10};
+  static constexpr SlotOrder kBiasedAttention{7, 1, 0, 2, 4, 3, 5, 6, 8, 9, 10};
   switch (op) {
     case Op::mm:
     case Op::bmm:

@@ -576,6 +576,10 @@ class Spelling {
     if (args_.has("use_liger_kernel")) value = args_.boolean("use_liger_kernel", false);
     if (const json* kernels = args_.find("liger_kernel_config"); kernels && kernels->is_object() && value == true)
       value = *kernels;
+    if (value.is_object() && value.contains("geglu")) {  // Gemma's name of it
+      value["swiglu"] = value["geglu"];
+      value.erase("geglu");
+    }
     taken_.push_back("liger_kernel_config");
     say("use_liger_kernel", "/training/liger", std::move(value), {});
     if (!trainer_.is_trl() || !has("/training/liger")) return;

@@ -260,6 +260,13 @@ Result<Job> read_job(const json& document) {
   if (LigerConfig& liger = job.training.liger; liger != LigerConfig{}) {
     if (*traits.liger.note != '\0' && !(liger.rope && liger.rms_norm && liger.swiglu))
       job.assumptions.emplace_back(traits.liger.note);
+    if (traits.liger.experts && liger.swiglu) {
+      job.assumptions.emplace_back("the router spreads tokens evenly: lists of Liger's experts are as long as that");
+      job.unmodelled.push_back(
+          {"Triton's autotuning of Liger's experts: in the first step a buffer as large as the GPU's "
+           "L2 cache, and at least 256 MB",
+           Effect::more});
+    }
     if (!traits.liger.cross_entropy && std::exchange(liger.cross_entropy, false))
       job.assumptions.push_back("Liger's cross_entropy does nothing: " + traits.class_name +
                                 " of transformers 5 does not use what it replaces");

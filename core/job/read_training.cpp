@@ -333,7 +333,21 @@ std::vector<PeftAdapter> read_peft(ConfigReader& training, const TrainingConfig&
   return adapters;
 }
 
-/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama, with its defaults.
+/// The first switch that is on and which the model's function has not; null: there is none.
+const char* lacking(const LigerConfig& liger, const LigerConfig& lacks) {
+  constexpr std::pair<const char*, bool LigerConfig::*> kLigerSwitches[] = {
+      {"rope", &LigerConfig::rope},
+      {"rms_norm", &LigerConfig::rms_norm},
+      {"swiglu", &LigerConfig::swiglu},
+      {"layer_norm", &LigerConfig::layer_norm},
+      {"cross_entropy", &LigerConfig::cross_entropy},
+      {"fused_linear_cross_entropy", &LigerConfig::fused_linear_cross_entropy}};
+  for (const auto& [key, is_on] : kLigerSwitches)
+    if (liger.*is_on && lacks.*is_on) return key;
+  return nullptr;
+}
+
+/// `true`, or which kernels: the arguments of apply_liger_kernel_to_llama or its kin, with its defaults.
 LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const Runtime& runtime) {
   constexpr const char* kKey = "liger";
   LigerConfig liger;
@@ -342,7 +356,8 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (!is_object && !training.boolean(kKey, false)) return liger;
   ConfigReader reader =
       is_object ? training.object(kKey) : ConfigReader(nullptr, "", Mode::strict, training.findings());
-  liger = LigerConfig::usual();
+  const ModelTraits& traits = model.traits();
+  liger = traits.liger.usual;
   read_fields(reader, settings::liger_section, liger);
   if (liger.cross_entropy && liger.fused_linear_cross_entropy)
     reader.fail_found("cross_entropy", "inconsistent",
@@ -350,13 +365,15 @@ LigerConfig read_liger(ConfigReader& training, const ModelConfig& model, const R
   if (liger.accumulates_in_fp32 && !liger.fused_linear_cross_entropy)
     reader.fail_found("accum_dtype", "inconsistent", "only fused_linear_cross_entropy reads it: leave it out");
   reader.finish();
-  const ModelTraits& traits = model.traits();
   if (const auto refusal = traits.refusal(Feature::liger)) {
     training.fail_found(kKey, refusal->code, refusal->why);
   } else if (liger.swiglu && !traits.liger.swiglu) {
     training.fail_found(
         kKey, "inconsistent",
-        "Liger's SwiGLU computes silu, but the model's hidden_act is another; expected {\"swiglu\": false}");
+        "Liger's MLP computes another activation than the model's hidden_act; expected {\"swiglu\": false}");
+  } else if (const char* const key = lacking(liger, traits.liger.lacks)) {
+    training.fail_found(kKey, "inconsistent",
+                        "Liger has no such kernel for " + traits.class_name + "; expected {\"" + key + "\": false}");
   } else if (traits.liger.widest_row > 65536) {
     training.fail_found(kKey, "inconsistent", "Liger's kernels take rows of at most 65,536 elements: leave it out");
   }

@@ -83,8 +83,8 @@ json write_checkpointing(const CheckpointingConfig& checkpointing) {
   return is_plain ? out["mode"] : out;
 }
 
-json write_liger(const LigerConfig& liger) {
-  json out = write_fields(settings::liger_section, liger, LigerConfig::usual());
+json write_liger(const LigerConfig& liger, const LigerConfig& usual) {
+  json out = write_fields(settings::liger_section, liger, usual);
   return out.empty() ? json(true) : out;
 }
 
@@ -128,7 +128,7 @@ json write_optimizer(const OptimizerConfig& optimizer) {
   return out;
 }
 
-json write_training(const TrainingConfig& training) {
+json write_training(const TrainingConfig& training, const ModelTraits& traits) {
   json out = write_fields(settings::training_section, training);
   write_loop(out, training.loop);
   if (training.loop.is_trainer()) {
@@ -149,7 +149,7 @@ json write_training(const TrainingConfig& training) {
   if (training.ia3) out["ia3"] = write_ia3(*training.ia3);
   if (!training.peft.empty()) out["peft"] = write_peft(training.peft);
   if (training.quantization) out["quantization"] = write_quantization(*training.quantization);
-  if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger);
+  if (training.liger != LigerConfig{}) out["liger"] = write_liger(training.liger, traits.liger.usual);
   put(out, "loss", training.loss, "");
   return out;
 }
@@ -214,7 +214,7 @@ std::string to_json(const Job& job) {
       data["tiles"] = job.data.tiles;
   }
   put_object(out, "data", std::move(data));
-  json training = write_training(job.training);
+  json training = write_training(job.training, traits);
   if (traits.is_recorded)
     training["precision"] = name_of(job.training.precision, kPrecisions);  // its default is the file's
   put_object(out, "training", std::move(training));

@@ -11,6 +11,7 @@
 
 #include "nn/components.h"
 #include "nn/precision.h"
+#include "ops/liger.h"
 #include "runtime/behaviours.h"
 
 /// What a model is and can do, for those who must not look into its config: the job's reader, the advice, the page, the
@@ -60,12 +61,16 @@ struct TextShape {
   std::vector<std::int64_t> windows;                   ///< each layer's, 0: all it sees; empty: no layer slides
 };
 
-/// What Liger's kernels meet in the model.
+/// What Liger's kernels meet in the model, and what its apply_liger_kernel_to_... does (liger-kernel 0.8.5,
+/// transformers/monkey_patch.py).
 struct LigerTraits {
-  bool swiglu = true;           ///< its hidden_act is silu, which LigerSwiGLUMLP computes
-  bool cross_entropy = true;    ///< its class uses what that switch replaces
-  const char* note = "";        ///< for people, where not all of its switches are on
-  std::int64_t widest_row = 0;  ///< elements
+  LigerConfig usual = LigerConfig::usual();  ///< that function's defaults
+  LigerConfig lacks{.layer_norm = true};     ///< switches that it has not, or which it answers with an error
+  bool experts = false;                      ///< `swiglu` puts LigerExperts in its experts' place
+  bool swiglu = true;                        ///< its hidden_act is the one that Liger's MLP computes
+  bool cross_entropy = true;                 ///< its class uses what that switch replaces
+  const char* note = "";                     ///< for people, where not all of its switches are on
+  std::int64_t widest_row = 0;               ///< elements
 };
 
 struct ModelTraits {

@@ -30,6 +30,11 @@ ModelTraits vision_language_traits(const char* class_name, const VisionLanguageC
   return t;
 }
 
+std::string liger_import_error(const ModelTraits& traits) {
+  return "liger-kernel 0.8.5 stops at " + traits.class_name +
+         " with transformers 5 (an ImportError, as its class of outputs has gone): leave it out";
+}
+
 double largest_tensor_of(const VisionLanguageConfig& config, const DataConfig& data) {
   return std::max(largest_tensor_of(config.vision, data), largest_tensor_of(config.text, data));
 }

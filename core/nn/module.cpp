@@ -4,6 +4,7 @@
 
 #include "nn/linear4bit.h"
 #include "nn/quantizer.h"
+#include "ops/liger.h"
 #include "ops/ops.h"
 #include "sort_by.h"
 
@@ -122,7 +123,8 @@ LayerNorm::LayerNorm(const Builder& builder_in, std::int64_t size) : module(buil
 
 Tensor LayerNorm::operator()(const Tensor& x) const {
   ModuleCall call(x.context(), module);
-  return call.result(layer_norm(call.argument(x), weight, bias));
+  const Tensor hidden_states = call.argument(x);
+  return call.result(liger ? liger_layer_norm(hidden_states, weight, bias) : layer_norm(hidden_states, weight, bias));
 }
 
 Conv2d::Conv2d(const Builder& builder, std::int64_t in_channels, std::int64_t out_channels, std::int64_t kernel,

@@ -153,6 +153,7 @@ struct LayerNorm {
   Tensor operator()(const Tensor& x) const;
 
   Tensor weight, bias;
+  bool liger = false;  ///< LigerLayerNorm
   ModuleId module = 0;
 };
 

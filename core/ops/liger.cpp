@@ -39,21 +39,35 @@ void compare_with_one(Backward& b) {
 
 }  // namespace
 
-Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
-  Record record(Op::liger_rms_norm,
-                [](Backward& b) {
-                  // rms_norm_backward: dX is written over dY; dW is a row of sums for each multiprocessor.
-                  const Tensor gradient = contiguous(b.grad());
-                  kernel(Op::liger_rms_norm, {&gradient, &b.saved(0), &b.saved(1)}, gradient);
-                  if (b.wants(1)) {
-                    const Tensor partial =
-                        empty(b.context, Op::empty, {b.context.device.sm_count, gradient.size(-1)}, DType::float32);
-                    const Tensor total = reduce(Op::sum, partial, {0}, false, DType::float32);
-                    b.give(1, to(total, b.node.dtype));
-                  }
-                  if (b.wants(0)) b.give(0, view(rows_of(gradient), gradient.sizes()));
-                },
-                {&x_in, &weight});
+namespace {
+
+/// A row of a parameter's gradient for each multiprocessor.
+Tensor partial_gradients(const Backward& b, std::int64_t width) {
+  return empty(b.context, Op::empty, {b.context.device.sm_count, width}, DType::float32);
+}
+
+/// _dW.sum(dim=0).to(W.dtype)
+void give_sum(Backward& b, unsigned input, const Tensor& partial) {
+  const Tensor total = reduce(Op::sum, partial, {0}, false, DType::float32);
+  b.give(input, to(total, b.node.dtype));
+}
+
+/// rms_norm_backward: dX is written over dY, or has memory of its own.
+template <bool in_place>
+void rms_norm_backward(Backward& b) {
+  const Tensor gradient = contiguous(b.grad());
+  Tensor partial;
+  if (b.wants(1)) partial = partial_gradients(b, gradient.size(-1));
+  const Tensor dx = in_place ? gradient : empty_like(Op::zeros_like, gradient);
+  kernel(Op::liger_rms_norm, {&gradient, &b.saved(0), &b.saved(1)}, dx);
+  if (partial) give_sum(b, 1, partial);
+  if (b.wants(0)) b.give(0, view(rows_of(dx), dx.sizes()));
+}
+
+}  // namespace
+
+Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight, bool in_place) {
+  Record record(Op::liger_rms_norm, in_place ? rms_norm_backward<true> : rms_norm_backward<false>, {&x_in, &weight});
   Context& context = x_in.context();
   const NoGrad no_grad(context);
   const Tensor x = rows_of(contiguous(x_in));
@@ -64,6 +78,32 @@ Tensor liger_rms_norm(const Tensor& x_in, const Tensor& weight) {
   record.save(x);
   record.save(weight);
   record.save(rstd);
+  return record.output(view(y, x_in.sizes()));
+}
+
+Tensor liger_layer_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias) {
+  Record record(Op::liger_layer_norm,
+                [](Backward& b) {
+                  const Tensor gradient = contiguous(b.grad()), &x = b.saved(0);
+                  Tensor weights, biases;
+                  if (b.wants(1)) weights = partial_gradients(b, x.size(-1));
+                  if (b.wants(2)) biases = partial_gradients(b, x.size(-1));
+                  const Tensor dx = empty(b.context, Op::empty, x.sizes(), x.dtype());
+                  kernel(Op::liger_layer_norm, {&gradient, &x, &b.saved(1)}, dx);
+                  if (weights) give_sum(b, 1, weights);
+                  if (biases) give_sum(b, 2, biases);
+                  if (b.wants(0)) b.give(0, view(dx, gradient.sizes()));
+                },
+                {&x_in, &weight, &bias});
+  Context& context = x_in.context();
+  const NoGrad no_grad(context);
+  const Tensor x = rows_of(contiguous(x_in));
+  const Tensor y = empty(context, Op::empty, x.sizes(), x.dtype());
+  const Tensor mean = empty(context, Op::empty, {x.size(0)}, DType::float32);
+  const Tensor rstd = empty(context, Op::empty, {x.size(0)}, DType::float32);
+  kernel(Op::liger_layer_norm, {&x, &weight, &bias}, y);
+  if (record) record->dtype = weight.dtype();
+  for (const Tensor* saved : {&x, &weight, &bias, &mean, &rstd}) record.save(*saved);
   return record.output(view(y, x_in.sizes()));
 }
 
@@ -89,26 +129,50 @@ std::pair<Tensor, Tensor> liger_rotary_pos_emb(const Tensor& query, const Tensor
   return {std::move(q), std::move(k)};
 }
 
-Tensor liger_silu_mul(const Tensor& a_in, const Tensor& b_in) {
-  Record record(Op::liger_silu_mul,
-                [](Backward& b) {
-                  // swiglu_backward writes da over a, db over b.
-                  const Shape sizes = b.grad().sizes();
-                  const Tensor gradient = contiguous(b.grad());
-                  for (unsigned i : {0u, 1u})
-                    if (b.wants(i)) {
-                      kernel(Op::liger_silu_mul, {&gradient, &b.saved(i)}, b.saved(i));
-                      b.give(i, view(b.saved(i), sizes));
-                    }
-                },
-                {&a_in, &b_in});
+namespace {
+
+/// swiglu_backward writes da over a, db over b.
+template <bool scales>
+void silu_mul_backward(Backward& b) {
+  const Shape sizes = b.grad().sizes();
+  Tensor gradient = contiguous(b.grad());
+  if (scales) gradient = mul_scalar(gradient);
+  for (unsigned i : {0u, 1u})
+    if (b.wants(i)) {
+      kernel(Op::liger_silu_mul, {&gradient, &b.saved(i)}, b.saved(i));
+      b.give(i, view(b.saved(i), sizes));
+    }
+}
+
+}  // namespace
+
+Tensor liger_silu_mul(const Tensor& a_in, const Tensor& b_in, bool scales) {
+  Record record(Op::liger_silu_mul, scales ? silu_mul_backward<true> : silu_mul_backward<false>, {&a_in, &b_in});
   const NoGrad no_grad(a_in.context());
   const Tensor a = rows_of(contiguous(a_in)), b = rows_of(contiguous(b_in));
-  const Tensor c = empty_like(Op::empty, a);
+  Tensor c = empty_like(Op::empty, a);
   kernel(Op::liger_silu_mul, {&a, &b}, c);
+  if (scales) c = mul_scalar(c);
   record.save(a);
   record.save(b);
   return record.output(view(c, a_in.sizes()));
+}
+
+Tensor liger_relu_squared(const Tensor& x_in) {
+  Record record(Op::liger_relu_squared,
+                [](Backward& b) {
+                  const Tensor gradient = contiguous(b.grad());
+                  const Tensor dx = empty_like(Op::empty, gradient);
+                  kernel(Op::liger_relu_squared, {&gradient, &b.saved(0)}, dx);
+                  b.give(0, dx);
+                },
+                {&x_in});
+  const NoGrad no_grad(x_in.context());
+  const Tensor x = contiguous(x_in);
+  const Tensor y = empty_like(Op::empty, x);
+  kernel(Op::liger_relu_squared, {&x}, y);
+  record.save(x);
+  return record.output(y);
 }
 
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
@@ -239,6 +303,95 @@ Tensor liger_fused_linear_cross_entropy(const Tensor& input, const Tensor& weigh
     record.save_output(grad_weight);
   }
   return record.output(std::move(loss));
+}
+
+namespace {
+
+/// Rows of one expert that a program takes (fused_moe.py: BLOCK_M_TOKEN).
+constexpr std::int64_t kTileRows = 64;
+
+/// compute_routing_metadata: which rows an expert gets, sorted by expert.
+struct MoeRouting {
+  MoeRouting(Context& context, std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
+    const std::int64_t selected = checked_product(tokens, top_k);
+    const std::int64_t tiles = divide_up(tokens, std::max<std::int64_t>(1, 1024 / next_power_of_2(top_k)));
+    const auto int32 = [&](const Shape& sizes) { return empty(context, Op::empty, sizes, DType::int32); };
+    const Tensor tile_expert_counts = int32({experts, tiles});
+    expert_token_count = reduce(Op::sum, tile_expert_counts, {1}, false, DType::int32);
+    expert_start_idx = int32({experts + 1});
+    const Tensor expert_tile_offset = int32({experts + 1});
+    const std::int64_t usual = selected / experts, more = selected % experts;
+    const std::int64_t row_tiles =
+        more * divide_up(usual + 1, kTileRows) + (experts - more) * divide_up(usual, kTileRows);
+    tile_row_start = int32({row_tiles});
+    tile_expert = int32({row_tiles});
+    s_scatter_idx = int32({selected});
+    s_reverse_scatter_idx = int32({selected});
+    x_gather_idx = int32({selected});
+  }
+
+  Tensor expert_token_count, expert_start_idx, tile_row_start, tile_expert, s_scatter_idx, s_reverse_scatter_idx,
+      x_gather_idx;
+};
+
+void fused_moe_backward(Backward& b) {
+  const Tensor gradient = contiguous(b.grad());
+  const Tensor &x = b.saved(0), &gate_up_proj = b.saved(1), &down_proj = b.saved(2), &pre_act = b.saved(3);
+  const std::int64_t tokens = x.size(0), hidden = x.size(1), selected = pre_act.size(0), width = pre_act.size(1);
+  const DType dtype = gradient.dtype();
+  const auto matrix = [&](std::int64_t columns) { return empty(b.context, Op::empty, {selected, columns}, dtype); };
+  const auto product = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner,
+                           std::initializer_list<const Tensor*> read, const Tensor& written) {
+    gemm_kernel(b.context, Op::liger_fused_moe,
+                {1, rows, columns, inner, dtype, touched(read), written.numel() * element_size(written.dtype())});
+  };
+  Tensor d_pre_act = matrix(width), weighted_act = matrix(width / 2);
+  const Tensor ds = empty(b.context, Op::zeros, {selected}, dtype);
+  product(selected, width / 2, hidden, {&gradient, &down_proj, &pre_act}, d_pre_act);
+  const Tensor ddown_proj = empty_like(Op::zeros_like, down_proj);
+  product(hidden, width / 2, selected, {&weighted_act, &gradient}, ddown_proj);
+  Tensor dx_expanded = matrix(hidden);
+  product(selected, hidden, width, {&d_pre_act, &gate_up_proj}, dx_expanded);
+  const Tensor dx = empty(b.context, Op::zeros, {tokens, hidden}, dtype);
+  const Tensor dgate_up_proj = empty_like(Op::zeros_like, gate_up_proj);
+  product(width, hidden, selected, {&x, &d_pre_act}, dgate_up_proj);
+  for (Tensor* name : {&d_pre_act, &weighted_act, &dx_expanded}) name->reset();
+  if (b.wants(0)) b.give(0, dx);
+  if (b.wants(1)) b.give(1, dgate_up_proj);
+  if (b.wants(2)) b.give(2, ddown_proj);
+  if (b.wants(3)) b.give(3, to(view(ds, b.input_sizes(3)), b.input_dtype(3)));  // the engine's cast
+}
+
+}  // namespace
+
+Tensor liger_fused_moe(const Tensor& x_in, const Tensor& gate_up_proj, const Tensor& down_proj,
+                       const Tensor& top_k_index, const Tensor& top_k_weights) {
+  Record record(Op::liger_fused_moe, fused_moe_backward, {&x_in, &gate_up_proj, &down_proj, &top_k_weights});
+  Context& context = x_in.context();
+  const NoGrad no_grad(context);
+  const Tensor x = contiguous(x_in);
+  const std::int64_t tokens = x.size(0), hidden = x.size(1), top_k = top_k_index.size(1);
+  const std::int64_t selected = checked_product(tokens, top_k), width = gate_up_proj.size(1);
+  const MoeRouting routing(context, tokens, top_k, gate_up_proj.size(0));
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+    return empty(context, Op::empty, {rows, columns}, x.dtype());
+  };
+  const auto product = [&](std::int64_t columns, std::int64_t inner, std::initializer_list<const Tensor*> read,
+                           const Tensor& written) {
+    gemm_kernel(context, Op::liger_fused_moe,
+                {1, selected, columns, inner, x.dtype(), touched(read), written.numel() * element_size(x.dtype())});
+  };
+  const Tensor pre_act = matrix(selected, width), post_act = matrix(selected, width / 2);
+  product(width, hidden, {&x, &gate_up_proj}, pre_act);
+  const Tensor y = matrix(selected, hidden);
+  product(hidden, width / 2, {&post_act, &down_proj}, y);
+  const Tensor topk_weights_flat = contiguous(reshape(top_k_weights, {selected}));
+  const Tensor out = matrix(tokens, hidden);
+  for (const Tensor* saved :
+       {&x, &gate_up_proj, &down_proj, &pre_act, &topk_weights_flat, &routing.expert_start_idx, &routing.x_gather_idx,
+        &routing.s_scatter_idx, &routing.s_reverse_scatter_idx, &routing.tile_row_start, &routing.tile_expert})
+    record.save(*saved);
+  return record.output(out);
 }
 
 }  // namespace oometer

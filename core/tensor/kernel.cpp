@@ -65,6 +65,7 @@ constexpr WorkKind kind_of(Op op) {
     case Op::fused_rms_norm:
     case Op::fused_rms_norm_backward:
     case Op::liger_rms_norm:
+    case Op::liger_layer_norm:
     case Op::chunked_log_probs:
     case Op::batch_norm:
     case Op::batch_norm_backward:

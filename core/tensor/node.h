@@ -102,7 +102,7 @@ struct Node {
 
   /// Tensors held for backward (SavedVariable), or, where hooks have taken them, what those know each by: inside a
   /// non-reentrant checkpoint the number of what its forward packed.
-  static constexpr int kMaxSaved = 10;
+  static constexpr int kMaxSaved = 11;
   Tensor saved[kMaxSaved];
   Handle<SavedTensorHooks> hooks;
   std::uint32_t packed[kMaxSaved];

@@ -20,7 +20,7 @@ namespace oometer {
   X(foreach_sqrt) X(foreach_norm) X(foreach_add) X(foreach_mul) X(foreach_lerp) X(foreach_addcdiv) X(zeros_like)   \
   X(fused_adam) X(parameter) X(buffer) X(input) X(flatten) X(bucket) X(narrow) X(linalg_vector_norm) X(is_finite)  \
   X(item) X(bernoulli) X(maximum) X(clamp) X(ge) X(le) X(lt) X(gt) X(max) X(bitwise_and) X(logical_not) X(all) X(abs)  \
-  X(scale) X(split) X(eye) X(liger_rms_norm) X(liger_rope) X(liger_silu_mul) X(liger_cross_entropy)                    \
+  X(scale) X(split) X(eye) X(liger_rms_norm) X(liger_rope) X(liger_silu_mul) X(liger_cross_entropy) X(liger_layer_norm) X(liger_fused_moe) X(liger_relu_squared) \
   X(liger_fused_linear_cross_entropy) X(matmul_4bit) X(dequantize) X(any) X(isin) X(bitwise_or) X(bitwise_not) X(index_copy) \
   X(batch_norm) X(batch_norm_backward) X(native_group_norm) X(native_group_norm_backward) X(max_pool2d)                \
   X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward) X(adaptive_avg_pool2d) X(adaptive_avg_pool2d_backward)   \

@@ -225,6 +225,10 @@ constexpr std::string_view kLigerHasNoLayerNorm =
     "gemma gemma2 gemma3_text gemma4_text glm4 gpt_oss granite llama ministral mistral mixtral nemotron olmo2 olmo3 "
     "phi3 qwen2 qwen2_5_vl qwen3 qwen3_moe qwen3_next qwen3_vl qwen3_vl_moe smollm3";
 
+/// Models whose classes are patched before one is made, as the plugin does it, get more of Liger's norms than a model
+/// that is made, as transformers' Trainer does it, which is what oometer knows.
+constexpr std::string_view kLigerNormsMoreByClass = "hunyuan_v1_dense hunyuan_v1_moe olmo2 olmo3";
+
 constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
 
 /// resolve_dtype (utils/config/__init__.py): the type that weights are loaded in.
@@ -365,12 +369,16 @@ void take_axolotl_losses(Context& context, Keys& keys) {
       context.ledger.put("/training/liger", {{"rope", false},
                                              {"rms_norm", false},
                                              {"swiglu", false},
+                                             {"layer_norm", false},
                                              {"cross_entropy", false},
                                              {"fused_linear_cross_entropy", false}});
     if (!any) keys.note("plugins", "/training/liger");
     any = true;
     keys.take(key);
   }
+  if (keys.truth("liger_rms_norm") &&
+      is_word_of(member_text(context.model_config(), "model_type"), kLigerNormsMoreByClass))
+    keys.leave_out("liger_rms_norm", Effect::less, "norms of queries and keys in one kernel, too");
   if (is_word_of(member_text(context.model_config(), "model_type"), kLigerHasNoLayerNorm))
     keys.ignore("liger_layer_norm");
   if (keys.truth("chunked_cross_entropy"))

@@ -512,9 +512,12 @@ constexpr Setting kLigerRows[] = {
      .link = "ligernorm"},
     {.key = "swiglu",
      .takes = in<&LigerConfig::swiglu>(),
-     .words = "Activation and product of the MLP in one kernel, which keeps its two inputs",
+     .words = "Activation and product of the MLP in one kernel, which keeps its two inputs (Gemma's geglu, too)",
      .label = "Liger SwiGLU",
      .link = "ligermlp"},
+    {.key = "layer_norm",
+     .takes = in<&LigerConfig::layer_norm>(),
+     .words = "LayerNorm of a vision tower in one kernel; as Liger's function for the model has it where left out"},
     {.key = "cross_entropy",
      .takes = in<&LigerConfig::cross_entropy>(),
      .words = "Cross-entropy whose gradient takes the place of the logits",
@@ -720,8 +723,9 @@ constexpr SectionWords optimizer_arguments_words{optimizer_arguments_section,
                                                  kOptimizerArgumentsRows, defaults_of<OptimizerArgs>};
 constexpr SectionWords checkpointing_words{checkpointing_section, "Activation checkpointing with options",
                                            kCheckpointingRows, checkpointing_defaults};
-constexpr SectionWords liger_words{liger_section, "Which kernels: the arguments of apply_liger_kernel_to_llama",
-                                   kLigerRows, liger_defaults};
+constexpr SectionWords liger_words{
+    liger_section, "Which kernels: the arguments of apply_liger_kernel_to_llama or its kin for the model", kLigerRows,
+    liger_defaults};
 constexpr SectionWords lora_words{lora_section, "peft's LoraConfig", kLoraRows, defaults_of<LoraConfig>};
 constexpr SectionWords ia3_words{ia3_section, "peft's IA3Config", kIa3Rows, defaults_of<Ia3Config>};
 constexpr SectionWords quantization_words{quantization_section, "transformers' BitsAndBytesConfig", kQuantizationRows,

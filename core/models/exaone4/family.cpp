@@ -39,29 +39,33 @@ TextConfig read(ConfigReader& reader) {
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
   auto layer = std::make_unique<TextLayer>(builder, post_norm);
+  const auto with_liger = norm_of(options.liger, rms_norm, liger_norm_apart);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+    return Norm(builder.child(name, kNames.rms_norm), with_liger, {c.hidden_size});
   };
   AttentionParts its;
   its.norms_at = HeadNorms::transposed;
-  its.norm = rms_norm;
+  its.norm = with_liger;
   its.norm_type = kNames.rms_norm;
   if (!c.rotates_in(index)) its.rotate = nullptr;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c, options.liger);
   layer->attention_norm = norm("post_attention_layernorm");
   layer->output_norm = norm("post_feedforward_layernorm");
   return layer;
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
-  return parts_of(config, options, make_layer);
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm, liger_norm_apart));
+  return parts;
 }
 
 }  // namespace
 
 namespace family {
-extern const Family exaone4 = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
+extern const Family exaone4 =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::liger>);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,4 +1,5 @@
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "config/reader.h"
@@ -23,6 +24,7 @@ struct FalconH1Config : TextConfig {
   bool projectors_bias = false;  ///< of the state space's output
   bool norms = false;            ///< mamba_rms_norm
   bool norms_before_gate = true;
+  bool scales_down = false;  ///< the second of mlp_multipliers is not 1
   bool operator==(const FalconH1Config&) const = default;
 };
 
@@ -42,24 +44,35 @@ FalconH1Config read(ConfigReader& reader) {
   c.projectors_bias = reader.boolean("projectors_bias", false);
   c.norms = reader.boolean("mamba_rms_norm", false);
   c.norms_before_gate = reader.boolean("mamba_norm_before_gate", true);
+  if (const nlohmann::json* multipliers = reader.find("mlp_multipliers"))
+    c.scales_down = multipliers->is_array() && multipliers->size() == 2 && (*multipliers)[1] != 1;
   reader.ignore({"layers_block_type", "layer_types", "num_logits_to_keep", "lm_head_multiplier", "embedding_multiplier",
-                 "mlp_multipliers", "key_multiplier", "attention_out_multiplier", "attention_in_multiplier",
-                 "mamba_use_mlp", "attn_layer_indices", "ssm_multipliers", "ssm_in_multiplier", "ssm_out_multiplier"});
+                 "key_multiplier", "attention_out_multiplier", "attention_in_multiplier", "mamba_use_mlp",
+                 "attn_layer_indices", "ssm_multipliers", "ssm_in_multiplier", "ssm_out_multiplier"});
   return c;
 }
 
 struct FalconH1MLP {
-  FalconH1MLP(const Builder& builder, const TextConfig& c)
+  FalconH1MLP(const Builder& builder, const FalconH1Config& c, const LigerConfig& kernels)
       : gate_proj(builder.child("gate_proj", "Linear"), c.hidden_size, c.intermediate_size, c.mlp_bias),
         up_proj(builder.child("up_proj", "Linear"), c.hidden_size, c.intermediate_size, c.mlp_bias),
         down_proj(builder.child("down_proj", "Linear"), c.intermediate_size, c.hidden_size, c.mlp_bias),
         act_fn(c.hidden_act),
+        liger(kernels.swiglu),
+        scales_down(c.scales_down),
         module(builder.module) {}
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
     const Tensor x = call.argument(argument);
     Tensor y;
+    if (liger) {  // LigerFalconH1SwiGLUMLP: both multipliers are before down_proj
+      {
+        const Tensor gate = gate_proj(x), up = up_proj(x);
+        y = liger_silu_mul(gate, up, scales_down);
+      }
+      return call.result(down_proj(y));
+    }
     {
       const Tensor up = up_proj(x);
       Tensor gate = gate_proj(x);
@@ -76,6 +89,7 @@ struct FalconH1MLP {
 
   Linear gate_proj, up_proj, down_proj;
   Activation act_fn;
+  bool liger, scales_down;
   ModuleId module;
 };
 
@@ -106,7 +120,7 @@ struct MupVectors {
 class FalconH1Layer final : public DecoderLayer {
  public:
   FalconH1Layer(const Builder& builder, const FalconH1Config& c, const ModelOptions& options, MupVectors& mup_vectors)
-      : feed_forward_(builder.child("feed_forward", kNames.mlp), c),
+      : feed_forward_(builder.child("feed_forward", kNames.mlp), c, options.liger),
         mamba_at_(builder.child("mamba", "FalconH1Mixer")),
         mamba_(mamba_at_, c, c.hidden_act,
                {.norm_type = "FalconH1RMSNormGated",
@@ -116,8 +130,10 @@ class FalconH1Layer final : public DecoderLayer {
                 .mup_vector = mup_vectors.of(mamba_at_),
                 .output_bias = c.projectors_bias}),
         self_attn_(builder.child("self_attn", kNames.attention), c, options, scaled_keys()),
-        input_layernorm_(builder.child("input_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size}),
-        pre_ff_layernorm_(builder.child("pre_ff_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size}),
+        input_layernorm_(builder.child("input_layernorm", kNames.rms_norm), norm_of(options.liger, rms_norm),
+                         {c.hidden_size}),
+        pre_ff_layernorm_(builder.child("pre_ff_layernorm", kNames.rms_norm), norm_of(options.liger, rms_norm),
+                          {c.hidden_size}),
         module_(builder.module) {}
 
   Tensor operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
@@ -165,13 +181,14 @@ DecoderParts parts(const FalconH1Config& config, const ModelOptions& options) {
   parts.last_norm = "final_layernorm";
   parts.scale = mul_scalar;
   parts.logits = [](const Tensor& logits) { return mul_scalar(logits); };
+  if (options.liger.fused_linear_cross_entropy) parts.fused_states = mul_scalar;
   parts.is_recurrent = [](std::size_t) { return false; };  // each layer gets both masks
   return parts;
 }
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<FalconH1Config>());
-  t.allow({Feature::quantization});
+  allow_compared(t, {Feature::liger, Feature::quantization});
   return t;
 }
 

@@ -42,7 +42,7 @@ TextConfig read_gemma_config(ConfigReader& reader) {
 DecoderParts gemma_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scales_embeddings = true;
-  parts.norm = final_norm(rms_norm_one_plus);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_one_plus));
   return parts;
 }
 
@@ -50,7 +50,8 @@ namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::quantization});
+  allow_compared(t, {Feature::liger, Feature::quantization});
+  t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   return t;
 }

@@ -31,7 +31,11 @@ ModelTraits traits(const FamilyConfig& config) {
   // Gemma3PreTrainedModel._no_split_modules
   t.no_split_modules = {"Gemma3DecoderLayer", "SiglipVisionEmbeddings", "SiglipEncoderLayer",
                         "SiglipMultiheadAttentionPoolingHead"};
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger});
+  t.liger.usual.layer_norm = true;
+  t.liger.lacks.layer_norm = false;
+  t.liger.swiglu = c.text.hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
+  t.liger.cross_entropy = false;  // it replaces nn.CrossEntropyLoss, and the class's loss is the function
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)

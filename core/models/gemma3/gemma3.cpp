@@ -17,9 +17,10 @@ namespace {
 
 struct MultiModalProjector {
   MultiModalProjector() = default;
-  MultiModalProjector(const Builder& builder, const Gemma3Config& config)
+  MultiModalProjector(const Builder& builder, const Gemma3Config& config, const ModelOptions& options)
       : weight(builder.parameter("mm_input_projection_weight", {config.vision.hidden_size, config.text.hidden_size})),
-        norm(builder.child("mm_soft_emb_norm", "Gemma3RMSNorm"), rms_norm_one_plus, {config.vision.hidden_size}),
+        norm(builder.child("mm_soft_emb_norm", "Gemma3RMSNorm"),
+             norm_of(options.liger, rms_norm_one_plus, liger_norm_apart), {config.vision.hidden_size}),
         patches_per_image(config.patches_per_image()),
         tokens_per_side(config.tokens_per_side()),
         avg_pool_module(builder.child("avg_pool", "AvgPool2d").module),
@@ -84,8 +85,11 @@ class Gemma3 : public ImageTextModel {
     vision_tower_ = SiglipVisionModel(model.child("vision_tower", config.vision.family->model, Modality::vision),
                                       config.vision, options);
     vision_tower_.embeddings.checkpointing = options.checkpointing;
+    vision_tower_.post_layernorm.liger = options.liger.layer_norm;
+    for (ClipEncoderLayer& layer : vision_tower_.encoder.layers)
+      layer.layer_norm1.liger = layer.layer_norm2.liger = options.liger.layer_norm;
     projector_ = MultiModalProjector(
-        model.child("multi_modal_projector", "Gemma3MultiModalProjector", Modality::projector), config);
+        model.child("multi_modal_projector", "Gemma3MultiModalProjector", Modality::projector), config, options);
     DecoderParts parts = gemma3_text_parts(config.text, options);
     parts.masks_know_positions = false;
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,

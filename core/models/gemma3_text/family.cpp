@@ -50,15 +50,16 @@ namespace {
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
+  const auto with_liger = norm_of(options.liger, rms_norm_one_plus, liger_norm_apart);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm_one_plus, {c.hidden_size});
+    return Norm(builder.child(name, kNames.rms_norm), with_liger, {c.hidden_size});
   };
   AttentionParts its;
   its.norms_at = HeadNorms::transposed;
-  its.norm = rms_norm_one_plus;
+  its.norm = with_liger;
   its.norm_type = kNames.rms_norm;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");
   layer->attention_norm = norm("post_attention_layernorm");
   layer->feedforward_norm = norm("pre_feedforward_layernorm");
@@ -71,7 +72,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts gemma3_text_parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.scales_embeddings = true;
-  parts.norm = final_norm(rms_norm_one_plus);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_one_plus, liger_norm_apart));
   parts.rotary_by_type = config.has_both_types();
   return parts;
 }
@@ -83,7 +84,8 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                          "post_feedforward_layernorm", "norm"};
-  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger});
+  t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
   if (config.as<TextConfig>().softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "attn_logit_softcapping is set, which SDPA cannot do: expected eager");
   return t;

@@ -31,12 +31,13 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                          std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+    return Norm(builder.child(name, kNames.rms_norm), norm_of(options.liger, rms_norm, liger_norm_apart),
+                {c.hidden_size});
   };
   AttentionParts its;
   its.rotate = rotate_first_pairs;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c);
+  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   layer->attention_norm = norm("post_self_attn_layernorm");
@@ -45,14 +46,22 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
-  return parts_of(config, options, make_layer);
+  DecoderParts parts = parts_of(config, options, make_layer);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm, liger_norm_apart));
+  return parts;
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  t.liger.usual.rope = false;
+  t.liger.lacks.rope = true;  // its pairs are neighbours
+  return t;
 }
 
 }  // namespace
 
 namespace family {
-extern const Family glm4 =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family glm4 = text_family<read, parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -39,6 +39,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back("Glm4vVisionBlock");
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  if (c.of == &kGlm4v) t.allow({Feature::liger});  // Liger does not know GLM-4.6V
+  t.liger.usual.rope = false;
+  t.liger.lacks.rope = true;
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

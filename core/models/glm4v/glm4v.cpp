@@ -17,21 +17,21 @@ namespace oometer {
 
 namespace {
 
-LlamaMLP glm4_vision_mlp(const Builder& builder, const Glm4vVisionConfig& c) {
+LlamaMLP glm4_vision_mlp(const Builder& builder, const Glm4vVisionConfig& c, const LigerConfig& kernels) {
   LlamaConfig sizes;
   sizes.hidden_size = c.hidden_size;
   sizes.intermediate_size = c.out_hidden_size;
   sizes.hidden_act = c.hidden_act;
-  return {builder, sizes};
+  return {builder, sizes, kernels};
 }
 
 struct Glm4vVisionBlock {
   Glm4vVisionBlock(const Builder& builder, const Glm4vVisionConfig& c, const ModelOptions& options)
-      : norm1(builder.child("norm1", "Glm4vRMSNorm"), c.hidden_size),
-        norm2(builder.child("norm2", "Glm4vRMSNorm"), c.hidden_size),
+      : norm1(builder.child("norm1", "Glm4vRMSNorm"), c.hidden_size, options.liger.rms_norm),
+        norm2(builder.child("norm2", "Glm4vRMSNorm"), c.hidden_size, options.liger.rms_norm),
         attn(builder.child("attn", "Glm4vVisionAttention"), c.hidden_size, c.num_heads, options.attention,
              c.attention_bias, false),
-        mlp(glm4_vision_mlp(builder.child("mlp", "Glm4VisionMlp"), c)),
+        mlp(glm4_vision_mlp(builder.child("mlp", "Glm4VisionMlp"), c, options.liger)),
         module(builder.module) {}
 
   Tensor operator()(const Tensor& hidden_in, const PatchSequences& sequences,

@@ -53,13 +53,13 @@ std::unique_ptr<DecoderLayer> make_glm4v_layer(const Builder& builder, const Tex
                                                std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, sandwich_norm);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, c.names->rms_norm), rms_norm, {c.hidden_size});
+    return Norm(builder.child(name, c.names->rms_norm), norm_of(options.liger, rms_norm), {c.hidden_size});
   };
   AttentionParts its;
   its.projects_first = true;
   its.rotate = rotate_first_halves;  // of pairs: the same memory
   layer->self_attn = TextAttention(builder.child("self_attn", c.names->attention), c, options, its);
-  layer->mlp = FusedMLP(builder.child("mlp", c.names->mlp), c);
+  layer->mlp = FusedMLP(builder.child("mlp", c.names->mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   layer->attention_norm = norm("post_self_attn_layernorm");

@@ -37,11 +37,17 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts;
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  t.liger.usual.cross_entropy = t.liger.lacks.fused_linear_cross_entropy = true;  // which has no scale of logits
+  t.liger.usual.fused_linear_cross_entropy = false;
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family granite =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family granite = text_family<read, parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

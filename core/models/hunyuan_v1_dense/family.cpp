@@ -50,7 +50,7 @@ AttentionParts hunyuan_attention(const LlamaClassNames& names) {
 }
 
 namespace family {
-extern const Family hunyuan_v1_dense = text_family<read, parts>(kClasses, kBlocks);
+extern const Family hunyuan_v1_dense = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::liger>);
 }  // namespace family
 
 }  // namespace oometer

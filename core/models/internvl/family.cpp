@@ -31,7 +31,12 @@ ModelTraits traits(const FamilyConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.no_split_modules.emplace_back(kBlocks[0]);
   t.casts_by_first_parameter = true;
-  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences});
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp, Feature::image_preferences, Feature::liger});
+  t.liger.usual.layer_norm = true;
+  t.liger.lacks.layer_norm = false;
+  t.liger.note =
+      "Liger's rope and swiglu are given to apply_liger_kernel_to_internvl itself: of a Trainer's liger_kernel_config "
+      "they do not reach an InternVL model";
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;

@@ -19,12 +19,14 @@ namespace {
 using VisionNorm = std::function<Tensor(const Tensor&)>;
 
 // NORM2FN[norm_type]
-VisionNorm make_norm(const Builder& parent, const char* name, const InternVisionConfig& config) {
+VisionNorm make_norm(const Builder& parent, const char* name, const InternVisionConfig& config, bool liger) {
   if (config.rms_norm)
     return [norm = LlamaRMSNorm(parent.child(name, "InternVLVisionRMSNorm"), config.hidden_size)](const Tensor& x) {
       return norm(x);
     };
-  return [norm = LayerNorm(parent.child(name, "LayerNorm"), config.hidden_size)](const Tensor& x) { return norm(x); };
+  LayerNorm norm(parent.child(name, "LayerNorm"), config.hidden_size);
+  norm.liger = liger;
+  return norm;
 }
 
 // eager_attention_forward: the softmax has the weights' own type
@@ -39,10 +41,10 @@ AttentionOutputs eager_attention(const AttentionInputs& states, double attention
 }
 
 struct VisionAttention {
-  VisionAttention(const Builder& builder, const InternVisionConfig& config, AttentionKind attention)
+  VisionAttention(const Builder& builder, const InternVisionConfig& config, const ModelOptions& options)
       : head_dim(config.hidden_size / config.num_attention_heads),
         projection_dropout(config.projection_dropout),
-        call{attention, false, config.attention_dropout},
+        call{options.attention, false, config.attention_dropout},
         module(builder.module) {
     const std::int64_t width = config.hidden_size;
     q_proj = Linear(builder.child("q_proj", "Linear"), width, width, config.attention_bias);
@@ -50,8 +52,8 @@ struct VisionAttention {
     v_proj = Linear(builder.child("v_proj", "Linear"), width, width, config.attention_bias);
     projection_layer = Linear(builder.child("projection_layer", "Linear"), width, width, true);
     if (!config.use_qk_norm) return;
-    q_norm = LlamaRMSNorm(builder.child("q_norm", "InternVLVisionRMSNorm"), width);
-    k_norm = LlamaRMSNorm(builder.child("k_norm", "InternVLVisionRMSNorm"), width);
+    q_norm = LlamaRMSNorm(builder.child("q_norm", "InternVLVisionRMSNorm"), width, options.liger.rms_norm);
+    k_norm = LlamaRMSNorm(builder.child("k_norm", "InternVLVisionRMSNorm"), width, options.liger.rms_norm);
   }
 
   AttentionOutputs operator()(const Tensor& argument) const {
@@ -104,11 +106,11 @@ struct VisionMLP {
 };
 
 struct VisionLayer {
-  VisionLayer(const Builder& builder, const InternVisionConfig& config, AttentionKind kind)
-      : attention(builder.child("attention", "InternVLVisionAttention"), config, kind),
+  VisionLayer(const Builder& builder, const InternVisionConfig& config, const ModelOptions& options)
+      : attention(builder.child("attention", "InternVLVisionAttention"), config, options),
         mlp(builder.child("mlp", "InternVLVisionMLP"), config),
-        layernorm_before(make_norm(builder, "layernorm_before", config)),
-        layernorm_after(make_norm(builder, "layernorm_after", config)),
+        layernorm_before(make_norm(builder, "layernorm_before", config, options.liger.layer_norm)),
+        layernorm_after(make_norm(builder, "layernorm_after", config, options.liger.layer_norm)),
         hidden_dropout(config.hidden_dropout_prob),
         module(builder.module) {
     builder.children_are_through();
@@ -207,11 +209,12 @@ struct VisionModel {
     encoder = inner.module;
     stack = BlockStack(inner);
     for (std::int32_t i = 0; i < config.vision.num_hidden_layers; ++i) {
-      layers.emplace_back(inner.child("layer", "InternVLVisionLayer", i), config.vision, options.attention);
+      layers.emplace_back(inner.child("layer", "InternVLVisionLayer", i), config.vision, options);
       stack.add_block(inner);
     }
-    if (!config.vision.use_mean_pooling)
-      layernorm.emplace_back(builder.child("layernorm", "LayerNorm"), config.vision.hidden_size);
+    if (config.vision.use_mean_pooling) return;
+    layernorm.emplace_back(builder.child("layernorm", "LayerNorm"), config.vision.hidden_size);
+    layernorm.back().liger = options.liger.layer_norm;
   }
 
   VisionOutputs operator()(const Tensor& pixel_values) const {

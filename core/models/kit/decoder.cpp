@@ -334,7 +334,11 @@ CausalLM::CausalLM(Context& context, const LlamaConfig& config, const DataConfig
 ModelOutputs CausalLM::forward(const ModelInputs& inputs) {
   const Tensor hidden_states = run_text_model(inputs);
   const DecoderParts& parts = language_model_.parts;
-  ModelOutputs outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);
+  ModelOutputs outputs;
+  if (parts.fused_states && inputs.labels)
+    outputs = causal_lm_outputs(parts.fused_states(hidden_states), lm_head_, inputs, loss_function);
+  else
+    outputs = causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function, parts.logits);
   if (parts.add_auxiliary_loss)
     parts.add_auxiliary_loss(outputs, inputs, inputs.labels && loss_function->replaces_forward());
   return outputs;

@@ -38,6 +38,8 @@ struct DecoderParts {
   MakeNorm norm;                                          ///< makes the last norm; its forward
   std::function<Tensor(const Tensor& embeddings)> scale;  ///< of what embed_tokens gives, before anything else
   std::function<Tensor(Tensor logits)> logits;            ///< of what lm_head gives, before the loss
+  /// Of what Liger's loss gets in the logits' place, where `logits` scales these. Null: nothing, or another loss.
+  std::function<Tensor(const Tensor& hidden_states)> fused_states;
   std::function<int(std::size_t layer)> kind;  ///< layers of one do the same; none: those with the same window
   bool scales_behind_masks = false;            ///< `scale` comes once masks are made
   bool scales_embeddings = false;  ///< embed_tokens multiplies what it gives by a buffer (GemmaTextScaledWordEmbedding)

@@ -4,6 +4,7 @@
 #include "nn/kv_cache.h"
 #include "ops/cub.h"
 #include "ops/experts.h"
+#include "ops/liger.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -58,6 +59,13 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
   ModuleCall call(context, module);
   const Tensor hidden_states = call.argument(hidden_in);
   const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), top_k = top_k_index.size(-1);
+  if (liger) {
+    const Tensor x = view(hidden_states, hidden_states.sizes());
+    const Tensor top_k_index_2d = to(top_k_index, DType::int32);
+    const Tensor top_k_weights_2d = view(call.argument(top_k_weights), top_k_weights.sizes());
+    const Tensor out = liger_fused_moe(x, gate_up_proj, down_proj, top_k_index_2d, top_k_weights_2d);
+    return call.result(view(out, hidden_states.sizes()));
+  }
   const std::int64_t selected = tokens * top_k, experts = gate_up_proj.size(0);
   const Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
   if (context.past_key_values && context.past_key_values->decodes)

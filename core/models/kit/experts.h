@@ -35,6 +35,7 @@ struct Experts {
   Tensor gate_up_proj, gate_up_proj_bias, down_proj, down_proj_bias;
   ExpertsParts parts;
   Activation act_fn = Activation::silu;
+  bool liger = false;  ///< LigerExperts
   ModuleId module = 0;
 };
 

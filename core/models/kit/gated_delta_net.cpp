@@ -307,8 +307,9 @@ AttentionOutputs GatedDeltaNet::operator()(const Tensor& given, const Tensor& at
 std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                                std::size_t index, const GatedLayerNames& names) {
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
+  const auto with_liger = norm_of(options.liger, rms_norm_one_plus, liger_norm_apart);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, c.names->rms_norm), rms_norm_one_plus, {c.hidden_size});
+    return Norm(builder.child(name, c.names->rms_norm), with_liger, {c.hidden_size});
   };
   if (c.mixer.is_in(index)) {
     const GatedDeltaNet mixer(builder.child("linear_attn", names.delta_net), c, names.delta_norm,
@@ -321,14 +322,14 @@ std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const Tex
     its.has_gate = true;
     its.rotate = rotate_first_halves;
     its.norms_at = HeadNorms::projected;
-    its.norm = rms_norm_one_plus;
+    its.norm = with_liger;
     its.norm_type = c.names->rms_norm;
     layer->self_attn = TextAttention(builder.child("self_attn", c.names->attention), c, options, its);
   }
   if (names.router && c.experts.are_in(index))
-    layer->mlp = BlockWithGatedShared(builder.child("mlp", names.block), c, names.router, names.experts);
+    layer->mlp = BlockWithGatedShared(builder.child("mlp", names.block), c, names.router, names.experts, options.liger);
   else
-    layer->mlp = LlamaMLP(builder.child("mlp", c.names->mlp), c);
+    layer->mlp = LlamaMLP(builder.child("mlp", c.names->mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   return layer;

@@ -182,12 +182,14 @@ Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
 }
 
 BlockWithGatedShared::BlockWithGatedShared(const Builder& at, const TextConfig& c, const char* router,
-                                           const char* experts_type)
+                                           const char* experts_type, const LigerConfig& kernels)
     : gate(at.child("gate", router), c, best_probabilities),
       experts(make_experts(at, experts_type, c)),
-      shared_expert(make_shared(at.child("shared_expert", c.names->mlp), c)),
+      shared_expert(make_shared(at.child("shared_expert", c.names->mlp), c, kernels)),
       shared_expert_gate(at.child("shared_expert_gate", "Linear"), c.hidden_size, 1, false),
-      module(at.module) {}
+      module(at.module) {
+  experts.liger = kernels.swiglu;
+}
 
 Tensor BlockWithGatedShared::operator()(const Tensor& argument) const {
   ModuleCall call(argument.context(), module);
@@ -214,10 +216,10 @@ void read_mlp_layer_types(ConfigReader& reader, TextConfig& c) {
     c.experts.layers.push_back(i < types.size() && types[i] == "sparse");
 }
 
-LlamaMLP make_shared(const Builder& builder, const TextConfig& c) {
+LlamaMLP make_shared(const Builder& builder, const TextConfig& c, const LigerConfig& kernels) {
   LlamaConfig shared = c;
   shared.intermediate_size = c.experts.shared_intermediate_size;
-  return {builder, shared};
+  return {builder, shared, kernels};
 }
 
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& c, const char* experts, const char* router,

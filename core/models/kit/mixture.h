@@ -70,7 +70,8 @@ struct MoeWithShared {
 /// Qwen2MoeSparseMoeBlock: an expert that all tokens get, as far as a gate lets it, beside those that the router
 /// chooses.
 struct BlockWithGatedShared {
-  BlockWithGatedShared(const Builder& at, const TextConfig& config, const char* router, const char* experts);
+  BlockWithGatedShared(const Builder& at, const TextConfig& config, const char* router, const char* experts,
+                       const LigerConfig& kernels = {});
   Tensor operator()(const Tensor& hidden_states) const;
 
   Router gate;
@@ -80,7 +81,7 @@ struct BlockWithGatedShared {
   ModuleId module = 0;
 };
 /// An MLP as wide as the config's shared experts.
-LlamaMLP make_shared(const Builder& builder, const TextConfig& config);
+LlamaMLP make_shared(const Builder& builder, const TextConfig& config, const LigerConfig& kernels = {});
 /// MoeWithShared of Router and best_of_groups. `bias_in_float32`: e_score_correction_bias is, whatever the model is.
 MoeWithShared make_moe_with_shared(const Builder& at, const TextConfig& config, const char* experts, const char* router,
                                    bool bias_in_float32);

@@ -134,6 +134,16 @@ Tensor layer_norm_one_plus(const Norm& norm, const Tensor& argument) {
   return call.result(layer_norm(input, weight, bias));
 }
 
+Tensor liger_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  return call.result(liger_rms_norm(call.argument(argument), norm.weight));
+}
+
+Tensor liger_norm_apart(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  return call.result(liger_rms_norm(call.argument(argument), norm.weight, false));
+}
+
 Tensor torch_layer_norm(const Norm& norm, const Tensor& argument) {
   ModuleCall call(argument.context(), norm.module);
   return call.result(layer_norm(call.argument(argument), norm.weight, norm.bias));

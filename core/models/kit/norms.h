@@ -1,6 +1,7 @@
 #pragma once
 
 #include "nn/module.h"
+#include "ops/liger.h"
 #include "tensor/shape.h"
 
 /// Norms of language models that are not Llama's.
@@ -35,6 +36,13 @@ Tensor rms_norm_by_pow(const Norm& norm, const Tensor& hidden_states);
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& hidden_states);
 /// NemotronLayerNorm1P.forward: nn.LayerNorm with a weight that is stored without the one that it is more.
 Tensor layer_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
+/// LigerRMSNorm: the gradient of its input is written over that of its output. `_apart`: in_place=False.
+Tensor liger_norm(const Norm& norm, const Tensor& hidden_states);
+Tensor liger_norm_apart(const Norm& norm, const Tensor& hidden_states);
+/// What is in a norm's place where Liger's kernels may be.
+inline Norm::Forward norm_of(const LigerConfig& liger, Norm::Forward its_own, Norm::Forward patched = liger_norm) {
+  return liger.rms_norm ? patched : its_own;
+}
 /// nn.LayerNorm.
 Tensor torch_layer_norm(const Norm& norm, const Tensor& hidden_states);
 

@@ -5,6 +5,7 @@
 
 #include "models/llama/llama.h"
 #include "nn/kv_cache.h"
+#include "ops/liger.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -116,6 +117,10 @@ std::pair<Tensor, Tensor> rotate_spread_float32(const Tensor& q, const Tensor& k
   return {to(q_embed, q.dtype()), to(k_embed, k.dtype())};
 }
 
+std::pair<Tensor, Tensor> rotate_with_liger(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions) {
+  return liger_rotary_pos_emb(q, k, positions.cos, positions.sin);
+}
+
 PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids, DType) {
   Context& context = position_ids.context();
   ModuleCall call(context, rotary_emb.module);
@@ -166,6 +171,7 @@ TextAttention::TextAttention(const Builder& builder, const TextConfig& config, c
       call_(attention_call(config, options)),
       layer_idx_(layer_index(builder)),
       module_(builder.module) {
+  if (options.liger.rope && parts_.rotate) parts_.rotate = rotate_with_liger;
   const std::int64_t hidden = config.hidden_size, width = config.num_attention_heads * head_dim_,
                      kv_width = config.num_key_value_heads * head_dim_;
   q_proj_ = Linear(builder.child("q_proj", "Linear"), hidden, parts.has_gate ? 2 * width : width, config.qkv_bias);

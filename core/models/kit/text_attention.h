@@ -37,6 +37,9 @@ std::pair<Tensor, Tensor> rotate_pairs_float32(const Tensor& q, const Tensor& k,
 /// Ernie4_5's: the same with cos and sin in float32, spread over pairs.
 std::pair<Tensor, Tensor> rotate_spread_float32(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
 
+/// Liger's in its place, whatever it is (rope.py).
+std::pair<Tensor, Tensor> rotate_with_liger(const Tensor& q, const Tensor& k, const PositionEmbeddings& positions);
+
 /// Olmo2RotaryEmbedding.forward: cos and sin stay in float32.
 PositionEmbeddings embed_positions_float32(const LlamaRotaryEmbedding& rotary_emb, const Tensor& position_ids,
                                            DType of_hidden_states);

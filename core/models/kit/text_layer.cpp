@@ -4,14 +4,16 @@
 
 #include "models/llama/llama.h"
 #include "nn/activation.h"
+#include "ops/liger.h"
 #include "ops/ops.h"
 
 namespace oometer {
 
-FusedMLP::FusedMLP(const Builder& builder, const LlamaConfig& config)
+FusedMLP::FusedMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels)
     : gate_up_proj(builder.child("gate_up_proj", "Linear"), config.hidden_size, 2 * config.intermediate_size, false),
       down_proj(builder.child("down_proj", "Linear"), config.intermediate_size, config.hidden_size, false),
       act_fn(config.hidden_act),
+      liger(kernels.swiglu),
       module(builder.module) {}
 
 Tensor FusedMLP::operator()(const Tensor& hidden_states) const {
@@ -22,6 +24,10 @@ Tensor FusedMLP::operator()(const Tensor& hidden_states) const {
     const TensorList halves = split(up_states, {half, half}, -1);
     gate = halves[0];
     up_states = halves[1];
+  }
+  if (liger) {
+    const Tensor product = liger_silu_mul(gate, up_states);
+    return call.result(down_proj(product));
   }
   {
     const Tensor activated = activate(act_fn, gate);
@@ -41,7 +47,7 @@ PlainMLP::PlainMLP(const Builder& builder, const TextConfig& config, const char*
 Tensor PlainMLP::operator()(const Tensor& argument) const {
   ModuleCall call(argument.context(), module);
   Tensor hidden_states = up_proj(call.argument(argument));
-  hidden_states = activate(act_fn, hidden_states);
+  hidden_states = liger ? liger_relu_squared(hidden_states) : activate(act_fn, hidden_states);
   hidden_states = down_proj(hidden_states);
   return call.result(dropout(hidden_states, residual_dropout));
 }
@@ -77,11 +83,13 @@ std::unique_ptr<TextLayer> make_pre_norm_layer(const Builder& builder, const Tex
                                                const std::function<TextLayer::MLP(const Builder& layer)>& make_mlp,
                                                Norm::Forward norm) {
   const LlamaClassNames& names = *config.names;
+  const auto with_liger = norm_of(options.liger, norm);
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
   layer->self_attn = TextAttention(builder.child("self_attn", names.attention), config, options, attention);
   layer->mlp = make_mlp(builder);
-  layer->input_norm = Norm(builder.child("input_layernorm", names.rms_norm), norm, {config.hidden_size});
-  layer->feedforward_norm = Norm(builder.child("post_attention_layernorm", names.rms_norm), norm, {config.hidden_size});
+  layer->input_norm = Norm(builder.child("input_layernorm", names.rms_norm), with_liger, {config.hidden_size});
+  layer->feedforward_norm =
+      Norm(builder.child("post_attention_layernorm", names.rms_norm), with_liger, {config.hidden_size});
   return layer;
 }
 
@@ -95,7 +103,9 @@ std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConf
 
 std::unique_ptr<TextLayer> pre_norm_layer(const Builder& builder, const TextConfig& config, const ModelOptions& options,
                                           const AttentionParts& attention, Norm::Forward norm) {
-  const auto llama_mlp = [&](const Builder& layer) { return LlamaMLP(layer.child("mlp", config.names->mlp), config); };
+  const auto llama_mlp = [&](const Builder& layer) {
+    return LlamaMLP(layer.child("mlp", config.names->mlp), config, options.liger);
+  };
   return make_pre_norm_layer(builder, config, options, attention, llama_mlp, norm);
 }
 

@@ -15,11 +15,12 @@ namespace oometer {
 
 /// gate_proj, up_proj, down_proj in two: `gate_up_proj(x).chunk(2)` (Phi3MLP).
 struct FusedMLP {
-  FusedMLP(const Builder& builder, const LlamaConfig& config);
+  FusedMLP(const Builder& builder, const LlamaConfig& config, const LigerConfig& kernels = {});
   Tensor operator()(const Tensor& hidden_states) const;
 
   Linear gate_up_proj, down_proj;
   Activation act_fn = Activation::silu;
+  bool liger = false;  ///< LigerPhi3SwiGLUMLP
   ModuleId module = 0;
 };
 
@@ -32,6 +33,7 @@ struct PlainMLP {
   Linear up_proj, down_proj;
   Activation act_fn = Activation::silu;
   double residual_dropout = 0;
+  bool liger = false;  ///< LigerReLUSquared
   ModuleId module = 0;
 };
 

@@ -35,10 +35,16 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_with<Feature::quantization, Feature::liger>(config);
+  t.liger.cross_entropy = false;  // modeling_ministral.py has no CrossEntropyLoss that it could replace
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family ministral = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
+extern const Family ministral = text_family<read, parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

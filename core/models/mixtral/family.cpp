@@ -35,6 +35,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
     SparseMoeBlock block(at);
     block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
     block.experts = make_experts(at, "MixtralExperts", c);
+    block.experts.liger = options.liger.swiglu;
     return block;
   });
 }
@@ -43,11 +44,16 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   return parts_of(config, options, make_layer);
 }
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = traits_with<Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  t.liger.experts = true;
+  return t;
+}
+
 }  // namespace
 
 namespace family {
-extern const Family mixtral =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::zero3, Feature::fsdp>);
+extern const Family mixtral = mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -41,7 +41,9 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   AttentionParts its;
   its.rotate = rotate_first_joined;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = PlainMLP(builder.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
+  PlainMLP mlp(builder.child("mlp", kNames.mlp), c, "up_proj", "down_proj", c.mlp_bias);
+  mlp.liger = options.liger.swiglu;
+  layer->mlp = mlp;
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   return layer;
@@ -55,7 +57,11 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_of_text_family(config);
+  ModelTraits t = traits_with<Feature::liger>(config);
+  t.liger.usual.rope = t.liger.usual.rms_norm = false;
+  t.liger.lacks.rope = t.liger.lacks.rms_norm = true;
+  t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::relu2;  // LigerReLUSquared
+  t.liger.cross_entropy = false;  // modeling_nemotron.py has no CrossEntropyLoss that it could replace
   return t;
 }
 

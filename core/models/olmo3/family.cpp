@@ -29,15 +29,16 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                          std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, post_norm);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm_float32, {c.hidden_size});
+    return Norm(builder.child(name, kNames.rms_norm), norm_of(options.liger, rms_norm_float32, liger_norm_apart),
+                {c.hidden_size});
   };
   AttentionParts its;
   its.norms_at = HeadNorms::whole;
-  its.norm = rms_norm_float32;
+  its.norm = rms_norm_float32;  // Liger leaves these of a model that is made
   its.norm_type = kNames.rms_norm;
   its.rotate = rotate_float32;
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c);
+  layer->mlp = LlamaMLP(builder.child("mlp", kNames.mlp), c, options.liger);
   layer->attention_norm = norm("post_attention_layernorm");
   layer->output_norm = norm("post_feedforward_layernorm");
   return layer;
@@ -47,7 +48,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.rotary = embed_positions_float32;
   parts.rotary_by_type = config.has_both_types();
-  parts.norm = final_norm(rms_norm_float32);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_float32));
   return parts;
 }
 
@@ -55,7 +56,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family olmo3 =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3>);
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::liger>);
 }  // namespace family
 
 }  // namespace oometer

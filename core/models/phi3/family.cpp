@@ -39,6 +39,7 @@ struct Phi3Attention {
         kv_width(c.num_key_value_heads * c.head_dim),
         head_dim(c.head_dim),
         call(attention_call(c, options)),
+        rotate(options.liger.rope ? rotate_with_liger : rotate_first),
         layer_idx(layer_index(builder)),
         module(builder.module) {
     o_proj = Linear(builder.child("o_proj", "Linear"), width, c.hidden_size, false);
@@ -54,7 +55,7 @@ struct Phi3Attention {
     states.key = slice(qkv, -1, width, kv_width);
     states.value = slice(qkv, -1, width + kv_width, kv_width);
     for (Tensor* heads : {&states.query, &states.key, &states.value}) *heads = heads_of(*heads, head_dim);
-    std::tie(states.query, states.key) = rotate_first(states.query, states.key, positions);
+    std::tie(states.query, states.key) = rotate(states.query, states.key, positions);
     AttentionOutputs attention = attend(call, layer_idx, states, positions, attention_mask);
     attention.output = self.result(o_proj(attention.output));
     return attention;
@@ -63,6 +64,7 @@ struct Phi3Attention {
   Linear o_proj, qkv_proj;
   std::int64_t width, kv_width, head_dim;
   AttentionCall call;
+  ApplyRotary rotate;
   std::size_t layer_idx;
   ModuleId module;
 };
@@ -71,10 +73,10 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                          std::size_t) {
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
   const auto norm = [&](const char* name) {
-    return Norm(builder.child(name, kNames.rms_norm), rms_norm, {c.hidden_size});
+    return Norm(builder.child(name, kNames.rms_norm), norm_of(options.liger, rms_norm), {c.hidden_size});
   };
   layer->self_attn = Phi3Attention(builder.child("self_attn", kNames.attention), c, options);
-  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c);
+  layer->mlp = FusedMLP(builder.child("mlp", kNames.mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
   layer->residual_dropout = c.residual_dropout;
@@ -88,8 +90,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family phi3 =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
+extern const Family phi3 = text_family<read, parts>(
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>);
 }  // namespace family
 
 }  // namespace oometer

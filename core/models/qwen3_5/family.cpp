@@ -13,6 +13,13 @@ constexpr GatedLayerNames kParts{"Qwen3_5GatedDeltaNet", "Qwen3_5RMSNormGated"};
 constexpr ModelClass kClasses[] = {{"qwen3_5_text", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = generating_traits_with<Feature::quantization, Feature::fsdp, Feature::zero3, Feature::liger>(config);
+  t.liger.usual.rope = false;
+  t.liger.lacks.rope = true;
+  return t;
+}
+
 }  // namespace
 
 TextConfig read_qwen3_5_text(ConfigReader& reader) {
@@ -46,8 +53,7 @@ constexpr Qwen3VLClass kQwen35{"qwen3_5",
                                qwen3_5_text_parts};
 
 namespace family {
-extern const Family qwen3_5 = text_family<read_qwen3_5_text, qwen3_5_text_parts>(
-    kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::fsdp, Feature::zero3>);
+extern const Family qwen3_5 = text_family<read_qwen3_5_text, qwen3_5_text_parts>(kClasses, kBlocks, traits);
 }  // namespace family
 
 }  // namespace oometer

@@ -33,7 +33,7 @@ DecoderParts parts_like_qwen3_5(const TextConfig& config, const ModelOptions& op
                [&names](const Builder& builder, const TextConfig& c, const ModelOptions& its, std::size_t index) {
                  return make_gated_layer(builder, c, its, index, names);
                });
-  parts.norm = final_norm(rms_norm_one_plus);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_one_plus, liger_norm_apart));
   parts.positions_by_sample = true;
   parts.rotary = embed_interleaved_positions;
   return parts;

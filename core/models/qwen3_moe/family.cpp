@@ -43,13 +43,14 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                          std::size_t index) {
   AttentionParts its;
   its.norms_at = HeadNorms::projected;
-  its.norm = rms_norm;
+  its.norm = norm_of(options.liger, rms_norm);
   its.norm_type = kNames.rms_norm;
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) -> TextLayer::MLP {
     if (c.experts.are_in(index)) {
       const Builder at = layer.child("mlp", "Qwen3MoeSparseMoeBlock");
       SparseMoeBlock block(at);
       block.experts = make_experts(at, "Qwen3MoeExperts", c);
+      block.experts.liger = options.liger.swiglu;
       block.gate = Router(at.child("gate", "Qwen3MoeTopKRouter"), c, best_probabilities);
       return block;
     }
@@ -63,7 +64,11 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger});
+  t.liger.experts = true;
+  const auto& c = config.as<TextConfig>();
+  for (std::int32_t i = 0; i < c.num_hidden_layers; ++i)  // it looks for experts in every layer
+    if (!c.experts.are_in(static_cast<std::size_t>(i))) t.liger.lacks.swiglu = true;
   return t;
 }
 

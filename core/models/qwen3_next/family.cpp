@@ -42,16 +42,22 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
-  parts.norm = final_norm(rms_norm_one_plus);
+  parts.norm = final_norm(norm_of(options.liger, rms_norm_one_plus, liger_norm_apart));
   return parts;
+}
+
+ModelTraits traits(const FamilyConfig& config) {
+  ModelTraits t = generating_traits_with<Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  t.liger.usual.rope = false;
+  t.liger.experts = true;
+  return t;
 }
 
 }  // namespace
 
 namespace family {
 extern const Family qwen3_next = [] {
-  Family its =
-      text_family<read, balanced<parts>>(kClasses, kBlocks, generating_traits_with<Feature::zero3, Feature::fsdp>);
+  Family its = text_family<read, balanced<parts>>(kClasses, kBlocks, traits);
   its.convert_targets = convert_mixture_targets;
   return its;
 }();

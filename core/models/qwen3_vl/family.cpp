@@ -46,7 +46,13 @@ ModelTraits traits(const FamilyConfig& config) {
   if (!t.has_experts) t.allow({Feature::image_preferences});
   t.balances_experts = c.text.experts.balances;
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
-  for (const Feature feature : {Feature::liger, Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
+  if (c.of == &kQwen35)
+    t.refuse(Feature::liger, "inconsistent",
+             "liger-kernel 0.8.5 stops at " + t.class_name +
+                 " with transformers 5 (its forward reads rope_deltas, which have gone): leave it out");
+  else
+    t.refuse(Feature::liger, "inconsistent", liger_import_error(t));
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }

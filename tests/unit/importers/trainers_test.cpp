@@ -216,6 +216,7 @@ TEST_CASE("Liger's kernels in Axolotl are those that are named", "[importers][ax
   CHECK(at(some, "/training/liger") == json({{"rope", false},
                                              {"rms_norm", true},
                                              {"swiglu", false},
+                                             {"layer_norm", false},
                                              {"cross_entropy", false},
                                              {"fused_linear_cross_entropy", true}}));
   const Ledger none = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "liger_rms_norm": true})");

@@ -69,6 +69,18 @@ TEST_CASE("Liger's cross_entropy reaches no loss of MistralForCausalLM, which th
   CHECK(mistral.assumptions.back().starts_with("Liger's cross_entropy does nothing"));
 }
 
+TEST_CASE("Liger's switches are those of the model's own function, with its defaults", "[job]") {
+  const auto job = [](const std::string& model_type, const std::string& liger) {
+    return R"({"model": {"config": {"model_type": ")" + model_type + R"("}}, "training": {"liger": )" + liger + "}}";
+  };
+  CHECK_FALSE(must_parse(job("glm4", "true")).training.liger.rope);
+  CHECK(parse_job(job("glm4", R"({"rope": true})")).error().code == "inconsistent");
+  const LigerConfig granite = must_parse(job("granite", "{}")).training.liger;
+  CHECK(granite.cross_entropy);
+  CHECK_FALSE(granite.fused_linear_cross_entropy);
+  CHECK(must_parse(job("gemma", "true")).training.liger.swiglu);  // geglu, of gelu_pytorch_tanh
+}
+
 TEST_CASE("A stage becomes lists of components", "[job]") {
   const auto components = [](const std::string& preset, const std::string& stage, const std::string& runtime = "") {
     return must_parse(preset_job(preset, R"("training": {"stage": ")" + stage + "\"}" + runtime)).training.components;

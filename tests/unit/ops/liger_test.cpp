@@ -33,6 +33,41 @@ TEST_CASE("Liger's RMSNorm makes no sums for a frozen weight", "[ops]") {
   CHECK(p.allocations().empty());
 }
 
+TEST_CASE("Liger's RMSNorm that is not in place makes a gradient of its own", "[ops]") {
+  Process p;
+  const Tensor x = p.input({512, 128}, DType::bfloat16, true), weight = p.input({128});
+  const Tensor y = liger_rms_norm(x, weight, false);
+  const Tensor gradient = empty_like(Op::ones_like, y);
+  p.mark();
+  autograd::backward(y, gradient);
+  CHECK(p.allocations() == Bytes{131072});
+}
+
+TEST_CASE("Liger's LayerNorm keeps two numbers a row, and sums both gradients in rows", "[ops]") {
+  Process p;
+  const Tensor x = p.input({512, 128}, DType::bfloat16, true), weight = p.parameter({128}), bias = p.parameter({128});
+  p.mark();
+  const Tensor y = liger_layer_norm(x, weight, bias);
+  CHECK(p.allocations() == Bytes{131072, 2048, 2048});
+  const Tensor gradient = empty_like(Op::ones_like, y);
+  p.mark();
+  autograd::backward(y, gradient);
+  CHECK(p.allocations() == Bytes{108 * 128 * 4, 108 * 128 * 4, 131072, 512, 256, 512, 256});
+}
+
+TEST_CASE("Liger's experts make gradients of all their weights, trained or not", "[ops]") {
+  Process p;
+  const Tensor x = p.input({64, 128}, DType::bfloat16, true), gate_up = p.input({4, 512, 128}),
+               down = p.input({4, 128, 256});
+  const Tensor index = p.input({64, 2}, DType::int32), weights = p.input({64, 2}, DType::bfloat16, true);
+  const Tensor y = liger_fused_moe(x, gate_up, down, index, weights);
+  const Tensor gradient = empty_like(Op::ones_like, y);
+  p.mark();
+  autograd::backward(y, gradient);
+  CHECK(p.allocations() ==
+        Bytes{128 * 512 * 2, 128 * 256 * 2, 256, 4 * 128 * 256 * 2, 128 * 128 * 2, 64 * 128 * 2, 4 * 512 * 128 * 2});
+}
+
 TEST_CASE("Liger's rotary embedding turns heads in place", "[ops]") {
   Process p;
   const auto heads = [&] { return transpose(p.input({2, 64, 4, 32}, DType::bfloat16, true), 1, 2); };
