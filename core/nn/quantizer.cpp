@@ -152,8 +152,10 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
     loaded[i].reset();
     if (state) tensor->leaf_requires_grad = false;
   }
-  for (const Buffer& buffer : buffers)
-    replace_data(buffer.tensor, empty(context_, Op::empty, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
+  for (const Buffer& buffer : buffers) {
+    const DType dtype = buffer.is_kept_in_float32 ? DType::float32 : buffer.tensor.dtype();
+    replace_data(buffer.tensor, empty(context_, Op::empty, buffer.tensor.sizes(), dtype, Role::buffer));
+  }
   if (!config_.prepares) return;
   for (const Parameter& parameter : parameters)
     if (is_half(parameter.tensor.dtype())) cast_parameter(parameter.tensor, DType::float32);
