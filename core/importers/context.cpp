@@ -1,9 +1,12 @@
 #include "importers/context.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "config/reader.h"
 #include "job/presets.h"
+#include "models/registry.h"
+#include "peft/config.h"
 
 namespace oometer::importers {
 
@@ -113,6 +116,23 @@ void Context::take_model(Keys& keys, const char* key, const std::string& named) 
                    "taken as " + id +
                        " of the catalogue, which has the same name in another organisation: if it was "
                        "changed, give its config.json too");
+}
+
+json Context::linear_layers() const {
+  const char* const all = "all-linear";
+  if (!model_config_.is_object()) return all;
+  Findings findings;
+  ConfigReader reader(&model_config_, "", Mode::lenient, findings);
+  const ModelConfig model = read_model_config(reader, Framework::transformers);
+  if (findings.error || !model.family().convert_targets) return all;
+  LoraConfig lora;
+  lora.target_modules.pattern = R"((?!.*\.experts\.)(?!lm_head).*)";
+  model.family().convert_targets(reader, model.config(), lora);
+  std::vector<std::string> names = std::move(lora.target_modules.names);
+  const std::vector<std::string>& parameters = lora.target_parameters;
+  if (std::find(parameters.begin(), parameters.end(), "gate_up_proj") != parameters.end())
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"}) names.emplace_back(name);  // beside the experts
+  return names.empty() ? json(all) : json(names);
 }
 
 std::string Context::published_dtype(Keys& keys) {

@@ -44,6 +44,9 @@ class Context {
   void take_model(Keys& keys, const char* key, const std::string& named = "");
   /// Its configuration, as far as it is known; else null.
   const nlohmann::json& model_config() const { return model_config_; }
+  /// What a trainer that looks for the Linear layers itself, and gives peft their names, has for target_modules. With
+  /// peft's own "all-linear" it is the same but in mixtures of experts, whose experts are no Linear layers.
+  nlohmann::json linear_layers() const;
   /// The type of its weights as they are published: fp32, bf16 or fp16. Where nobody says it, fp32, as the largest
   /// of these, which is listed as not modelled at the key that names the model.
   std::string published_dtype(Keys& keys);

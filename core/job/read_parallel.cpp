@@ -303,6 +303,13 @@ bool runs_on_several(const OptimizerConfig& optimizer, Strategy strategy) {
   return strategy == Strategy::fsdp2 && is_elementwise;
 }
 
+void refuse_adapted_parameters(ConfigReader& reader, const char* key) {
+  reader.fail_found(
+      key, "not-modelled",
+      "adapters of experts' parameters are not supported under it yet; expected ddp or ZeRO-2, or names of "
+      "attention's layers in target_modules");
+}
+
 }  // namespace
 
 Parallel read_parallel(ConfigReader reader, const Job& job) {
@@ -363,6 +370,8 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.cut_cross_entropy && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");
+  const bool adapts_parameters = job.training.lora && !job.training.lora->target_parameters.empty();
+  if (adapts_parameters && fsdp) refuse_adapted_parameters(reader, "strategy");
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
@@ -420,6 +429,8 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
                   "found experts under ZeRO-3 with DeepSpeed before 0.19, which is not supported yet; expected "
                   "runtime.deepspeed 0.19.8, or stage 2");
     const TrainingConfig& training = job.training;
+    if (config.deepspeed.zero_stage == 3 && adapts_parameters && reader.ok())
+      refuse_adapted_parameters(reader, reader.has("zero_stage") ? "zero_stage" : "ds_config");
     if (config.deepspeed.zero_stage == 3 && training.cut_cross_entropy && reader.ok())
       reader.fail_found(
           "strategy", "not-modelled",

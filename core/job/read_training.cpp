@@ -237,6 +237,26 @@ void save_head(const ModelConfig& model, std::vector<std::string>& modules_to_sa
     modules_to_save.emplace_back(kHead);
 }
 
+/// target_modules, beside target_parameters: an empty list names none.
+bool names_modules(ConfigReader& reader) {
+  return reader.has("target_modules") && !(reader.is_list("target_modules") && reader.find("target_modules")->empty());
+}
+
+/// What ParamWrapper.__init__ refuses (peft 0.21, tuners/lora/layer.py), of parameters that the job names, or that peft
+/// takes in the place of experts' projections.
+void check_target_parameters(ConfigReader& reader, const LoraConfig& lora, const Runtime& runtime) {
+  if (lora.target_parameters.empty()) return;
+  const char* const key = reader.has("target_parameters") ? "target_parameters" : "target_modules";
+  const std::string why =
+      std::string("does not work with adapters of parameters, which ") + key + " asks for here (lora.ParamWrapper): ";
+  if (lora.dropout > 0) reader.fail_found("dropout", "inconsistent", why + "expected 0, or other " + key);
+  if (lora.use_dora) reader.fail_found("use_dora", "inconsistent", why + "expected false, or other " + key);
+  if (lora.lora_bias) reader.fail_found("lora_bias", "inconsistent", why + "expected false, or other " + key);
+  if (runtime.peft < Version{0, 21, 0})
+    reader.fail_found(key, "not-modelled",
+                      "adapters of parameters are modelled as peft 0.21 has them; expected runtime.peft 0.21");
+}
+
 std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const ModelConfig& model,
                                     const Runtime& runtime) {
   if (!training.has("lora")) return std::nullopt;
@@ -244,8 +264,10 @@ std::optional<LoraConfig> read_lora(ConfigReader& training, Stage stage, const M
   LoraConfig lora;
   read_fields(reader, settings::lora_section, lora);
   if (lora.dropout == 1.0) reader.fail_found("dropout", "out-of-range", "expected less than 1: 1 drops everything");
-  lora.target_modules = read_target_modules(reader, model.traits().lora_targets);
-  if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora.target_modules);
+  if (lora.target_parameters.empty() || names_modules(reader))
+    lora.target_modules = read_target_modules(reader, model.traits().lora_targets);
+  if (const auto convert = model.family().convert_targets) convert(reader, model.config(), lora);
+  check_target_parameters(reader, lora, runtime);
   if (lora.use_dora && lora.lora_bias)
     reader.fail_found("lora_bias", "inconsistent", "peft has no DoRA with it: leave one of them out");
   if (lora.use_dora && runtime.peft < Version{0, 19, 0})
@@ -447,6 +469,11 @@ void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
+  else if (!so_far.lora->target_parameters.empty())
+    training.fail_found(
+        kKey, "not-modelled",
+        "adapters of experts' parameters beside quantized weights are not supported yet; expected names "
+        "of attention's layers in target_modules");
 }
 
 /// What is known of older TRL.

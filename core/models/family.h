@@ -80,7 +80,7 @@ struct Family {
   /// The config of its language model inside another model's.
   LlamaConfig (*read_language)(ConfigReader& text_config) = nullptr;
   /// What peft makes of target_modules for this model, before it looks for them.
-  void (*convert_targets)(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) = nullptr;
+  void (*convert_targets)(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) = nullptr;
 };
 
 /// A model as a job names it: a family's config, and what the family says of it.

@@ -70,6 +70,47 @@ class EmbeddingWrapper {
   virtual Tensor operator()(const Embedding& base_layer, const Tensor& indices, const ForwardHook& hook) const = 0;
 };
 
+/// A parameter of a module that is no layer.
+struct NamedParameter {
+  const char* name;
+  const Tensor& tensor;
+};
+
+/// The same in the place of a module whose parameters are no layer's (peft's ParamWrapper): the experts' and a
+/// router's.
+class ParametersWrapper {
+ public:
+  /// One call of the module, in which its parameters are what the library makes of them.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    virtual Tensor operator()(const char* name, const Tensor& parameter) = 0;
+  };
+
+  virtual ~ParametersWrapper() = default;
+  /// `parameters`: all that the module has.
+  virtual std::unique_ptr<Call> call(std::span<const NamedParameter> parameters) const = 0;
+};
+
+/// The parameters of a module in one call of it; themselves where nothing is in its place.
+class ParameterValues {
+ public:
+  ParameterValues(const std::shared_ptr<const ParametersWrapper>& wrapper, std::span<const NamedParameter> parameters)
+      : call_(wrapper ? wrapper->call(parameters) : nullptr) {}
+  Tensor operator()(const char* name, const Tensor& parameter) const {
+    return call_ ? (*call_)(name, parameter) : parameter;
+  }
+
+ private:
+  std::unique_ptr<ParametersWrapper::Call> call_;
+};
+
+/// A parameter of such a module, before it is made.
+struct ParameterSizes {
+  const char* name;
+  Shape sizes;
+};
+
 struct Builder;
 struct QuantState;
 class Quantizer;
@@ -87,6 +128,12 @@ class Wrapping {
   virtual std::shared_ptr<const EmbeddingWrapper> wrap_embedding([[maybe_unused]] Builder& builder,
                                                                  [[maybe_unused]] std::int64_t count,
                                                                  [[maybe_unused]] std::int64_t size) {
+    return nullptr;
+  }
+  /// The same for a module with these parameters. `is_transposed`: those of experts are [experts, in, out].
+  virtual std::shared_ptr<const ParametersWrapper> wrap_parameters(
+      [[maybe_unused]] Builder& builder, [[maybe_unused]] std::span<const ParameterSizes> parameters,
+      [[maybe_unused]] bool is_transposed) {
     return nullptr;
   }
 };

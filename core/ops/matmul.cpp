@@ -5,10 +5,6 @@
 
 namespace oometer {
 
-namespace {
-
-/// cuBLAS takes a matrix whose rows or columns are contiguous; anything else is copied for the call
-/// (ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas and prepare_batch_matrix_for_cublas).
 Tensor gemm_operand(Op op, const Tensor& x) {
   const std::int64_t rows = x.size(-2), columns = x.size(-1), row_stride = x.strides()[-2],
                      column_stride = x.strides()[-1];
@@ -19,6 +15,8 @@ Tensor gemm_operand(Op op, const Tensor& x) {
   kernel(Op::clone, {&x}, copy);
   return copy;
 }
+
+namespace {
 
 Tensor gemm(Op op, const Tensor& a, const Tensor& b, const Shape& sizes) {
   Context& context = a.context();

@@ -83,6 +83,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);  ///< 
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor mm(const Tensor& a, const Tensor& b);
 Tensor bmm(const Tensor& a, const Tensor& b);
+/// cuBLAS takes a matrix whose rows or columns are contiguous; anything else is copied for the call
+/// (ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas and prepare_batch_matrix_for_cublas).
+Tensor gemm_operand(Op op, const Tensor& x);
 /// torch.einsum("a,b->out"), each letter once in each: one batched product (Linear.cpp, einsum and sumproduct_pair),
 /// with the second operand first where the result has all of its own letters before the first one's.
 Tensor einsum(std::string a, std::string b, const std::string& out, const Tensor& first, const Tensor& second);

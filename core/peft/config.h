@@ -36,14 +36,15 @@ struct LoraConfig {
   double dropout = 0;
   LoraBias bias = LoraBias::none;
   TargetModules target_modules;
-  std::vector<std::string> modules_to_save;  ///< trained in full: a copy of each module whose path ends so
-  std::vector<std::string> also_train;       ///< requires_grad_(True) on these components after get_peft_model
-  bool use_dora = false;                     ///< each adapted weight's columns have a trained length
-  bool use_rslora = false;                   ///< another scale, alpha / sqrt(rank): no memory
-  bool lora_bias = false;                    ///< lora_B has a bias
-  bool autocast_adapter_dtype = true;        ///< adapters of half-precision weights are float32
-  NumberByModule rank_pattern{};             ///< other ranks
-  NumberByModule trainable_token_indices{};  ///< how many rows of these embeddings train
+  std::vector<std::string> target_parameters;  ///< dotted names of parameters that are no layer's
+  std::vector<std::string> modules_to_save;    ///< trained in full: a copy of each module whose path ends so
+  std::vector<std::string> also_train;         ///< requires_grad_(True) on these components after get_peft_model
+  bool use_dora = false;                       ///< each adapted weight's columns have a trained length
+  bool use_rslora = false;                     ///< another scale, alpha / sqrt(rank): no memory
+  bool lora_bias = false;                      ///< lora_B has a bias
+  bool autocast_adapter_dtype = true;          ///< adapters of half-precision weights are float32
+  NumberByModule rank_pattern{};               ///< other ranks
+  NumberByModule trainable_token_indices{};    ///< how many rows of these embeddings train
   /// Axolotl's functions in the place of the layers (peft/lora_kernels.h).
   bool lora_mlp_kernel = false, lora_qkv_kernel = false, lora_o_kernel = false;
 

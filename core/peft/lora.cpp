@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 #include "peft/dora.h"
 #include "peft/lora_kernels.h"
+#include "peft/param_wrapper.h"
 
 namespace oometer {
 
@@ -230,9 +231,12 @@ const char* LoraModel::name_of(std::size_t adapter, int kind) const {
 }
 
 std::int64_t LoraModel::rank_of(std::size_t adapter, ModuleId module) const {
-  const ModulePattern& pattern = rank_patterns_[adapter];
-  const std::int64_t rank = adapters_[adapter].config->rank;
-  return pattern.empty() ? rank : pattern.of(module_path(context_.log, module), rank);
+  return rank_patterns_[adapter].empty() ? adapters_[adapter].config->rank
+                                         : rank_of(adapter, module_path(context_.log, module));
+}
+
+std::int64_t LoraModel::rank_of(std::size_t adapter, const std::string& path) const {
+  return rank_patterns_[adapter].of(path, adapters_[adapter].config->rank);
 }
 
 std::shared_ptr<const LinearWrapper> LoraModel::create(Builder& builder, std::int64_t in_features,
@@ -258,6 +262,32 @@ std::shared_ptr<const EmbeddingWrapper> LoraModel::create_embedding(Builder& bui
   return layer;
 }
 
+std::shared_ptr<const ParametersWrapper> LoraModel::create_parameters(Builder& builder,
+                                                                      std::span<const ParameterSizes> parameters,
+                                                                      bool is_transposed) {
+  const std::vector<std::string>& names = adapters_.front().config->target_parameters;
+  if (names.empty()) return nullptr;
+  std::vector<ParameterSizes> targets;
+  for (const ParameterSizes& parameter : parameters)
+    if (names_parameter(names, module_path(context_.log, builder.module) + "." + parameter.name))
+      targets.push_back(parameter);
+  if (targets.empty()) return nullptr;
+  const auto wrapper = std::make_shared<ParamWrapper>(*this, builder, targets, is_transposed);
+  layers_.push_back(wrapper);
+  return wrapper;
+}
+
+std::optional<Error> LoraModel::check_parameters(const std::vector<Parameter>& parameters) const {
+  const std::vector<std::string>& names = adapters_.front().config->target_parameters;
+  if (names.empty()) return std::nullopt;
+  for (const Parameter& parameter : parameters) {
+    const std::string path = module_path(context_.log, parameter.module) + "." + parameter.name;
+    if (!is_wrapped(parameter.module) && names_parameter(names, path))
+      return error("not-modelled", "found " + path + ", whose adapters are not supported yet", "target_parameters");
+  }
+  return std::nullopt;
+}
+
 void LoraModel::refuse_beside_tokens(ModuleId module) {
   refuse(error("not-modelled", "found " + module_path(context_.log, module) +
                                    ", of which trainable_token_indices trains rows: adapters beside them are not "
@@ -281,7 +311,9 @@ void LoraModel::make_parameters(std::vector<Parameter>& parameters, std::span<co
         bias == LoraBias::all || std::any_of(layers_.begin(), layers_.end(), is_base);
   }
   const std::size_t before = parameters.size();
-  for (const std::shared_ptr<LoraLayer>& layer : layers_) layer->make_parameters(parameters, tied, gather_, adapter);
+  for (const bool of_parameters : {false, true})
+    for (const std::shared_ptr<LoraLayer>& layer : layers_)
+      if (layer->is_of_parameters() == of_parameters) layer->make_parameters(parameters, tied, gather_, adapter);
   for (std::size_t i = before; i < parameters.size(); ++i)
     parameters[i].tensor->leaf_requires_grad = adapters_[adapter].active;
   if (adapter > 0) return;

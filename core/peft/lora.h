@@ -60,6 +60,8 @@ class LoraLayer {
                                const GatherParameters& gather, std::size_t adapter) = 0;
   virtual void cast_parameters(std::size_t adapter, LastCast& param) const = 0;
   virtual ModuleId base_layer() const = 0;
+  /// It adapts a module's own parameters: its adapters are made when all layers have theirs (_inject_parameters).
+  virtual bool is_of_parameters() const { return false; }
 };
 
 /// lora.Linear: the base layer's result, and the adapters' added to it.
@@ -133,6 +135,10 @@ class LoraModel : public Tuner {
   std::shared_ptr<const EmbeddingWrapper> create_embedding(Builder& builder, std::int64_t count,
                                                            std::int64_t size) override;
   std::shared_ptr<const LinearWrapper> create_tied(Builder& builder) override;
+  std::shared_ptr<const ParametersWrapper> create_parameters(Builder& builder,
+                                                             std::span<const ParameterSizes> parameters,
+                                                             bool is_transposed) override;
+  std::optional<Error> check_parameters(const std::vector<Parameter>& parameters) const override;
   void make_parameters(std::vector<Parameter>& parameters, std::span<const Parameter> tied,
                        std::size_t adapter) override;
   void cast_parameters(std::size_t adapter) override;
@@ -140,8 +146,10 @@ class LoraModel : public Tuner {
  private:
   friend class LoraLinear;
   friend class LoraEmbedding;
+  friend class ParamWrapper;
   void refuse_beside_tokens(ModuleId module);
   std::int64_t rank_of(std::size_t adapter, ModuleId module) const;
+  std::int64_t rank_of(std::size_t adapter, const std::string& path) const;
 
   const std::vector<Adapter> adapters_;
   std::shared_ptr<const std::vector<std::string>> names_;

@@ -104,11 +104,26 @@ std::shared_ptr<const EmbeddingWrapper> Tuner::wrap_embedding(Builder& builder, 
   return layer;
 }
 
+std::shared_ptr<const ParametersWrapper> Tuner::wrap_parameters(Builder& builder,
+                                                                std::span<const ParameterSizes> parameters,
+                                                                bool is_transposed) {
+  const ModuleId module = builder.module;
+  std::shared_ptr<const ParametersWrapper> wrapper = create_parameters(builder, parameters, is_transposed);
+  if (wrapper) found_.push_back({module, static_cast<ModuleId>(context_.log.modules.size() - 1)});
+  return wrapper;
+}
+
+bool Tuner::is_wrapped(ModuleId module) const {
+  return std::any_of(found_.begin(), found_.end(),
+                     [&](const Target& target) { return target.module <= module && module <= target.last; });
+}
+
 std::optional<Error> Tuner::check_targets() {
   const std::vector<ModuleRecord>& modules = context_.log.modules;
   std::vector<std::string_view> linears;  // names to choose from, as they are in the layers
   const auto add = [&](const ModuleRecord& record) {
-    if (record.index < 0 && std::find(linears.begin(), linears.end(), record.name) == linears.end())
+    if (record.index < 0 && record.type != std::string_view("lora.ParamWrapper") &&
+        std::find(linears.begin(), linears.end(), record.name) == linears.end())
       linears.emplace_back(record.name);
   };
   std::size_t next = 0;
@@ -222,6 +237,7 @@ void Tuner::train_copies(std::vector<Parameter>& parameters, const std::vector<M
 
 std::optional<Error> Tuner::inject(std::vector<Parameter>& parameters, std::span<const Parameter> tied) {
   if (refusal_) return refusal_;
+  if (std::optional<Error> error = check_parameters(parameters)) return error;
   if (std::optional<Error> error = check_targets()) return error;
   if (std::optional<Error> error =
           check_names(context_.log, kModel, modules_to_save_, "/training/" + kind_ + "/modules_to_save",

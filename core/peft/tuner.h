@@ -45,6 +45,8 @@ class Tuner : public Wrapping {
   std::shared_ptr<const LinearWrapper> wrap_linear(Builder& builder, std::int64_t in_features,
                                                    std::int64_t out_features) final;
   std::shared_ptr<const EmbeddingWrapper> wrap_embedding(Builder& builder, std::int64_t count, std::int64_t size) final;
+  std::shared_ptr<const ParametersWrapper> wrap_parameters(Builder& builder, std::span<const ParameterSizes> parameters,
+                                                           bool is_transposed) final;
 
   /// Freezes the model, makes the adapters and the modules that train in full; all parameters are then in the order of
   /// named_parameters(). An error where peft raises one: nothing was targeted, or something that cannot be. `tied`:
@@ -80,6 +82,12 @@ class Tuner : public Wrapping {
   }
   /// What a head that has the embeddings' weight gets, because these have an adapter; null: nothing.
   virtual std::shared_ptr<const LinearWrapper> create_tied([[maybe_unused]] Builder& builder) { return nullptr; }
+  /// The same around a module with parameters of its own; null: none of them is a target.
+  virtual std::shared_ptr<const ParametersWrapper> create_parameters(
+      [[maybe_unused]] Builder& builder, [[maybe_unused]] std::span<const ParameterSizes> parameters,
+      [[maybe_unused]] bool is_transposed) {
+    return nullptr;
+  }
   /// How many adapters there are, one made after another.
   virtual std::size_t adapters() const { return 1; }
   /// Makes an adapter's parameters, in the order in which `create` was called, in the dtype of their base layers. The
@@ -90,8 +98,14 @@ class Tuner : public Wrapping {
   virtual void cast_parameters(std::size_t adapter) = 0;
   /// An error where the targets are none that it can adapt.
   virtual std::optional<Error> check_targets();
+  /// The same of parameters that are no layer's.
+  virtual std::optional<Error> check_parameters([[maybe_unused]] const std::vector<Parameter>& parameters) const {
+    return std::nullopt;
+  }
 
   bool is_target(ModuleId module) const;
+  /// Whether something was put in the place of this module or of one around it.
+  bool is_wrapped(ModuleId module) const;
   /// A deep copy of each of these modules trains in its place, the original stays; the model's handles go to the copy.
   void train_copies(std::vector<Parameter>& parameters, const std::vector<ModuleId>& modules);
   Error error(const char* code, const std::string& message, const char* key = "target_modules") const;

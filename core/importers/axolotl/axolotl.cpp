@@ -56,6 +56,7 @@ constexpr Key kAxolotlKeys[] = {
     {"lora_alpha", "", kLora, "/training/lora/alpha"},
     {"lora_dropout", "0.0", kLora, "/training/lora/dropout"},
     {"lora_target_modules", "", kLora, ""},
+    {"lora_target_parameters", "", kLora, ""},
     {"lora_target_linear", "false", kLora, ""},
     {"lora_modules_to_save", "", kLora, ""},
     {"peft_use_dora", "false", kLora, ""},
@@ -86,7 +87,6 @@ constexpr Key kAxolotlKeys[] = {
 
 constexpr Gap kAxolotlGaps[] = {
     {"lora_model_dir", "", Effect::either, "adapters that are loaded have the rank and layers of their own file"},
-    {"lora_target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight, as experts'"},
     {"lora_embedding_kernel", "", Effect::less, "a kernel of Axolotl's own for adapters of the embeddings"},
     {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
     {"layer_offloading", "", Effect::less, "weights of frozen layers lie in host memory"},
@@ -319,12 +319,14 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
   const bool all = keys.truth("lora_target_linear");
   const json given = keys.value("lora_target_modules");
   if (all)
-    keys.take("lora_target_linear", "/training/lora/target_modules", "all-linear");
+    keys.take("lora_target_linear", "/training/lora/target_modules", context.linear_layers());
   else if (given.is_string())
     keys.take("lora_target_modules", "/training/lora/target_modules", given);  // an expression
   else if (!names.empty())
     keys.take("lora_target_modules", "/training/lora/target_modules", names);
   if (all && !names.empty()) keys.mark("lora_target_modules");
+  if (const std::vector<std::string> parameters = keys.names("lora_target_parameters"); !parameters.empty())
+    keys.take("lora_target_parameters", "/training/lora/target_parameters", parameters);
   if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
     keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
   if (keys.truth("peft_use_dora")) keys.take("peft_use_dora", "/training/lora/use_dora", true);

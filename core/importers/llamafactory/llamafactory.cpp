@@ -169,10 +169,10 @@ std::vector<std::string> frozen_modules(Keys& keys, const Composite& parts) {
 }
 
 /// find_all_linear_modules and patch_target_modules: which layers "all" or names stand for.
-json targets_of(Keys& keys, const char* key, const Composite* parts) {
+json targets_of(const Context& context, Keys& keys, const char* key, const Composite* parts) {
   const std::vector<std::string> names = keys.names(key);
   const bool is_all = names.size() == 1 && names[0] == "all";
-  if (parts == nullptr) return is_all ? json("all-linear") : json(names);
+  if (parts == nullptr) return is_all ? context.linear_layers() : json(names);
   std::string forbidden, layers;
   for (const std::string& module : frozen_modules(keys, *parts)) {
     if (!forbidden.empty()) forbidden += '|';
@@ -186,24 +186,24 @@ json targets_of(Keys& keys, const char* key, const Composite* parts) {
          std::string(forbidden.empty() ? ".*\\.(?:" : "") + layers + ")";
 }
 
-void take_factory_lora(Keys& keys, const Composite* parts) {
+void take_factory_lora(const Context& context, Keys& keys, const Composite* parts) {
   keys.take("lora_rank");
   keys.take("lora_alpha", "/training/lora/alpha",
             keys.has("lora_alpha") ? keys.value("lora_alpha") : json(2 * keys.size("lora_rank")));
   keys.take("lora_dropout");
-  keys.take("lora_target", "/training/lora/target_modules", targets_of(keys, "lora_target", parts));
+  keys.take("lora_target", "/training/lora/target_modules", targets_of(context, keys, "lora_target", parts));
   if (const std::vector<std::string> saved = keys.names("additional_target"); !saved.empty())
     keys.take("additional_target", "/training/lora/modules_to_save", saved);
   if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);
   if (keys.truth("use_rslora")) keys.take("use_rslora", "/training/lora/use_rslora", true);
 }
 
-void take_oft(Keys& keys, const Composite* parts) {
+void take_oft(const Context& context, Keys& keys, const Composite* parts) {
   keys.take("finetuning_type", "/training/peft/peft_type", "OFT");
   keys.take("oft_rank", "/training/peft/r", keys.integer("oft_rank"));
   keys.take("oft_block_size", "/training/peft/oft_block_size", keys.integer("oft_block_size"));
   keys.take("module_dropout", "/training/peft/module_dropout", keys.value("module_dropout"));
-  keys.take("oft_target", "/training/peft/target_modules", targets_of(keys, "oft_target", parts));
+  keys.take("oft_target", "/training/peft/target_modules", targets_of(context, keys, "oft_target", parts));
   if (const std::vector<std::string> saved = keys.names("additional_target"); !saved.empty())
     keys.take("additional_target", "/training/peft/modules_to_save", saved);
 }
@@ -297,10 +297,10 @@ void read_llamafactory(Context& context, Keys& keys) {
       }
   } else if (tuning == "lora") {
     keys.note("finetuning_type", "/training/lora");
-    take_factory_lora(keys, parts);
+    take_factory_lora(context, keys, parts);
     if (is_pure && published != "fp32") keys.take("pure_bf16", "/training/lora/autocast_adapter_dtype", true);
   } else if (tuning == "oft") {
-    take_oft(keys, parts);
+    take_oft(context, keys, parts);
   } else {
     keys.refuse("finetuning_type",
                 "found " + quote(tuning) + ", which is not supported yet; expected full, lora or oft");

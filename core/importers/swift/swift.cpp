@@ -42,6 +42,7 @@ constexpr Key kSwiftKeys[] = {
     {"lora_dropout", "0.05", kTuner, "/training/lora/dropout"},
     {"lora_bias", "\"none\"", kTuner, "/training/lora/bias"},
     {"target_modules", "\"all-linear\"", kTuner, ""},
+    {"target_parameters", "", kTuner, ""},
     {"target_regex", "", kTuner, ""},
     {"modules_to_save", "", kTuner, ""},
     {"use_rslora", "false", kTuner, ""},
@@ -69,7 +70,6 @@ constexpr Gap kSwiftGaps[] = {
     {"freeze_parameters_ratio", "0", Effect::less, "the first parameters do not train"},
     {"trainable_parameters", "", Effect::more, "these parameters train too"},
     {"trainable_parameters_regex", "", Effect::more, "these parameters train too"},
-    {"target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight"},
     {"lora_dtype", "", Effect::either, "the adapters' own type"},
     {"lorap_lr_ratio", "", Effect::either, "parameter groups of their own for B"},
     {"init_weights", "true", Effect::either, "how adapters are made"},
@@ -152,7 +152,7 @@ const char* tuner_key(const Keys& keys) {
 }
 
 /// pipelines/train/tuner.py: get_target_modules; get_multimodal_target_regex of models of several parts.
-void take_swift_lora(Keys& keys, const SwiftParts* parts) {
+void take_swift_lora(const Context& context, Keys& keys, const SwiftParts* parts) {
   for (const char* key : {"lora_rank", "lora_alpha", "lora_dropout", "lora_bias"}) keys.take(key);
   const std::vector<std::string> names = keys.names("target_modules");
   const bool all = names.size() == 1 && names[0] == "all-linear";
@@ -160,7 +160,7 @@ void take_swift_lora(Keys& keys, const SwiftParts* parts) {
     keys.take("target_regex", "/training/lora/target_modules", keys.value("target_regex"));
     keys.ignore("target_modules");
   } else if (parts == nullptr || !all) {
-    keys.take("target_modules", "/training/lora/target_modules", all ? json("all-linear") : json(names));
+    keys.take("target_modules", "/training/lora/target_modules", all ? context.linear_layers() : json(names));
   } else {
     const bool tower = !keys.truth("freeze_vit"), aligner = !keys.truth("freeze_aligner");
     if (tower || aligner)
@@ -172,6 +172,8 @@ void take_swift_lora(Keys& keys, const SwiftParts* parts) {
   }
   if (const std::vector<std::string> saved = keys.names("modules_to_save"); !saved.empty())
     keys.take("modules_to_save", "/training/lora/modules_to_save", saved);
+  if (const std::vector<std::string> parameters = keys.names("target_parameters"); !parameters.empty())
+    keys.take("target_parameters", "/training/lora/target_parameters", parameters);
   if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);
   if (keys.truth("use_rslora")) keys.take("use_rslora", "/training/lora/use_rslora", true);
 }
@@ -306,7 +308,7 @@ void read_swift(Context& context, Keys& keys, const std::string& program) {
     }
   } else if (type == "lora") {
     keys.mark(tuner);
-    take_swift_lora(keys, parts);
+    take_swift_lora(context, keys, parts);
   } else {
     keys.refuse(tuner, "found " + quote(type) + ", which is not supported yet; expected full or lora");
   }

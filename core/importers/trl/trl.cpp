@@ -29,6 +29,7 @@ constexpr Key kTrlKeys[] = {
     {"lora_alpha", "32", kModelSource, "/training/lora/alpha"},
     {"lora_dropout", "0.05", kModelSource, "/training/lora/dropout"},
     {"lora_target_modules", "", kModelSource, ""},
+    {"lora_target_parameters", "", kModelSource, ""},
     {"lora_modules_to_save", "", kModelSource, ""},
     {"use_rslora", "false", kModelSource, ""},
     {"use_dora", "false", kModelSource, ""},
@@ -60,7 +61,6 @@ constexpr Key kTrlKeys[] = {
 
 constexpr Gap kTrlGaps[] = {
     {"activation_offloading", "", Effect::less, "what is saved for backward lies in host memory"},
-    {"lora_target_parameters", "", Effect::more, "adapters of parameters that are no layer's weight"},
     {"ld_alpha", "", Effect::more, "log-probabilities of each token twice"},
     {"use_weighting", "", Effect::more, "log-probabilities of all classes for the weights of samples"},
     {"generate_during_eval", "", Effect::more, "answers are generated before an evaluation"},
@@ -97,8 +97,9 @@ void take_trl_lora(Context& context, Keys& keys) {
     keys.take("use_peft", "/training/stage", "full");
     if (keys.truth("load_in_4bit") || keys.truth("load_in_8bit"))
       keys.refuse("load_in_4bit", "quantized weights cannot be trained: set use_peft");
-    for (const char* key : {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
-                            "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant"})
+    for (const char* key :
+         {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_target_parameters",
+          "lora_modules_to_save", "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant"})
       keys.ignore(key);
     return;
   }
@@ -107,6 +108,8 @@ void take_trl_lora(Context& context, Keys& keys) {
   if (std::vector<std::string> targets = keys.names("lora_target_modules"); !targets.empty())
     keys.take("lora_target_modules", "/training/lora/target_modules",
               targets.size() == 1 ? json(targets[0]) : json(targets));
+  if (const std::vector<std::string> parameters = keys.names("lora_target_parameters"); !parameters.empty())
+    keys.take("lora_target_parameters", "/training/lora/target_parameters", parameters);
   if (const std::vector<std::string> saved = keys.names("lora_modules_to_save"); !saved.empty())
     keys.take("lora_modules_to_save", "/training/lora/modules_to_save", saved);
   if (keys.truth("use_dora")) keys.take("use_dora", "/training/lora/use_dora", true);

@@ -578,6 +578,12 @@ constexpr Setting kLoraRows[] = {
      .label = "LoRA layers",
      .link = "targets",
      .schema = kTargetsSchema},
+    {.key = "target_parameters",
+     .takes = in<&LoraConfig::target_parameters>(),
+     .words =
+         "Parameters that are no layer's weight, such as experts.gate_up_proj of a mixture of experts: each forward "
+         "computes the adapted weights of all experts, which are kept for backward",
+     .option = "--lora-target-parameters"},
     {.key = "modules_to_save",
      .takes = in<&LoraConfig::modules_to_save>(),
      .words = kSavedModules,

@@ -13,12 +13,18 @@
 
 namespace oometer {
 
-DeepseekRouter::DeepseekRouter(const Builder& builder, const DeepseekConfig& c) : config(&c), module(builder.module) {
-  weight = builder.parameter("weight", {c.n_routed_experts, c.hidden_size});
+DeepseekRouter::DeepseekRouter(const Builder& at, const DeepseekConfig& c) : config(&c) {
+  Builder builder = at;
+  const ParameterSizes own[] = {{"weight", {c.n_routed_experts, c.hidden_size}}};
+  if (at.wrapping) wrapper = at.wrapping->wrap_parameters(builder, own, false);
+  module = builder.module;
+  weight = builder.parameter(own[0].name, own[0].sizes);
 }
 
 Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   Context& context = hidden_in.context();
+  const NamedParameter own[] = {{"weight", weight}};
+  const ParameterValues with_adapters(wrapper, own);
   ModuleCall call(context, module);
   const DeepseekConfig& c = *config;
   const Tensor x = call.argument(hidden_in);
@@ -26,7 +32,8 @@ Routing DeepseekRouter::operator()(const Tensor& hidden_in) const {
   const Tensor hidden_states = view(x, {tokens, x.size(-1)});
   Routing routing;
   {
-    const Tensor input = to(hidden_states, DType::float32), as_float = to(weight, DType::float32);
+    const Tensor input = to(hidden_states, DType::float32),
+                 as_float = to(with_adapters("weight", weight), DType::float32);
     routing.router_logits = linear(input, as_float, {});
   }
   Tensor scores = softmax(routing.router_logits, DType::float32);

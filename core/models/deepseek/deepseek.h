@@ -15,12 +15,13 @@ namespace oometer {
 
 /// DeepseekV2TopkRouter. V3's is the kit's (best_of_groups).
 struct DeepseekRouter {
-  DeepseekRouter(const Builder& builder, const DeepseekConfig& config);
+  DeepseekRouter(const Builder& at, const DeepseekConfig& config);
   Routing operator()(const Tensor& hidden_states) const;
 
   const DeepseekConfig* config = nullptr;
   Tensor weight;
   ModuleId module = 0;
+  std::shared_ptr<const ParametersWrapper> wrapper;  ///< null: none
 };
 
 MoeWithShared make_deepseek_moe(const Builder& builder, const DeepseekConfig& config);

@@ -102,9 +102,8 @@ std::vector<std::string> projection_paths(const DeepseekConfig& config) {
 
 }  // namespace
 
-void convert_deepseek_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
-  convert_expert_targets(lora, targets, projection_paths(config.as<DeepseekConfig>()), kProjections,
-                         "q_proj, q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, o_proj");
+void convert_deepseek_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
+  convert_expert_targets(reader, lora, projection_paths(config.as<DeepseekConfig>()), kProjections);
 }
 
 namespace family {

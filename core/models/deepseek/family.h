@@ -12,17 +12,18 @@ std::unique_ptr<Model> build_deepseek_family(Context& context, const FamilyConfi
                                              const ModelOptions& options);
 ModelTraits deepseek_traits(const FamilyConfig& config);
 double largest_tensor_of_deepseek(const FamilyConfig& config, const DataConfig& data);
-void convert_deepseek_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
+void convert_deepseek_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora);
 
 template <FamilyConfig (*read)(ConfigReader& config, const ModelClass& of, Framework framework)>
-constexpr Family deepseek_family(std::span<const ModelClass> classes, std::span<const char* const> blocks) {
+constexpr Family deepseek_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                                 decltype(Family::convert_targets) convert_targets = convert_deepseek_targets) {
   return {.classes = classes,
           .blocks = blocks,
           .read = read,
           .build = build_deepseek_family,
           .traits = deepseek_traits,
           .largest_tensor = largest_tensor_of_deepseek,
-          .convert_targets = convert_deepseek_targets};
+          .convert_targets = convert_targets};
 }
 
 }  // namespace oometer

@@ -47,9 +47,12 @@ TextConfig read(ConfigReader& reader) {
 /// Ernie4_5_MoeTopKRouter: in float32 whatever autocast says. So are its parameters, of which the bias does not train.
 struct StaticsRouter {
   StaticsRouter(Builder at, const TextConfig& c)
-      : top_k(c.experts.num_experts_per_tok), module(at.module), router_logits(c.experts.router_logits) {
+      : top_k(c.experts.num_experts_per_tok), router_logits(c.experts.router_logits) {
     at.dtype = DType::float32;
-    weight = at.parameter("weight", {c.experts.num_experts, c.hidden_size});
+    const ParameterSizes own[] = {{"weight", {c.experts.num_experts, c.hidden_size}}};
+    if (at.wrapping) wrapper = at.wrapping->wrap_parameters(at, own, false);
+    module = at.module;
+    weight = at.parameter(own[0].name, own[0].sizes);
     const Builder moe_statics = at.child("moe_statics", "Ernie4_5_MoeStatics");
     statics = moe_statics.module;
     e_score_correction_bias = moe_statics.parameter("e_score_correction_bias", {1, c.experts.num_experts});
@@ -58,6 +61,8 @@ struct StaticsRouter {
 
   Routing operator()(const Tensor& hidden_in) const {
     Context& context = hidden_in.context();
+    const NamedParameter own[] = {{"weight", weight}};
+    const ParameterValues values(wrapper, own);
     ModuleCall call(context, module);
     const Tensor hidden_states = call.argument(hidden_in);
     const DType dtype = hidden_states.dtype();
@@ -67,7 +72,7 @@ struct StaticsRouter {
       const Scoped<bool> without_autocast(context.autocast.enabled, false);
       {
         const Tensor input = to(hidden_states, DType::float32);
-        routing.router_logits = linear(input, weight, {});
+        routing.router_logits = linear(input, values("weight", weight), {});
       }
       Tensor routing_weights = softmax(routing.router_logits, DType::float32);
       {
@@ -89,8 +94,9 @@ struct StaticsRouter {
 
   Tensor weight, e_score_correction_bias;
   std::int64_t top_k;
-  ModuleId module, statics;
-  std::shared_ptr<RouterLogits> router_logits;  ///< ExpertsConfig::router_logits
+  ModuleId module = 0, statics = 0;
+  std::shared_ptr<const ParametersWrapper> wrapper;  ///< null: none
+  std::shared_ptr<RouterLogits> router_logits;       ///< ExpertsConfig::router_logits
 };
 
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,

@@ -128,7 +128,8 @@ bool is_targeted(const std::string& path, const std::vector<std::string>& names,
 }
 
 // peft 0.21.2, tuners/lora/model.py, _create_new_module: "Target module ... is not supported".
-void refuse_clippable(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+void refuse_clippable(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
+  const TargetModules& targets = lora.target_modules;
   const auto& c = config.as<Gemma4Config>();
   for (const std::string module : kClippable) {
     const std::string path = "model." + module;
@@ -136,7 +137,7 @@ void refuse_clippable(ConfigReader& lora, const FamilyConfig& config, TargetModu
     if (!is_targeted(path, targets.names, targets.pattern) ||
         is_targeted(path, targets.excluded_names, targets.excluded_pattern))
       continue;
-    return lora.fail_found(
+    return reader.fail_found(
         "target_modules", "inconsistent",
         "peft finds " + path +
             " among these, a Gemma4ClippableLinear, which it cannot adapt; "

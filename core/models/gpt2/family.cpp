@@ -160,7 +160,7 @@ ModelTraits traits(const FamilyConfig& config) {
 
 /// Of peft's methods LoRA and (IA)^3 were compared on a Conv1D, which others do not know: with this, training.peft is
 /// refused.
-void convert_targets(ConfigReader&, const FamilyConfig&, TargetModules&) {}
+void convert_targets(ConfigReader&, const FamilyConfig&, LoraConfig&) {}
 
 constexpr Family make_family() {
   Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, traits);

@@ -129,7 +129,7 @@ ModelTraits traits(const FamilyConfig& config) {
 }  // namespace
 
 namespace family {
-extern const Family hy_v3 = mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits);
+extern const Family hy_v3 = mixture_family<read, parts>(kClasses, kBlocks, nullptr, traits);
 }  // namespace family
 
 }  // namespace oometer

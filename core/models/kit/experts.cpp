@@ -10,16 +10,21 @@
 
 namespace oometer {
 
-Experts::Experts(const Builder& builder, std::int64_t num_experts, std::int64_t hidden_size,
-                 std::int64_t intermediate_size, Activation hidden_act, const ExpertsParts& its)
-    : parts(its), act_fn(hidden_act), module(builder.module) {
-  const auto weight = [&](const char* name, std::int64_t out, std::int64_t in) {
-    return builder.parameter(name, its.is_transposed ? Shape{num_experts, in, out} : Shape{num_experts, out, in});
+Experts::Experts(const Builder& at, std::int64_t num_experts, std::int64_t hidden_size, std::int64_t intermediate_size,
+                 Activation hidden_act, const ExpertsParts& its)
+    : parts(its), act_fn(hidden_act) {
+  const auto sizes = [&](std::int64_t out, std::int64_t in) {
+    return its.is_transposed ? Shape{num_experts, in, out} : Shape{num_experts, out, in};
   };
-  gate_up_proj = its.has_gate ? weight("gate_up_proj", 2 * intermediate_size, hidden_size)
-                              : weight("up_proj", intermediate_size, hidden_size);
+  const std::int64_t first_out = its.has_gate ? 2 * intermediate_size : intermediate_size;
+  const ParameterSizes projections[] = {{first_projection(), sizes(first_out, hidden_size)},
+                                        {"down_proj", sizes(hidden_size, intermediate_size)}};
+  Builder builder = at;
+  if (at.wrapping) wrapper = at.wrapping->wrap_parameters(builder, projections, its.is_transposed);
+  module = builder.module;
+  gate_up_proj = builder.parameter(projections[0].name, projections[0].sizes);
   if (its.has_bias) gate_up_proj_bias = builder.parameter("gate_up_proj_bias", {num_experts, 2 * intermediate_size});
-  down_proj = weight("down_proj", hidden_size, intermediate_size);
+  down_proj = builder.parameter(projections[1].name, projections[1].sizes);
   if (its.has_bias) down_proj_bias = builder.parameter("down_proj_bias", {num_experts, hidden_size});
 }
 
@@ -56,6 +61,8 @@ Tensor Experts::batched_mm(const Tensor& hidden_states, const Tensor& expert_ids
 
 Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, const Tensor& top_k_weights) const {
   Context& context = hidden_in.context();
+  const NamedParameter projections[] = {{first_projection(), gate_up_proj}, {"down_proj", down_proj}};
+  const ParameterValues values(wrapper, projections);
   ModuleCall call(context, module);
   const Tensor hidden_states = call.argument(hidden_in);
   const std::int64_t tokens = hidden_states.size(0), hidden = hidden_states.size(1), top_k = top_k_index.size(-1);
@@ -88,12 +95,13 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
         parts.is_transposed ? grouped_mm_by_rows(cast, weight, offsets) : grouped_mm(cast, weight, offsets);
     return biases ? add_in_place(out, biases) : out;
   };
-  Tensor selected_biases;
+  Tensor selected_weights = values(first_projection(), gate_up_proj), selected_biases;
   if (parts.has_bias) selected_biases = index(gate_up_proj_bias, 0, sorted.values);
-  Tensor proj_out = grouped_linear(selected_hidden_states, gate_up_proj, selected_biases);
+  Tensor proj_out = grouped_linear(selected_hidden_states, selected_weights, selected_biases);
   proj_out = apply_gate(proj_out);
+  selected_weights = values("down_proj", down_proj);
   if (parts.has_bias) selected_biases = index(down_proj_bias, 0, sorted.values);
-  proj_out = grouped_linear(proj_out, down_proj, selected_biases);
+  proj_out = grouped_linear(proj_out, selected_weights, selected_biases);
   Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights_g, -1));
   const Tensor inv_perm = empty_like(Op::empty, perm);
   { const Tensor range = empty(context, Op::arange, {selected}, DType::int64); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "config/activation.h"
 #include "nn/module.h"
@@ -31,12 +32,14 @@ struct Experts {
 
   Tensor apply_gate(const Tensor& gate_up_out) const;
   Tensor batched_mm(const Tensor& hidden_states, const Tensor& expert_ids, const Tensor& sample_weights) const;
+  const char* first_projection() const { return parts.has_gate ? "gate_up_proj" : "up_proj"; }
 
   Tensor gate_up_proj, gate_up_proj_bias, down_proj, down_proj_bias;
   ExpertsParts parts;
   Activation act_fn = Activation::silu;
   bool liger = false;  ///< LigerExperts
   ModuleId module = 0;
+  std::shared_ptr<const ParametersWrapper> wrapper;  ///< null: none
 };
 
 }  // namespace oometer

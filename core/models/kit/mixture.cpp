@@ -14,19 +14,31 @@
 
 namespace oometer {
 
-Router::Router(const Builder& builder, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward)
+Router::Router(const Builder& at, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward)
     : top_k(experts.num_experts_per_tok),
       n_group(experts.n_group),
       topk_group(experts.topk_group),
       norm_topk_prob(experts.norm_topk_prob),
       forward(its_forward),
-      module(builder.module),
       router_logits(experts.router_logits) {
-  weight = builder.parameter("weight", {experts.num_experts, hidden_size});
+  Builder builder = at;
+  const ParameterSizes own[] = {{"weight", {experts.num_experts, hidden_size}}};
+  if (at.wrapping) wrapper = at.wrapping->wrap_parameters(builder, own, false);
+  module = builder.module;
+  weight = builder.parameter(own[0].name, own[0].sizes);
 }
 
 Routing Router::operator()(const Tensor& hidden_states) const {
-  Routing routing = forward(*this, hidden_states);
+  Routing routing;
+  if (wrapper) {
+    const NamedParameter own[] = {{"weight", weight}};
+    const ParameterValues values(wrapper, own);
+    Router adapted = *this;
+    adapted.weight = values("weight", weight);
+    routing = forward(adapted, hidden_states);
+  } else {
+    routing = forward(*this, hidden_states);
+  }
   if (router_logits && !routing.router_logits.context().recomputing)
     router_logits->of_layers.push_back(routing.router_logits);
   return routing;
@@ -327,13 +339,16 @@ std::vector<std::string> projection_paths(const TextConfig& c, ExpertNames proje
     add("mlp.", kGate);
     add("mlp.experts.", projections);
     if (c.experts.shared_intermediate_size == 0) continue;
+    constexpr const char* kSharedGate[] = {"shared_expert_gate"};
+    add("mlp.", kSharedGate);
     for (const char* module : {"mlp.shared_experts.", "mlp.shared_expert."}) add(module, kMlp);
   }
   return paths;
 }
 
-void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const std::vector<std::string>& paths,
-                            ExpertNames projections, const char* others) {
+void convert_expert_targets(ConfigReader& reader, LoraConfig& lora, const std::vector<std::string>& paths,
+                            ExpertNames projections) {
+  TargetModules& targets = lora.target_modules;
   const auto name_of = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
   if (!targets.pattern.empty()) {
     const Result<Pattern> pattern = Pattern::parse(targets.pattern);
@@ -345,27 +360,38 @@ void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const st
     targets = {};
     targets.names.assign(names.begin(), names.end());
   }
-  const auto is_of_experts = [&](std::string_view path) {
-    const std::string_view name = name_of(path);
-    return name == "gate" || std::find(projections.begin(), projections.end(), name) != projections.end();
+  // _MOE_TARGET_MODULE_MAPPING: the first two projections became gate_up_proj, the third one down_proj.
+  const auto takes = [&](std::string_view old_name) {
+    if (targets.all_linear) {
+      targets.excluded_names.emplace_back(old_name);
+      return true;
+    }
+    return std::erase_if(targets.names, [&](const std::string& target) { return name_of(target) == old_name; }) > 0;
   };
-  if (targets.all_linear || std::any_of(targets.names.begin(), targets.names.end(), is_of_experts))
-    lora.fail_found("target_modules", "not-modelled",
-                    std::string("with these peft adapts the experts' own parameters, which is not supported yet; "
-                                "expected names of the attention's layers (") +
-                        others + ")");
+  const bool gate = takes("gate"), first = takes(projections[0]), second = takes(projections[1]),
+             last = takes(projections[2]);
+  if (first != second) {
+    const std::string present = projections[first ? 0 : 1], missing = projections[first ? 1 : 0];
+    return reader.fail_found("target_modules", "inconsistent",
+                             "Cannot convert PEFT target(s) " + present + " without also targeting " + missing +
+                                 " because they are fused into gate_up_proj.");
+  }
+  if (gate) lora.target_parameters.emplace_back("gate.weight");
+  if (first) {
+    lora.target_parameters.emplace_back("gate_up_proj");
+    lora.rank_pattern.emplace_back(".*\\.gate_up_proj", lora.rank * 2);
+  }
+  if (last) lora.target_parameters.emplace_back("down_proj");
 }
 
-void convert_mixture_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+void convert_mixture_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
   constexpr const char* kProjections[] = {"gate_proj", "up_proj", "down_proj"};
-  convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
-                         "q_proj, k_proj, v_proj, o_proj");
+  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kProjections), kProjections);
 }
 
-void convert_mixtral_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
+void convert_mixtral_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
   constexpr const char* kProjections[] = {"w1", "w3", "w2"};
-  convert_expert_targets(lora, targets, projection_paths(config.as<TextConfig>(), kProjections), kProjections,
-                         "q_proj, k_proj, v_proj, o_proj");
+  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kProjections), kProjections);
 }
 
 }  // namespace oometer

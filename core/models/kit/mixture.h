@@ -22,7 +22,7 @@ struct Router {
   using Forward = Routing (*)(const Router& router, const Tensor& hidden_states);
 
   Router() = default;
-  Router(const Builder& builder, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward);
+  Router(const Builder& at, std::int64_t hidden_size, const ExpertsConfig& experts, Forward its_forward);
   Router(const Builder& builder, const TextConfig& config, Forward its_forward)
       : Router(builder, config.hidden_size, config.experts, its_forward) {}
   Routing operator()(const Tensor& hidden_states) const;
@@ -32,7 +32,8 @@ struct Router {
   bool norm_topk_prob = false;
   Forward forward = nullptr;
   ModuleId module = 0;
-  std::shared_ptr<RouterLogits> router_logits;  ///< ExpertsConfig::router_logits
+  std::shared_ptr<RouterLogits> router_logits;       ///< ExpertsConfig::router_logits
+  std::shared_ptr<const ParametersWrapper> wrapper;  ///< null: none
 };
 
 /// Qwen3MoeTopKRouter.forward: the best probabilities, normalised or not, in the logits' type.
@@ -112,13 +113,15 @@ using ExpertNames = std::span<const char* const>;
 /// Paths of the Linear layers, those of the experts as they were among them.
 std::vector<std::string> projection_paths(const TextConfig& config, ExpertNames projections);
 /// Where transformers 5 keeps experts as parameters of their own, peft takes a text for the names that it matches, in
-/// whatever layer they are, and adapts parameters by the names that the experts' projections had (peft 0.21,
-/// utils/transformers_weight_conversion.py, _convert_peft_config_moe). These are refused. `others`: names to expect.
-void convert_expert_targets(ConfigReader& lora, TargetModules& targets, const std::vector<std::string>& paths,
-                            ExpertNames projections, const char* others);
-/// The same of a family of the kit whose experts had Qwen2-MoE's names, and of one whose had Mixtral's numbers.
-void convert_mixture_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
-void convert_mixtral_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets);
+/// whatever layer they are, and adapts parameters in the place of the names that the router and the experts'
+/// projections had (peft 0.21, utils/transformers_weight_conversion.py, _convert_peft_config_moe). `projections`: gate,
+/// up, down.
+void convert_expert_targets(ConfigReader& reader, LoraConfig& lora, const std::vector<std::string>& paths,
+                            ExpertNames projections);
+/// The same of a family of the kit whose experts had Qwen2-MoE's names, and of one whose had Mixtral's numbers. Only of
+/// those in _MODEL_TO_CONVERSION_PATTERN (transformers 5.23, conversion_mapping.py): Qwen2-MoE itself is not.
+void convert_mixture_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora);
+void convert_mixtral_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora);
 
 template <TextConfig (*read)(ConfigReader&), MakeParts make_parts>
 constexpr Family mixture_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,

@@ -381,10 +381,12 @@ double largest(const FamilyConfig& config, const DataConfig& data) {
   return std::max(routed, largest_tensor_of_text_family(TextConfig(c), data));
 }
 
-void convert_targets(ConfigReader& lora, const FamilyConfig& config, TargetModules& targets) {
-  constexpr const char* kProjections[] = {"gate_up_proj", "down_proj"};
-  convert_expert_targets(lora, targets, projection_paths(config.as<Llama4Config>(), kProjections), kProjections,
-                         "q_proj, k_proj, v_proj, o_proj");
+/// Llama4Router is a Linear with a forward of its own, which gives two tensors: lora.Linear fails at them.
+void refuse_router(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
+  if (lora.target_modules.all_linear)
+    reader.fail_found("target_modules", "inconsistent",
+                      "it reaches Llama 4's router, at which peft fails; expected names of layers (q_proj, k_proj, "
+                      "v_proj, o_proj)");
 }
 
 }  // namespace
@@ -396,7 +398,7 @@ extern const Family llama4_text{.classes = kClasses,
                                 .build = build,
                                 .traits = traits,
                                 .largest_tensor = largest,
-                                .convert_targets = convert_targets};
+                                .convert_targets = refuse_router};
 }  // namespace family
 
 }  // namespace oometer

@@ -39,7 +39,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
 }  // namespace
 
 namespace family {
-extern const Family mistral4 = deepseek_family<read>(kClasses, kBlocks);
+extern const Family mistral4 = deepseek_family<read>(kClasses, kBlocks, nullptr);
 }  // namespace family
 
 }  // namespace oometer

@@ -72,7 +72,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 namespace family {
 extern const Family qwen2_moe =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3, Feature::fsdp>);
+    mixture_family<read, parts>(kClasses, kBlocks, nullptr, traits_with<Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

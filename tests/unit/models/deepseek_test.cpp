@@ -37,22 +37,44 @@ TEST_CASE("A latent cache keeps the latent and the shared key of each token", "[
 }
 
 TEST_CASE("LoRA's targets among experts", "[models][peft]") {
-  const auto lora = [](const std::string& targets) {
-    return parse_job(tiny_deepseek("deepseek_v2", R"(, "training": {"lora": {"target_modules": )" + targets + "}}"));
+  const auto lora = [](const std::string& targets, const std::string& more = "") {
+    return parse_job(
+        tiny_deepseek("deepseek_v2", R"(, "training": {"lora": {"target_modules": )" + targets + more + "}}"));
   };
-  for (const char* refused : {R"x(["q_proj", "gate_proj"])x", R"x(["mlp.down_proj"])x", R"x("all-linear")x",
-                              R"x(".*\\.(q_proj|up_proj)")x", R"x(".*experts.*")x", R"x(".*\\.2\\..*gate")x"}) {
-    INFO(refused);
-    const Result<Job> job = lora(refused);
+  const auto parameters = [&](const std::string& targets) {
+    const Result<Job> job = lora(targets);
+    REQUIRE(job);
+    return job->training.lora->target_parameters;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(parameters(R"x(["q_proj", "gate_proj", "up_proj"])x") == Names{"gate_up_proj"});
+  CHECK(parameters(R"x(["mlp.down_proj"])x") == Names{"down_proj"});
+  CHECK(parameters(R"x(".*experts.*")x") == Names{"gate_up_proj", "down_proj"});
+  CHECK(parameters(R"x(".*\\.2\\..*gate")x") == Names{"gate.weight"});
+  CHECK(parameters(R"x("all-linear")x") == Names{"gate.weight", "gate_up_proj", "down_proj"});
+  CHECK(lora(R"x(["gate_proj", "up_proj"])x")->training.lora->rank_pattern ==
+        NumberByModule{{".*\\.gate_up_proj", 16}});
+  // What is fused cannot be adapted by halves.
+  for (const char* half : {R"x(["q_proj", "gate_proj"])x", R"x(".*\\.(q_proj|up_proj)")x"}) {
+    INFO(half);
+    const Result<Job> job = lora(half);
     REQUIRE_FALSE(job);
-    CHECK(job.error().code == "not-modelled");
+    CHECK(job.error().code == "inconsistent");
     CHECK(job.error().pointer == "/training/lora/target_modules");
+    CHECK(job.error().message.find("because they are fused into gate_up_proj") != std::string::npos);
+  }
+  for (const char* key : {"dropout", "use_dora", "lora_bias"}) {
+    const std::string value = key == std::string("dropout") ? "0.1" : "true";
+    const Result<Job> job = lora(R"x(["down_proj"])x", std::string(", \"") + key + "\": " + value);
+    REQUIRE_FALSE(job);
+    CHECK(job.error().pointer == std::string("/training/lora/") + key);
   }
   // A text stands for its names, in every layer.
   const Result<Job> some = lora(R"x("model\\.layers\\.[12]\\.self_attn\\.(q_proj|o_proj)")x");
   REQUIRE(some);
-  CHECK(some->training.lora->target_modules.names == std::vector<std::string>{"o_proj", "q_proj"});
+  CHECK(some->training.lora->target_modules.names == Names{"o_proj", "q_proj"});
   CHECK(some->training.lora->target_modules.pattern.empty());
+  CHECK(some->training.lora->target_parameters.empty());
   CHECK(lora(R"x("nothing")x")->training.lora->target_modules.pattern == "nothing");
 }
 

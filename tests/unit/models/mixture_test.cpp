@@ -63,7 +63,7 @@ TEST_CASE("What experts are not modelled with is refused by name", "[models]") {
         Row{job("mixtral", "", R"("training": {"loop": "trl.DPOTrainer"}, )"), "/training/loop"},
         Row{job("mixtral", "", R"("training": {"lora": {"target_modules": ["q_proj", "w1"]}}, )"),
             "/training/lora/target_modules"},
-        Row{job("qwen3_moe", "", R"x("training": {"lora": {"target_modules": ".*(q_proj|experts.*down_proj)"}}, )x"),
+        Row{job("qwen3_moe", "", R"x("training": {"lora": {"target_modules": ".*(q_proj|experts.*up_proj)"}}, )x"),
             "/training/lora/target_modules"}}) {
     CAPTURE(row.job);
     CHECK(refusal_of_mixture(row.job).find(std::string(row.pointer) + ":") == 0);
