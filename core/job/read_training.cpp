@@ -744,6 +744,12 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
   training.ia3 = read_ia3(reader, training.stage, model);
   if (reader.has("peft")) training.peft = read_peft(reader, training, model, runtime);
   training.liger = read_liger(reader, model, runtime);
+  if (training.liger.swiglu && model.traits().liger.experts && training.lora &&
+      !training.lora->target_parameters.empty())
+    reader.fail_found(
+        "liger", "inconsistent",
+        "Liger's experts fail at peft's ParamWrapper (\"object has no attribute 'hidden_dim'\"), which the "
+        "targets of lora put around them; expected {\"swiglu\": false}, or names of attention's layers");
   check_cross_entropy_chunks(reader, training, model, runtime);
   check_cut_cross_entropy(reader, training, model, runtime);
   check_left_out(reader);
