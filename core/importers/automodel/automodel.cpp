@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "config/pattern.h"
 #include "config/reader.h"
 #include "importers/parallel.h"
 
@@ -374,6 +375,21 @@ std::string expression_of(const std::vector<std::string>& patterns) {
   return all;
 }
 
+/// Of a mixture, whose experts peft would adapt where `expression` names their projections: the layers that it names
+/// beside them. Others: the expression.
+json targets_beside_experts(const Context& context, const std::string& expression) {
+  const json linear = context.linear_layers();
+  if (!linear.is_array()) return expression;
+  const Result<Pattern> pattern = Pattern::parse(expression == "all-linear" ? ".*" : expression);
+  json names = json::array();
+  for (const json& name : linear) {
+    const auto text = name.get<std::string>();
+    if (is_word_of(text, "gate_proj up_proj down_proj") || !pattern) continue;
+    if (pattern->matches(text) || pattern->matches("model.layers.0.self_attn." + text)) names.push_back(text);
+  }
+  return names.empty() ? json(expression) : names;
+}
+
 void take_automodel_lora(Context& context, Keys& keys) {
   keys.take("peft.dim");
   keys.take("peft.alpha");
@@ -383,18 +399,20 @@ void take_automodel_lora(Context& context, Keys& keys) {
   const bool is_all = keys.truth("peft.match_all_linear") || (targets.size() == 1 && targets[0] == "*");
   const char* const said = keys.truth("peft.match_all_linear") ? "peft.match_all_linear" : "peft.target_modules";
   if (is_all || !excluded.empty()) {
-    keys.take(excluded.empty() ? said : "peft.exclude_modules", "/training/lora/target_modules", "all-linear");
+    keys.take(excluded.empty() ? said : "peft.exclude_modules", "/training/lora/target_modules",
+              targets_beside_experts(context, "all-linear"));
     if (!excluded.empty())
       keys.leave_out("peft.exclude_modules", Effect::less,
                      "these layers have no adapters; here all linear layers have");
     keys.leave_out(said, Effect::more, "the head has an adapter too, unless it is excluded");
   } else {
     if (targets.empty()) targets = {"*_proj"};
-    keys.take("peft.target_modules", "/training/lora/target_modules", expression_of(targets));
+    keys.take("peft.target_modules", "/training/lora/target_modules",
+              targets_beside_experts(context, expression_of(targets)));
   }
   if (mixes_experts(context.model_config()))
     keys.leave_out("peft.target_modules", Effect::more,
-                   "experts have adapters where their projections are among these");
+                   "experts, and those that all tokens get, have adapters where their projections are among these");
   keys.take("peft.use_dora", "/training/lora/use_dora", keys.truth("peft.use_dora"));
   // Adapters have the type of the layer that they are on (LinearLoRA._init_adapter).
   if (keys.has("peft.lora_dtype"))

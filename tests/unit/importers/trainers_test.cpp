@@ -129,6 +129,13 @@ TEST_CASE("Axolotl loads bf16, checkpoints only if asked and packs a batch into 
   CHECK(at(packed, "/training/lora/target_modules") == "all-linear");
   for (const char* kernel : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"})
     CHECK(at(packed, std::string("/training/lora/") + kernel) == true);
+  // It looks for Linear layers, which experts are not; their parameters it adapts where they are named.
+  const Ledger experts = ask_one(R"({"base_model": "Qwen/Qwen3-30B-A3B", "adapter": "lora", "lora_r": 16,
+                                     "lora_alpha": 32, "lora_target_linear": true, "sequence_len": 512,
+                                     "lora_target_parameters": ["mlp.experts.down_proj"]})");
+  check_accepted(experts);
+  CHECK(at(experts, "/training/lora/target_modules") == json({"k_proj", "o_proj", "q_proj", "v_proj"}));
+  CHECK(at(experts, "/training/lora/target_parameters") == json({"mlp.experts.down_proj"}));
   const Ledger remote = ask_one(R"({"base_model": "Qwen/Qwen3-0.6B", "adapter": "lora", "lora_r": 16, "lora_alpha": 32,
                                     "lora_target_linear": true, "trust_remote_code": true})");
   CHECK(at(remote, "/training/lora/lora_mlp_kernel") == "absent");  // its kernels do not run such code
