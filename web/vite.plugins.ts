@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { existsSync, readFileSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Oometer } from 'oometer-core/oometer.mjs';
@@ -67,6 +67,31 @@ async function partsOf(preset: string): Promise<string[]> {
   }
 }
 
+interface Rows {
+  first: object[];
+  later: object[];
+}
+
+/** What the core says of its presets: asked for once, as each takes several instances, and kept beside it. */
+async function presetRows(): Promise<Rows> {
+  const file = `${coreFolder()}/models.json`;
+  const made = [`${coreFolder()}/oometer.wasm`, fileURLToPath(import.meta.url)].map((from) => statSync(from).mtimeMs);
+  if (existsSync(file) && statSync(file).mtimeMs > Math.max(...made))
+    return JSON.parse(readFileSync(file, 'utf8')) as Rows;
+  const core = await loadCore();
+  const known = JSON.parse(core.presets()) as { models: { id: string }[] };
+  const rows: Rows = { first: [], later: [] };
+  for (const model of known.models) {
+    const job = { model: { preset: model.id } };
+    const row = { ...model, job: job.model, ...(JSON.parse(core.traits(JSON.stringify(job))) as object) };
+    if (await isFirst(model.id)) rows.first.push(row);
+    else rows.later.push({ ...row, parts: await partsOf(model.id) });
+  }
+  writeFileSync(`${file}.${process.pid}`, JSON.stringify(rows));
+  renameSync(`${file}.${process.pid}`, file);
+  return rows;
+}
+
 /**
  * The presets with their traits, which the core is asked at build: a page that has them draws its form at once. Only those
  * that the first part knows are in the page; the others are a file that it fetches after its first answer.
@@ -81,16 +106,7 @@ export function models(): Plugin {
     resolveId: (id) => (id === name ? '\0' + name : null),
     async load(id) {
       if (id !== '\0' + name) return null;
-      const core = await loadCore();
-      const known = JSON.parse(core.presets()) as { models: { id: string }[] };
-      const first: object[] = [];
-      const later: object[] = [];
-      for (const model of known.models) {
-        const job = { model: { preset: model.id } };
-        const row = { ...model, job: job.model, ...(JSON.parse(core.traits(JSON.stringify(job))) as object) };
-        if (await isFirst(model.id)) first.push(row);
-        else later.push({ ...row, parts: await partsOf(model.id) });
-      }
+      const { first, later } = await presetRows();
       const source = JSON.stringify(later);
       const address = serves
         ? JSON.stringify(`data:application/json,${encodeURIComponent(source)}`)
