@@ -110,7 +110,9 @@ def spec_of(document: dict[str, Any]) -> Spec:
     if training.get("lora"):
         lora = training["lora"]
         train["lora"] = {"r": lora.get("rank", 8), "lora_alpha": lora.get("alpha", 8), "lora_dropout": lora.get("dropout", 0.0)}
-        train["lora"] |= {k: lora[k] for k in ("bias", "target_modules", "target_parameters", "modules_to_save", "also_train") if lora.get(k)}
+        train["lora"] |= {
+            k: lora[k] for k in ("bias", "target_modules", "target_parameters", "modules_to_save", "also_train") if lora.get(k)
+        }
         more = ("use_rslora", "use_dora", "lora_bias", "autocast_adapter_dtype")
         train["lora"] |= {k: lora[k] for k in more if k in lora}
         train["lora_kernels"] = [k for k in ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel") if lora.get(k)]
