@@ -5,6 +5,10 @@
 
 namespace oometer {
 
+namespace {
+
+/// cuBLAS takes a matrix whose rows or columns are contiguous; anything else is copied for the call
+/// (ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas and prepare_batch_matrix_for_cublas).
 Tensor gemm_operand(Op op, const Tensor& x) {
   const std::int64_t rows = x.size(-2), columns = x.size(-1), row_stride = x.strides()[-2],
                      column_stride = x.strides()[-1];
@@ -15,8 +19,6 @@ Tensor gemm_operand(Op op, const Tensor& x) {
   kernel(Op::clone, {&x}, copy);
   return copy;
 }
-
-namespace {
 
 Tensor gemm(Op op, const Tensor& a, const Tensor& b, const Shape& sizes) {
   Context& context = a.context();
@@ -157,6 +159,32 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
   record.wants(1) ? record.save(a) : record.skip();
   record.wants(0) ? record.save(b) : record.skip();
   return record.output(gemm(Op::bmm, a, b, {a.size(0), a.size(1), b.size(2)}));
+}
+
+Tensor baddbmm(const Tensor& input_in, const Tensor& batch1_in, const Tensor& batch2_in, bool scales) {
+  const Tensor batch2 = autocast_lower(batch2_in), batch1 = autocast_lower(batch1_in), input = autocast_lower(input_in);
+  // maybe_multiply(grad.bmm(batch2.mT), alpha) and maybe_multiply(batch1.mT.bmm(grad), alpha)
+  Record record(Op::baddbmm,
+                [](Backward& b) {
+                  if (b.wants(1)) {
+                    const Tensor product = bmm(b.grad(), transpose(b.saved(1), 1, 2));
+                    b.give(1, b.node.integers[0] != 0 ? mul_scalar(product) : product);
+                  }
+                  if (b.wants(2)) {
+                    const Tensor product = bmm(transpose(b.saved(0), 1, 2), b.grad());
+                    b.give(2, b.node.integers[0] != 0 ? mul_scalar(product) : product);
+                  }
+                },
+                {&input, &batch1, &batch2});
+  if (record) record->integers[0] = scales ? 1 : 0;
+  record.wants(2) ? record.save(batch1) : record.skip();
+  record.wants(1) ? record.save(batch2) : record.skip();
+  Context& context = batch1.context();
+  Tensor result = empty(context, Op::baddbmm, {batch1.size(0), batch1.size(1), batch2.size(2)}, batch1.dtype());
+  const Tensor first = gemm_operand(Op::baddbmm, batch1), second = gemm_operand(Op::baddbmm, batch2);
+  const GemmWorkspace workspace(context);
+  gemm_kernel(Op::baddbmm, batch1, batch2, result, input);
+  return record.output(std::move(result));
 }
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in) {

@@ -83,9 +83,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias);  ///< 
 Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor mm(const Tensor& a, const Tensor& b);
 Tensor bmm(const Tensor& a, const Tensor& b);
-/// cuBLAS takes a matrix whose rows or columns are contiguous; anything else is copied for the call
-/// (ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas and prepare_batch_matrix_for_cublas).
-Tensor gemm_operand(Op op, const Tensor& x);
+/// input.baddbmm(batch1, batch2, beta, alpha), of an input [n, 1, m] or [n, k, m] that wants no gradient. `scales`:
+/// alpha is not 1.
+Tensor baddbmm(const Tensor& input, const Tensor& batch1, const Tensor& batch2, bool scales = true);
 /// torch.einsum("a,b->out"), each letter once in each: one batched product (Linear.cpp, einsum and sumproduct_pair),
 /// with the second operand first where the result has all of its own letters before the first one's.
 Tensor einsum(std::string a, std::string b, const std::string& out, const Tensor& first, const Tensor& second);

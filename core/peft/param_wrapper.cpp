@@ -5,7 +5,6 @@
 #include <string_view>
 #include <utility>
 
-#include "ops/bloom.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 

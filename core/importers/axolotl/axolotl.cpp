@@ -227,7 +227,7 @@ constexpr std::string_view kLigerHasNoLayerNorm =
 
 /// Models whose classes are patched before one is made, as the plugin does it, get more of Liger's norms than a model
 /// that is made, as transformers' Trainer does it, which is what oometer knows.
-constexpr std::string_view kLigerNormsMoreByClass = "hunyuan_v1_dense hunyuan_v1_moe olmo2 olmo3";
+constexpr std::string_view kLigerNormsMoreByClass = "hunyuan_v1_dense olmo2 olmo3";
 
 constexpr Table kAxolotl = {"axolotl 0.19.0", kAxolotlKeys, kAxolotlGaps, kAxolotlHarmless};
 

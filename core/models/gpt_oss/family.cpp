@@ -44,7 +44,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
   DecoderParts parts = parts_of(config, options, make_layer);
   parts.rotary = embed_half_positions;
-  parts.norm = final_norm(norm_of(options.liger, rms_norm_float32));
+  parts.norm = final_norm(rms_norm_float32);
   parts.makes_both_masks = true;
   parts.masks_know_positions = false;
   return parts;
