@@ -15,7 +15,7 @@ A spec says what a person's script says, in that script's terms:
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
                "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
-               "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values, "images": the job's words for them, "image_token": [id, n],
+               "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values (an image classifier's has nothing else), "images": the job's words for them, "image_token": [id, n],
                "gemma4_image": [height, width] of a sample's, "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
                "extra": {key: {"shape", "fill", "dtype"} or {"of_tokens": true}},
                "input_features": a sample's, whose labels are all its text}
@@ -133,7 +133,7 @@ def job_of(spec: Spec) -> dict[str, Any]:
 
 
 def classifies(spec: Spec) -> bool:
-    return spec["model"]["class"].endswith("ForSequenceClassification")
+    return spec["model"]["class"].endswith(("ForSequenceClassification", "ForImageClassification"))
 
 
 def peft_of(peft: dict[str, Any]) -> Any:
@@ -183,6 +183,8 @@ def make_optimizers(spec: Spec, model: Any) -> list[Any]:
 def data_of(spec: Spec) -> dict[str, Any]:
     data, batch = spec["data"], spec["batch"]
     out: dict[str, Any] = {"micro_batch_size": batch["mbs"]}
+    if spec["model"]["class"].endswith("ForImageClassification"):
+        return out | {"image_size": data["pixel"][1:]}
     lengths = data.get("lengths")
     full = lengths and len({n for row in lengths for n in row}) == 1
     with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] not in TRL
@@ -432,6 +434,8 @@ class Samples:
 
         data = self.data if side is None else {**self.data, "side": side}
         samples = [{key: torch.as_tensor(value) for key, value in sample.items()} for sample in samples]
+        if self.class_label is not None and (pixel := data.get("pixel")):
+            return {"pixel_values": torch.zeros([len(samples), *pixel]), "labels": torch.stack([s["labels"] for s in samples])}
         if heard := data.get("input_features"):
             rows = torch.nn.utils.rnn.pad_sequence([s["labels"] for s in samples], True, -100)
             return {"input_features": torch.zeros([len(samples), *heard]), "labels": rows}
@@ -615,7 +619,11 @@ def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
     import peft
 
     def config() -> Any:
-        task = "SEQ_CLS" if classifies(spec) else None if spec["data"].get("input_features") else "CAUSAL_LM"
+        task = "CAUSAL_LM"
+        if spec["data"].get("input_features") or spec["model"]["class"].endswith("ForImageClassification"):
+            task = None
+        elif classifies(spec):
+            task = "SEQ_CLS"
         return getattr(peft, given["type"])(**{"task_type": task, **given.get("args", {})})
 
     if loop["kind"] in TRL:

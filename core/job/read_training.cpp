@@ -536,8 +536,8 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
       training.fail_found(
           kKey, "inconsistent",
           "it wants a model with one label (\"num_labels\": 1), and the config says " + std::to_string(traits.labels));
-    // What a trainer makes of a batch was compared with the real one where lengths were.
-    if (traits.is_recorded || !traits.has_loss || traits.refusal(Feature::lengths))
+    // What a trainer makes of a batch was compared with the real one where lengths were, and for classifiers of images.
+    if (traits.is_recorded || !traits.has_loss || (traits.takes_text && traits.refusal(Feature::lengths)))
       training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
   }
   reader.finish();
