@@ -469,11 +469,6 @@ void check_quantized(ConfigReader& training, const TrainingConfig& so_far) {
   else if (so_far.lora->use_dora || so_far.lora->bias != LoraBias::none)
     training.fail_found(kKey, "not-modelled",
                         "DoRA and trained biases on quantized weights are not supported yet: leave them out");
-  else if (!so_far.lora->target_parameters.empty())
-    training.fail_found(
-        kKey, "not-modelled",
-        "adapters of experts' parameters beside quantized weights are not supported yet; expected names "
-        "of attention's layers in target_modules");
 }
 
 /// What is known of older TRL.

@@ -110,6 +110,51 @@ Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
   return packed;
 }
 
+const Quantizer::MergedParameter* Quantizer::merged(const Parameter& parameter) const {
+  const auto found = std::find_if(merged_.begin(), merged_.end(), [&](const MergedParameter& one) {
+    return one.module == parameter.module && one.name == parameter.name;
+  });
+  return found == merged_.end() ? nullptr : &*found;
+}
+
+// The checkpoint knows nothing of peft's base_layer, and has LLaVA-NeXT's image_newline at its root
+// (conversion_mapping.py). What is merged comes when the first of its own does.
+std::string Quantizer::key_of(const Parameter& parameter) const {
+  if (parameter.name == std::string_view("image_newline")) return parameter.name;
+  ModuleId module = parameter.module;
+  while (context_.log.modules[module].name == std::string_view("base_layer"))
+    module = context_.log.modules[module].parent;
+  std::string path = module_path(context_.log, module);
+  for (const auto& [renamed, name] : renamed_) {
+    const std::string own = module_path(context_.log, renamed);
+    if (path == own || path.starts_with(own + "."))
+      path = own.substr(0, own.rfind('.') + 1) + name + path.substr(own.size());
+  }
+  const MergedParameter* const its = merged(parameter);
+  if (!its) return path + "." + parameter.name;
+  const auto first = std::min_element(its->projections.begin(), its->projections.end(),
+                                      [](std::string_view a, std::string_view b) { return a < b; });
+  return path + ".0." + *first + ".weight";
+}
+
+// WeightConverter.convert: what an operation got goes when it has its result.
+Tensor Quantizer::merge(const Tensor& parameter, const MergedParameter& of) const {
+  const Shape sizes = parameter.sizes();
+  const auto parts = static_cast<std::int64_t>(of.projections.size()), out = sizes[1] / parts;
+  const auto made = [&](Op op, const Shape& shape, Role role = Role::tensor) {
+    return empty(context_, op, shape, parameter.dtype(), role);
+  };
+  std::vector<std::vector<Tensor>> experts(of.projections.size());
+  for (std::vector<Tensor>& projections : experts)
+    for (std::int64_t i = 0; i < sizes[0]; ++i) projections.push_back(made(Op::to_copy, {out, sizes[2]}));
+  std::vector<Tensor> stacked;  // MergeModulelist
+  for (std::vector<Tensor>& projections : experts) {
+    stacked.push_back(made(Op::cat, {sizes[0], out, sizes[2]}, parts == 1 ? Role::parameter : Role::tensor));
+    while (!projections.empty()) projections.pop_back();
+  }
+  return parts == 1 ? stacked.front() : made(Op::cat, sizes, Role::parameter);  // Concatenate
+}
+
 std::int64_t Quantizer::elements_of(const Parameter& parameter) const {
   const QuantState* const state = state_of(parameter);
   return state ? numel(state->shape) : parameter.tensor.numel();
@@ -124,14 +169,7 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
   std::vector<std::pair<std::string, const Parameter*>> order;
   order.reserve(parameters.size());
   for (const Parameter& parameter : parameters) {
-    // The checkpoint knows nothing of peft's base_layer.
-    const ModuleRecord& record = context_.log.modules[parameter.module];
-    const bool is_base = record.name == std::string_view("base_layer");
-    // It has LLaVA-NeXT's image_newline at its root (conversion_mapping.py).
-    const bool is_at_root = parameter.name == std::string_view("image_newline");
-    const ModuleId module = is_base ? record.parent : parameter.module;
-    order.emplace_back((is_at_root ? std::string() : module_path(context_.log, module) + ".") + parameter.name,
-                       &parameter);
+    order.emplace_back(key_of(parameter), &parameter);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return comes_before(a.first, b.first); });
   std::vector<Tensor> loaded;  // by the threads, which are ahead
@@ -141,8 +179,10 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
     while (loaded.size() < std::min(order.size(), i + 1 + ahead)) {
       const Parameter& next = *order[loaded.size()].second;
       const ModuleScope scope(context_, next.module);
-      loaded.push_back(empty(context_, Op::to_copy, next.tensor.sizes(), next.tensor.dtype(),
-                             is_quantized(next) ? Role::tensor : Role::parameter));
+      const MergedParameter* const its = merged(next);
+      loaded.push_back(its ? merge(next.tensor, *its)
+                           : empty(context_, Op::to_copy, next.tensor.sizes(), next.tensor.dtype(),
+                                   is_quantized(next) ? Role::tensor : Role::parameter));
     }
     const Parameter* parameter = order[i].second;
     const ModuleScope scope(context_, parameter->module);

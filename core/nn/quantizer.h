@@ -2,8 +2,11 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "nn/linear4bit.h"
@@ -38,6 +41,15 @@ class Quantizer {
   /// For the Linear that is being built, [out, in]; null: it is left as it is (replace_with_bnb_linear).
   std::shared_ptr<const QuantState> quantize(const Builder& builder, const Shape& shape);
 
+  /// A module's parameter of `name` that from_pretrained merges of experts' own, [experts, ...], which the checkpoint
+  /// calls `projections` (transformers 5.23, core_model_loading.py: MergeModulelist, then Concatenate).
+  void merges(ModuleId module, const char* name, std::span<const char* const> projections) {
+    merged_.push_back({module, name, projections});
+  }
+
+  /// A module has another name in the checkpoint (WeightRenaming).
+  void renames(ModuleId module, const char* name) { renamed_.emplace_back(module, name); }
+
   /// Of the adapters that peft puts beside a Linear whose own type is `dtype`.
   DType adapter_dtype(bool is_quantized, DType dtype) const;
 
@@ -52,11 +64,23 @@ class Quantizer {
   std::int64_t elements_of(const Parameter& parameter) const;
 
  private:
+  struct MergedParameter {
+    ModuleId module;
+    std::string_view name;
+    std::span<const char* const> projections;
+  };
+
   QuantState* state_of(const Parameter& parameter) const;
   Tensor pack(const Tensor& weight, QuantState& state);
+  std::string key_of(const Parameter& parameter) const;  ///< in the checkpoint
+  /// Null: the checkpoint has the parameter as it is.
+  const MergedParameter* merged(const Parameter& parameter) const;
+  Tensor merge(const Tensor& parameter, const MergedParameter& of) const;
 
   Context& context_;
   const QuantizationConfig& config_;
+  std::vector<MergedParameter> merged_;
+  std::vector<std::pair<ModuleId, const char*>> renamed_;
   int weights_loaded_ahead_;
   std::vector<std::shared_ptr<QuantState>> states_;
   std::vector<std::pair<ModuleId, QuantState*>> modules_;  ///< as built; peft's base_layer comes below

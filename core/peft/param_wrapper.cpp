@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "nn/quantizer.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -30,8 +31,10 @@ ParamWrapper::ParamWrapper(const LoraModel& model, Builder& builder, const std::
   builder.module = wrappers.back().child("base_layer", type).module;
   base_layer_ = builder.module;
   for (const ParameterSizes& target : targets) {
-    const Builder inside = wrappers.back();
+    Builder inside = wrappers.back();
     wrappers.pop_back();
+    if (inside.quantizer) inside.dtype = inside.quantizer->adapter_dtype(false, inside.dtype);
+    inside.quantizer = nullptr;
     const bool has_experts = target.sizes.ndim() == 3, swaps = has_experts && !is_transposed;
     const std::int64_t num_experts = has_experts ? target.sizes[0] : 1, rank = model.rank_of(0, path + target.name);
     // _get_in_out_features: of two dimensions the first are the outputs.

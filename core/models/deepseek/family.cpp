@@ -33,13 +33,14 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
   ModelTraits t = transformers_traits(c.names->causal_lm);
   t.takes_text = t.generates = t.has_experts = true;
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::generate_options, Feature::turn_images,
-           Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp,
+           Feature::quantization, Feature::mtla, Feature::lengths, Feature::packing, Feature::zero3, Feature::fsdp,
            Feature::flash_attention_2});
   t.refuse(Feature::liger, "not-modelled", "Liger's kernels for " + t.class_name + " are not modelled: leave it out");
   if (c.names->its.has_softmax)  // a buffer has another type in zero.Init
     t.refuse(Feature::zero3, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.chooses_tokens()) {
-    for (const Feature feature : {Feature::deepspeed, Feature::fsdp, Feature::inference, Feature::mtla})
+    for (const Feature feature :
+         {Feature::deepspeed, Feature::fsdp, Feature::inference, Feature::mtla, Feature::quantization})
       t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
     t.refuse(Feature::flash_attention, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");
     t.refuse(Feature::flash_attention_2, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");

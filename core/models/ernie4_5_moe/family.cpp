@@ -127,7 +127,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family ernie4_5_moe = mixture_family<read, parts>(kClasses, kBlocks);
+extern const Family ernie4_5_moe =
+    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::quantization>);
 }  // namespace family
 
 }  // namespace oometer

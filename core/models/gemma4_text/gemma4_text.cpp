@@ -157,7 +157,7 @@ struct Gemma4TextRouter {
 struct Gemma4MoeBlock {
   Gemma4MoeBlock(const Builder& layer, const Gemma4TextConfig& c)
       : router(layer.child("router", "Gemma4TextRouter"), c),
-        experts(make_experts(layer, "Gemma4TextExperts", c)),
+        experts(make_experts(layer, "Gemma4TextExperts", c, {.checkpoint = {}})),
         post_feedforward_layernorm_1(gemma4_norm(layer, "post_feedforward_layernorm_1", c)),
         post_feedforward_layernorm_2(gemma4_norm(layer, "post_feedforward_layernorm_2", c)),
         pre_feedforward_layernorm_2(gemma4_norm(layer, "pre_feedforward_layernorm_2", c)) {}

@@ -57,7 +57,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   const Builder at = builder.child("block_sparse_moe", kNames.mlp);
   SparseMoeBlock block(at);
   block.gate = Router(at.child("router", "GraniteMoeTopKRouter"), c, softmax_in_float32);
-  block.experts = make_experts(at, "GraniteMoeExperts", c);
+  block.experts = make_experts(at, "GraniteMoeExperts", c, {.checkpoint = {}});
   layer->mlp = std::move(block);
   layer->scales_residual = true;
   return layer;

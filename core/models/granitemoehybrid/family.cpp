@@ -90,7 +90,7 @@ struct Layer : public DecoderLayer {
       const Builder at = builder.child("block_sparse_moe", "GraniteMoeHybridMoE");
       block_sparse_moe.emplace(at);
       block_sparse_moe->gate = Router(at.child("router", "GraniteMoeHybridTopKRouter"), c, softmax_in_float32);
-      block_sparse_moe->experts = make_experts(at, "GraniteMoeHybridExperts", c);
+      block_sparse_moe->experts = make_experts(at, "GraniteMoeHybridExperts", c, {.checkpoint = {}});
     }
     shared_mlp.emplace(builder.child("shared_mlp", kNames.mlp), c);
     if (c.mixer.is_in(index)) {

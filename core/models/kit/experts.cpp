@@ -2,6 +2,7 @@
 
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
+#include "nn/quantizer.h"
 #include "ops/cub.h"
 #include "ops/experts.h"
 #include "ops/liger.h"
@@ -25,6 +26,11 @@ Experts::Experts(const Builder& at, std::int64_t num_experts, std::int64_t hidde
   gate_up_proj = builder.parameter(projections[0].name, projections[0].sizes);
   if (its.has_bias) gate_up_proj_bias = builder.parameter("gate_up_proj_bias", {num_experts, 2 * intermediate_size});
   down_proj = builder.parameter(projections[1].name, projections[1].sizes);
+  if (at.quantizer && !its.checkpoint.empty()) {
+    at.quantizer->merges(module, projections[0].name,
+                         its.checkpoint.subspan(its.has_gate ? 0 : 1, its.has_gate ? 2 : 1));
+    at.quantizer->merges(module, projections[1].name, its.checkpoint.last(1));
+  }
   if (its.has_bias) down_proj_bias = builder.parameter("down_proj_bias", {num_experts, hidden_size});
 }
 

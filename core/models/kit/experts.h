@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "config/activation.h"
 #include "nn/module.h"
@@ -13,11 +14,18 @@ struct Routing {
   Tensor router_logits, topk_weights, topk_indices;
 };
 
+/// Names that a layer's expert had before transformers 5 made parameters of its projections: gate, up, down.
+using ExpertNames = std::span<const char* const>;
+inline constexpr const char *kExpertProjections[] = {"gate_proj", "up_proj", "down_proj"},
+                            *kNumberedProjections[] = {"w1", "w3", "w2"};
+
 /// What a class of experts has of its own (use_experts_implementation).
 struct ExpertsParts {
   bool is_transposed = false;  ///< weights are [experts, in, out]
   bool has_bias = false;
   bool has_gate = true;  ///< else up_proj is in gate_up_proj's place, with act_fn behind it
+  /// In checkpoints, where each expert has its own (conversion_mapping.py); empty: they are as they are here.
+  ExpertNames checkpoint = kExpertProjections;
   Tensor (*apply_gate)(const Tensor& gate_up_out) = nullptr;  ///< _apply_gate; null: halves, act_fn(gate) * up
 };
 

@@ -327,7 +327,8 @@ std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const Tex
     layer->self_attn = TextAttention(builder.child("self_attn", c.names->attention), c, options, its);
   }
   if (names.router && c.experts.are_in(index))
-    layer->mlp = BlockWithGatedShared(builder.child("mlp", names.block), c, names.router, names.experts, options.liger);
+    layer->mlp = BlockWithGatedShared(builder.child("mlp", names.block), c, names.router, names.experts, options.liger,
+                                      names.merged_in_checkpoint ? ExpertsParts{.checkpoint = {}} : ExpertsParts{});
   else
     layer->mlp = LlamaMLP(builder.child("mlp", c.names->mlp), c, options.liger);
   layer->input_norm = norm("input_layernorm");

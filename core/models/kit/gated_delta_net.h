@@ -70,6 +70,7 @@ struct GatedLayerNames {
   const char *delta_net, *delta_norm;
   bool joins_projections = false;  ///< see GatedDeltaNet
   const char *block = nullptr, *router = nullptr, *experts = nullptr;
+  bool merged_in_checkpoint = false;  ///< its experts' projections
 };
 /// Qwen3NextDecoderLayer: GatedDeltaNet, or attention with a gate of its result.
 std::unique_ptr<DecoderLayer> make_gated_layer(const Builder& builder, const TextConfig& config,

@@ -194,9 +194,10 @@ Tensor MoeWithShared::operator()(const Tensor& hidden_in) const {
 }
 
 BlockWithGatedShared::BlockWithGatedShared(const Builder& at, const TextConfig& c, const char* router,
-                                           const char* experts_type, const LigerConfig& kernels)
+                                           const char* experts_type, const LigerConfig& kernels,
+                                           const ExpertsParts& its)
     : gate(at.child("gate", router), c, best_probabilities),
-      experts(make_experts(at, experts_type, c)),
+      experts(make_experts(at, experts_type, c, its)),
       shared_expert(make_shared(at.child("shared_expert", c.names->mlp), c, kernels)),
       shared_expert_gate(at.child("shared_expert_gate", "Linear"), c.hidden_size, 1, false),
       module(at.module) {
@@ -385,13 +386,13 @@ void convert_expert_targets(ConfigReader& reader, LoraConfig& lora, const std::v
 }
 
 void convert_mixture_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
-  constexpr const char* kProjections[] = {"gate_proj", "up_proj", "down_proj"};
-  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kProjections), kProjections);
+  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kExpertProjections),
+                         kExpertProjections);
 }
 
 void convert_mixtral_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
-  constexpr const char* kProjections[] = {"w1", "w3", "w2"};
-  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kProjections), kProjections);
+  convert_expert_targets(reader, lora, projection_paths(config.as<TextConfig>(), kNumberedProjections),
+                         kNumberedProjections);
 }
 
 }  // namespace oometer

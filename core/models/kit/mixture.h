@@ -72,7 +72,7 @@ struct MoeWithShared {
 /// chooses.
 struct BlockWithGatedShared {
   BlockWithGatedShared(const Builder& at, const TextConfig& config, const char* router, const char* experts,
-                       const LigerConfig& kernels = {});
+                       const LigerConfig& kernels = {}, const ExpertsParts& its = {});
   Tensor operator()(const Tensor& hidden_states) const;
 
   Router gate;
@@ -108,8 +108,6 @@ void read_expert_groups(ConfigReader& reader, TextConfig& config, const char* sh
 /// decoder_sparse_step and mlp_only_layers: which layers have experts.
 void read_sparse_layers(ConfigReader& reader, TextConfig& config);
 
-/// Names that a layer's expert had before transformers 5 made parameters of its projections.
-using ExpertNames = std::span<const char* const>;
 /// Paths of the Linear layers, those of the experts as they were among them.
 std::vector<std::string> projection_paths(const TextConfig& config, ExpertNames projections);
 /// Where transformers 5 keeps experts as parameters of their own, peft takes a text for the names that it matches, in

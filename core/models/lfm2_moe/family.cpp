@@ -79,7 +79,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
           return Lfm2MLP(layer.child("feed_forward", kNames.mlp), c.hidden_size, c.intermediate_size);
         const Builder at = layer.child("feed_forward", "Lfm2MoeSparseMoeBlock");
         SparseMoeBlock block(at);
-        block.experts = make_experts(at, "Lfm2MoeExperts", c);
+        block.experts = make_experts(at, "Lfm2MoeExperts", c, {.checkpoint = kNumberedProjections});
         Router gate(at.child("gate", "Lfm2MoeTopKRouter"), c, best_scores);
         if (c.experts.has_bias)
           gate.e_score_correction_bias =
@@ -96,7 +96,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family lfm2_moe = text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::fsdp>);
+extern const Family lfm2_moe =
+    text_family<read, parts>(kClasses, kBlocks, generating_traits_with<Feature::quantization, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

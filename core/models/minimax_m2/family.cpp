@@ -1,5 +1,6 @@
 #include "config/reader.h"
 #include "models/kit/mixture.h"
+#include "nn/quantizer.h"
 
 /// transformers 5.23, models/minimax_m2/modeling_minimax_m2.py.
 namespace oometer {
@@ -46,9 +47,10 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   its.norm_type = kNames.rms_norm;
   return pre_norm_layer(builder, c, options, its, [&](const Builder& layer) {
     const Builder at = layer.child("mlp", kNames.mlp);
+    if (at.quantizer) at.quantizer->renames(at.module, "block_sparse_moe");
     SparseMoeBlock block(at);
     Router gate(at.child("gate", "MiniMaxM2TopKRouter"), c, best_sigmoids);
-    block.experts = make_experts(at, "MiniMaxM2Experts", c);
+    block.experts = make_experts(at, "MiniMaxM2Experts", c, {.checkpoint = kNumberedProjections});
     gate.e_score_correction_bias = at.buffer({c.experts.num_experts}, layer.dtype);
     block.gate = std::move(gate);
     return block;
@@ -62,8 +64,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family minimax_m2 =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::zero3, Feature::fsdp>);
+extern const Family minimax_m2 = mixture_family<read, parts>(
+    kClasses, kBlocks, convert_mixtral_targets, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -1,5 +1,6 @@
 #include "config/reader.h"
 #include "models/kit/mixture.h"
+#include "nn/quantizer.h"
 
 /// transformers 5.23, models/mixtral/modeling_mixtral.py.
 namespace oometer {
@@ -32,9 +33,10 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
                                          std::size_t) {
   return pre_norm_layer(builder, c, options, {}, [&](const Builder& layer) {
     const Builder at = layer.child("mlp", kNames.mlp);
+    if (at.quantizer) at.quantizer->renames(at.module, "block_sparse_moe");
     SparseMoeBlock block(at);
     block.gate = Router(at.child("gate", "MixtralTopKRouter"), c, best_in_float32);
-    block.experts = make_experts(at, "MixtralExperts", c);
+    block.experts = make_experts(at, "MixtralExperts", c, {.checkpoint = kNumberedProjections});
     block.experts.liger = options.liger.swiglu;
     return block;
   });
@@ -45,7 +47,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_with<Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  ModelTraits t = traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>(config);
   t.liger.experts = true;
   return t;
 }

@@ -55,8 +55,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family olmoe =
-    mixture_family<read, parts>(kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::zero3, Feature::fsdp>);
+extern const Family olmoe = mixture_family<read, parts>(
+    kClasses, kBlocks, convert_mixture_targets, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -71,8 +71,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family qwen2_moe =
-    mixture_family<read, parts>(kClasses, kBlocks, nullptr, traits_with<Feature::zero3, Feature::fsdp>);
+extern const Family qwen2_moe = mixture_family<read, parts>(
+    kClasses, kBlocks, nullptr, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

@@ -11,8 +11,8 @@ namespace {
 constexpr LlamaClassNames kNames{"Qwen3_5MoeForCausalLM",        "Qwen3_5MoeTextModel", "Qwen3_5MoeDecoderLayer",
                                  "Qwen3_5MoeAttention",          "Qwen3_5MoeMLP",       "Qwen3_5MoeRMSNorm",
                                  "Qwen3_5MoeTextRotaryEmbedding"};
-constexpr GatedLayerNames kParts{"Qwen3_5MoeGatedDeltaNet",  "Qwen3_5MoeRMSNormGated", false,
-                                 "Qwen3_5MoeSparseMoeBlock", "Qwen3_5MoeTopKRouter",   "Qwen3_5MoeExperts"};
+constexpr GatedLayerNames kParts{"Qwen3_5MoeGatedDeltaNet", "Qwen3_5MoeRMSNormGated", false, "Qwen3_5MoeSparseMoeBlock",
+                                 "Qwen3_5MoeTopKRouter",    "Qwen3_5MoeExperts",      true};
 constexpr ModelClass kClasses[] = {{"qwen3_5_moe_text", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 

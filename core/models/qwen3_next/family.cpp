@@ -47,7 +47,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = generating_traits_with<Feature::zero3, Feature::fsdp, Feature::liger>(config);
+  ModelTraits t = generating_traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>(config);
   t.liger.usual.rope = false;
   t.liger.experts = true;
   return t;

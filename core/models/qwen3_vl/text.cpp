@@ -116,7 +116,7 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   if (c.experts.num_experts != 0 && c.experts.are_in(index)) {
     const Builder at = builder.child("mlp", kMoe.sparse_block);
     SparseMoeBlock block(at);
-    block.experts = make_experts(at, kMoe.experts, c);
+    block.experts = make_experts(at, kMoe.experts, c, {.checkpoint = {}});
     block.gate = Router(at.child("gate", kMoe.router), c, best_probabilities);
     layer->mlp = std::move(block);
   } else {
