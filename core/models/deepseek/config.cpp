@@ -163,7 +163,8 @@ DeepseekConfig read_deepseek_config(ConfigReader& reader, const DeepseekConfig& 
   c.attention_dropout = reader.number("attention_dropout", 0.0, 0.0, 1.0);
   c.attention_bias = reader.boolean("attention_bias", false);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-  reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1});
+  const auto pad_token_id = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1});
+  if (reader.has("pad_token_id") || reader.is_null("pad_token_id")) c.has_pad_token = pad_token_id.has_value();
   if (!reader.is_null("num_key_value_heads") &&
       reader.integer("num_key_value_heads", c.num_attention_heads) != c.num_attention_heads)
     reader.fail_found("num_key_value_heads", "inconsistent",

@@ -82,6 +82,7 @@ struct DeepseekConfig {
   bool attention_bias = false;      ///< of what compresses, and of o_proj
   bool mlp_bias = false;            ///< V2
   bool tie_word_embeddings = false;
+  bool has_pad_token = false;  ///< pad_token_id; where the config says nothing, the class has one of its own
   bool chooses_tokens() const { return names->its.indexer != IndexerRotary::none; }
   /// MTLA's down_rate: ModelOptions sets it
   std::int64_t temporal_stride = 0;

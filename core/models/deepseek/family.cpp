@@ -52,6 +52,7 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
              "sdpa-math");
   t.oldest_transformers = {5, 23, 0};
   t.ties_embeddings = c.tie_word_embeddings;
+  t.has_pad_token = c.has_pad_token;
   t.hidden_size = c.hidden_size;
   t.language = "model";
   t.default_sequence_length = std::min<std::int64_t>(2048, c.max_position_embeddings);

@@ -31,6 +31,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
   d.qk_nope_head_dim = 64;
   d.num_experts_per_tok = 4;
   d.max_position_embeddings = 1'048'576;
+  d.has_pad_token = true;
   if (reader.is_object("rope_parameters") && !reader.object("rope_parameters").has("llama_4_scaling_beta"))
     reader.fail("rope_parameters", "inconsistent", "found no llama_4_scaling_beta, with which queries are scaled");
   return read_deepseek_config(reader, d);
