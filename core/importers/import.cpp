@@ -223,10 +223,44 @@ void run_plain_step(Ledger& ledger, json plain, const std::string& why) {
                                {}});
 }
 
+/// Liger's kernels of a model for which the core has them not: they are left out, which is too much.
+void leave_liger_out(Ledger& ledger) {
+  const std::string names[] = {"/training/liger", "/training/loop/args/use_liger_kernel",
+                               "/training/loop/args/liger_kernel_config"};
+  const auto is_of_liger = [&](const Taken& taken) {
+    return std::any_of(std::begin(names), std::end(names),
+                       [&](const std::string& name) { return (taken.pointer + "/").starts_with(name + "/"); });
+  };
+  for (const std::string& name : names) {
+    const json::json_pointer at(name);
+    if (ledger.job.contains(at)) ledger.job[at.parent_pointer()].erase(at.back());
+  }
+  bool is_said = false;
+  for (const Taken& taken : ledger.taken) {
+    if (!is_of_liger(taken) || taken.is_default) continue;
+    if (is_said)
+      ledger.ignored.emplace_back(taken.file, taken.key);
+    else
+      ledger.unmodelled.push_back({taken.file,
+                                   taken.key,
+                                   taken.value,
+                                   "Liger's kernels of this model: they keep fewer activations, and a fused loss no "
+                                   "logits",
+                                   Effect::less,
+                                   {}});
+    is_said = true;
+  }
+  std::erase_if(ledger.taken, is_of_liger);
+}
+
 /// Whether the core takes the job, and if not, by which of their keys.
 void settle(Ledger& ledger) {
   if (ledger.refused || !ledger.job.contains("model")) return;
   std::optional<Error> error = refusal_of(ledger.job);
+  if (error && error->code == "not-modelled" && error->pointer == "/training/liger") {
+    leave_liger_out(ledger);
+    error = refusal_of(ledger.job);
+  }
   if (error) {
     if (std::optional<json> plain = as_plain_step(ledger.job)) {
       if (!refusal_of(*plain)) {

@@ -125,7 +125,6 @@ constexpr Gap kAxolotlGaps[] = {
     {"flex_attention", "", Effect::either, "FlexAttention; taken as SDPA"},
     {"flex_attn_compile_kwargs", "", Effect::either, "FlexAttention"},
     {"s2_attention", "", Effect::either, "attention in groups"},
-    {"gemma4_hybrid_attn_impl", "", Effect::either, "two implementations of attention"},
     {"lisa_n_layers", "", Effect::less, "only some layers train at a time"},
     {"relora", "", Effect::either, "adapters are merged and made anew"},
     {"relora_steps", "", Effect::either, "adapters are merged and made anew"},
@@ -259,6 +258,12 @@ void take_axolotl_attention(Keys& keys) {
     keys.leave_out("attn_implementation", Effect::either, name + " is taken as SDPA");
     name = "sdpa";
   }
+  // Heads of the layers without windows are too wide for flash-attn.
+  if (keys.truth("gemma4_hybrid_attn_impl") && name == "flash_attention_2") {
+    keys.leave_out("gemma4_hybrid_attn_impl", Effect::either,
+                   "layers with windows use flash-attn 2, the others SDPA; all are taken as SDPA");
+    name = "sdpa";
+  }
   keys.take("attn_implementation", "/training/attention", name);
 }
 
@@ -266,7 +271,8 @@ void take_axolotl_attention(Keys& keys) {
 void take_axolotl_samples(Context& context, Keys& keys) {
   const std::int64_t length = keys.integer("sequence_len"), size = keys.integer("micro_batch_size");
   const json attention = member(member(context.ledger.job, "training"), "attention");
-  const bool is_flash = attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos;
+  const bool is_flash = keys.truth("gemma4_hybrid_attn_impl") ||
+                        (attention.is_string() && attention.get<std::string>().find("flash") != std::string::npos);
   const bool packs = keys.truth("sample_packing");
   if (packs) keys.note("sample_packing", "/data/sequence_length");
   const bool real_batches = keys.has("multipack_real_batches") ? keys.truth("multipack_real_batches") : !is_flash;

@@ -230,6 +230,32 @@ TEST_CASE("Liger's kernels in Axolotl are those that are named", "[importers][ax
   CHECK(at(none, "/training/liger") == "absent");
 }
 
+TEST_CASE("Liger's kernels that the core has not for a model are left out, which is too much", "[importers]") {
+  const Ledger axolotl = ask_one(R"({"base_model": "google/gemma-4-E2B-it", "liger_rms_norm": true, "liger_rope": true,
+                                     "adapter": "lora", "lora_r": 8,
+                                     "lora_target_modules": "model.language_model.layers.[\\d]+.self_attn.q_proj",
+                                     "plugins": ["axolotl.integrations.liger.LigerPlugin"]})");
+  check_accepted(axolotl);
+  CHECK(at(axolotl, "/training/liger") == "absent");
+  REQUIRE(left_out(axolotl, "plugins") != nullptr);
+  CHECK(left_out(axolotl, "plugins")->effect == Effect::less);
+  CHECK(is_ignored(axolotl, "liger_rope"));
+  const Ledger trl = ask_one("trl sft --model_name_or_path google/gemma-4-E2B-it --use_liger_kernel true");
+  check_accepted(trl);
+  CHECK(left_out(trl, "use_liger_kernel") != nullptr);
+}
+
+TEST_CASE("Gemma 4's two implementations of attention in Axolotl are one here", "[importers][axolotl]") {
+  const Ledger ledger = ask_one(R"({"base_model": "google/gemma-4-E2B-it", "attn_implementation": "flash_attention_2",
+                                    "gemma4_hybrid_attn_impl": true, "sample_packing": true, "micro_batch_size": 2,
+                                    "sequence_len": 1024, "adapter": "lora", "lora_r": 8,
+                                    "lora_target_modules": "model.language_model.layers.[\\d]+.self_attn.q_proj"})");
+  check_accepted(ledger);
+  CHECK(at(ledger, "/training/attention") == "sdpa");
+  CHECK(at(ledger, "/data/sequence_length") == 2048);  // in one row, as flash-attn keeps documents apart
+  CHECK(left_out(ledger, "gemma4_hybrid_attn_impl") != nullptr);
+}
+
 TEST_CASE("TrainingArguments alone want a model, and have transformers' defaults", "[importers]") {
   const Ledger alone = ask_one(R"({"output_dir": "x", "per_device_train_batch_size": 2, "num_train_epochs": 1})");
   REQUIRE(alone.missing.size() == 1);
