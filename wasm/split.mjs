@@ -58,8 +58,8 @@ function cut(part, moves) {
     ...["--symbolmap", "-o1", left, "-o2", `${part}.wasm`],
   );
   // A function that was moved leaves one of its number behind if another part calls it: that calls it by the table.
-  const moved = names;
-  names = functionsOf(left, `${left}.symbols`).map((number) => (moves(moved[number]) ? "" : moved[number]));
+  const before = names;
+  names = functionsOf(left, `${left}.symbols`).map((number) => (moves(before[number]) ? "" : before[number]));
   whole = left;
 }
 
@@ -68,8 +68,14 @@ for (const name of readdirSync(out)) if (/^oometer\..*\.wasm$/.test(name)) rmSyn
 const rooms = new Set(ROOMS.map(nameOf));
 const early = new Set([...first].map(partOf).filter((part) => !rooms.has(part))).add(rest);
 const later = new Set(names.map(partOf).filter((part) => !early.has(part)));
-for (const part of [...later].sort()) cut(part, (name) => name !== "" && !first.has(name) && partOf(name) === part);
-cut(rest, (name) => name !== "" && !first.has(name));
+/** Where a function belongs that first answers do not run. */
+const laterPartOf = (name) => (later.has(partOf(name)) ? partOf(name) : rest);
+const moved = names.filter((name) => !first.has(name)).map(laterPartOf);
+const size = (part) => moved.filter((its) => its === part).length;
+// The rest first, for the others call it: by the table, then, and not by functions that stay behind. Then the largest, so
+// that little is cut again.
+const order = [...later].sort((a, b) => size(b) - size(a) || (a < b ? -1 : 1));
+for (const part of [rest, ...order]) cut(part, (name) => name !== "" && !first.has(name) && laterPartOf(name) === part);
 
 // --- which data belongs where ------------------------------------------------------------------------------------------
 
@@ -162,8 +168,9 @@ function write(text, file) {
   writeFileSync("part.wat", text);
   binaryen("wasm-as", "part.wat", "-o", file);
 }
-/** The table has grown since: no module that imports it says how long it is at most. */
-const anyTable = (text) => text.replace(/^( \(import .* \(table \S+ \d+) \d+ /m, "$1 ");
+/** The table has grown since: a module that imports it says how long it is, and not how long at most. */
+const [, places] = /^ \(table \S+ (\d+) /m.exec(texts.get("first"));
+const anyTable = (text) => text.replace(/^( \(import .* \(table \S+) \d+ \d+ /m, `$1 ${places} `);
 const afterImports = /^( \(import .*\n)(?! \(import)/m;
 const [, memory] = /^ \(export "(\w+)" \(memory /m.exec(texts.get("first"));
 const [, pages] = /^ \(memory \S+ (.*)\)$/m.exec(texts.get("first"));
