@@ -139,7 +139,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family apertus = text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization>);
+extern const Family apertus =
+    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::fsdp>);
 }  // namespace family
 
 }  // namespace oometer

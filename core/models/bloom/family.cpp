@@ -240,6 +240,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"query_key_value", "mlp.dense_4h_to_h"};
   t.ia3_feedforward = {"mlp.dense_4h_to_h"};
   t.ln_tuning_targets = {"input_layernorm", "post_attention_layernorm", "ln_f"};
+  allow_compared(t, {Feature::zero3, Feature::fsdp});
   t.language = "transformer";
   t.refuse(Feature::sdpa, "inconsistent", "BLOOM has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for BLOOM: expected eager");

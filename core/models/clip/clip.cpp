@@ -4,6 +4,7 @@
 #include "nn/activation.h"
 #include "nn/attention.h"
 #include "nn/checkpointing.h"
+#include "nn/wrapped_call.h"
 #include "ops/ops.h"
 
 namespace oometer {
@@ -197,7 +198,7 @@ ClipVisionOutput ClipVisionModel::operator()(const Tensor& pixel_values,
                                              const std::vector<std::int64_t>& wanted) const {
   ModuleCall call(pixel_values.context(), module);
   ClipVisionOutput output;
-  Tensor hidden_states = embeddings(pixel_values);
+  Tensor hidden_states = wrapped_call(pixel_values, embeddings.module, embeddings);
   hidden_states = pre_layrnorm(hidden_states);
   output.last_hidden_state = encoder(hidden_states, {}, wanted, output.hidden_states);
   output.pooler_output = select(output.last_hidden_state, 1, 0);
@@ -235,7 +236,8 @@ ClipTextModel::ClipTextModel(const Builder& builder, const ClipTextConfig& confi
 ClipVisionOutput ClipTextModel::operator()(const Tensor& input_ids) const {
   Context& context = input_ids.context();
   ModuleCall call(context, module);
-  const Tensor hidden_states = embeddings(input_ids, encoder.checkpointing);
+  const Tensor hidden_states = wrapped_call(input_ids, embeddings.module,
+                                            [&](const Tensor& ids) { return embeddings(ids, encoder.checkpointing); });
   const Tensor attention_mask = context.behaviours.clip_text_always_masked
                                     ? create_4d_causal_mask(hidden_states)
                                     : create_causal_mask(hidden_states, {}, masked);

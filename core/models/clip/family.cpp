@@ -8,7 +8,7 @@ namespace oometer {
 namespace {
 
 constexpr ModelClass kClasses[] = {{"clip", "CLIPModel"}};
-constexpr const char* kBlocks[] = {kClipVision.encoder_layer};
+constexpr const char* kBlocks[] = {"CLIPTextEmbeddings", kClipVision.encoder_layer, "CLIPVisionEmbeddings"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_clip_config(reader); }
 

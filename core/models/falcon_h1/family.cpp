@@ -188,7 +188,7 @@ DecoderParts parts(const FalconH1Config& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = recurrent_traits(config.as<FalconH1Config>());
-  allow_compared(t, {Feature::liger, Feature::quantization});
+  allow_compared(t, {Feature::liger, Feature::quantization, Feature::fsdp});
   return t;
 }
 

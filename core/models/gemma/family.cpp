@@ -50,7 +50,7 @@ namespace {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::liger, Feature::quantization});
+  allow_compared(t, {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp});
   t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::gelu_tanh;  // LigerGEGLUMLP
   t.ia3_targets = {"q_proj", "v_proj", "down_proj"};
   return t;

@@ -19,8 +19,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {{"gemma4", "Gemma4ForConditionalGeneration"},
                                    {"gemma4_unified", "Gemma4UnifiedForConditionalGeneration"}};
-constexpr const char* kBlocks[] = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer",
-                                   kGemma4UnifiedNames.decoder_layer};
+constexpr const char* kBlocks[] = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
+                                   "Gemma4AudioLayer", kGemma4UnifiedNames.decoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   return of.class_name == std::string_view(kClasses[1].class_name) ? read_gemma4_unified_config(reader)
@@ -51,9 +51,6 @@ ModelTraits traits(const FamilyConfig& config) {
     t.no_split_modules = {kGemma4Names.decoder_layer, "Gemma4VisionEncoderLayer", "Gemma4VisionPatchEmbedder",
                           "Gemma4AudioLayer"};
   t.allow({Feature::quantization, Feature::fsdp, Feature::zero3, Feature::packing});
-  if (c.is_unified)
-    for (const Feature feature : {Feature::zero3, Feature::fsdp})
-      t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::generate_options, "not-modelled",
            "only one answer with the usual cache is supported yet with " + t.class_name);
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::turn_images})

@@ -5,6 +5,7 @@
 #include "models/kit/norms.h"
 #include "models/llama/llama.h"
 #include "nn/activation.h"
+#include "nn/wrapped_call.h"
 #include "ops/integers.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
@@ -305,7 +306,9 @@ Tensor Gemma4VisionModel::operator()(const Tensor& pixel_values, const Tensor& p
     const Tensor are_padding = empty(context, Op::eq, pixel_position_ids.sizes(), DType::boolean);
     return reduce(Op::all, are_padding, {2}, false, DType::boolean);
   }();
-  const Tensor inputs_embeds = embed_patches(pixel_values, pixel_position_ids, padding_positions);
+  const Tensor inputs_embeds = wrapped_call(pixel_values, patch_embedder_, [&](const Tensor& pixels) {
+    return embed_patches(pixels, pixel_position_ids, padding_positions);
+  });
   Tensor output;
   {
     const Tensor valid = empty(context, Op::bitwise_not, {images, length}, DType::boolean);

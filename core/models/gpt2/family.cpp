@@ -153,6 +153,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"c_attn", "mlp.c_proj"};
   t.ia3_feedforward = {"mlp.c_proj"};
   t.ln_tuning_targets = {"ln_1", "ln_2", "ln_f"};
+  allow_compared(t, {Feature::fsdp});
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
   return t;

@@ -120,7 +120,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::quantization});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.lora_targets = {"query_key_value"};
   t.ia3_targets = {"query_key_value", "dense_4h_to_h"};
   t.ia3_feedforward = {"dense_4h_to_h"};

@@ -223,6 +223,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.ia3_targets = {"q_proj", "v_proj", "fc_out"};
   t.ia3_feedforward = {"fc_out"};
   t.ln_tuning_targets = {"ln_1", "ln_f"};
+  allow_compared(t, {Feature::zero3});
   t.language = "transformer";
   t.max_sequence_length = t.text.max_position_embeddings;
   t.refuse(Feature::sdpa, "inconsistent", "GPT-J has attention of its own, not SDPA: expected eager");

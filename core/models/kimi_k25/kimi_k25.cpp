@@ -197,7 +197,8 @@ struct KimiK25VisionModel {
     const PatchSequences clips = vision_cu_seqlens(context, data, true);
     ask_max_seqlen(clips, attention);
     const auto layer = [&](std::size_t i) -> BlockStack::Forward {
-      return [&layer = layers[i], clips, positions](const Tensor& hidden) { return layer(hidden, clips, positions); };
+      return [&layer = layers[i], clips, positions = cast_forward_input(positions, layers[i].module)](
+                 const Tensor& hidden) { return layer(hidden, clips, positions); };
     };
     hidden_states = stack.run(0, layers.size(), std::move(hidden_states), checkpointing, layer);
     hidden_states = final_layernorm(hidden_states);

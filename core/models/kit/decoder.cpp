@@ -95,6 +95,18 @@ Tensor deepstack_process(const Tensor& hidden_in, const Tensor& visual_pos_masks
   return index_put_mask_(std::move(hidden_states), visual_pos_masks, local_this);
 }
 
+/// The angles of all layers as layer `i` is called with them: FSDP2 casts keywords, too, before the layer's hooks, but
+/// no complex numbers (without sines).
+PositionEmbeddings cast_for_layer(PositionEmbeddings positions, const Context& context, ModuleId decoder,
+                                  std::size_t i) {
+  if (!context.modules || !positions.sin) return positions;
+  const auto& modules = context.log.modules;
+  ModuleId layer = decoder + 1;
+  while (modules[layer].parent != decoder || modules[layer].index != static_cast<std::int32_t>(i)) ++layer;
+  for (Tensor* angles : {&positions.cos, &positions.sin}) *angles = cast_forward_input(*angles, layer);
+  return positions;
+}
+
 }  // namespace
 
 Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Deepstack* deepstack,
@@ -169,7 +181,8 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   std::shared_ptr<Tensor> per_layer_input;  // of the layer that is run
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     const bool slides = windows[i] != 0;
-    const PositionEmbeddings& its = slides && parts.rotary_by_type ? sliding_positions : positions;
+    const PositionEmbeddings its =
+        cast_for_layer(slides && parts.rotary_by_type ? sliding_positions : positions, context, module, i);
     const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides);
     if (its.topk_indices) {
       PositionEmbeddings with_own = its;

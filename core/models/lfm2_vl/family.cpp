@@ -15,7 +15,7 @@ namespace oometer {
 namespace {
 
 constexpr ModelClass kClasses[] = {{"lfm2_vl", "Lfm2VlForConditionalGeneration"}};
-constexpr const char* kBlocks[] = {kSiglip2Vision.encoder_layer};
+constexpr const char* kBlocks[] = {"Siglip2VisionEmbeddings", kSiglip2Vision.encoder_layer};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_lfm2_vl_config(reader); }
 
@@ -31,9 +31,9 @@ ModelTraits traits(const FamilyConfig& config) {
   t.image_keys = {"image_size"};
   t.convolutions = 0;
   t.oldest_transformers = {5, 23, 0};
-  t.no_split_modules.emplace_back(kBlocks[0]);
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache,
-                                Feature::inference, Feature::turn_images, Feature::lengths})
+  t.no_split_modules.insert(t.no_split_modules.end(), {kBlocks[0], kBlocks[1]});
+  for (const Feature feature : {Feature::zero3, Feature::headinfer, Feature::quantized_cache, Feature::inference,
+                                Feature::turn_images, Feature::lengths})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for SigLIP 2: use sdpa");
   return t;

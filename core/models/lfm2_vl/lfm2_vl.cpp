@@ -8,6 +8,7 @@
 #include "models/lfm2/lfm2.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
+#include "nn/wrapped_call.h"
 #include "ops/experts.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -87,7 +88,8 @@ struct Siglip2VisionModel {
   Tensor operator()(const Tensor& pixel_values, const Tensor& pixel_attention_mask,
                     const std::vector<Cells>& spatial_shapes) const {
     ModuleCall call(pixel_values.context(), module);
-    const Tensor hidden_states = embeddings(pixel_values, spatial_shapes);
+    const Tensor hidden_states = wrapped_call(pixel_values, embeddings.module,
+                                              [&](const Tensor& pixels) { return embeddings(pixels, spatial_shapes); });
     Rows rows;
     rows.has_mask = true;
     for (const auto& [height, width] : spatial_shapes) rows.documents.push_back({height * width});

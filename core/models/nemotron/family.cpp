@@ -57,7 +57,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_with<Feature::liger>(config);
+  ModelTraits t = traits_with<Feature::zero3, Feature::fsdp, Feature::liger>(config);
   t.liger.usual.rope = t.liger.usual.rms_norm = false;
   t.liger.lacks.rope = t.liger.lacks.rms_norm = true;
   t.liger.swiglu = config.as<TextConfig>().hidden_act == Activation::relu2;  // LigerReLUSquared

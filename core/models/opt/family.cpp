@@ -207,7 +207,7 @@ class OPTForCausalLM : public PositionedLM {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<OptConfig>());
-  allow_compared(t, {Feature::quantization});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.ia3_targets = {"q_proj", "k_proj", "fc2"};
   t.ia3_feedforward = {"fc2"};
   t.ln_tuning_targets = {};

@@ -42,6 +42,7 @@ PaliGemmaConfig read_paligemma_config(ConfigReader& reader) {
 namespace {
 
 constexpr ModelClass kClasses[] = {{"paligemma", "PaliGemmaForConditionalGeneration"}};
+constexpr const char* kBlocks[] = {"PaliGemmaMultiModalProjector"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) { return read_paligemma_config(reader); }
 
@@ -61,10 +62,10 @@ ModelTraits traits(const FamilyConfig& config) {
   t.images_why = "without images the class makes other masks, which is not supported yet";
   t.default_sequence_length = c.vision.num_patches() + 128;
   t.oldest_transformers = {5, 23, 0};
-  t.no_split_modules = {"PaliGemmaMultiModalProjector"};
-  t.allow({Feature::quantization});
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference})
+  t.no_split_modules = {kBlocks[0], c.text.names->decoder_layer, "SiglipVisionEmbeddings",
+                        c.vision.family->encoder_layer};
+  t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
+  for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   if (c.text.softcaps_attention)
     t.refuse(Feature::sdpa, "inconsistent", "Gemma 2 caps its attention weights, which SDPA cannot: expected eager");
@@ -90,6 +91,7 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 namespace family {
 extern const Family paligemma{.classes = kClasses,
+                              .blocks = kBlocks,
                               .read = read,
                               .build = build,
                               .traits = traits,

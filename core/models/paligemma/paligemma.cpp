@@ -9,6 +9,7 @@
 #include "models/kit/recurrent.h"
 #include "models/siglip/siglip.h"
 #include "nn/kv_cache.h"
+#include "nn/wrapped_call.h"
 #include "ops/integers.h"
 
 /// Names and order of steps are the modeling file's.
@@ -63,7 +64,7 @@ class PaliGemma : public ImageTextModel {
 
   ImageFeatures image_features(const ModelInputs& batch) const override {
     ClipVisionOutput vision_outputs = vision_tower_(batch.pixel_values);
-    vision_outputs.pooler_output = projector_(vision_outputs.last_hidden_state);
+    vision_outputs.pooler_output = wrapped_call(vision_outputs.last_hidden_state, projector_.module, projector_);
     return {{vision_outputs.pooler_output}, {vision_outputs.last_hidden_state}};
   }
 

@@ -77,7 +77,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::quantization});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.lora_targets = {"q_proj", "v_proj", "fc1", "fc2"};
   t.ia3_targets = {"q_proj", "v_proj", "fc2"};
   t.ia3_feedforward = {"fc2"};

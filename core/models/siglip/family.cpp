@@ -13,7 +13,8 @@ namespace {
 
 constexpr ModelClass kClasses[] = {
     {"siglip", "SiglipModel"}, {"siglip", kSiglipVision.model}, {"siglip_vision_model", kSiglipVision.model}};
-constexpr const char* kBlocks[] = {kSiglipVision.encoder_layer};
+constexpr const char* kBlocks[] = {"SiglipTextEmbeddings", "SiglipVisionEmbeddings", kSiglipVision.encoder_layer,
+                                   "SiglipMultiheadAttentionPoolingHead"};
 
 FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
   if (&of != &kClasses[2]) return read_siglip_config(reader, &of == &kClasses[0]);

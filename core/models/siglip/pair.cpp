@@ -1,6 +1,7 @@
 #include "models/siglip/pair.h"
 
 #include "nn/checkpointing.h"
+#include "nn/wrapped_call.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -22,7 +23,8 @@ struct SiglipTextModel {
 
   ClipVisionOutput operator()(const Tensor& input_ids) const {
     ModuleCall call(input_ids.context(), module);
-    const Tensor hidden_states = embeddings(input_ids, encoder.checkpointing);
+    const Tensor hidden_states = wrapped_call(
+        input_ids, embeddings.module, [&](const Tensor& ids) { return embeddings(ids, encoder.checkpointing); });
     TensorList none;
     ClipVisionOutput output;
     const Tensor encoder_outputs = encoder(hidden_states, {}, {}, none);

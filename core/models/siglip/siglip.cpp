@@ -1,6 +1,7 @@
 #include "models/siglip/siglip.h"
 
 #include "nn/checkpointing.h"
+#include "nn/wrapped_call.h"
 #include "ops/ops.h"
 #include "tensor/node.h"
 
@@ -118,10 +119,10 @@ ClipVisionOutput SiglipVisionModel::operator()(const Tensor& pixel_values,
                                                const std::vector<std::int64_t>& wanted) const {
   ModuleCall call(pixel_values.context(), module);
   ClipVisionOutput output;
-  const Tensor hidden_states = embeddings(pixel_values);
+  const Tensor hidden_states = wrapped_call(pixel_values, embeddings.module, embeddings);
   const Tensor encoder_outputs = encoder(hidden_states, {}, wanted, output.hidden_states);  // until forward returns
   output.last_hidden_state = call.result(post_layernorm(encoder_outputs));
-  if (use_head) output.pooler_output = call.result(head(output.last_hidden_state));
+  if (use_head) output.pooler_output = call.result(wrapped_call(output.last_hidden_state, head.module, head));
   for (Tensor& tensor : output.hidden_states) tensor = call.result(tensor);
   return output;
 }

@@ -95,7 +95,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  allow_compared(t, {Feature::quantization});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft knows it for LoRA alone
   return t;
 }
