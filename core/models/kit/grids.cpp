@@ -243,21 +243,26 @@ PatchAttention::PatchAttention(const Builder& builder, std::int64_t hidden_size,
       module(builder.module) {}
 
 PatchAttention PatchAttention::apart(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
-                                     AttentionKind attention, bool finds_longest) {
-  const auto projection = [&](const char* name) {
-    return Linear(builder.child(name, "Linear"), hidden_size, hidden_size, true);
-  };
+                                     AttentionKind attention, std::initializer_list<Projection> projections) {
   PatchAttention its;
   its.is_apart = true;
-  its.finds_longest = finds_longest;
   its.num_heads = heads;
   its.head_dim = hidden_size / heads;
   its.call = {attention, false, 0};
   its.module = builder.module;
-  its.proj = projection("proj");
-  its.q_proj = projection("q_proj");
-  its.k_proj = projection("k_proj");
-  its.v_proj = projection("v_proj");
+  for (const Projection& one : projections)
+    its.*one.of = Linear(builder.child(one.name, "Linear"), hidden_size, hidden_size, one.bias);
+  return its;
+}
+
+PatchAttention PatchAttention::apart(const Builder& builder, std::int64_t hidden_size, std::int64_t heads,
+                                     AttentionKind attention, bool finds_longest) {
+  PatchAttention its = apart(builder, hidden_size, heads, attention,
+                             {{"proj", &PatchAttention::proj},
+                              {"q_proj", &PatchAttention::q_proj},
+                              {"k_proj", &PatchAttention::k_proj},
+                              {"v_proj", &PatchAttention::v_proj}});
+  its.finds_longest = finds_longest;
   return its;
 }
 
@@ -316,7 +321,7 @@ Tensor PatchAttention::operator()(const Tensor& argument, const PatchSequences& 
     key_states = states[1];
     value_states = states[2];
   }
-  apply_rotary_pos_emb_vision(query_states, key_states, positions);
+  if (positions.cos) apply_rotary_pos_emb_vision(query_states, key_states, positions);
   for (Tensor* states : {&query_states, &key_states, &value_states}) *states = unsqueeze(transpose(*states, 0, 1), 0);
   if (is_flash_attention(call.kind)) {
     if (finds_longest) ask_max_seqlen(sequences, call.kind);
@@ -515,16 +520,11 @@ Tensor GridLanguageModel::compute_3d_position_ids(const ModelInputs& inputs) {
   return expand(tokens, {text_positions_come_first() ? 4 : 3, inputs.input_ids.size(0), tokens.size(-1)});
 }
 
-namespace {
-
-/// Qwen2_5_VLTextModel.forward: positions of frame, row and column, without the text's own that generate() has.
-Tensor axes_of(const Tensor& given) {
+Tensor frame_row_column(const Tensor& given) {
   if (given.ndim() == 3 && given.size(0) != 1) return given.size(0) == 4 ? slice(given, 0, 1, 3) : given;
   const Tensor one = given.ndim() == 3 ? given : unsqueeze(given, 0);
   return expand(one, {3, one.size(1), one.size(2)});
 }
-
-}  // namespace
 
 // Qwen2_5_VLModel.forward, Qwen3VLModel.forward
 Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
@@ -552,7 +552,7 @@ Tensor GridLanguageModel::model_forward(const ModelInputs& inputs) {
     if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
     for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
   }
-  position_ids = position_ids ? axes_of(position_ids) : compute_3d_position_ids(inputs);
+  position_ids = position_ids ? frame_row_column(position_ids) : compute_3d_position_ids(inputs);
   Tensor hidden_states = run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows}, &deepstack);
   inputs_embeds.reset();
   image_outputs.last_hidden_state.reset();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "models/data.h"
@@ -73,12 +75,23 @@ Tensor repeat_interleave(Context& context, std::int64_t images, bool repeats_by_
 
 /// VisionAttention, Qwen3VLVisionAttention, Glm4vVisionAttention: each sequence attends by itself.
 struct PatchAttention {
+  /// One of four projections, in the order in which a class makes them.
+  struct Projection {
+    const char* name;
+    Linear PatchAttention::*of;
+    bool bias = true;
+  };
+
   PatchAttention() = default;
   PatchAttention(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads, AttentionKind attention,
                  bool qkv_bias = true, bool proj_bias = true);
   /// Kimi_K25VisionAttention: with three projections. `finds_longest`: it is not told max_seqlen.
   static PatchAttention apart(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
                               AttentionKind attention, bool finds_longest);
+  /// With query, key and value apart, under names of their own.
+  static PatchAttention apart(const Builder& builder, std::int64_t hidden_size, std::int64_t num_heads,
+                              AttentionKind attention, std::initializer_list<Projection> projections);
+  /// `positions`: null ones rotate nothing.
   Tensor operator()(const Tensor& argument, const PatchSequences& sequences, const PositionEmbeddings& positions) const;
 
   Linear qkv, q_proj, k_proj, v_proj, proj;
@@ -127,6 +140,20 @@ struct GridOutputs {
   TensorList deepstack_features{};
 };
 
+/// A tower of grids as another family has it, too.
+class GridTower {
+ public:
+  virtual ~GridTower() = default;
+  virtual GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const = 0;
+  /// Its first parameter, whose type is the tower's.
+  virtual const Tensor& first_parameter() const = 0;
+  virtual BlockStack& block_stack() = 0;
+};
+
+/// Positions that a caller gives, as Qwen2_5_VLTextModel.forward takes them: of frame, row and column, without the
+/// text's own that generate() has.
+Tensor frame_row_column(const Tensor& position_ids);
+
 /// Qwen2VLForConditionalGeneration and those like it. image_grid_thw is on the device, as whoever moves a batch there
 /// leaves it. The batch has its position_ids, as get_rope_index makes them in a data collator; a processor's own has
 /// not, and the model finds them (compute_3d_position_ids).
@@ -151,18 +178,19 @@ class GridLanguageModel : public LanguageModel {
   /// Positions that the text model makes itself are four: the text's own, then those of frame, row and column.
   virtual bool text_positions_come_first() const { return false; }
 
+  void make_pixel_values(ModelInputs& batch) const;
+  Tensor compute_3d_position_ids(const ModelInputs& inputs);
+  GridOutputs image_features(const Tensor& pixel_values) const;
+  void complete(ModelInputs& batch) override;
+
   ModuleId model_ = 0;
 
  private:
-  void complete(ModelInputs& batch) override;
-  void make_pixel_values(ModelInputs& batch) const;
-  Tensor compute_3d_position_ids(const ModelInputs& inputs);
   /// generate() is given pixel_values_videos; training, pixel_values.
   bool is_video() const { return data_.grid_t > 1; }
   Tensor token_position_ids() const;
   Tensor rope_index(const Tensor& input_ids, bool is_masked, const Rows* rows);
   Tensor model_forward(const ModelInputs& inputs);
-  GridOutputs image_features(const Tensor& pixel_values) const;
 
   std::int64_t patch_elements_ = 0;
   bool has_seconds_ = false;

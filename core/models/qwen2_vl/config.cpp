@@ -46,7 +46,9 @@ namespace {
 /// Sides of images in pixels, and how many frames.
 constexpr Range kPixels{1, 1 << 16};
 
-QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
+}  // namespace
+
+QwenVisionConfig read_qwen_vision(ConfigReader& reader, bool has_windows) {
   QwenVisionConfig c;
   const char* width = has_windows ? "hidden_size" : "embed_dim";
   c.depth = reader.integer("depth", c.depth, layer_count);
@@ -77,24 +79,14 @@ QwenVisionConfig read_vision(ConfigReader& reader, bool has_windows) {
   return c;
 }
 
-LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
-  LlamaConfig defaults;
-  defaults.names = &names;
-  defaults.vocab_size = 152064;
-  defaults.hidden_size = 8192;
-  defaults.intermediate_size = 29568;
-  defaults.num_hidden_layers = 80;
-  defaults.num_attention_heads = 64;
-  defaults.num_key_value_heads = 8;
-  defaults.max_position_embeddings = 32768;
-  defaults.qkv_bias = true;
+LlamaConfig read_qwen_vl_text(ConfigReader& reader, const LlamaConfig& defaults, std::int64_t usual_window_layers) {
   LlamaConfig c = read_llama_sizes(reader, defaults);
   check_llama_heads(reader, c);
   if (c.head_dim * c.num_attention_heads != c.hidden_size)  // Qwen2VLAttention.__init__
     reader.fail_found(
         "hidden_size", "inconsistent",
         "expected num_attention_heads (" + std::to_string(c.num_attention_heads) + ") times the size of a head");
-  read_layer_types(reader, c, 80);
+  read_layer_types(reader, c, usual_window_layers);
   if (c.sliding_window != 0)
     reader.fail("use_sliding_window", "not-modelled",
                 "found layers that slide, which are not modelled: expected full attention in every layer");
@@ -109,13 +101,29 @@ LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
   return c;
 }
 
+namespace {
+
+LlamaConfig read_text(ConfigReader& reader, const LlamaClassNames& names) {
+  LlamaConfig defaults;
+  defaults.names = &names;
+  defaults.vocab_size = 152064;
+  defaults.hidden_size = 8192;
+  defaults.intermediate_size = 29568;
+  defaults.num_hidden_layers = 80;
+  defaults.num_attention_heads = 64;
+  defaults.num_key_value_heads = 8;
+  defaults.max_position_embeddings = 32768;
+  defaults.qkv_bias = true;
+  return read_qwen_vl_text(reader, defaults, 80);
+}
+
 }  // namespace
 
 QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& names) {
   QwenVLConfig c;
   c.names = &names;
   ConfigReader vision = reader.object("vision_config");
-  c.vision = read_vision(vision, names.has_windows);
+  c.vision = read_qwen_vision(vision, names.has_windows);
   vision.finish();
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   if (reader.has("text_config")) {

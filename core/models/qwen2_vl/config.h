@@ -15,6 +15,7 @@ struct QwenVLClassNames {
   LlamaClassNames text;  ///< `causal_lm` is the whole model
   const char *model, *tower, *patch_embed, *rotary_embedding, *block, *norm, *attention, *mlp, *merger;
   bool has_windows;
+  bool projects_apart = false;  ///< the tower's attention has query, key and value in layers of their own
 };
 extern const QwenVLClassNames kQwen2VLClassNames, kQwen25VLClassNames;
 
@@ -56,6 +57,10 @@ struct QwenVLConfig {
   bool operator==(const QwenVLConfig&) const = default;
 };
 
+/// Of a tower: the fields of its config. Of a language model: the same, by the defaults of its class, of which
+/// `usual_window_layers` do not slide.
+QwenVisionConfig read_qwen_vision(ConfigReader& reader, bool has_windows);
+LlamaConfig read_qwen_vl_text(ConfigReader& reader, const LlamaConfig& defaults, std::int64_t usual_window_layers);
 /// With its text_config, or flat as the published ones are.
 QwenVLConfig read_qwen_vl_config(ConfigReader& reader, const QwenVLClassNames& names);
 

@@ -60,13 +60,22 @@ struct VisionMlp {
   ModuleId module = 0;
 };
 
+PatchAttention vision_attention(const Builder& builder, const QwenVLConfig& config, AttentionKind attention) {
+  const QwenVisionConfig& c = config.vision;
+  if (!config.names->projects_apart) return {builder, c.hidden_size, c.num_heads, attention};
+  return PatchAttention::apart(builder, c.hidden_size, c.num_heads, attention,
+                               {{"q", &PatchAttention::q_proj},
+                                {"k", &PatchAttention::k_proj},
+                                {"v", &PatchAttention::v_proj},
+                                {"proj", &PatchAttention::proj}});
+}
+
 struct VisionBlock {
   VisionBlock() = default;
   VisionBlock(const Builder& builder, const QwenVLConfig& config, const ModelOptions& options)
       : norm1(builder, "norm1", config),
         norm2(builder, "norm2", config),
-        attn(builder.child("attn", config.names->attention), config.vision.hidden_size, config.vision.num_heads,
-             options.attention),
+        attn(vision_attention(builder.child("attn", config.names->attention), config, options.attention)),
         mlp(builder.child("mlp", config.names->mlp), config),
         module(builder.module) {}
 
@@ -114,8 +123,7 @@ struct PatchMerger {
 };
 
 // Qwen2_5_VisionTransformerPretrainedModel, Qwen2VisionTransformerPretrainedModel
-struct VisionTransformer {
-  VisionTransformer() = default;
+struct VisionTransformer final : GridTower {
   VisionTransformer(const Builder& builder, const QwenVLConfig& config_in, const ModelOptions& options)
       : config(config_in.vision),
         has_windows(config_in.names->has_windows),
@@ -138,7 +146,9 @@ struct VisionTransformer {
     merger = PatchMerger(builder.child("merger", names.merger, Modality::projector), config_in);
   }
 
-  GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const {
+  const Tensor& first_parameter() const override { return patch_embed.weight; }
+  BlockStack& block_stack() override { return stack; }
+  GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const override {
     Context& context = pixel_values.context();
     ModuleCall call(context, module);
     Tensor position_ids = vision_position_ids(context, data);
@@ -199,6 +209,15 @@ struct VisionTransformer {
   ModuleId module = 0;
 };
 
+}  // namespace
+
+std::unique_ptr<GridTower> make_qwen_vision(const Builder& builder, const QwenVLConfig& config,
+                                            const ModelOptions& options) {
+  return std::make_unique<VisionTransformer>(builder, config, options);
+}
+
+namespace {
+
 // Qwen2_5_VLForConditionalGeneration
 class QwenVL : public GridLanguageModel {
  public:
@@ -209,17 +228,17 @@ class QwenVL : public GridLanguageModel {
     const QwenVLClassNames& names = *config.names;
     const Builder model = root_.child("model", names.model);
     model_ = model.module;
-    visual_ = VisionTransformer(model.child("visual", names.tower, Modality::vision), config, options);
+    visual_ = make_qwen_vision(model.child("visual", names.tower, Modality::vision), config, options);
     make_decoder(model.child("language_model", names.text.model, Modality::language), config.text, options);
-    language_model_.blocks.first_block = visual_.stack.size();
+    language_model_.blocks.first_block = visual_->block_stack().size();
     make_head(root_, config.text, config.tie_word_embeddings);
   }
 
  private:
-  GridOutputs run_tower(const Tensor& pixel_values) const override { return visual_(pixel_values, data_); }
-  const Tensor& first_of_tower() const override { return visual_.patch_embed.weight; }
+  GridOutputs run_tower(const Tensor& pixel_values) const override { return (*visual_)(pixel_values, data_); }
+  const Tensor& first_of_tower() const override { return visual_->first_parameter(); }
 
-  VisionTransformer visual_;
+  std::unique_ptr<GridTower> visual_;
 };
 
 }  // namespace

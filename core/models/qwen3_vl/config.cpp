@@ -7,8 +7,6 @@
 
 namespace oometer {
 
-namespace {
-
 Qwen3VisionConfig read_qwen3_vision(ConfigReader& reader, bool has_deepstack) {
   constexpr Range kPatchRange{1, 1 << 16};
   Qwen3VisionConfig c;
@@ -36,8 +34,6 @@ Qwen3VisionConfig read_qwen3_vision(ConfigReader& reader, bool has_deepstack) {
                         "expected growing numbers of blocks below depth (" + std::to_string(c.depth) + ")");
   return c;
 }
-
-}  // namespace
 
 Qwen3VLConfig read_qwen3_vl_config(ConfigReader& reader, const Qwen3VLClass& of) {
   Qwen3VLConfig c;

@@ -19,8 +19,20 @@ struct Qwen3VLClass {
   bool has_deepstack;
   TextConfig (*read_text)(ConfigReader& reader);
   DecoderParts (*make_parts)(const TextConfig& config, const ModelOptions& options);
+  /// The mergers are a norm and a list of layers, and those of the deepstack are made first
+  /// (Qwen3OmniMoeVisionPatchMerger).
+  bool merges_by_list = false;
 };
 extern const Qwen3VLClass kQwen3VL, kQwen3VLMoe, kQwen35, kQwen35Moe;
+
+/// What the classes of experts are called.
+struct Qwen3VLMoeNames {
+  const char *sparse_block, *experts, *router;
+};
+/// The decoder of Qwen3-VL's language model, whose experts are called so.
+DecoderParts make_qwen3_vl_parts(const TextConfig& config, const ModelOptions& options, const Qwen3VLMoeNames& names);
+/// The text's fields. `head_dim`: what it is where the config does not say; 0: it follows from hidden_size.
+TextConfig read_qwen3_vl_sizes(ConfigReader& reader, const TextConfig& defaults, std::int64_t head_dim);
 
 /// transformers 5.23, models/qwen3_vl/configuration_qwen3_vl.py, class Qwen3VLVisionConfig: the fields that decide
 /// memory.
@@ -55,6 +67,8 @@ struct Qwen3VLConfig {
   bool operator==(const Qwen3VLConfig&) const = default;
 };
 
+/// The fields of a tower's config.
+Qwen3VisionConfig read_qwen3_vision(ConfigReader& reader, bool has_deepstack);
 Qwen3VLConfig read_qwen3_vl_config(ConfigReader& reader, const Qwen3VLClass& of);
 
 }  // namespace oometer

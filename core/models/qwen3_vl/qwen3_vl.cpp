@@ -57,14 +57,21 @@ struct Qwen3VLVisionBlock {
 
 struct Qwen3VLPatchMerger {
   Qwen3VLPatchMerger() = default;
-  Qwen3VLPatchMerger(const Builder& builder, const Qwen3VisionConfig& config, bool with_postshuffle_norm)
-      : hidden_size(checked_product(config.hidden_size, config.merge_unit())),
+  Qwen3VLPatchMerger(const Builder& builder, const Qwen3VLConfig& of, bool with_postshuffle_norm)
+      : hidden_size(checked_product(of.vision.hidden_size, of.vision.merge_unit())),
         use_postshuffle_norm(with_postshuffle_norm),
-        norm(builder.child("norm", "LayerNorm"), use_postshuffle_norm ? hidden_size : config.hidden_size),
-        linear_fc1(builder.child("linear_fc1", "Linear"), hidden_size, hidden_size, true),
-        act_fn(builder.child("act_fn", "GELU").module),
-        linear_fc2(builder.child("linear_fc2", "Linear"), hidden_size, config.out_hidden_size, true),
-        module(builder.module) {}
+        is_list(of.of->merges_by_list),
+        norm(builder.child(is_list ? "ln_q" : "norm", "LayerNorm"),
+             use_postshuffle_norm ? hidden_size : of.vision.hidden_size),
+        module(builder.module) {
+    const Builder layers = is_list ? builder.child("mlp", "ModuleList") : builder;
+    const auto layer = [&](const char* name, std::int32_t index, const char* type) {
+      return is_list ? layers.child("", type, index) : builder.child(name, type);
+    };
+    linear_fc1 = Linear(layer("linear_fc1", 0, "Linear"), hidden_size, hidden_size, true);
+    act_fn = layer("act_fn", 1, "GELU").module;
+    linear_fc2 = Linear(layer("linear_fc2", 2, "Linear"), hidden_size, of.vision.out_hidden_size, true);
+  }
 
   Tensor operator()(const Tensor& argument) const {
     ModuleCall call(argument.context(), module);
@@ -73,6 +80,7 @@ struct Qwen3VLPatchMerger {
     Tensor x = norm(use_postshuffle_norm ? rows(given) : given);
     x = rows(x);
     Tensor transformed = linear_fc1(x);
+    if (is_list) x.reset();  // the loop's `hidden` is bound anew
     {
       const ModuleScope scope(argument.context(), act_fn);
       transformed = activate(Activation::gelu, transformed);
@@ -83,7 +91,7 @@ struct Qwen3VLPatchMerger {
   }
 
   std::int64_t hidden_size = 0;
-  bool use_postshuffle_norm = false;
+  bool use_postshuffle_norm = false, is_list = false;
   LayerNorm norm;
   Linear linear_fc1;
   ModuleId act_fn = 0;
@@ -92,11 +100,17 @@ struct Qwen3VLPatchMerger {
 };
 
 // Qwen3VLVisionModel
-struct VisionModel {
-  VisionModel() = default;
+struct VisionModel final : GridTower {
   VisionModel(const Builder& builder, const Qwen3VLConfig& config_in, const ModelOptions& options)
       : config(config_in.vision), checkpointing(options.checkpointing), module(builder.module) {
     const Qwen3VLClass& names = *config_in.of;
+    Builder projector = builder;
+    projector.modality = Modality::projector;
+    const auto make_deepstack = [&](const char* name) {
+      for (std::int32_t i = 0; i < std::ssize(config.deepstack_visual_indexes); ++i)
+        deepstack_merger_list.emplace_back(projector.child(name, names.merger, i), config_in, true);
+    };
+    if (names.merges_by_list) make_deepstack("merger_list");
     // No hook of checkpointing: transformers 5.23 does not find this tower's input embeddings.
     patch_embed = GridPatchEmbed(
         builder.child("patch_embed", names.patch_embed),
@@ -112,14 +126,13 @@ struct VisionModel {
       blocks.emplace_back(builder.child("blocks", names.block, i), config_in, options);
       stack.add_block(builder);
     }
-    merger = Qwen3VLPatchMerger(builder.child("merger", names.merger, Modality::projector), config, false);
-    Builder projector = builder;
-    projector.modality = Modality::projector;
-    for (std::int32_t i = 0; i < std::ssize(config.deepstack_visual_indexes); ++i)
-      deepstack_merger_list.emplace_back(projector.child("deepstack_merger_list", names.merger, i), config, true);
+    merger = Qwen3VLPatchMerger(builder.child("merger", names.merger, Modality::projector), config_in, false);
+    if (!names.merges_by_list) make_deepstack("deepstack_merger_list");
   }
 
-  GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const {
+  const Tensor& first_parameter() const override { return patch_embed.weight; }
+  BlockStack& block_stack() override { return stack; }
+  GridOutputs operator()(const Tensor& pixel_values, const DataConfig& data) const override {
     Context& context = pixel_values.context();
     ModuleCall call(context, module);
     const Interpolation interp = interpolation(context, data, {.aligns_corners = true});
@@ -168,6 +181,15 @@ struct VisionModel {
   ModuleId module = 0;
 };
 
+}  // namespace
+
+std::unique_ptr<GridTower> make_qwen3_vision(const Builder& builder, const Qwen3VLConfig& config,
+                                             const ModelOptions& options) {
+  return std::make_unique<VisionModel>(builder, config, options);
+}
+
+namespace {
+
 // Qwen3VLForConditionalGeneration
 class Qwen3VL : public GridLanguageModel {
  public:
@@ -177,21 +199,21 @@ class Qwen3VL : public GridLanguageModel {
     const Qwen3VLClass& of = *config.of;
     const Builder model = root_.child("model", of.model);
     model_ = model.module;
-    visual_ = VisionModel(model.child("visual", of.tower, Modality::vision), config, options);
+    visual_ = make_qwen3_vision(model.child("visual", of.tower, Modality::vision), config, options);
     DecoderParts parts = of.make_parts(config.text, options);
     complete_parts(parts, config.text);
     make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
                  std::move(parts));
-    language_model_.blocks.first_block = visual_.stack.size();
+    language_model_.blocks.first_block = visual_->block_stack().size();
     make_head(root_, config.text, config.tie_word_embeddings);
   }
 
  private:
-  GridOutputs run_tower(const Tensor& pixel_values) const override { return visual_(pixel_values, data_); }
-  const Tensor& first_of_tower() const override { return visual_.patch_embed.weight; }
+  GridOutputs run_tower(const Tensor& pixel_values) const override { return (*visual_)(pixel_values, data_); }
+  const Tensor& first_of_tower() const override { return visual_->first_parameter(); }
   bool text_positions_come_first() const override { return true; }
 
-  VisionModel visual_;
+  std::unique_ptr<GridTower> visual_;
 };
 
 }  // namespace

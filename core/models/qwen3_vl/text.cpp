@@ -27,7 +27,9 @@ constexpr LlamaClassNames kMoeTextNames{"Qwen3VLMoeForConditionalGeneration",
                                         "Qwen3VLMoeTextRMSNorm",
                                         "Qwen3VLMoeTextRotaryEmbedding"};
 
-TextConfig read_text(ConfigReader& reader, const TextConfig& defaults, std::int64_t head_dim) {
+}  // namespace
+
+TextConfig read_qwen3_vl_sizes(ConfigReader& reader, const TextConfig& defaults, std::int64_t head_dim) {
   TextConfig c = read_text_sizes(reader, defaults, head_dim);
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   check_llama_heads(reader, c);
@@ -42,13 +44,15 @@ TextConfig read_text(ConfigReader& reader, const TextConfig& defaults, std::int6
   return c;
 }
 
+namespace {
+
 TextConfig read_qwen3_vl_text(ConfigReader& reader) {
   TextConfig d;
   d.names = &kTextNames;
   d.vocab_size = 151936;
   d.intermediate_size = 22016;
   d.max_position_embeddings = 128000;
-  return read_text(reader, d, 128);
+  return read_qwen3_vl_sizes(reader, d, 128);
 }
 
 TextConfig read_qwen3_vl_moe_text(ConfigReader& reader) {
@@ -60,7 +64,7 @@ TextConfig read_qwen3_vl_moe_text(ConfigReader& reader) {
   d.num_hidden_layers = 24;
   d.num_attention_heads = d.num_key_value_heads = 16;
   d.max_position_embeddings = 128000;
-  TextConfig c = read_text(reader, d, 0);
+  TextConfig c = read_qwen3_vl_sizes(reader, d, 0);
   read_experts(reader, c, "num_experts", "num_local_experts",
                {.num_experts = 60, .num_experts_per_tok = 4, .balances = true});
   c.experts.intermediate_size = reader.integer("moe_intermediate_size", 1408);
@@ -95,15 +99,11 @@ PositionEmbeddings interleaved_rotary(const LlamaRotaryEmbedding& rotary_emb, co
   return {call.result(result.cos), call.result(result.sin)};
 }
 
-/// What the classes of experts are called.
-struct MoeNames {
-  const char *sparse_block, *experts, *router;
-};
-constexpr MoeNames kMoe{"Qwen3VLMoeTextSparseMoeBlock", "Qwen3VLMoeTextExperts", "Qwen3VLMoeTextTopKRouter"};
+constexpr Qwen3VLMoeNames kMoe{"Qwen3VLMoeTextSparseMoeBlock", "Qwen3VLMoeTextExperts", "Qwen3VLMoeTextTopKRouter"};
 
 // Qwen3VLTextDecoderLayer, Qwen3VLMoeTextDecoderLayer
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
-                                         std::size_t index) {
+                                         std::size_t index, const Qwen3VLMoeNames& names) {
   auto layer = std::make_unique<TextLayer>(builder, pre_norm);
   const auto norm = [&](const char* name) {
     return Norm(builder.child(name, c.names->rms_norm), rms_norm, {c.hidden_size});
@@ -114,10 +114,10 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   its.norm_type = c.names->rms_norm;
   layer->self_attn = TextAttention(builder.child("self_attn", c.names->attention), c, options, its);
   if (c.experts.num_experts != 0 && c.experts.are_in(index)) {
-    const Builder at = builder.child("mlp", kMoe.sparse_block);
+    const Builder at = builder.child("mlp", names.sparse_block);
     SparseMoeBlock block(at);
-    block.experts = make_experts(at, kMoe.experts, c, {.checkpoint = {}});
-    block.gate = Router(at.child("gate", kMoe.router), c, best_probabilities);
+    block.experts = make_experts(at, names.experts, c, {.checkpoint = {}});
+    block.gate = Router(at.child("gate", names.router), c, best_probabilities);
     layer->mlp = std::move(block);
   } else {
     layer->mlp = LlamaMLP(builder.child("mlp", c.names->mlp), c);
@@ -127,13 +127,23 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   return layer;
 }
 
-DecoderParts make_parts(const TextConfig& config, const ModelOptions& options) {
-  DecoderParts parts = parts_of(config, options, make_layer);
+}  // namespace
+
+DecoderParts make_qwen3_vl_parts(const TextConfig& config, const ModelOptions& options, const Qwen3VLMoeNames& names) {
+  DecoderParts parts = parts_of(config, options,
+                                [names](const Builder& builder, const TextConfig& c, const ModelOptions& its,
+                                        std::size_t index) { return make_layer(builder, c, its, index, names); });
   parts.norm = final_norm(rms_norm);
   parts.rotary = interleaved_rotary;
   if (config.experts.num_experts != 0)
     parts.kind = [experts = config.experts](std::size_t i) { return int{experts.are_in(i)}; };
   return parts;
+}
+
+namespace {
+
+DecoderParts make_parts(const TextConfig& config, const ModelOptions& options) {
+  return make_qwen3_vl_parts(config, options, kMoe);
 }
 
 }  // namespace
