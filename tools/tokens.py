@@ -146,7 +146,9 @@ def lfm2_vl(config: dict[str, Any]) -> Tokens:
 
 FAMILIES: dict[str, dict[str, Callable[[dict[str, Any]], Tokens]]] = {
     "qwen2_vl": {"qwen2.5-vl-7b": lambda _config: qwen_vl(14, 3136, 12845056)},
+    "qwen2_5_omni": {"qwen2.5-omni-7b-thinker": lambda _config: qwen_vl(14, 3136, 12845056)},
     "qwen3_vl": {"qwen3-vl-8b": lambda _config: qwen_vl(16, 65536, 16777216)},
+    "qwen3_omni_moe": {"qwen3-omni-30b-a3b-thinker": lambda _config: qwen_vl(16, 3136, 12845056)},
     "qwen3_5": {"qwen3.5-9b": lambda _config: qwen_vl(16, 65536, 16777216)},
     "glm4v": {"glm-4.1v-9b": lambda _config: glm4v(12544, 9633792)},
     "gemma4": {"gemma-4-e2b": gemma4, "gemma-4-12b": gemma4},

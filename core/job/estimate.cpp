@@ -36,7 +36,8 @@ Outside outside_of(const Job& job, const Behaviours& behaviours) {
   if (const std::optional<std::int64_t> bytes = job.calibration.outside_allocator)
     return {*bytes, 0, *bytes, *bytes, {"CUDA context and libraries: your own measurement."}};
   const ModelTraits& traits = job.model.config.traits();
-  const std::int64_t convolutions = traits.takes_images && job.data.images() == 0 ? 0 : traits.convolutions;
+  const bool gets_none = traits.takes_images && job.data.images() == 0 && job.data.audios() == 0;
+  const std::int64_t convolutions = gets_none ? 0 : traits.convolutions;
   // Replicas that infer do not speak to each other.
   const std::int64_t group = job.task == Task::inference ? 1 : job.parallel.world_size();
   return outside_allocator(job.gpu, behaviours, group, convolutions);

@@ -141,7 +141,13 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
                 "found a sequence of " + std::to_string(data.sequence_length) + " tokens; it must hold the " +
                     std::to_string(audio_tokens) + " tokens that its audio takes");
   const std::int64_t image_tokens = data.images_per_sample * data.tokens_per_image;
-  if (data.sequence_length < image_tokens) {
+  if (const std::int64_t heard = checked_product(data.audios_per_sample, data.tokens_per_audio);
+      image_tokens != 0 && heard != 0 && data.sequence_length < image_tokens + heard) {
+    reader.fail(reader.has("sequence_length") ? "sequence_length" : "audio_seconds", "inconsistent",
+                "found a sequence of " + std::to_string(data.sequence_length) + " tokens; it must hold the " +
+                    std::to_string(image_tokens) + " tokens of its images and the " + std::to_string(heard) +
+                    " of its audio");
+  } else if (data.sequence_length < image_tokens) {
     const bool one = data.images_per_sample == 1;
     const std::string need =
         std::to_string(image_tokens) + " tokens of " +

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from step.spec import GLM_V, GRIDS, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec, tensor
+from step.spec import GLM_V, GRIDS, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec, tensor
 
 PAIRS = ("clip", "siglip")
 IMAGES_ALONE = ("vit", "dinov2", "dinov2_with_registers", "dinov3_vit")
@@ -58,6 +58,16 @@ def qwen2_audio_states(window: int, seconds: float) -> tuple[int, int]:
     return states, (states - 2) // 2 + 1
 
 
+def omni_audio(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[str, Any]:
+    """Spectrograms as the processors give them: Qwen2.5-Omni's padded to 300 s, Qwen3-Omni's to the longest; `frames`: without padding."""
+    audios, samples = data.get("micro_batch_size", 1) * data.get("audios_per_sample", 1), round(data.get("audio_seconds", 30) * 16000)
+    own = config["model_type"] == "qwen2_5_omni_thinker"
+    frames = min(30000, math.ceil(samples / 160)) if own else samples // 160
+    width = 30000 if own else frames
+    features = tensor([audios, config.get("audio_config", {}).get("num_mel_bins", 128), width], dtype)
+    return {"input_features": features, "feature_attention_mask": tensor([audios, width], "int32") | {"frames": frames}}
+
+
 def internvl_tiles(size: list[int], tile: list[int]) -> int:
     from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
 
@@ -95,6 +105,14 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         out["input_features"] = tensor([audios, audio.get("num_mel_bins", 128), frames], dtype)
         states, tokens = qwen2_audio_states(frames, data.get("audio_seconds", frames / 100))
         out["feature_attention_mask"] = tensor([audios, frames], "int32") | {"states": states, "tokens": tokens}
+    if kind in OMNI and data.get("audios_per_sample", 1):
+        out |= omni_audio(config, data, dtype)
+    if kind == "qwen3_asr" and data.get("audios_per_sample", 1):  # its extractor pads clips to half a second, spectrograms to whole chunks
+        audio, chunk = config.get("audio_config", {}), 2 * config.get("audio_config", {}).get("n_window", 50)
+        frames = max(round(data.get("audio_seconds", 30) * 16000), 8000) // 160
+        sizes = [batch, audio.get("num_mel_bins", 128), -(-frames // chunk) * chunk]
+        out["input_features"] = tensor(sizes, dtype)
+        out["input_features_mask"] = tensor([sizes[0], sizes[2]], "int32") | {"frames": frames}
     if kind in WAVEFORMS:
         samples = [batch, round(data.get("audio_seconds", 15) * 16000)]
         out["input_values"] = tensor(samples, dtype)
@@ -219,11 +237,11 @@ def grid_inputs(config: dict[str, Any], data: dict[str, Any], dtype: str) -> dic
     out: dict[str, Any] = {"position_ids": tensor([3, batch, data["sequence_length"]])}
     if not images:
         return out
-    newer = config.get("model_type") in QWEN3_VL
+    newer, omni = config.get("model_type") in QWEN3_VL, config.get("model_type") in OMNI
     whole = config.get("model_type") in GLM_V  # limits are of all frames together
     sizes = (("patch_size", 16 if newer else 14), ("spatial_merge_size", 2), ("temporal_patch_size", 2))
     # preprocessor_config.json of the published models
-    least, most = (65536, 16777216) if newer else (12544, 9633792) if whole else (3136, 12845056)
+    least, most = (65536, 16777216) if newer and not omni else (12544, 9633792) if whole else (3136, 12845056)
     patch, merge, frames = (vision.get(key, default) for key, default in sizes)
     grid = data.get("grid_thw")
     if not grid:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from step.spec import CLASSES, KIMI_VL, QWEN3_VL, WAVEFORMS, Spec
+from step.spec import CLASSES, KIMI_VL, OMNI, QWEN3_VL, WAVEFORMS, Spec
 
 
 class DeviceValues:
@@ -76,6 +77,14 @@ class DeviceValues:
             self.selected = None
 
 
+def asking() -> Any:
+    """The frame that asks for a value: the innermost that is neither this file's nor a `scalar` of DeviceValues' kin."""
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ or frame.f_code.co_name == "scalar":
+        frame = frame.f_back
+    return frame
+
+
 def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     """Qwen-VL's tower reads, on the device, how long its attention's sequences are: they are told it here.
 
@@ -84,6 +93,8 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     """
     if "grid" in spec["inputs"].get("image_position_ids", {}):
         return gemma4_tokens(spec)
+    if spec["model"].get("config", {}).get("model_type") in (*OMNI, "qwen3_asr"):
+        return omni_values(spec)
     if "feature_attention_mask" in spec["inputs"]:
         return qwen2_audio_tokens(spec)
     if "spatial_shapes" in spec["inputs"]:
@@ -92,6 +103,10 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         connectionist_lengths(spec)
     if "values" in spec["inputs"].get("image_sizes", {}):
         return small_integers(spec["inputs"]["image_sizes"]["values"])
+    return grid_values(spec)
+
+
+def grid_values(spec: Spec) -> int | Callable[[Any], int]:
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
     if not given or "values" not in given:
         return spec.get("item_int", 0)
@@ -107,7 +122,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     bounds = [vision_utils.get_vision_cu_seqlens(grid, merge_temporal=kind == "kimi_k25")]
     if kind == "muse_glimmer":
         bounds.append(vision_utils.get_vision_window_index(grid, 1, vision.get("pos_emb_height", 32) * patch, patch)[1])
-    if spec["model"]["class"] == CLASSES["qwen2_5_vl"]:
+    if spec["model"]["class"] in (CLASSES["qwen2_5_vl"], CLASSES["qwen2_5_omni_thinker"]):
         bounds.append(vision_utils.get_vision_window_index(grid, merge, vision.get("window_size", 112), patch)[1])
     lengths = {len(b) - 1: b.diff().tolist() for b in bounds}
     features = (grid.prod(-1) // merge**2).tolist()
@@ -123,9 +138,9 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     }
 
     def answer(self: Any) -> Any:
-        caller = sys._getframe(1).f_code.co_name
+        caller = asking().f_code.co_name
         if self.dim() == 2 and caller == "get_vision_position_ids":
-            return grid.tolist()
+            return given["values"]
         if self.dim() != 1 or caller not in answers or not self.is_cuda:
             return tolist(self)
         return answers[caller](len(self))
@@ -134,9 +149,7 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     torch.Tensor.prod = lambda self, dim: self.new_empty(self.shape[:dim])  # the profiler falls over the real one's kernel
 
     def count(tensor: Any) -> int:
-        frame: Any = sys._getframe(1)
-        while frame.f_code.co_name == "scalar":  # DeviceValues' and those of its kin
-            frame = frame.f_back
+        frame = asking()
         if tensor.dim() == 0 and tensor.storage_offset() < grid.numel() and frame.f_code.co_name == "get_vision_position_ids":
             return int(grid.flatten()[tensor.storage_offset()])
         if frame.f_code.co_name == "get_vision_interpolation_indices_and_weights":
@@ -144,6 +157,72 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
         while frame and frame.f_code.co_name != "get_vision_window_index":
             frame = frame.f_back
         return len(bounds[1]) if frame else len(bounds[0]) - 1
+
+    return count
+
+
+def omni_chunks(spec: Spec) -> dict[str, list[int]]:
+    """Of each chunk of an Omni model's spectrograms: frames, states, and those that attend to one another; of each audio: tokens."""
+    config = spec["model"]["config"]
+    given = spec["inputs"].get("feature_attention_mask") or spec["inputs"]["input_features_mask"]
+    audio = config.get("audio_config", {})
+    older = config["model_type"] == "qwen2_5_omni_thinker"
+    window, frames, audios = 2 * audio.get("n_window", 100 if older else 50), given["frames"], given["shape"][0]
+
+    def states(length: int) -> int:
+        for _ in range(1 if older else 3):
+            length = (length - 1) // 2 + 1
+        return length
+
+    chunks = [window] * (frames // window) + [frames % window] * (frames % window > 0)
+    lengths = [states(chunk) for chunk in chunks]
+    if older:
+        attended, tokens, longest = lengths, sum(lengths) // 2, window
+    else:
+        tokens, longest = sum(lengths), max(lengths) * (audio.get("n_window_infer", 800) // window)
+        attended = [longest] * (tokens // longest) + [tokens % longest] * (tokens % longest > 0)
+    of_each = {"frames": chunks, "states": lengths, "attended": attended, "tokens": [tokens]}
+    return {key: values * audios for key, values in of_each.items()} | {"window": [longest]}
+
+
+def omni_values(spec: Spec) -> int | Callable[[Any], int]:
+    """What the thinkers read of their grids and, of the chunks that they cut spectrograms into, of audio."""
+    seen = grid_values(spec)
+    if not spec["inputs"].keys() & {"feature_attention_mask", "input_features_mask"}:
+        return seen
+    import torch
+
+    known, before = omni_chunks(spec), torch.Tensor.tolist
+    lists = {"chunk_and_pad_features": "frames", "get_audio_features": "tokens"}
+
+    def answer(self: Any) -> Any:
+        frame = asking()
+        if self.is_cuda and frame.f_code.co_name in lists:
+            return known[lists[frame.f_code.co_name]]
+        module = frame if frame.f_code.co_name != "<listcomp>" else frame.f_back
+        if self.is_cuda and "AudioAttention" in type(module.f_locals.get("self")).__name__:
+            return known["attended"]
+        return before(self)
+
+    torch.Tensor.tolist = answer
+    numbers = {
+        "chunk_and_pad_features": len(known["frames"]),
+        "get_valid_indices": max(known["states"]),
+        "get_pool_indices": sum(known["tokens"]),
+    }
+
+    # get_audio_cu_seqlens: the states of the longest chunk; of each audio the whole windows; of each the rest, where there is one.
+    audios = len(known["tokens"])
+    whole, rest = divmod(known["tokens"][0], *known["window"])
+    bounds = [max(known["states"]), *[whole] * audios, *[rest] * (audios if rest else 0)]
+    reads, is_true = itertools.cycle(bounds), torch.Tensor.__bool__
+    torch.Tensor.__bool__ = lambda self: is_true(self) and (rest > 0 or asking().f_code.co_name != "get_audio_cu_seqlens")
+
+    def count(tensor: Any) -> int:
+        caller = asking().f_code.co_name
+        if caller == "get_audio_cu_seqlens":
+            return next(reads)
+        return numbers[caller] if caller in numbers else seen if isinstance(seen, int) else seen(tensor)
 
     return count
 
@@ -288,6 +367,15 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
+    if config.get("model_type") == "qwen3_asr" and "input_features_mask" in spec["inputs"]:
+        known, width = omni_chunks(spec), config["text_config"]["hidden_size"]
+        tokens = sum(known["tokens"])
+        return {(13 * len(known["states"]),): tokens, (*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
+    if config.get("model_type") in OMNI and "feature_attention_mask" in spec["inputs"]:
+        known, mask = omni_chunks(spec), spec["inputs"]["feature_attention_mask"]
+        found = {tuple(mask["shape"]): mask["shape"][0] * mask["frames"]}
+        found[len(known["states"]) * max(known["states"]),] = sum(known["states"])
+        return found | (deepstack_tokens(spec) if config["model_type"] in QWEN3_VL else {})
     if config.get("model_type") in WAVEFORMS:
         batch, samples = spec["inputs"]["input_values"]["shape"]
         states = states_of(config, samples)
@@ -300,9 +388,14 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         tokens, most = images * gemma4_tokens(spec), config.get("vision_soft_tokens_per_image", 280)
         hidden = config["text_config"].get("hidden_size", 2304)
         return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
+    return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else {}
+
+
+def deepstack_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
     given = spec["inputs"].get("image_grid_thw") or spec["inputs"].get("video_grid_thw")
-    if not given or config.get("model_type") not in QWEN3_VL:
+    if not given:
         return {}
+    config = spec["model"]["config"]
     merge = config.get("vision_config", {}).get("spatial_merge_size", 2)
     return {tuple(spec["inputs"]["input_ids"]["shape"]): sum(math.prod(grid) // merge**2 for grid in given["values"])}
 

@@ -1,0 +1,102 @@
+#include "models/kit/thinker.h"
+
+#include <vector>
+
+namespace oometer {
+
+namespace {
+
+struct PlaceholderMasks {
+  Tensor image, video, audio;
+};
+
+// get_placeholder_mask. `counts`: of images' features.
+PlaceholderMasks placeholder_masks(const Tensor& input_ids, bool counts) {
+  PlaceholderMasks masks;
+  for (Tensor* mask : {&masks.image, &masks.video, &masks.audio})
+    *mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
+  Tensor n_video_tokens;
+  const Tensor n_image_tokens = sum_all(masks.image);
+  if (counts) {
+    Tensor elements = mul_scalar(n_image_tokens);
+    const Tensor matches = pointwise(Op::eq, {&elements}, DType::boolean);
+    elements.reset();
+  }
+  n_video_tokens = sum_all(masks.video);
+  for (Tensor* mask : {&masks.image, &masks.video, &masks.audio}) *mask = unsqueeze(*mask, -1);
+  return masks;
+}
+
+}  // namespace
+
+void ThinkerModel::set_towers(ThinkerParts parts) {
+  parts_ = std::move(parts);
+  const std::size_t heard = parts_.audio_tower->block_stack().size();
+  parts_.visual->block_stack().first_block = heard;
+  language_model_.blocks.first_block = heard + parts_.visual->block_stack().size();
+}
+
+void ThinkerModel::complete(ModelInputs& batch) {
+  GridLanguageModel::complete(batch);
+  batch.mm_token_type_ids = {};  // its processor gives none
+  if (data_.audios() == 0) return;
+  const std::int64_t frames = parts_.frames(data_.audio_seconds);
+  batch.input_features = input({data_.audios(), parts_.num_mel_bins, frames}, data_.pixel_dtype.value_or(dtype_));
+  batch.pixel_attention_mask = input({data_.audios(), frames}, DType::int32);  // feature_attention_mask
+}
+
+ModelOutputs ThinkerModel::forward(const ModelInputs& inputs) {
+  const Tensor hidden_states = thinker_forward(inputs);
+  return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+}
+
+// Qwen2_5OmniThinkerModel.forward, Qwen3OmniMoeThinkerModel.forward
+Tensor ThinkerModel::thinker_forward(const ModelInputs& inputs) {
+  ModuleCall call(context_, model_);
+  // Python's locals go in the order in which they were bound: these in the reverse of their declaration.
+  Tensor position_ids = inputs.position_ids;
+  Deepstack deepstack;
+  Tensor audio_feature_lengths, image_mask, image_embeds;
+  GridOutputs image_outputs;
+  Tensor unused, audio_mask, audio_features;  // `_`
+  Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
+  if (inputs.input_features) {
+    audio_features = parts_.audio_tower->features(inputs.input_features, inputs.pixel_attention_mask, data_);
+    audio_features = to(audio_features, inputs_embeds.dtype());
+    {
+      PlaceholderMasks masks = placeholder_masks(inputs.input_ids, false);
+      unused = std::move(masks.video);
+      audio_mask = std::move(masks.audio);
+    }
+    inputs_embeds = masked_scatter(inputs_embeds, audio_mask, audio_features);
+  }
+  if (has_images(inputs)) {
+    image_outputs = image_features(inputs.pixel_values);
+    // The tuple of each image's features becomes one tensor again, and so do those of the deepstack.
+    const std::vector<std::int64_t> of_images(static_cast<std::size_t>(data_.images()), data_.tokens_per_image);
+    const TensorList pieces = split(image_outputs.pooler_output, of_images, 0);
+    List<TensorList> deeper;
+    for (const Tensor& features : image_outputs.deepstack_features) deeper.push_back(split(features, of_images, 0));
+    image_embeds = cat(pieces, 0);
+    image_embeds = to(image_embeds, inputs_embeds.dtype());
+    {
+      PlaceholderMasks masks = placeholder_masks(inputs.input_ids, true);
+      image_mask = std::move(masks.image);
+      unused = std::move(masks.audio);
+    }
+    inputs_embeds = masked_scatter(inputs_embeds, image_mask, image_embeds);
+    if (!deeper.empty()) deepstack.visual_pos_masks = select(image_mask, -1, 0);
+    for (const TensorList& features : deeper) deepstack.visual_embeds.push_back(cat(features, 0));
+  }
+  if (inputs.input_features) audio_feature_lengths = frames_of_audios(inputs.pixel_attention_mask);
+  position_ids = position_ids ? frame_row_column(position_ids) : compute_3d_position_ids(inputs);
+  Tensor hidden_states = run_decoder(inputs_embeds, {position_ids, inputs.attention_mask, inputs.rows}, &deepstack);
+  inputs_embeds.reset();
+  audio_features.reset();
+  audio_mask.reset();
+  image_outputs = {};
+  image_embeds.reset();
+  return call.result(hidden_states);
+}
+
+}  // namespace oometer
