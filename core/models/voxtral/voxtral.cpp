@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "models/kit/decoder.h"
+#include "models/kit/hearing.h"
 #include "nn/activation.h"
 #include "ops/ops.h"
 
@@ -34,10 +34,10 @@ struct VoxtralMultiModalProjector {
   ModuleId module = 0;
 };
 
-class Voxtral : public LanguageModel {
+class Voxtral : public HearingModel {
  public:
   Voxtral(Context& context, const VoxtralConfig& config, const DataConfig& data, const ModelOptions& options)
-      : LanguageModel(context, "VoxtralForConditionalGeneration", Modality::none, data, options), config_(config) {
+      : HearingModel(context, "VoxtralForConditionalGeneration", Modality::none, data, options), config_(config) {
     const Builder model = root_.child("model", "VoxtralModel");
     model_ = model.module;
     ModelOptions of_tower = options;
@@ -57,9 +57,7 @@ class Voxtral : public LanguageModel {
       context_.refusal = Error{"not-modelled", "/training/precision",
                                "found float16, in which the encoder's layers clamp what is infinite; this is not "
                                "supported yet: expected bfloat16"};
-    Tensor audio_embeds;  // among the inner model's outputs
-    const Tensor hidden_states = model_forward(inputs, audio_embeds);
-    return causal_lm_outputs(hidden_states, lm_head_, inputs, loss_function);
+    return HearingModel::forward(inputs);
   }
 
  private:
@@ -70,41 +68,17 @@ class Voxtral : public LanguageModel {
                                  data_.pixel_dtype.value_or(dtype_));
   }
 
-  // get_audio_features, of which pooler_output goes on
-  Tensor audio_features(const Tensor& input_features) const {
-    Tensor audio_hidden_states = audio_tower_(input_features);
+  Tensor audio_features(const ModelInputs& inputs) const override {
+    Tensor audio_hidden_states = audio_tower_(inputs.input_features);
     const std::int64_t width = config_.audio.intermediate_size;
     const Tensor last_hidden_state = audio_hidden_states;
     audio_hidden_states = view(audio_hidden_states, {audio_hidden_states.numel() / width, width});
     return projector_(audio_hidden_states);
   }
 
-  Tensor placeholder_mask(const Tensor& input_ids, const Tensor& inputs_embeds, const Tensor& features) const {
-    Tensor special_audio_mask = pointwise(Op::eq, {&input_ids}, DType::boolean);
-    const Tensor n_audio_tokens = sum_all(special_audio_mask);
-    special_audio_mask = expand(unsqueeze(special_audio_mask, -1), inputs_embeds.sizes());
-    { const Tensor taken = index_mask(inputs_embeds, special_audio_mask, features.numel()); }
-    return special_audio_mask;
-  }
-
-  // VoxtralModel.forward
-  Tensor model_forward(const ModelInputs& inputs, Tensor& audio_embeds) const {
-    ModuleCall call(context_, model_);
-    Tensor special_audio_mask;  // bound until forward returns
-    Tensor inputs_embeds = language_model_.embed(inputs.input_ids);
-    if (inputs.input_features) {
-      audio_embeds = audio_features(inputs.input_features);
-      special_audio_mask = placeholder_mask(inputs.input_ids, inputs_embeds, audio_embeds);
-      const Tensor features = to(audio_embeds, inputs_embeds.dtype());
-      inputs_embeds = masked_scatter(inputs_embeds, special_audio_mask, features);
-    }
-    return call.result(run_decoder(inputs_embeds, {inputs.position_ids, inputs.attention_mask, inputs.rows}));
-  }
-
   VoxtralConfig config_;
   WhisperEncoder audio_tower_;
   VoxtralMultiModalProjector projector_;
-  ModuleId model_ = 0;
 };
 
 }  // namespace

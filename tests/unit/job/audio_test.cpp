@@ -45,6 +45,81 @@ TEST_CASE("Qwen2-Audio's tokens are its processor's", "[job][audio]") {
   CHECK(audio_job("qwen2-audio-7b", R"({"audio_seconds": 31})").error().pointer == "/data/audio_seconds");
 }
 
+// Qwen2_5OmniProcessor._process_audio of transformers 5.23, asked with a WhisperFeatureExtractor of 300 s.
+TEST_CASE("Qwen2.5-Omni's tokens are its processor's", "[job][audio]") {
+  struct Heard {
+    const char* seconds;
+    std::int64_t tokens;
+  };
+  for (const auto& [seconds, tokens] :
+       {Heard{"0.02", 0}, Heard{"0.05", 1}, Heard{"0.49", 12}, Heard{"1", 25}, Heard{"2.06", 51}, Heard{"2.37", 59},
+        Heard{"7.11", 178}, Heard{"7.215", 180}, Heard{"14.16", 354}, Heard{"29.87", 747}, Heard{"30", 750},
+        Heard{"60.003", 1500}, Heard{"299.99", 7500}, Heard{"300", 7500}}) {
+    INFO(seconds);
+    const Result<Job> job = audio_job("qwen2.5-omni-7b-thinker",
+                                      std::string(R"({"sequence_length": 16384, "audio_seconds": )") + seconds + "}");
+    REQUIRE(job.has_value());
+    CHECK(job->data.tokens_per_audio == tokens);
+  }
+  CHECK(audio_job("qwen2.5-omni-7b-thinker", R"({"audio_seconds": 301})").error().pointer == "/data/audio_seconds");
+  const Result<Job> full = audio_job("qwen2.5-omni-7b-thinker", R"({"sequence_length": 900, "audio_seconds": 30})");
+  REQUIRE_FALSE(full.has_value());
+  CHECK(full.error().message ==
+        "found a sequence of 900 tokens; it must hold the 384 tokens of its images and the 750 of its audio");
+}
+
+// Qwen3OmniMoeProcessor._process_audio of transformers 5.23, asked with a WhisperFeatureExtractor.
+TEST_CASE("Qwen3-Omni's tokens are its processor's", "[job][audio]") {
+  struct Heard {
+    const char* seconds;
+    std::int64_t tokens;
+  };
+  for (const auto& [seconds, tokens] :
+       {Heard{"0.02", 1}, Heard{"0.05", 1}, Heard{"0.49", 7}, Heard{"1", 13}, Heard{"2.06", 27}, Heard{"2.37", 31},
+        Heard{"7.11", 93}, Heard{"7.215", 94}, Heard{"14.16", 184}, Heard{"29.87", 388}, Heard{"30", 390},
+        Heard{"60.003", 780}, Heard{"299.99", 3900}, Heard{"300", 3900}, Heard{"401.3", 5217}}) {
+    INFO(seconds);
+    const Result<Job> job = audio_job("qwen3-omni-30b-a3b-thinker",
+                                      std::string(R"({"sequence_length": 16384, "audio_seconds": )") + seconds + "}");
+    REQUIRE(job.has_value());
+    CHECK(job->data.tokens_per_audio == tokens);
+  }
+}
+
+// Qwen3ASRProcessor._process_audio of transformers 5.23, asked with a Qwen3ASRFeatureExtractor.
+TEST_CASE("Qwen3-ASR's tokens are its processor's", "[job][audio]") {
+  struct Heard {
+    const char* seconds;
+    std::int64_t tokens;
+  };
+  for (const auto& [seconds, tokens] :
+       {Heard{"0.02", 7}, Heard{"0.3", 7}, Heard{"0.49", 7}, Heard{"1", 13}, Heard{"2.06", 27}, Heard{"2.37", 31},
+        Heard{"7.11", 93}, Heard{"7.215", 94}, Heard{"14.16", 184}, Heard{"29.87", 388}, Heard{"30", 390},
+        Heard{"60.003", 780}, Heard{"299.99", 3900}, Heard{"401.3", 5217}}) {
+    INFO(seconds);
+    const Result<Job> job =
+        audio_job("qwen3-asr-1.7b", std::string(R"({"sequence_length": 16384, "audio_seconds": )") + seconds + "}");
+    REQUIRE(job.has_value());
+    CHECK(job->data.tokens_per_audio == tokens);
+  }
+}
+
+TEST_CASE("A config of a whole Qwen2.5-Omni is read as its thinker's", "[job][audio]") {
+  const auto read = [](const std::string& architecture) {
+    return parse_job(R"({"version": 1, "model": {"config": {"model_type": "qwen2_5_omni", "architectures": [")" +
+                     architecture +
+                     R"("], "thinker_config": {"vision_config": {"hidden_size": 1280}}, "talker_config": {}}}})");
+  };
+  const Result<Job> thinker = read("Qwen2_5OmniThinkerForConditionalGeneration");
+  REQUIRE(thinker.has_value());
+  CHECK(thinker->model.config == audio_job("qwen2.5-omni-7b-thinker", "{}")->model.config);
+  const Result<Job> whole = read("Qwen2_5OmniForConditionalGeneration");
+  REQUIRE_FALSE(whole.has_value());
+  CHECK(whole.error().message ==
+        "found [\"Qwen2_5OmniForConditionalGeneration\"]; only the thinker of such a model is trained, which is "
+        "supported: expected [\"Qwen2_5OmniThinkerForConditionalGeneration\"]");
+}
+
 TEST_CASE("A model that hears nothing refuses audio", "[job][audio]") {
   const Result<Job> deaf = audio_job("llava-1.5-7b", R"({"audio_seconds": 10})");
   REQUIRE_FALSE(deaf.has_value());
