@@ -17,7 +17,7 @@ A spec says what a person's script says, in that script's terms:
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values (an image classifier's has nothing else), "images": the job's words for them, "image_token": [id, n],
                "gemma4_image": [height, width] of a sample's, "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
-               "extra": {key: {"shape", "fill", "dtype"} or {"of_tokens": true}},
+               "extra": {key: {"shape", "fill", "dtype"; "frames" of "input_features_mask"} or {"of_tokens": true}},
                "input_features": a sample's, whose labels are all its text}
     "parallel": {"strategy": "ddp" | "deepspeed" with "ds_config" | "fsdp1" | "fsdp2", "world": GPUs}; FSDP's options are the trainer's fsdp_config
     "trl":    its version, if it is not that of requirements.txt (install it with --no-deps --target, into PYTHONPATH)
@@ -229,6 +229,8 @@ def media_of(spec: Spec) -> Spec:
         inputs["image_sizes"] = {"values": [size] * mbs}
     if audio := data.get("audio"):
         inputs["input_features"] = {"shape": [mbs * audio[0], *audio[1:]]}
+    if mask := data.get("extra", {}).get("input_features_mask"):
+        inputs["input_features_mask"] = mask
     kinds = {name: kind for kind, name in CLASSES.items()} | {"VoxtralForConditionalGeneration": "voxtral"}
     config = {"model_type": kinds.get(spec["model"]["class"])} | spec["model"]["config"]
     if size := data.get("gemma4_image"):
@@ -245,7 +247,9 @@ class Answers(DeviceValues):
         route_evenly(spec)
         quiet_torch()
         visual = visual_tokens(media)
-        self.visual = sum(visual.values())  # elements that a mask of the images' or of the audio's has
+        self.heard = {shape[0]: count for shape, count in visual.items() if len(shape) == 1}  # states of the audio's chunks
+        # elements that a mask of the images' or of the audio's has
+        self.visual = sum(count for shape, count in visual.items() if len(shape) > 1)
         self.by_dimensions = {len(shape): count for shape, count in visual.items()} if "image_position_ids" in media["inputs"] else {}
         self.rope_masks = 0
         self.attended: list[int] = []  # tokens of each row that are no padding
@@ -266,7 +270,11 @@ class Answers(DeviceValues):
         return super().scalar(tensor)
 
     def nonzero(self, tensor: Any) -> Any:
-        if self.selected is None and tensor.dtype is self.torch.bool and (selected := self.unpadded() or self.count(tensor)) is not None:
+        if (
+            self.selected is None
+            and tensor.dtype is self.torch.bool
+            and (selected := self.unpadded() or self.states(tensor) or self.count(tensor)) is not None
+        ):
             self.selected = selected
             try:
                 return super().nonzero(tensor)
@@ -289,6 +297,10 @@ class Answers(DeviceValues):
         if self.valid and mask.dim() == 2 and mask.shape[1] == self.width and mask.numel() < self.valid[0]:
             return self.valid[1] * mask.numel() // self.valid[0]
         return self.valid[1] if self.valid and mask.numel() == self.valid[0] else None
+
+    def states(self, mask: Any) -> int | None:
+        """How many of the audio's chunks' states are no padding."""
+        return self.heard.get(mask.numel()) if mask.dim() == 1 else None
 
     def unpadded(self) -> int | None:
         """How many tokens flash-attn 2 keeps of a mask, where it is what asks."""

@@ -93,10 +93,9 @@ def read_grids(spec: Spec) -> int | Callable[[Any], int]:
     """
     if "grid" in spec["inputs"].get("image_position_ids", {}):
         return gemma4_tokens(spec)
-    if spec["model"].get("config", {}).get("model_type") in (*OMNI, "qwen3_asr"):
-        return omni_values(spec)
-    if "feature_attention_mask" in spec["inputs"]:
-        return qwen2_audio_tokens(spec)
+    hears = spec["model"].get("config", {}).get("model_type") in (*OMNI, "qwen3_asr")
+    if hears or "feature_attention_mask" in spec["inputs"]:
+        return omni_values(spec) if hears else qwen2_audio_tokens(spec)
     if "spatial_shapes" in spec["inputs"]:
         return naflex_shapes(spec)
     if spec["model"].get("config", {}).get("model_type") in WAVEFORMS:
@@ -367,15 +366,8 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         shape = (*spec["inputs"]["input_ids"]["shape"], width["hidden_size"])
         return {shape: tokens * width["hidden_size"]}
     config = spec["model"].get("config", {})
-    if config.get("model_type") == "qwen3_asr" and "input_features_mask" in spec["inputs"]:
-        known, width = omni_chunks(spec), config["text_config"]["hidden_size"]
-        tokens = sum(known["tokens"])
-        return {(13 * len(known["states"]),): tokens, (*spec["inputs"]["input_ids"]["shape"], width): tokens * width}
-    if config.get("model_type") in OMNI and "feature_attention_mask" in spec["inputs"]:
-        known, mask = omni_chunks(spec), spec["inputs"]["feature_attention_mask"]
-        found = {tuple(mask["shape"]): mask["shape"][0] * mask["frames"]}
-        found[len(known["states"]) * max(known["states"]),] = sum(known["states"])
-        return found | (deepstack_tokens(spec) if config["model_type"] in QWEN3_VL else {})
+    if config.get("model_type") in (*OMNI, "qwen3_asr"):
+        return omni_masks(spec)
     if config.get("model_type") in WAVEFORMS:
         batch, samples = spec["inputs"]["input_values"]["shape"]
         states = states_of(config, samples)
@@ -389,6 +381,21 @@ def visual_tokens(spec: Spec) -> dict[tuple[int, ...], int]:
         hidden = config["text_config"].get("hidden_size", 2304)
         return {(images, most): tokens, (*spec["inputs"]["input_ids"]["shape"], hidden): tokens * hidden}
     return deepstack_tokens(spec) if config.get("model_type") in QWEN3_VL else {}
+
+
+def omni_masks(spec: Spec) -> dict[tuple[int, ...], int]:
+    """The masks of the Omni models and of Qwen3-ASR: of frames, of the chunks' states, of embeddings, of the deepstack."""
+    config, inputs, found = spec["model"]["config"], spec["inputs"], {}
+    if config["model_type"] in QWEN3_VL:
+        found |= deepstack_tokens(spec)
+    if mask := inputs.get("feature_attention_mask"):
+        states = omni_chunks(spec)["states"]
+        found |= {tuple(mask["shape"]): mask["shape"][0] * mask["frames"], (len(states) * max(states),): sum(states)}
+    if inputs.get("input_features_mask"):
+        known, width = omni_chunks(spec), config["text_config"]["hidden_size"]
+        tokens = sum(known["tokens"])
+        found |= {(13 * len(known["states"]),): tokens, (*inputs["input_ids"]["shape"], width): tokens * width}
+    return found
 
 
 def deepstack_tokens(spec: Spec) -> dict[tuple[int, ...], int]:

@@ -64,9 +64,8 @@ struct Qwen3VLPatchMerger {
         norm(builder.child(is_list ? "ln_q" : "norm", "LayerNorm"),
              use_postshuffle_norm ? hidden_size : of.vision.hidden_size),
         module(builder.module) {
-    const Builder layers = is_list ? builder.child("mlp", "ModuleList") : builder;
     const auto layer = [&](const char* name, std::int32_t index, const char* type) {
-      return is_list ? layers.child("", type, index) : builder.child(name, type);
+      return is_list ? builder.child("mlp", type, index) : builder.child(name, type);
     };
     linear_fc1 = Linear(layer("linear_fc1", 0, "Linear"), hidden_size, hidden_size, true);
     act_fn = layer("act_fn", 1, "GELU").module;
