@@ -132,7 +132,6 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen3OmniConfig>();
   ModelTraits t = vision_language_traits(kTextNames.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
   t.set_parts("visual", "visual.merger", "language_model");
-  t.pretrain = {{}, {t.projector}, {}};  // the merger is a part of the tower
   t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
   t.max_audios = 64;
   t.usual_audio_seconds = 30;
@@ -145,7 +144,7 @@ ModelTraits traits(const FamilyConfig& config) {
   for (const Feature feature :
        {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
         Feature::lengths, Feature::chunked_cross_entropy, Feature::flash_attention, Feature::flash_attention_2,
-        Feature::turn_images, Feature::image_preferences, Feature::finetune})
+        Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
