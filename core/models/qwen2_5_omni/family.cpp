@@ -97,7 +97,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen25OmniConfig>();
   ModelTraits t =
       vision_language_traits(kQwen25OmniClassNames.text.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
-  t.set_parts("visual", "visual.merger", "language_model");
+  t.set_parts("visual", "", "language_model");
   t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
   t.max_audios = 64;
   t.usual_audio_seconds = 30;

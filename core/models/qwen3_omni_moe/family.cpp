@@ -131,7 +131,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen3OmniConfig>();
   ModelTraits t = vision_language_traits(kTextNames.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
-  t.set_parts("visual", "visual.merger", "language_model");
+  t.set_parts("visual", "", "language_model");
   t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
   t.max_audios = 64;
   t.usual_audio_seconds = 30;
