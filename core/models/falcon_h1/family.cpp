@@ -192,10 +192,21 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
+void refuse_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
+  std::vector<std::string> mixers;
+  for (std::int64_t i = 0; i < config.as<FalconH1Config>().num_hidden_layers; ++i)
+    mixers.push_back("model.layers." + std::to_string(i) + ".mamba");
+  refuse_mamba_targets(reader, lora, mixers);
+}
+
 }  // namespace
 
 namespace family {
-extern const Family falcon_h1 = text_family_of<FalconH1Config, read, parts>(kClasses, kBlocks, traits);
+extern const Family falcon_h1 = [] {
+  Family its = text_family_of<FalconH1Config, read, parts>(kClasses, kBlocks, traits);
+  its.convert_targets = refuse_targets;
+  return its;
+}();
 }  // namespace family
 
 }  // namespace oometer

@@ -2,12 +2,15 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "models/kit/causal_conv.h"
 #include "models/kit/norms.h"
 #include "models/kit/recurrent.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "peft/config.h"
 
 /// Mamba-2's state space, as transformers runs it where neither `mamba_ssm` nor `causal_conv1d` is installed (5.23,
 /// models/mamba2/modeling_mamba2.py; the others' are copies).
@@ -58,5 +61,8 @@ void read_mamba2_sizes(ConfigReader& reader, TextConfig& config, MixerConfig usu
                        std::int64_t usual_inner = 0);
 /// Heads and elements that groups have to divide.
 void read_mamba_groups(ConfigReader& reader, const TextConfig& config);
+/// peft adapts no `out_proj` and no `conv1d` of some models with such `mixers` (paths): it stops (0.21.2,
+/// tuners/tuners_utils.py, _check_lora_target_modules_mamba: falcon_h1, mamba2, nemotron_h).
+void refuse_mamba_targets(ConfigReader& reader, const LoraConfig& lora, const std::vector<std::string>& mixers);
 
 }  // namespace oometer

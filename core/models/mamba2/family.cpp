@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "config/pattern.h"
 #include "config/reader.h"
 #include "models/kit/mamba2.h"
 #include "models/kit/norms.h"
@@ -115,28 +114,8 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-/// Whether peft finds the path among names, or matches it with a pattern.
-bool reaches(const std::string& path, const std::vector<std::string>& names, const std::string& pattern) {
-  const auto ends = [&](const std::string& name) { return path == name || path.ends_with("." + name); };
-  if (std::any_of(names.begin(), names.end(), ends)) return true;
-  if (pattern.empty()) return false;
-  const Result<Pattern> parsed = Pattern::parse(pattern);
-  return parsed && parsed->matches(path);
-}
-
-// peft 0.21.2, tuners/tuners_utils.py, _check_lora_target_modules_mamba
-void refuse_out_proj(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
-  const TargetModules& targets = lora.target_modules;
-  for (const std::string module : {"out_proj", "conv1d"}) {
-    const std::string path = "backbone.layers.0.mixer." + module;
-    const bool is_reached =
-        (targets.all_linear && module == "out_proj") || reaches(path, targets.names, targets.pattern);
-    if (is_reached && !reaches(path, targets.excluded_names, targets.excluded_pattern))
-      return reader.fail_found(
-          "target_modules", "inconsistent",
-          "peft refuses " + module +
-              " of Mamba's models, whose kernels read its weight themselves; expected [\"in_proj\"]");
-  }
+void refuse_targets(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
+  refuse_mamba_targets(reader, lora, {"backbone.layers.0.mixer"});  // all of them are alike
 }
 
 }  // namespace
@@ -150,7 +129,7 @@ extern const Family mamba2 = [] {
     model->prompt_shape = {};  // it has no keys and values that a prefix could be of
     return model;
   };
-  its.convert_targets = refuse_out_proj;
+  its.convert_targets = refuse_targets;
   return its;
 }();
 }  // namespace family

@@ -245,10 +245,22 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
+void refuse_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
+  const std::vector<Mixer>& kinds = config.as<NemotronHConfig>().kinds;
+  std::vector<std::string> mixers;
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (kinds[i] == Mixer::mamba) mixers.push_back("model.layers." + std::to_string(i) + ".mixer");
+  refuse_mamba_targets(reader, lora, mixers);
+}
+
 }  // namespace
 
 namespace family {
-extern const Family nemotron_h = text_family_of<NemotronHConfig, read, parts>(kClasses, kBlocks, traits);
+extern const Family nemotron_h = [] {
+  Family its = text_family_of<NemotronHConfig, read, parts>(kClasses, kBlocks, traits);
+  its.convert_targets = refuse_targets;
+  return its;
+}();
 }  // namespace family
 
 }  // namespace oometer

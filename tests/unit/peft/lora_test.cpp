@@ -209,6 +209,20 @@ TEST_CASE("Targets that peft refuses are errors in plain words", "[peft]") {
   CHECK(projector_alone.error().pointer == "/training/stage");
 }
 
+TEST_CASE("peft adapts no output projection of Mamba's mixers", "[peft]") {
+  const auto error_of = [](const char* preset, const char* targets) {
+    const Result<Job> job = parse_job(R"({"version": 1, "model": {"preset": ")" + std::string(preset) +
+                                      R"("}, "training": {"lora": {"rank": 8, "target_modules": )" + targets + "}}}");
+    return job ? std::string() : job.error().pointer + ": " + job.error().message;
+  };
+  for (const char* preset : {"falcon-h1-0.5b", "nemotron-h-56b", "mamba-codestral-7b"}) {
+    CHECK(error_of(preset, R"(["in_proj"])").empty());
+    for (const char* targets : {R"("all-linear")", R"(["in_proj", "out_proj"])", R"(".*out_proj")"})
+      CHECK(has(error_of(preset, targets), "/training/lora/target_modules"));
+  }
+  CHECK(error_of("falcon-h1-0.5b", R"(["o_proj"])").empty());
+}
+
 TEST_CASE("Names that peft passes over are told", "[peft]") {
   const Result<Estimate> result = estimate(tiny_llama(R"("lora": {"target_modules": ["q_proj", "k_prj"]})"));
   REQUIRE(result);
