@@ -17,14 +17,18 @@ const { default: create } = await import(built("oometer.mjs"));
 
 const families = readdirSync(built(".")).flatMap((file) => /^oometer\.(\w+)\.wasm$/.exec(file)?.[1] ?? []).filter((part) => !OF_REST.includes(part));
 
+/** Each part, compiled once. */
+const compiled = new Map();
+function compile(part) {
+  const file = part === "first" ? "oometer.wasm" : `oometer.${part}.wasm`;
+  if (!compiled.has(part)) compiled.set(part, WebAssembly.compile(readFileSync(built(file))));
+  return compiled.get(part);
+}
+
 /** The core of its first part, which is oometer.wasm, and of these, each oometer.PART.wasm. */
 async function load(...names) {
-  const parts = new Set(names.includes("rest") ? [...names, ...OF_REST] : names);
-  const compiled = ["first", ...parts].map(async (part) => {
-    const file = part === "first" ? "oometer.wasm" : `oometer.${part}.wasm`;
-    return [part, await WebAssembly.compile(readFileSync(built(file)))];
-  });
-  return instantiate(create, Object.fromEntries(await Promise.all(compiled)));
+  const parts = ["first", ...new Set(names.includes("rest") ? [...names, ...OF_REST] : names)];
+  return instantiate(create, Object.fromEntries(await Promise.all(parts.map(async (part) => [part, await compile(part)]))));
 }
 
 before(async () => {
