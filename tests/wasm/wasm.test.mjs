@@ -90,12 +90,23 @@ test("bad input is an error as a value, and the module lives on", () => {
   assert.ok(JSON.parse(oometer.estimate('{"version": 1, "model": {"preset": "llava-1.5-7b"}}')).peak);
 });
 
+/** All cases of the first part's families, and a few of each other: each of these costs a core. */
+function fewCases() {
+  const seen = new Map();
+  return cases().filter(({ job: { model } }) => {
+    const type = model?.config?.model_type ?? model?.preset;
+    seen.set(type, (seen.get(type) ?? 0) + 1);
+    return /^(clip|llama|llava)/.test(type) || seen.get(type) <= 8;
+  });
+}
+
 test("a part says the same, or which one is needed", async () => {
   const answered = [];
+  const some = fewCases();
   for (const parts of [[], ["rest"]]) {
     let core = null;
     let answers = 0;
-    for (const { name, job } of cases()) {
+    for (const { name, job } of some) {
       core ??= await load(...parts);
       const { optimizer: _, ...training } = job.training ?? {};  // which most cases spell out, and most people do not
       const text = JSON.stringify({ ...job, training });
@@ -112,7 +123,7 @@ test("a part says the same, or which one is needed", async () => {
   }
   const [first, rest] = answered;
   // The plain jobs of CLIP, Llama and LLaVA, to which most new cases do not belong.
-  assert.ok(first >= 80 && rest > 3 * first && rest < cases().length, `${first} and ${rest} of ${cases().length}`);
+  assert.ok(first >= 80 && rest > 3 * first && rest < some.length, `${first} and ${rest} of ${some.length}`);
 });
 
 test("an answer needs its own families' parts alone", async () => {
