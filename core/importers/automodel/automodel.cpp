@@ -376,15 +376,19 @@ std::string expression_of(const std::vector<std::string>& patterns) {
 }
 
 /// Of a mixture, whose experts peft would adapt where `expression` names their projections: the layers that it names
-/// beside them. Others: the expression.
+/// beside them. Of Mamba's kin, whose output projections peft refuses and Automodel's own files exclude: the others.
+/// Else the expression.
 json targets_beside_experts(const Context& context, const std::string& expression) {
-  const json linear = context.linear_layers();
+  json linear = context.linear_layers();
+  const bool is_mixture = linear.is_array();
+  if (is_word_of(member_text(context.model_config(), "model_type"), "falcon_h1 mamba2 nemotron_h"))
+    linear = {"in_proj", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
   if (!linear.is_array()) return expression;
   const Result<Pattern> pattern = Pattern::parse(expression == "all-linear" ? ".*" : expression);
   json names = json::array();
   for (const json& name : linear) {
     const auto text = name.get<std::string>();
-    if (is_word_of(text, "gate_proj up_proj down_proj") || !pattern) continue;
+    if ((is_mixture && is_word_of(text, "gate_proj up_proj down_proj")) || !pattern) continue;
     if (pattern->matches(text) || pattern->matches("model.layers.0.self_attn." + text)) names.push_back(text);
   }
   return names.empty() ? json(expression) : names;
