@@ -9,6 +9,7 @@
 #include "peft/dora.h"
 #include "peft/lora_kernels.h"
 #include "peft/param_wrapper.h"
+#include "peft/targets.h"
 
 namespace oometer {
 
@@ -269,8 +270,7 @@ std::shared_ptr<const ParametersWrapper> LoraModel::create_parameters(Builder& b
   if (names.empty()) return nullptr;
   std::vector<ParameterSizes> targets;
   for (const ParameterSizes& parameter : parameters)
-    if (names_parameter(names, module_path(context_.log, builder.module) + "." + parameter.name))
-      targets.push_back(parameter);
+    if (is_named(names, module_path(context_.log, builder.module) + "." + parameter.name)) targets.push_back(parameter);
   if (targets.empty()) return nullptr;
   const auto wrapper = std::make_shared<ParamWrapper>(*this, builder, targets, is_transposed);
   layers_.push_back(wrapper);
@@ -282,7 +282,7 @@ std::optional<Error> LoraModel::check_parameters(const std::vector<Parameter>& p
   if (names.empty()) return std::nullopt;
   for (const Parameter& parameter : parameters) {
     const std::string path = module_path(context_.log, parameter.module) + "." + parameter.name;
-    if (!is_wrapped(parameter.module) && names_parameter(names, path))
+    if (!is_wrapped(parameter.module) && is_named(names, path))
       return error("not-modelled", "found " + path + ", whose adapters are not supported yet", "target_parameters");
   }
   return std::nullopt;

@@ -1,6 +1,5 @@
 #include "peft/param_wrapper.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -10,11 +9,6 @@
 #include "ops/vision.h"
 
 namespace oometer {
-
-bool names_parameter(const std::vector<std::string>& names, const std::string& path) {
-  return std::any_of(names.begin(), names.end(),
-                     [&](const std::string& name) { return path == name || path.ends_with("." + name); });
-}
 
 ParamWrapper::ParamWrapper(const LoraModel& model, Builder& builder, const std::vector<ParameterSizes>& targets,
                            bool is_transposed)

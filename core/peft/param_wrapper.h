@@ -43,7 +43,4 @@ class ParamWrapper : public ParametersWrapper, public LoraLayer {
   ModuleId base_layer_ = 0;
 };
 
-/// Whether one of the names is the parameter's own or its path's end.
-bool names_parameter(const std::vector<std::string>& names, const std::string& path);
-
 }  // namespace oometer

@@ -5,13 +5,13 @@
 #include <string_view>
 #include <vector>
 
-#include "config/pattern.h"
 #include "config/reader.h"
 #include "models/gemma4/gemma4.h"
 #include "models/gemma4_text/gemma4_text.h"
 #include "models/kit/image_size.h"
 #include "models/sizes.h"
 #include "models/vision_language.h"
+#include "peft/targets.h"
 
 namespace oometer {
 
@@ -115,25 +115,13 @@ constexpr const char* kClippable[] = {"vision_tower.encoder.layers.0.self_attn.q
                                       "audio_tower.layers.0.lconv1d.linear_start",
                                       "audio_tower.layers.0.lconv1d.linear_end"};
 
-/// Whether peft finds the path among names, or matches it with a pattern.
-bool is_targeted(const std::string& path, const std::vector<std::string>& names, const std::string& pattern) {
-  const auto ends = [&](const std::string& name) { return path == name || path.ends_with("." + name); };
-  if (std::any_of(names.begin(), names.end(), ends)) return true;
-  if (pattern.empty()) return false;
-  const Result<Pattern> parsed = Pattern::parse(pattern);
-  return parsed && parsed->matches(path);
-}
-
 // peft 0.21.2, tuners/lora/model.py, _create_new_module: "Target module ... is not supported".
 void refuse_clippable(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora) {
-  const TargetModules& targets = lora.target_modules;
   const auto& c = config.as<Gemma4Config>();
   for (const std::string module : kClippable) {
     const std::string path = "model." + module;
     if (!(module[0] == 'v' ? c.vision.has_value() : c.audio.has_value())) continue;
-    if (!is_targeted(path, targets.names, targets.pattern) ||
-        is_targeted(path, targets.excluded_names, targets.excluded_pattern))
-      continue;
+    if (!is_targeted(lora.target_modules, path)) continue;
     return reader.fail_found(
         "target_modules", "inconsistent",
         "peft finds " + path +

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
+#include "config/reader.h"
+#include "models/sizes.h"
 #include "nn/activation.h"
 #include "nn/checkpointing.h"
 #include "ops/cub.h"
@@ -219,6 +222,35 @@ Tensor ChunkedAudioLayer::operator()(const Tensor& hidden_in, const PatchSequenc
   hidden_states = add(residual, hidden_states);
   if (hidden_states.dtype() == DType::float16) hidden_states = clamp(hidden_states, true);
   return hidden_states;
+}
+
+void read_convolved_audio(ConfigReader& reader, ConvolvedAudioConfig& c, const char* positions, const char* counts) {
+  constexpr std::int64_t kStates = 13;
+  c.n_window = reader.integer("n_window", c.n_window, {2, 1 << 20});
+  c.n_window_infer = reader.integer("n_window_infer", c.n_window_infer);
+  c.downsample_hidden_size = reader.integer("downsample_hidden_size", c.downsample_hidden_size);
+  c.output_dim = reader.integer("output_dim", c.output_dim);
+  reader.ignore({"model_type", "scale_embedding", "init_std"});
+  if (c.audio.hidden_size % 2 != 0) reader.fail_found("d_model", "inconsistent", "expected an even number");
+  if (c.chunks_of(1, 1).states_of(c.chunk()) != kStates)
+    reader.fail_found(
+        "n_window", "inconsistent",
+        std::string("expected 49 to 52, of which a chunk has the 13 states that the ") + counts + " counts");
+  if (c.n_window_infer < c.chunk())
+    reader.fail_found("n_window_infer", "inconsistent",
+                      "expected a chunk of frames at least (" + std::to_string(c.chunk()) + ")");
+  if (c.audio.max_source_positions < kStates)
+    reader.fail_found(positions, "inconsistent", "expected at least 13, the states of a chunk");
+}
+
+double largest_tensor_of_audio(const ConvolvedAudioConfig& c, const DataConfig& data) {
+  const std::int64_t width = c.audio.hidden_size, channels = c.downsample_hidden_size,
+                     heard = checked_product(std::max<std::int64_t>(data.audios(), 1),
+                                             whole_frames(data.audio_seconds) + c.chunk());
+  return std::max({bytes_of({heard, c.audio.num_mel_bins, channels}),
+                   bytes_of({heard, std::max(width, c.audio.intermediate_size)}), bytes_of({9 * channels, channels}),
+                   bytes_of({width, std::max({width, c.audio.num_mel_bins * channels, c.audio.intermediate_size,
+                                              c.output_dim, c.audio.max_source_positions})})});
 }
 
 }  // namespace oometer

@@ -66,6 +66,27 @@ struct HalvingConv {
   ModuleId module = 0;
 };
 
+/// Fields of Qwen3-Omni's encoder, and of Qwen3-ASR's, which is a copy.
+struct ConvolvedAudioConfig {
+  WhisperConfig audio;                        ///< its max_source_positions: of the table of positions
+  std::int64_t n_window = 50;                 ///< half of a chunk's frames
+  std::int64_t n_window_infer = 800;          ///< frames whose states attend to one another
+  std::int64_t downsample_hidden_size = 480;  ///< channels of its convolutions
+  std::int64_t output_dim = 3584;
+
+  std::int64_t chunk() const { return 2 * n_window; }
+  /// Three convolutions halve both a chunk's frames and its mel bins.
+  AudioChunks chunks_of(std::int64_t audios, double seconds) const {
+    return {audios, whole_frames(seconds), chunk(), 3};
+  }
+  bool operator==(const ConvolvedAudioConfig&) const = default;
+};
+/// Those beside the encoder's own, and what its class wants of them. `positions`: the key of max_source_positions;
+/// `counts`: who takes a chunk to have 13 states, whatever it has.
+void read_convolved_audio(ConfigReader& reader, ConvolvedAudioConfig& config, const char* positions,
+                          const char* counts);
+double largest_tensor_of_audio(const ConvolvedAudioConfig& config, const DataConfig& data);
+
 /// conv2d1 to conv2d3 and conv_out of Qwen3-Omni's encoder, which are made in this order.
 struct Downsampling {
   Downsampling() = default;

@@ -1,14 +1,13 @@
 #include "models/kit/mamba2.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
-#include "config/pattern.h"
 #include "config/reader.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
+#include "peft/targets.h"
 
 namespace oometer {
 
@@ -262,26 +261,13 @@ void read_mamba_groups(ConfigReader& reader, const TextConfig& c) {
                     std::to_string(c.mixer.num_value_heads) + ")");
 }
 
-namespace {
-
-/// Whether peft finds the path among names, or matches it with a pattern.
-bool is_reached(const std::string& path, const std::vector<std::string>& names, const std::string& pattern) {
-  const auto ends = [&](const std::string& name) { return path == name || path.ends_with("." + name); };
-  if (std::any_of(names.begin(), names.end(), ends)) return true;
-  if (pattern.empty()) return false;
-  const Result<Pattern> parsed = Pattern::parse(pattern);
-  return parsed && parsed->matches(path);
-}
-
-}  // namespace
-
 void refuse_mamba_targets(ConfigReader& reader, const LoraConfig& lora, const std::vector<std::string>& mixers) {
   const TargetModules& targets = lora.target_modules;
   for (const std::string& mixer : mixers)
     for (const std::string name : {"out_proj", "conv1d"}) {
       const std::string path = mixer + "." + name;
-      if (!(targets.all_linear && name == "out_proj") && !is_reached(path, targets.names, targets.pattern)) continue;
-      if (is_reached(path, targets.excluded_names, targets.excluded_pattern)) continue;
+      const bool is_linear = targets.all_linear && name == "out_proj" && !is_excluded(targets, path);
+      if (!is_linear && !is_targeted(targets, path)) continue;
       return reader.fail_found("target_modules", "inconsistent",
                                "peft refuses " + name +
                                    " of Mamba's models, whose kernels read its weight themselves; expected the names "

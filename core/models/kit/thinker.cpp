@@ -1,6 +1,9 @@
 #include "models/kit/thinker.h"
 
+#include <string>
 #include <vector>
+
+#include "config/reader.h"
 
 namespace oometer {
 
@@ -97,6 +100,33 @@ Tensor ThinkerModel::thinker_forward(const ModelInputs& inputs) {
   image_outputs = {};
   image_embeds.reset();
   return call.result(hidden_states);
+}
+
+ModelTraits thinker_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings) {
+  ModelTraits t = vision_language_traits(class_name, text, ties_embeddings);
+  t.set_parts("visual", "", "language_model");
+  t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
+  t.max_audios = 64;
+  t.usual_audio_seconds = 30;
+  t.default_sequence_length = 2048;
+  t.oldest_transformers = {5, 23, 0};
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
+        Feature::lengths, Feature::chunked_cross_entropy, Feature::flash_attention, Feature::flash_attention_2,
+        Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+void check_width(ConfigReader& tower, const char* key, std::int64_t width, const LlamaConfig& text) {
+  if (width != text.hidden_size)
+    tower.fail_found(key, "inconsistent",
+                     "expected the language model's hidden size (" + std::to_string(text.hidden_size) + ")");
+}
+
+void check_one_frame(ConfigReader& reader, const DataConfig& data) {
+  if (data.grid_t > 1)
+    reader.fail_found("grid_thw", "not-modelled", "videos of this model are not supported yet: expected one frame");
 }
 
 }  // namespace oometer

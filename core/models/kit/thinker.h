@@ -5,6 +5,7 @@
 
 #include "models/kit/audio_chunks.h"
 #include "models/kit/grids.h"
+#include "models/vision_language.h"
 
 /// Language models that see grids and hear spectrograms: the thinkers of Qwen2.5-Omni and Qwen3-Omni (transformers
 /// 5.23, models/qwen2_5_omni/modeling_qwen2_5_omni.py, models/qwen3_omni_moe/modeling_qwen3_omni_moe.py).
@@ -45,5 +46,12 @@ class ThinkerModel : public GridLanguageModel {
 
   ThinkerParts parts_;
 };
+
+/// What such a class has of its language model, and what it has not yet.
+ModelTraits thinker_traits(const char* class_name, const LlamaConfig& text, bool ties_embeddings);
+/// What a tower gives, its config's `key`, is as wide as the language model.
+void check_width(ConfigReader& tower, const char* key, std::int64_t width, const LlamaConfig& text);
+/// No videos, of what read_grid has read.
+void check_one_frame(ConfigReader& reader, const DataConfig& data);
 
 }  // namespace oometer

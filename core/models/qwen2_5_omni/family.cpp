@@ -5,10 +5,10 @@
 
 #include "config/reader.h"
 #include "models/kit/audio_chunks.h"
+#include "models/kit/thinker.h"
 #include "models/llama/family.h"
 #include "models/qwen2_5_omni/qwen2_5_omni.h"
 #include "models/sizes.h"
-#include "models/vision_language.h"
 
 namespace oometer {
 
@@ -66,11 +66,8 @@ Qwen25OmniConfig read_thinker(ConfigReader& reader) {
                  "audio_token_id", "image_token_id", "video_token_id", "position_id_per_seconds", "seconds_per_chunk",
                  "audio_start_token_id", "audio_end_token_id", "vision_start_token_id", "vision_end_token_id",
                  "vision_token_id", "user_token_id", "ignore_index", "init_std"});
-  for (const auto& [what, size, its] : {std::tuple{"output_dim", c.output_dim, &audio},
-                                        std::tuple{"out_hidden_size", c.grids.vision.out_hidden_size, &vision}})
-    if (size != c.grids.text.hidden_size)
-      its->fail_found(what, "inconsistent",
-                      "expected the language model's hidden size (" + std::to_string(c.grids.text.hidden_size) + ")");
+  check_width(audio, "output_dim", c.output_dim, c.grids.text);
+  check_width(vision, "out_hidden_size", c.grids.vision.out_hidden_size, c.grids.text);
   return c;
 }
 
@@ -95,25 +92,13 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen25OmniConfig>();
-  ModelTraits t =
-      vision_language_traits(kQwen25OmniClassNames.text.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
-  t.set_parts("visual", "", "language_model");
-  t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
-  t.max_audios = 64;
-  t.usual_audio_seconds = 30;
+  ModelTraits t = thinker_traits(kQwen25OmniClassNames.text.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
   t.max_audio_seconds = static_cast<double>(kQwen25OmniFrames) / 100;
   t.audio_why = "where the processor cuts audio";
   t.convolutions = 3;
   t.has_idle_parts = true;  // audio_bos_eos_token
-  t.default_sequence_length = 2048;
-  t.oldest_transformers = {5, 23, 0};
   t.no_split_modules = {"Qwen2_5OmniDecoderLayer", "Qwen2_5OmniVisionBlock", "Qwen2_5OmniAudioEncoder",
                         "Qwen2_5OmniVisionEncoder", "Qwen2_5OmniAudioEncoderLayer"};
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-        Feature::lengths, Feature::chunked_cross_entropy, Feature::flash_attention, Feature::flash_attention_2,
-        Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
@@ -143,8 +128,7 @@ double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   read_grid(reader, config.as<Qwen25OmniConfig>().grids, data);
-  if (data.grid_t > 1)
-    reader.fail_found("grid_thw", "not-modelled", "videos of this model are not supported yet: expected one frame");
+  check_one_frame(reader, data);
 }
 
 }  // namespace

@@ -27,21 +27,8 @@ void read_audio(ConfigReader& reader, Qwen3AsrConfig& c) {
   encoder.intermediate_size = 4096;
   read_whisper_encoder(reader, encoder);
   encoder.max_source_positions = reader.integer("max_position_embeddings", 13);
-  c.n_window = reader.integer("n_window", c.n_window, {2, 1 << 20});
-  c.n_window_infer = reader.integer("n_window_infer", c.n_window_infer);
-  c.downsample_hidden_size = reader.integer("downsample_hidden_size", c.downsample_hidden_size);
-  c.output_dim = reader.integer("output_dim", c.output_dim);
-  reader.ignore({"model_type", "scale_embedding", "init_std", "max_source_positions", "conv_chunksize"});
-  if (encoder.hidden_size % 2 != 0) reader.fail_found("d_model", "inconsistent", "expected an even number");
-  // Qwen3ASRProcessor._get_audio_token_length counts 13 states a chunk, whatever it is.
-  if (c.chunks(1, 1).states_of(c.chunk()) != 13)
-    reader.fail_found("n_window", "inconsistent",
-                      "expected 49 to 52, of which a chunk has the 13 states that the processor counts");
-  if (c.n_window_infer < c.chunk())
-    reader.fail_found("n_window_infer", "inconsistent",
-                      "expected a chunk of frames at least (" + std::to_string(c.chunk()) + ")");
-  if (encoder.max_source_positions < 13)
-    reader.fail_found("max_position_embeddings", "inconsistent", "expected at least 13, the states of a chunk");
+  reader.ignore({"max_source_positions", "conv_chunksize"});
+  read_convolved_audio(reader, c, "max_position_embeddings", "processor");  // _get_audio_token_length
 }
 
 FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
@@ -93,15 +80,8 @@ AudioCount count_audio(const FamilyConfig& config, double seconds) {
 
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Qwen3AsrConfig>();
-  const std::int64_t width = c.audio.hidden_size, heard = checked_product(std::max<std::int64_t>(data.audios(), 1),
-                                                                          whole_frames(data.audio_seconds) + c.chunk());
-  return std::max(
-      {largest_tensor_of(c.text, data), bytes_of({heard, c.audio.num_mel_bins, c.downsample_hidden_size}),
-       bytes_of({heard, std::max(width, c.audio.intermediate_size)}),
-       bytes_of({data.micro_batch_size, data.sequence_length, c.text.hidden_size}),
-       bytes_of({9 * c.downsample_hidden_size, c.downsample_hidden_size}),
-       bytes_of({width, std::max({width, c.audio.num_mel_bins * c.downsample_hidden_size, c.audio.intermediate_size,
-                                  c.output_dim, c.audio.max_source_positions})})});
+  return std::max({largest_tensor_of(c.text, data), largest_tensor_of_audio(c, data),
+                   bytes_of({data.micro_batch_size, data.sequence_length, c.text.hidden_size})});
 }
 
 }  // namespace

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 
 #include "config/reader.h"
 #include "models/kit/mixture.h"
 #include "models/kit/text_family.h"
+#include "models/kit/thinker.h"
 #include "models/qwen3_omni_moe/qwen3_omni_moe.h"
 #include "models/sizes.h"
-#include "models/vision_language.h"
 
 namespace oometer {
 
@@ -63,22 +62,8 @@ void read_audio(ConfigReader& reader, Qwen3OmniConfig& c) {
   encoder.num_attention_heads = 20;
   encoder.intermediate_size = 5120;
   read_whisper_encoder(reader, encoder);
-  c.n_window = reader.integer("n_window", c.n_window, {2, 1 << 20});
-  c.n_window_infer = reader.integer("n_window_infer", c.n_window_infer);
   c.conv_chunksize = reader.integer("conv_chunksize", c.conv_chunksize);
-  c.downsample_hidden_size = reader.integer("downsample_hidden_size", c.downsample_hidden_size);
-  c.output_dim = reader.integer("output_dim", c.output_dim);
-  reader.ignore({"model_type", "scale_embedding", "init_std"});
-  if (encoder.hidden_size % 2 != 0) reader.fail_found("d_model", "inconsistent", "expected an even number");
-  // _get_feat_extract_output_lengths counts 13 states a chunk, whatever it is.
-  if (c.chunks(1, 1).states_of(c.chunk()) != 13)
-    reader.fail_found("n_window", "inconsistent",
-                      "expected 49 to 52, of which a chunk has the 13 states that the class counts");
-  if (c.n_window_infer < c.chunk())
-    reader.fail_found("n_window_infer", "inconsistent",
-                      "expected a chunk of frames at least (" + std::to_string(c.chunk()) + ")");
-  if (encoder.max_source_positions < 13)
-    reader.fail_found("max_source_positions", "inconsistent", "expected at least 13, the states of a chunk");
+  read_convolved_audio(reader, c, "max_source_positions", "class");  // _get_feat_extract_output_lengths
 }
 
 Qwen3OmniConfig read_thinker(ConfigReader& reader) {
@@ -99,11 +84,8 @@ Qwen3OmniConfig read_thinker(ConfigReader& reader) {
   reader.ignore({"model_type", "architectures", "audio_token_id", "image_token_id", "video_token_id",
                  "position_id_per_seconds", "seconds_per_chunk", "audio_start_token_id", "audio_end_token_id",
                  "vision_start_token_id", "vision_end_token_id", "user_token_id"});
-  for (const auto& [what, size, its] : {std::tuple{"output_dim", c.output_dim, &audio},
-                                        std::tuple{"out_hidden_size", c.grids.vision.out_hidden_size, &vision}})
-    if (size != c.grids.text.hidden_size)
-      its->fail_found(what, "inconsistent",
-                      "expected the language model's hidden size (" + std::to_string(c.grids.text.hidden_size) + ")");
+  check_width(audio, "output_dim", c.output_dim, c.grids.text);
+  check_width(vision, "out_hidden_size", c.grids.vision.out_hidden_size, c.grids.text);
   return c;
 }
 
@@ -130,27 +112,16 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen3OmniConfig>();
-  ModelTraits t = vision_language_traits(kTextNames.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
-  t.set_parts("visual", "", "language_model");
-  t.image_keys = {"image_size", "grid_thw", "min_pixels", "max_pixels"};
-  t.max_audios = 64;
-  t.usual_audio_seconds = 30;
+  ModelTraits t = thinker_traits(kTextNames.causal_lm, c.grids.text, c.grids.tie_word_embeddings);
   t.convolutions = 4;
-  t.default_sequence_length = 2048;
-  t.oldest_transformers = {5, 23, 0};
   t.has_experts = c.grids.text.experts.num_experts != 0;
   t.no_split_modules = {"Qwen3OmniMoeThinkerTextDecoderLayer", "Qwen3OmniMoeAudioEncoder", "Qwen3OmniMoeVisionEncoder",
                         "Qwen3OmniMoeAudioEncoderLayer"};
-  for (const Feature feature :
-       {Feature::zero3, Feature::fsdp, Feature::headinfer, Feature::quantized_cache, Feature::inference,
-        Feature::lengths, Feature::chunked_cross_entropy, Feature::flash_attention, Feature::flash_attention_2,
-        Feature::turn_images, Feature::image_preferences, Feature::pretrain, Feature::finetune})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
 AudioCount count_audio(const FamilyConfig& config, double seconds) {
-  const AudioChunks chunks = config.as<Qwen3OmniConfig>().chunks(1, seconds);
+  const AudioChunks chunks = config.as<Qwen3OmniConfig>().chunks_of(1, seconds);
   return {chunks.states(), std::to_string(chunks.frames) + " frames of 10 ms, cut into chunks of " +
                                std::to_string(chunks.chunk) + ", are " + std::to_string(chunks.states()) +
                                " tokens: 13 of each whole chunk."};
@@ -159,28 +130,19 @@ AudioCount count_audio(const FamilyConfig& config, double seconds) {
 double largest_tensor(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<Qwen3OmniConfig>();
   const Qwen3VisionConfig& v = c.grids.vision;
-  const std::int64_t frames = checked_product(data.images(), data.grid_t), merged = v.hidden_size * v.merge_unit(),
-                     heard = checked_product(std::max<std::int64_t>(data.audios(), 1),
-                                             whole_frames(data.audio_seconds) + c.chunk()),
-                     width = c.audio.hidden_size;
+  const std::int64_t frames = checked_product(data.images(), data.grid_t), merged = v.hidden_size * v.merge_unit();
   return std::max(
       {largest_tensor_of_text_family(c.grids.text, data), bytes_of({v.num_position_embeddings, v.hidden_size}),
        bytes_of_layer(frames, data.grid_h * data.grid_w, 4 * v.hidden_size, v.intermediate_size, v.num_heads),
        bytes_of({frames, data.grid_h * data.grid_w, v.patch_elements()}), bytes_of({v.hidden_size, v.patch_elements()}),
-       bytes_of({merged, std::max(merged, v.out_hidden_size)}),
-       bytes_of({heard, c.audio.num_mel_bins, c.downsample_hidden_size}),
-       bytes_of({heard, std::max(width, c.audio.intermediate_size)}),
-       bytes_of({9 * c.downsample_hidden_size, c.downsample_hidden_size}),
-       bytes_of({width, std::max({width, c.audio.num_mel_bins * c.downsample_hidden_size, c.audio.intermediate_size,
-                                  c.output_dim, c.audio.max_source_positions})})});
+       bytes_of({merged, std::max(merged, v.out_hidden_size)}), largest_tensor_of_audio(c, data)});
 }
 
 void read_images(ConfigReader& reader, const FamilyConfig& config, DataConfig& data) {
   const Qwen3VisionConfig& v = config.as<Qwen3OmniConfig>().grids.vision;
   // The limits of Qwen2VLImageProcessor's published configs for the Omni models.
   read_grid(reader, {v.patch_size, v.spatial_merge_size, v.temporal_patch_size, 56 * 56, 12'845'056}, data);
-  if (data.grid_t > 1)
-    reader.fail_found("grid_thw", "not-modelled", "videos of this model are not supported yet: expected one frame");
+  check_one_frame(reader, data);
 }
 
 }  // namespace

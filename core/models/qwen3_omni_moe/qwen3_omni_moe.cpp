@@ -44,7 +44,7 @@ class Qwen3OmniAudioEncoder final : public AudioTower {
   // Qwen3OmniMoeThinkerModel.get_audio_features
   Tensor features(const Tensor& input_features, const Tensor& feature_attention_mask,
                   const DataConfig& data) const override {
-    const AudioChunks chunks = config_.chunks(data.audios(), data.audio_seconds);
+    const AudioChunks chunks = config_.chunks_of(data.audios(), data.audio_seconds);
     Tensor given;
     const Tensor feature_lens = frames_of_audios(feature_attention_mask);
     given = without_padding(input_features, feature_attention_mask, chunks);
