@@ -67,8 +67,6 @@ ModelTraits traits(const FamilyConfig& config) {
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  if (c.text.softcaps_attention)
-    t.refuse(Feature::sdpa, "inconsistent", "Gemma 2 caps its attention weights, which SDPA cannot: expected eager");
   return t;
 }
 

@@ -32,6 +32,14 @@ struct PaliGemmaMultiModalProjector {
   ModuleId module = 0;
 };
 
+/// Gemma 2 caps its attention weights, which SDPA cannot: asked for SDPA, from_pretrained gives it to the tower alone
+/// (modeling_utils.py, get_correct_attn_implementation, of each part's class).
+ModelOptions language_options(const PaliGemmaConfig& config, ModelOptions options) {
+  if (config.text.softcaps_attention && !is_flash_attention(options.attention))
+    options.attention = AttentionKind::eager;
+  return options;
+}
+
 class PaliGemma : public ImageTextModel {
  public:
   PaliGemma(Context& context, const PaliGemmaConfig& config, const DataConfig& data, const ModelOptions& options)
@@ -43,9 +51,10 @@ class PaliGemma : public ImageTextModel {
     vision_tower_.embeddings.checkpointing = options.checkpointing;
     projector_ = PaliGemmaMultiModalProjector(
         model.child("multi_modal_projector", "PaliGemmaMultiModalProjector", Modality::projector), config);
-    DecoderParts parts = config.has_gemma2 ? gemma2_parts(config.text, options) : gemma_parts(config.text, options);
+    const ModelOptions text = language_options(config, options);
+    DecoderParts parts = config.has_gemma2 ? gemma2_parts(config.text, text) : gemma_parts(config.text, text);
     complete_parts(parts, config.text);
-    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, options,
+    make_decoder(model.child("language_model", config.text.names->model, Modality::language), config.text, text,
                  std::move(parts));
     language_model_.blocks.first_block = vision_tower_.encoder.layers.size();
     make_head(root_, config.text, config.tie_word_embeddings);
