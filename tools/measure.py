@@ -194,9 +194,11 @@ def gpu_of(device: str, usable_bytes: int, major: int, minor: int) -> dict[str, 
 
 
 def place_image_tokens(spec: Spec) -> None:
-    """On a real device the placeholders must be there: the first tokens of each sample."""
+    """On a real device the placeholders must be there: the first tokens of each sample. For models that do not look for them in
+    get_placeholder_mask, or read them before (see place_by_features).
+    """
     config, inputs = spec["model"].get("config", {}), spec["inputs"]
-    pixels, ids = inputs.get("pixel_values"), inputs.get("input_ids")
+    pixels, ids = inputs.get("pixel_values", inputs.get("feature_attention_mask")), inputs.get("input_ids")
     if not pixels or not ids:
         return
     vision, kind, samples = config.get("vision_config", {}), config.get("model_type"), ids["shape"][0]
@@ -208,13 +210,30 @@ def place_image_tokens(spec: Spec) -> None:
         token = token or 128_257
         side = vision.get("image_size", 224) // vision.get("patch_size", 32) // config.get("scale_factor", 2)
         count = side**2 * pixels["shape"][1]
-    elif kind == "llava":
-        patches = (pixels["shape"][-1] // vision.get("patch_size", 14)) ** 2
-        patches += config.get("vision_feature_select_strategy", "default") == "full"
-        count = patches * pixels["shape"][0] // samples
+    elif kind == "qwen2_audio":
+        token, count = config.get("audio_token_index", 151_646), inputs["feature_attention_mask"]["tokens"]
     else:
         return
     ids["image_tokens"] = [token or 32_000, count]
+
+
+def place_by_features(model: Any) -> None:
+    """Has the first tokens of each sample become placeholders, as many as there are features, when a model looks for them."""
+    for module in model.modules():
+        find = getattr(module, "get_placeholder_mask", None)
+        if find is None:
+            continue
+
+        def placed(input_ids: Any, inputs_embeds: Any, *features: Any, module: Any = module, find: Any = find, **named: Any) -> Any:
+            for kind in ("image", "audio"):
+                given = named.get(f"{kind}_features", features[0] if features and kind == "image" else None)
+                token = getattr(module.config, f"{kind}_token_id", None)
+                if given is not None and token is not None and input_ids is not None:
+                    count = given.numel() // inputs_embeds.shape[-1] // len(input_ids)
+                    input_ids.data[:, :count] = token  # in place, and unseen by autograd: nothing is allocated
+            return find(input_ids, inputs_embeds, *features, **named)
+
+        module.get_placeholder_mask = placed
 
 
 def of_length(spec: Spec, length: int) -> Spec:
@@ -257,12 +276,14 @@ def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
         with attention_choice(spec):
             with peaks.phase(0, "init"):
                 model = build_model(spec)
+                place_by_features(model)
                 generates, lengths = "inference" in spec, spec.get("lengths")
                 optimizer = None if generates else make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
                 scaler = make_scaler(spec, believe=True)  # the weights are whatever lies in memory
                 batch = make_inputs(spec)
             if generates:
                 generate(spec, model, batch, peaks.phase)
+            gc.collect()  # what loading a model left; a trainer collects it, too (accelerate's free_memory)
             for iteration in range(1, 0 if generates else len(lengths or (1, 2)) + 1):
                 if lengths:
                     batch = make_inputs(of_length(spec, lengths[iteration - 1]))

@@ -76,14 +76,39 @@ def module(python: str, arguments: Job, inputs: dict[str, tuple[list[int], str]]
     }
 
 
-# Presets, layers that are kept (all where there is no number), micro-batch and sequence: experts, mixed layers, encoders.
-FAMILIES: list[tuple[str, int | None, int, int]] = [
+# Presets, layers that are kept (all where there is no number; or what else of its config says so), micro-batch and sequence.
+FAMILIES: list[tuple[str, int | Job | None, int, int]] = [
+    ("gpt-oss-20b", 4, 2, 2048),
+    ("gemma-4-e2b", None, 2, 2048),
+    ("qwen3.5-35b-a3b-text", 4, 2, 1024),
+    ("llama-4-scout-text", 2, 2, 2048),
+    ("granite-4.0-h-tiny", None, 2, 1024),
+    ("nemotron-3-nano-30b-a3b", {"num_hidden_layers": 9, "hybrid_override_pattern": "MEMEM*EME"}, 2, 1024),
+    ("falcon-h1-1.5b", None, 2, 1024),
+    ("glm-4.7-flash", 4, 2, 2048),
+    ("minimax-m2.5", 2, 2, 2048),
+    ("mistral-small-4-119b-text", 2, 2, 2048),
+    ("ernie-4.5-21b-a3b", {"num_hidden_layers": 4, "moe_layer_end_index": 3}, 2, 2048),
+    ("lfm2-8b-a1b", None, 2, 2048),
+    ("dots.llm1", 3, 2, 2048),
+    ("hunyuan-a13b", 2, 2, 2048),
+    ("mamba-codestral-7b", 8, 1, 1024),
+    ("olmo-3-7b", None, 2, 2048),
+    ("phi-3-mini", None, 2, 2048),
+    ("granite-3.3-2b", None, 2, 2048),
+    ("glm-4-9b-0414", None, 1, 2048),
+    ("exaone-4.0-1.2b", None, 2, 2048),
+    ("apertus-8b", 8, 2, 2048),
+    ("starcoder2-3b", None, 2, 2048),
+    ("gemma-2-2b", None, 2, 2048),
+    ("gpt2-medium", None, 8, 1024),
+    ("bloom-560m", None, 4, 1024),
+    ("deberta-v3-base", None, 16, 512),
+    ("electra-base", None, 32, 512),
     ("qwen3-30b-a3b", 3, 2, 2048),
-    ("gpt-oss-20b", 2, 2, 2048),
     ("qwen3.5-0.8b", None, 1, 1024),
     ("gemma-3-1b", None, 2, 2048),
     ("qwen3-0.6b", None, 4, 2048),
-    ("gemma-2-2b", 8, 2, 2048),
     ("deepseek-v2-lite", 3, 2, 2048),
     ("mixtral-8x7b", 2, 2, 2048),
     ("olmoe-1b-7b", 4, 2, 2048),
@@ -94,7 +119,6 @@ FAMILIES: list[tuple[str, int | None, int, int]] = [
     ("olmo2-1b", None, 2, 2048),
     ("smollm3-3b", 8, 2, 2048),
     ("command-r7b", 4, 2, 2048),
-    ("gpt2-medium", None, 8, 1024),
     ("opt-1.3b", None, 4, 1024),
     ("pythia-1.4b", None, 4, 1024),
     ("bert-base", None, 32, 512),
@@ -105,13 +129,53 @@ FAMILIES: list[tuple[str, int | None, int, int]] = [
     ("qwen3-8b", 6, 2, 4096),
 ]
 
+# Models that see or hear: layers of the language model, micro-batch, sequence, what else the data are.
+SEEING: list[tuple[str, int | None, int, int, Job]] = [
+    ("qwen3-vl-2b", None, 2, 1536, {"image_size": [672, 896]}),
+    ("gemma-3-4b", None, 2, 1536, {}),
+    ("qwen2.5-omni-7b-thinker", 8, 2, 1536, {"image_size": [448, 672], "audios_per_sample": 0}),
+    ("internvl3-2b", None, 2, 1536, {}),
+    ("llava-onevision-0.5b", None, 1, 4096, {}),
+    ("gemma-4-e4b", None, 1, 1536, {"images_per_sample": 0}),
+    ("llama-3.2-11b-vision", None, 1, 1024, {}),
+    ("mistral-small-3.1-24b", 6, 1, 2048, {"image_size": [616, 924]}),
+    ("paligemma2-3b-pt-224", None, 4, 512, {}),
+    ("idefics3-8b", 8, 1, 2048, {"tiles": 5}),
+    ("lfm2-vl-450m", None, 2, 1024, {}),
+    ("glm-4.1v-9b", 8, 1, 2048, {"image_size": [672, 896]}),
+    ("qwen3-vl-30b-a3b", 4, 1, 1536, {"image_size": [672, 896]}),
+    ("llava-v1.6-mistral-7b", None, 1, 3072, {}),
+    ("aya-vision-8b", 8, 1, 2048, {}),
+    ("voxtral-mini-3b", None, 2, 1024, {}),
+    ("qwen2-audio-7b", None, 1, 1024, {}),
+    ("whisper-small", None, 8, 448, {}),
+    ("wav2vec2-base", None, 8, 100, {"audio_seconds": 10}),
+]
+
+
+def seeing(optimizer: Job) -> Iterator[tuple[str, Job]]:
+    for preset, layers, batch, length, data in SEEING:
+        whole = with_data(job(preset, batch, length, optimizer=optimizer), **data)
+        yield f"{preset}-media", with_layers(whole, layers) if layers else whole
+
+
+def quantized(optimizer: Job) -> Iterator[tuple[str, Job]]:
+    """QLoRA, as people fit a model on one GPU."""
+    nf4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": "bfloat16"}
+    lora = {"rank": 16, "alpha": 32, "target_modules": "all-linear"}
+    more = {"quantization": nf4, "lora": lora, "activation_checkpointing": "non-reentrant"}
+    for preset, layers, batch, length in (("qwen3-8b", 4, 4, 2048), ("gemma-3-1b", 26, 4, 2048), ("qwen3-30b-a3b", 2, 1, 2048)):
+        yield f"{preset}-qlora-checkpointed", with_layers(job(preset, batch, length, optimizer=optimizer, **more), layers, "")
+
 
 def families(optimizer: Job) -> Iterator[tuple[str, Job]]:
     """The models that people train now, shortened where a layer is like the next; twice each, plain and checkpointed with LoRA."""
     lora = {"rank": 16, "alpha": 32, "target_modules": "all-linear"}
     for preset, layers, batch, length in FAMILIES:
         whole = job(preset, batch, length, optimizer=optimizer)
-        yield preset, with_layers(whole, layers, "") if layers else whole
+        if isinstance(layers, dict):
+            whole["model"]["config"] = layers
+        yield preset, with_layers(whole, layers, "") if isinstance(layers, int) else whole
     for preset in ("qwen3-8b", "phi-4", "olmo2-7b", "smollm3-3b", "qwen2.5-7b"):
         more = {"lora": lora, "activation_checkpointing": "non-reentrant"}
         yield f"{preset}-lora-checkpointed", job(preset, 4, 2048, optimizer=optimizer, **more)
@@ -133,6 +197,9 @@ def plan() -> Iterator[tuple[str, Job]]:
     yield "llava-sgd-s2048-b8", job(llava, 8, 2048, stage="finetune", optimizer={"name": "sgd"})
     yield "llava-foreach-s2048-b2", job(llava, 2, 2048, stage="finetune", optimizer={"name": "adamw", "implementation": "foreach"})
     yield "llava-expandable-s2048-b4", expandable(job(llava, 4, 2048, stage="finetune", optimizer=fused))
+    yield from seeing(fused)
+    yield from families(fused)
+    yield from quantized(fused)
     # The paper's two settings over lengths and batches, with eight layers.
     for stage in ("finetune", "pretrain"):
         for length, batch in ((1024, 16), (2048, 8), (2048, 16), (1024, 4), (4096, 4), (717, 3)):
@@ -150,7 +217,6 @@ def plan() -> Iterator[tuple[str, Job]]:
     yield "qwen2-vl-2b", with_data(job("qwen2-vl-2b", 2, 1024, optimizer=fused), image_size=[448, 672])
     yield "qwen2.5-vl-3b-checkpointed", with_data(job("qwen2.5-vl-3b", 2, 2048, **checkpointed), image_size=[896, 672])
     yield "smolvlm-500m", with_data(job("smolvlm-500m", 2, 1536, optimizer=fused), tiles=5)
-    yield from families(fused)
     # What comes after training, and what a long run does to the allocator.
     for implementation in ("dynamic", "static"):
         cache = {"implementation": implementation}

@@ -1,4 +1,6 @@
+#include <catch2/generators/catch_generators.hpp>
 #include <cmath>
+#include <set>
 
 #include "cases.h"
 #include "report/spread.h"
@@ -69,12 +71,22 @@ TEST_CASE("QLoRA on a real T4: allocated within 1 %, reserved within 3 % on aver
   CHECK(mean(errors_of(runs, 0.01).reserved) <= 0.03);
 }
 
-/// measure_plan.py's jobs and trainer.py's runs on an H100 with PyTorch 2.11; a module is another test's.
-TEST_CASE("Training on a real H100: allocated within 0.1 %, nine of ten to the byte; reserved within 1.5 %",
+/// measure_plan.py's jobs and trainer.py's runs with PyTorch 2.11; a module is another test's.
+struct OnHopper {
+  const char* file;
+  std::size_t runs, too_large;
+  double allocated;  ///< the largest error
+};
+
+TEST_CASE("Training on a real H100 and H200: allocated within 0.2 %, two of three to the byte; reserved within 1.5 %",
           "[reference][measured]") {
-  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/measured/h100.jsonl");
+  const OnHopper on =
+      GENERATE(Catch::Generators::values<OnHopper>({{"h100.jsonl", 102, 6, 0.001}, {"h200.jsonl", 83, 1, 0.002}}));
+  INFO(on.file);
+  std::ifstream input(std::string(OOMETER_SOURCE_DIR) + "/tests/measured/" + on.file);
   std::vector<Measured> runs;
   std::size_t too_large = 0;
+  std::set<std::size_t> open;  // runs whose `why` tells what a run leaves open
   for (std::string line; std::getline(input, line);) {
     const nlohmann::json row = nlohmann::json::parse(line);
     if (row.contains("probe") || row.contains("python")) continue;
@@ -85,14 +97,18 @@ TEST_CASE("Training on a real H100: allocated within 0.1 %, nine of ten to the b
       CHECK(estimate(*job)->report.verdict == Verdict::does_not_fit);
       ++too_large;
     } else {
+      if (row.contains("why")) open.insert(runs.size());
       runs.push_back({row["name"], std::move(*job), row["measured"]});
     }
   }
-  REQUIRE(runs.size() > 90);
-  CHECK(too_large == 6);
-  const Errors errors = errors_of(runs, 0.001);
-  CHECK(errors.allocated[runs.size() * 3 / 4] == 0);
-  for (const double error : errors.reserved) CHECK(error <= 0.015);
+  CHECK(runs.size() == on.runs);
+  CHECK(too_large == on.too_large);
+  const Errors errors = errors_of(runs, on.allocated);
+  CHECK(errors.allocated[runs.size() * 2 / 3] == 0);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    INFO(runs[i].name);
+    if (!open.contains(i)) CHECK(errors.reserved[i] <= 0.015);
+  }
 }
 
 /// An interval is the largest error of the runs of its kind (core/report/spread.h): each run is judged by the others'.

@@ -47,9 +47,13 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
     return prepare(model, train)
 
 
-def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str]:
-    """Gemma 4's encoder of sound has eager attention only, which loading a model chooses for it unless one is asked for."""
+def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str] | None:
+    """What a model is told to attend with. None, which is sdpa in each part that has it, and eager in the others, unless another is
+    asked for; then Gemma 4's encoder of sound still has eager attention only.
+    """
     kind: str = train.get("attn", "sdpa")
+    if kind == "sdpa":
+        return None
     hears = config.model_type == "gemma4" and getattr(config, "audio_config", None) is not None
     return {"": kind, "audio_config": "eager"} if hears else kind
 
