@@ -17,11 +17,14 @@ namespace {
 /// Of a micro-batch: as many as it may have samples.
 constexpr std::int64_t kMostImages = 1 << 20;
 
-/// Keys of images and audio that this model's are not described by, and those of no model yet.
+/// Keys of images, audio and targets that this model's are not described by.
 void leave_out_others(ConfigReader& reader, const ModelTraits& traits) {
-  for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "min_pixels", "max_pixels", "target_length"})
+  for (const char* key : {"image_size", "tiles", "grid_thw", "frames", "min_pixels", "max_pixels"})
     if (reader.has(key) && !traits.reads_images_by(key))
       reader.fail_found(key, "inconsistent", traits.class_name + " has no use for it: leave it out");
+  if (!traits.takes_targets && reader.has("target_length"))
+    reader.fail_found("target_length", "inconsistent",
+                      traits.class_name + " has no decoder beside an encoder: leave it out");
   for (const char* key : {"audio_seconds", "audios_per_sample"})
     if (traits.max_audios == 0 && reader.has(key))
       reader.fail_found(key, "inconsistent", traits.class_name + " hears nothing: leave it out");
@@ -99,15 +102,18 @@ std::pair<DataConfig, SamplesConfig> read_data(ConfigReader reader, const ModelC
   DataConfig data;
   read_fields(reader, settings::data_section, data);
   const auto length = read_integer(reader, settings::data_section, "sequence_length");
-  if (length && !traits.takes_text) {
+  const auto target_length = read_integer(reader, settings::data_section, "target_length");
+  if (length && !traits.takes_text)
     reader.fail_found("sequence_length", "inconsistent", who + " reads no text: leave it out");
-  } else if (length && traits.max_sequence_length != 0 && *length > traits.max_sequence_length) {
-    reader.fail_found("sequence_length", "inconsistent",
-                      "expected at most " + std::to_string(traits.max_sequence_length) + " (max_position_embeddings)");
-  }
+  for (const auto& [key, tokens] : {std::pair{"sequence_length", length}, std::pair{"target_length", target_length}})
+    if (tokens && traits.takes_text && traits.max_sequence_length != 0 && *tokens > traits.max_sequence_length)
+      reader.fail_found(
+          key, "inconsistent",
+          "expected at most " + std::to_string(traits.max_sequence_length) + " (max_position_embeddings)");
   if (usual_length == 0) usual_length = traits.default_sequence_length;
   data.sequence_length = length.value_or(usual_length);
   if (!traits.takes_text) data.sequence_length = 0;
+  if (traits.takes_targets) data.target_length = target_length.value_or(data.sequence_length);
 
   data.images_per_sample =
       read_integer(reader, settings::data_section, "images_per_sample").value_or(traits.usual_images(infers));

@@ -80,6 +80,7 @@ class TraitsWriter {
   void without() {
     const bool any_size = traits_.takes_images && (traits_.cuts_images || traits_.image_size == 0);
     leave_out(!traits_.takes_text, {"/data/sequence_length"});
+    leave_out(!traits_.takes_targets, {"/data/target_length"});
     leave_out(!traits_.takes_images || traits_.max_images == 1, {"/data/images_per_sample"});
     leave_out(!traits_.chooses_tiles, {"/data/tiles"});
     leave_out(!any_size, {"/data/image_size"});

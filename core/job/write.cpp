@@ -196,6 +196,7 @@ std::string to_json(const Job& job) {
     data["sequence_length"] = job.data.sequence_length;
   else if (traits.takes_text)
     put(data, "sequence_length", job.data.sequence_length, default_length(job.model));
+  if (traits.takes_targets) put(data, "target_length", job.data.target_length, job.data.sequence_length);
   data.update(write_samples(job.samples));
   put(data, "images_per_sample", job.data.images_per_sample, traits.usual_images(job.task == Task::inference));
   if (job.data.grid_t != 0 && traits.reads_images_by("grid_thw"))

@@ -12,8 +12,9 @@ namespace oometer {
 
 /// One micro-batch as one replica sees it. Every field is resolved: the model's defaults are filled in.
 struct DataConfig {
-  std::int64_t micro_batch_size = 1;   ///< samples per forward
-  std::int64_t sequence_length = 0;    ///< tokens of the language (or text) model, image tokens included; 0: no text
+  std::int64_t micro_batch_size = 1;  ///< samples per forward
+  std::int64_t sequence_length = 0;   ///< tokens of the language (or text) model, image tokens included; 0: no text
+  std::int64_t target_length = 0;  ///< tokens of a decoder beside an encoder, whose labels they are; 0: there is none
   std::int64_t images_per_sample = 0;  ///< 0: the model takes no images, or the samples are text only
   std::int64_t image_height = 0;       ///< pixels; 0: no images
   std::int64_t image_width = 0;

@@ -76,6 +76,7 @@ struct LigerTraits {
 struct ModelTraits {
   std::string class_name;  ///< the Hugging Face class, "LlamaForCausalLM"
   bool takes_text = false;
+  bool takes_targets = false;  ///< an encoder reads its text, and a decoder beside it makes another
   bool takes_images = false;
   bool prompts_take_images = true;  ///< false: a model that takes images is supported without them in inference
   bool has_idle_parts = false;      ///< it has parts that no supported sample reaches, so that they get no gradients

@@ -220,9 +220,11 @@ constexpr Setting kDataRows[] = {
      .schema = R"({"type": ["string", "object"]})"},
     {.key = "target_length",
      .takes = any(kCount, positive),
-     .words = "Decoder tokens of encoder-decoder models; there is no such model yet",
+     .words = "Tokens of the decoder of T5, BART and their kin, whose labels they are; null: as many as sequence_length",
      .unit = "tokens",
      .option = "--target-length",
+     .label = "Target length",
+     .link = "targetlength",
      .otherwise = "null"},
 };
 

@@ -91,6 +91,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
 ModelTraits bart_traits(const FamilyConfig& config) {
   const auto& c = config.as<BartConfig>();
   ModelTraits t = encoder_traits(c, "model");
+  t.takes_targets = true;
   t.ties_embeddings = true;
   // peft 0.21, utils/constants.py
   if (!c.names->is_mbart) {
@@ -106,9 +107,9 @@ ModelTraits bart_traits(const FamilyConfig& config) {
 
 double largest_tensor_of_bart(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<BartConfig>();
-  return std::max(largest_tensor_of_encoder(c, data),
-                  bytes_of_layer(data.micro_batch_size, data.sequence_length, c.hidden_size, c.decoder_ffn_dim,
-                                 c.decoder_attention_heads));
+  const std::int64_t length = std::max(data.sequence_length, data.target_length);
+  return std::max(largest_tensor_of_encoder(c, data), bytes_of_layer(data.micro_batch_size, length, c.hidden_size,
+                                                                     c.decoder_ffn_dim, c.decoder_attention_heads));
 }
 
 namespace family {

@@ -66,14 +66,14 @@ ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
     t.has_loss = false;
     t.losses = {"last_hidden_state"};
   }
-  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing,
-                                Feature::quantization, Feature::liger, Feature::chunked_cross_entropy})
+  for (const Feature feature : {Feature::zero3, Feature::fsdp, Feature::packing, Feature::quantization, Feature::liger,
+                                Feature::chunked_cross_entropy})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
 double largest_tensor_of_encoder(const EncoderConfig& c, const DataConfig& data) {
-  const std::int64_t batch = data.micro_batch_size, length = data.sequence_length;
+  const std::int64_t batch = data.micro_batch_size, length = std::max(data.sequence_length, data.target_length);
   return std::max({bytes_of_layer(batch, length, c.hidden_size, c.intermediate_size, c.num_attention_heads),
                    bytes_of({batch, length, std::max(c.vocab_size, c.num_labels)}),
                    bytes_of({std::max(c.vocab_size, c.max_position_embeddings), c.hidden_size}),
@@ -96,8 +96,10 @@ ModelInputs EncoderModel::make_inputs(bool with_labels) {
   const auto input = [&](const Shape& sizes) { return empty(context_, Op::input, sizes, DType::int64, Role::input); };
   ModelInputs batch;
   batch.input_ids = input(tokens);
-  if (with_labels)
-    batch.labels = input(head_ == EncoderHead::sequence_classification ? Shape{data_.micro_batch_size} : tokens);
+  if (with_labels && head_ == EncoderHead::sequence_classification)
+    batch.labels = input({data_.micro_batch_size});
+  else if (with_labels)
+    batch.labels = input(data_.target_length == 0 ? tokens : Shape{data_.micro_batch_size, data_.target_length});
   if (data_.rows.has_mask) batch.attention_mask = input(tokens);
   batch.rows = &data_.rows;
   return batch;

@@ -58,6 +58,7 @@ FamilyConfig read_t5_config(ConfigReader& reader, const T5ClassNames& names) {
 ModelTraits t5_traits(const FamilyConfig& config) {
   const auto& c = config.as<T5Config>();
   ModelTraits t = encoder_traits(c, "");
+  t.takes_targets = true;
   t.ties_embeddings = c.tie_word_embeddings;
   // peft 0.21, utils/constants.py
   t.lora_targets = {"q", "v"};
@@ -74,8 +75,8 @@ ModelTraits t5_traits(const FamilyConfig& config) {
 
 double largest_tensor_of_t5(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<T5Config>();
-  return std::max(largest_tensor_of_encoder(c, data),
-                  bytes_of({data.micro_batch_size, data.sequence_length, c.inner_dim()}));
+  const std::int64_t length = std::max(data.sequence_length, data.target_length);
+  return std::max(largest_tensor_of_encoder(c, data), bytes_of({data.micro_batch_size, length, c.inner_dim()}));
 }
 
 namespace family {

@@ -282,6 +282,9 @@ const OWN: Readonly<Partial<Record<FieldKey, Explanation>>> = {
   cacheroom: {
     placeholder: 'as needed',
   },
+  targetlength: {
+    placeholder: 'as long as the text',
+  },
   audio: {
     placeholder: '30',
   },

@@ -283,6 +283,7 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   hostmem: row('rare', '', { kind: 'config', made: true }),
   pergpus: row('rare', '8'),
   workers: row('rare', '0'),
+  targetlength: row('more', ''),
   audio: row('more', ''),
   audios: row('more', ''),
 };

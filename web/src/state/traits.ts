@@ -19,6 +19,7 @@ export const UNKNOWN: Traits = {
   ia3_feedforward: [],
   without: [
     '/data/sequence_length',
+    '/data/target_length',
     '/data/lengths',
     '/data/packed',
     '/data/scored',
