@@ -175,13 +175,14 @@ TEST_CASE("A graph with anything in any place is answered or refused", "[graph]"
   CHECK(answered > 50);
 }
 
-/// As above, of the operators that classes of transformers have, the first of each name.
+/// As above, of the operators that classes of transformers have, the first of each name; each argument meets a third of
+/// the others, in turn.
 TEST_CASE("An operator with any argument is answered or refused", "[graph]") {
   const json others = json::array({nullptr, -1, 0, 2, 1'000'000'007, std::int64_t{1} << 62, 2.5, true, "%0", "%40",
                                    "float32", "bool", json::array(), json::array({-1, 0}), json::array({"%0", "%1"})});
   std::ifstream file(std::string(OOMETER_SOURCE_DIR) + "/tests/reference/graphs_transformers.jsonl");
   std::set<std::string> seen;
-  std::size_t refused = 0, answered = 0;
+  std::size_t refused = 0, answered = 0, turn = 0;
   for (std::string text; std::getline(file, text);) {
     json graph = json::parse(text)["graph"];
     for (std::size_t i = 0; i < graph["operators"].size(); ++i) {
@@ -189,8 +190,8 @@ TEST_CASE("An operator with any argument is answered or refused", "[graph]") {
       if (!seen.insert(op[1].get<std::string>()).second) continue;
       CAPTURE(op);
       for (std::size_t k = 0; k <= op[2].size(); ++k)
-        for (const json& other : others) {
-          graph["operators"][i][2][k] = other;
+        for (std::size_t other = turn++ % 3; other < others.size(); other += 3) {
+          graph["operators"][i][2][k] = others[other];
           const Result<Estimate> result = estimate(job_of_graph(graph, 3), ReportOptions{});
           ++(result ? answered : refused);
           graph["operators"][i] = op;
@@ -198,8 +199,8 @@ TEST_CASE("An operator with any argument is answered or refused", "[graph]") {
     }
   }
   CHECK(seen.size() > 80);
-  CHECK(refused > 1000);
-  CHECK(answered > 100);
+  CHECK(refused > 300);
+  CHECK(answered > 30);
 }
 
 }  // namespace

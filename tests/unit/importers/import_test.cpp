@@ -223,8 +223,14 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
                         "gradient_checkpointing_kwargs",
                         "eval_strategy",
                         "neat_packing"};
+  // Each key meets a third of the values, and each value a third of the keys: what reads them is the same.
+  auto a_third = [turn = std::size_t{0}](std::span<const char* const> all) mutable {
+    std::vector<const char*> its;
+    for (std::size_t i = turn++ % 3; i < all.size(); i += 3) its.push_back(all[i]);
+    return its;
+  };
   for (const char* key : keys)
-    for (const char* value : values) {
+    for (const char* value : a_third(values)) {
       json tree = *parse_json(kFactory);
       tree[key] = *parse_json(value);
       const std::string answer =
@@ -254,7 +260,7 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
                            "deepspeed",
                            "test_datasets"};
   for (const char* key : axolotl)
-    for (const char* value : values) {
+    for (const char* value : a_third(values)) {
       json tree = {{"base_model", "Qwen/Qwen3-0.6B"},
                    {"adapter", "qlora"},
                    {"load_in_4bit", true},
@@ -291,7 +297,7 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
                          "lora_bias",
                          "rlhf_type"};
   for (const char* key : swift)
-    for (const char* value : values) {
+    for (const char* value : a_third(values)) {
       json tree = {{"model", "Qwen/Qwen2.5-VL-3B-Instruct"}, {"tuner_type", "full"}, {"attn_impl", "sdpa"}};
       tree[key] = *parse_json(value);
       CHECK(parse_json(import_json(json({{"files", {{{"name", "a"}, {"content", tree}}}}, {"hub", models}}).dump()))
@@ -300,7 +306,7 @@ TEST_CASE("values of any type are read without harm", "[importers]") {
   const char* accelerate[] = {"distributed_type", "num_processes", "mixed_precision", "fsdp_config",
                               "deepspeed_config"};
   for (const char* key : accelerate)
-    for (const char* value : values) {
+    for (const char* value : a_third(values)) {
       json config = *parse_json(kAccelerate), tree = *parse_json(kFactory);
       tree.erase("deepspeed");
       config[key] = *parse_json(value);

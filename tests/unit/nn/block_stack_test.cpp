@@ -294,7 +294,10 @@ TEST_CASE("Layers of several kinds are written in their order", "[nn]") {
                                  json{{"strategy", "deepspeed"}, {"data", 2}, {"zero_stage", 2}},
                                  json{{"strategy", "deepspeed"}, {"data", 2}, {"zero_stage", 3}}}) {
       job["parallel"] = parallel;
-      if (parse_job(job.dump())) check_trainings(job);
+      for (const char* mode : {"none", "non-reentrant"}) {  // all of a training's options are tried without
+        job["training"]["activation_checkpointing"] = mode;
+        if (parse_job(job.dump())) check(job);
+      }
     }
   }
 }
