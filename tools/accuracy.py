@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from calibrate import GPUMEMNET, left_out, percent, spread
+from step.job import merged
 from validate import HERE, MEASURED, WHAT, answers, errors_of
 
 GIB = 1 << 30
+MODELS = HERE / "presets" / "models"
 Json = dict[str, Any]
 
 
@@ -47,11 +49,22 @@ class Case:
 
     @property
     def all_train(self) -> bool:
-        return "lora" not in self.row["job"]["training"]
+        return "lora" not in self.training
+
+    @property
+    def training(self) -> Json:
+        return dict(self.row["job"].get("training", {}))
+
+    @property
+    def config(self) -> Json:
+        """The model's, with its preset's."""
+        model = self.row["job"]["model"]
+        preset = json.loads((MODELS / f"{model['preset']}.json").read_text())["config"] if "preset" in model else {}
+        return merged(preset, model.get("config", {}))
 
 
 def weight_bytes(case: Case) -> float:
-    training = case.row["job"]["training"]
+    training = case.training
     wide = 4.0 if training.get("precision", "bf16") in {"fp32", "amp-bf16", "amp-fp16"} else 2.0
     return 0.5 if "quantization" in training else wide
 
@@ -77,7 +90,7 @@ def megatron(case: Case) -> float:
     activations a layer (34 sbh where attention's scores are not kept), or 2 sbh and one layer's where each is recomputed; the output
     layer's 4 sbh (1 + v/h)."""
     model, job = case.report["model"], case.row["job"]
-    config, training, data = job["model"]["config"], job["training"], job["data"]
+    config, training, data = case.config, case.training, job["data"]
     tokens = data["micro_batch_size"] * data["sequence_length"]
     sbh = tokens * config["hidden_size"]
     layer = 34.0 * sbh
@@ -105,7 +118,8 @@ HEAD = ["runs", "n", "mean", "median", "95 %", "largest", "≤ 1 %", "≤ 3 %", 
 
 
 def cases_of(oometer: Path) -> list[Case]:
-    rows = [json.loads(line) for file in sorted(MEASURED.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for file in sorted(MEASURED.glob("*.jsonl")) for line in file.read_text().splitlines()]
+    rows = [row for row in lines if not row.keys() & {"probe", "python"}]
     found = []
     for row, report in zip(rows, answers(oometer, rows), strict=True):
         if "error" not in report and not row.get("out_of_memory"):
@@ -121,7 +135,7 @@ def same_code(case: Case) -> bool:
 def by_source(cases: list[Case]) -> list[list[str]]:
     groups: dict[str, list[float]] = {}
     for case in cases:
-        training = case.row["job"]["training"]
+        training = case.training
         kind = " QLoRA" if "quantization" in training else " LoRA" if "lora" in training else ""
         for what, error in errors_of(case.row, case.report).items():
             label = f"{case.row['source']}{kind if 'peers' in case.row else ''}: {WHAT[what]}"
@@ -183,9 +197,7 @@ def by_family(cases: list[Case]) -> list[list[str]]:
     """Of runs of code that oometer reproduces, the widest figure of each, by the model's class in transformers."""
     groups: dict[str, list[float]] = {}
     for case in filter(same_code, cases):
-        config = case.row["job"]["model"].get("config", {})
-        kind = config.get("model_type") or case.row["job"]["model"].get("preset", "graph")
-        groups.setdefault(str(kind), []).append(case.predicted / case.measured - 1)
+        groups.setdefault(case.config.get("model_type", "graph"), []).append(case.predicted / case.measured - 1)
     return [[kind, *spread(errors)] for kind, errors in sorted(groups.items(), key=lambda group: -len(group[1]))]
 
 
@@ -195,14 +207,14 @@ def inside(cases: list[Case]) -> str:
     held = 0
     for case in (c for c in cases if c.what == "device" and same_code(c)):
         peak, interval = case.report["peak"], case.report["interval"]
-        quantized = "quantization" in case.row["job"]["training"]
+        quantized = "quantization" in case.training
         kinds[quantized].append((case.row["name"], case.row["measured"]["reserved"] / peak["reserved"] - 1))
         widths[quantized].append((interval["high"] - interval["low"]) / peak["total"])
         held += interval["low"] <= case.measured <= interval["high"]
     count = sum(map(len, kinds.values()))
     alone = sum(left_out(runs, lambda i, j: i == j) for runs in kinds.values())
     return (
-        f"Of {count} runs whose whole device was measured, {held} lie inside the interval of their answer. It was made from them, so what "
+        f"Of {count} runs whose whole device was measured, {held} lie inside the interval of their answer. It was made from a quarter of them, so what "
         f"counts is another test: each left out in turn, and judged by the others, {alone} of {count} lie inside. The interval’s median width "
         f"is {percent(statistics.median(widths[False]))} of the total without quantisation, and {percent(statistics.median(widths[True]))} "
         "with weights in 4 bits. Jobs of which no like run was measured have the wider of the two."
@@ -302,8 +314,13 @@ text { font: 11px system-ui, sans-serif; fill: #57606a } .grid { stroke: #d0d7de
 
 def language_models(cases: list[Case]) -> list[Case]:
     """Those of which the formulas speak, on one GPU: nanoVLM's runs and those of several are not theirs."""
+    needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"}
     jobs = [(case, case.row["job"]) for case in cases if same_code(case)]
-    return [case for case, job in jobs if "hidden_size" in job["model"]["config"] and "parallel" not in job]
+    return [
+        case
+        for case, job in jobs
+        if job.get("task", "train") == "train" and "parallel" not in job and needed <= case.config.keys() and "sequence_length" in job["data"]
+    ]
 
 
 def nvidia() -> list[Json]:
@@ -331,7 +348,7 @@ def contents(cases: list[Case], recorded: list[list[str]]) -> list[tuple[str, st
         ),
         (
             "Beside other estimates",
-            f"{len(read)} runs of the code that oometer reproduces (LoRA, QLoRA and one full fine-tuning), compared with published formulas. "
+            f"{len(read)} runs of the code that oometer reproduces (LoRA, QLoRA and full fine-tuning), compared with published formulas. "
             "accelerate's and DeepSpeed's are meant for runs that train every weight. Sources: tools/accuracy.py.",
             HEAD,
             against_others(read),

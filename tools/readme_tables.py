@@ -154,7 +154,7 @@ def accuracy(oometer: Oometer) -> str:
 def measured(oometer: Oometer) -> str:
     """Of our own runs and of those whose measurers also predicted; docs/accuracy.md has the others."""
     errors: dict[str, dict[str, list[float]]] = {}
-    for row in measurements([MEASURED / "h100.jsonl", MEASURED / "fitcheck.jsonl"]):
+    for row in measurements([MEASURED / f"{name}.jsonl" for name in ("h100", "h200", "fitcheck")]):
         report = oometer(row["job"])
         if report is None or not row["measured"]:
             continue
@@ -174,10 +174,10 @@ def measured(oometer: Oometer) -> str:
 
 
 def run_of(row: Json) -> str:
-    if row["source"] == "H100 jobs":
-        return "33 models on an H100"
-    if row["source"] == "H100 trainers":
-        return "Trainer, SFT, DPO, KTO and reward training on an H100"
+    ours = {"H100 jobs": "33 models on an H100", "H200 jobs": "61 models on an H200"}
+    ours["H100 trainers"] = "Trainer, SFT, DPO, KTO and reward training on an H100"
+    if row["source"] in ours:
+        return ours[row["source"]]
     kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
     return f"{kind} on a {row['job']['gpu']['name'].upper()} ({row['source']})"
 
