@@ -228,6 +228,7 @@ ModelTraits traits(const FamilyConfig& config) {
   t.max_sequence_length = t.text.max_position_embeddings;
   t.refuse(Feature::sdpa, "inconsistent", "GPT-J has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::quantization});
   return t;
 }
 

@@ -219,6 +219,7 @@ ModelTraits traits(const FamilyConfig& config) {
     t.refuse(Feature::checkpointing, "not-modelled",
              "this is not supported yet with an " + t.class_name +
                  " that rotates; expected \"rope_parameters\": {\"rope_theta\": null}, as the published model has");
+  t.allow({Feature::quantization});
   return t;
 }
 

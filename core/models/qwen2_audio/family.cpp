@@ -71,6 +71,7 @@ ModelTraits traits(const FamilyConfig& config) {
   for (const Feature feature : {Feature::headinfer, Feature::quantized_cache, Feature::inference, Feature::lengths,
                                 Feature::chunked_cross_entropy, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::quantization});
   return t;
 }
 

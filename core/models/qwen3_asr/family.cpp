@@ -68,6 +68,7 @@ ModelTraits traits(const FamilyConfig& config) {
                                 Feature::inference, Feature::chunked_cross_entropy, Feature::flash_attention,
                                 Feature::flash_attention_2, Feature::pretrain, Feature::finetune})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  t.allow({Feature::quantization});
   return t;
 }
 
