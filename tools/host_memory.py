@@ -213,7 +213,7 @@ def with_deepspeed(spec: dict[str, Any], folder: str, marks: Marks) -> tuple[Any
     if held is None:
         model.to("cuda")  # as the engine does, before its optimizer is made
     marks.end("loading")
-    groups = rank_trace.groups_of(model, 2)
+    groups = rank_trace.groups_of(model, 2, 0.0)
     if config["zero_optimization"].get("offload_optimizer"):
         optimizer = deepspeed.ops.adam.DeepSpeedCPUAdam(groups)
     else:

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import copy
 import gc
+import importlib
 import json
 import logging
 import os
@@ -109,17 +110,17 @@ def believe_nothing() -> None:
     utils.dist = RankZero()
 
 
-def groups_of(model: Any, how_many: int) -> list[dict[str, Any]]:
+def groups_of(model: Any, how_many: int, weight_decay: float) -> list[dict[str, Any]]:
     """HF Trainer's parameter groups: with weight decay, and without (biases, norms); get_decay_parameter_names, 5.23."""
     import torch
 
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     norms = {n for n, m in model.named_modules() if isinstance(m, torch.nn.LayerNorm)}
     if how_many == 1:
-        return [{"params": [p for _, p in named]}]
+        return [{"params": [p for _, p in named], "weight_decay": weight_decay}]
     decayed = [p for n, p in named if not NO_DECAY.search(n) and n.rpartition(".")[0] not in norms]
     others = [p for n, p in named if NO_DECAY.search(n) or n.rpartition(".")[0] in norms]
-    return [g for g in ({"params": decayed, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.0}) if g["params"]]
+    return [g for g in ({"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}) if g["params"]]
 
 
 def half_or(spec: Spec, name: str | None) -> Any:
@@ -289,9 +290,13 @@ def run(spec: Spec, out: Path | None, peaks_file: Path | None = None) -> list[di
     route_evenly(spec)
     keep = DeviceValues(read_grids(spec), active=lambda: bool(modules.stack), found=visual_tokens(spec))
     options = {"foreach": {"foreach": True}, "fused": {"fused": True}, "for-loop": {"foreach": False}}[train["opt_impl"]]
+    name = train["optimizer"] if "." in train["optimizer"] else "torch.optim.AdamW"
+    package, _, class_name = name.rpartition(".")
+    options |= train["optimizer_args"]
 
     def optimizer(module: Any) -> Any:
-        return torch.optim.AdamW(groups_of(module, parallel.get("param_groups", 2)), lr=2e-5, **options)
+        cls = getattr(importlib.import_module(package), class_name)
+        return cls(groups_of(module, parallel.get("param_groups", 2), options.get("weight_decay", 0.0)), lr=2e-5, **options)
 
     with contextlib.ExitStack() as stack:
         if out:

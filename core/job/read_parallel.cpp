@@ -296,7 +296,7 @@ bool runs_on_several(const OptimizerConfig& optimizer, Strategy strategy) {
   const OptimizerName name = optimizer.name;
   if (name <= OptimizerName::sgd && optimizer.args == OptimizerArgs()) return true;
   const bool is_elementwise = (name >= OptimizerName::torchao_adamw_8bit && name <= OptimizerName::optimi_lion) ||
-                              name == OptimizerName::stable_adamw;
+                              name == OptimizerName::stable_adamw || name <= OptimizerName::adam;
   const bool changes_gradients = name == OptimizerName::lomo || name == OptimizerName::adalomo ||
                                  name == OptimizerName::galore_adamw_8bit || !optimizer.args.target_modules.empty();
   if (strategy == Strategy::ddp) return !changes_gradients;
@@ -383,7 +383,7 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
       config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))
     reader.fail("strategy", "not-modelled",
                 "found training.optimizer " + quote(name_of(optimizer.name, kOptimizers)) +
-                    " or arguments of it, which is not supported on several GPUs yet; expected adamw, adam or sgd");
+                    " or arguments of it, which is not supported with this strategy yet; expected adamw, adam or sgd");
   if (job.training.optimizer.implementation == OptimizerImplementation::deepspeed_fused && !deepspeed)
     reader.fail("strategy", "inconsistent",
                 "found training.optimizer.implementation \"deepspeed-fused\", which only strategy \"deepspeed\" has");

@@ -84,7 +84,8 @@ def spec_of(document: dict[str, Any]) -> Spec:
     train: dict[str, Any] = {
         "precision": precision_of(training.get("precision", "bf16")),
         "optimizer": "sgd_momentum" if name == "sgd" and optimizer.get("momentum") else name,
-        "opt_impl": optimizer.get("implementation", "fused"),
+        "optimizer_args": optimizer.get("args", {}),
+        "opt_impl": optimizer.get("implementation", "foreach" if "." in name else "fused"),
         "paged": optimizer.get("paged", False),
         **checkpointing_of(training.get("activation_checkpointing", "none")),
         "attn": attention.split("-")[0],
