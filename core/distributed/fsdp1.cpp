@@ -8,6 +8,7 @@
 #include "distributed/broadcast.h"
 #include "distributed/partition.h"
 #include "distributed/saved_modules.h"
+#include "nn/placement.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "sort_by.h"
@@ -27,8 +28,6 @@ constexpr std::int64_t kAlignment = 16;
 constexpr std::int64_t overlap(std::int64_t begin, std::int64_t end, std::int64_t part, std::int64_t rank) {
   return std::max<std::int64_t>(std::min(end, part * (rank + 1)) - std::max(begin, part * rank), 0);
 }
-
-bool has_memory(const Tensor& tensor) { return tensor->storage->id != kNever; }
 
 void forget_history(const Tensor& tensor) {
   if (Node* node = std::exchange(tensor->grad_fn, nullptr)) release(node);
@@ -82,7 +81,7 @@ void FullyShardedDataParallel::initialize() {
   if (refusal_) return;
   rank_ = given_rank_ ? *given_rank_ : worst_rank();
   for (const std::size_t i : order_of_wrapping()) flatten(units_[i]);
-  if (config_.by_accelerate && config_.param_dtype)
+  if (config_.by_accelerate && autocast_dtype(training_.precision))
     for (Unit& unit : units_) upcast(unit);
   if (config_.cpu_offload)
     for (const Unit& unit : units_) keep_on_host(unit);
@@ -124,7 +123,8 @@ std::vector<std::size_t> FullyShardedDataParallel::order_of_wrapping() const {
   return order;
 }
 
-/// _move_module_to_device: the unit's parameters, the tree's upper levels first; of the model the buffers, too.
+/// _move_module_to_device: those of the unit's parameters that are on the host, the tree's upper levels first; of the
+/// model the buffers, too.
 void FullyShardedDataParallel::place(const Unit& unit) {
   const Log& log = context_.log;
   const auto depth = [&](const Parameter& parameter) {
@@ -134,7 +134,7 @@ void FullyShardedDataParallel::place(const Unit& unit) {
   };
   std::vector<Parameter> parameters;
   for (const Piece& piece : unit.pieces)
-    if (piece.parameter) parameters.push_back(*piece.parameter);
+    if (piece.parameter && !has_memory(piece.parameter->tensor)) parameters.push_back(*piece.parameter);
   sort_by(parameters, depth);
   for (const Parameter& parameter : parameters) {
     const ModuleScope scope(context_, parameter.module);
@@ -143,6 +143,7 @@ void FullyShardedDataParallel::place(const Unit& unit) {
   }
   if (unit.module != model_.root) return;
   for (const Buffer& buffer : model_.buffers) {
+    if (has_memory(buffer.tensor)) continue;
     const ModuleScope scope(context_, buffer.module);
     replace_data(buffer.tensor,
                  empty(context_, Op::buffer, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
@@ -238,7 +239,16 @@ void FullyShardedDataParallel::gather_units() {
     const Tensor& tensor = parameter.tensor;
     if (unit.pieces.empty()) unit.dtype = tensor.dtype();
     const auto trains = [](const Piece& piece) { return piece.parameter->tensor->leaf_requires_grad; };
-    if (tensor.dtype() != unit.dtype)
+    if (refusal_) break;
+    if (!is_floating_point(tensor.dtype()))
+      refusal_ = Error{"inconsistent", "/training/quantization/bnb_4bit_quant_storage",
+                       "found packed weights of integers, which FSDP1 cannot flatten; expected \"bfloat16\", as norms "
+                       "and adapters beside them"};
+    else if (tensor.dtype() != unit.dtype && training_.quantization && training_.quantization->prepares)
+      refusal_ = Error{"inconsistent", "/training/quantization/prepare_model_for_kbit_training",
+                       "found norms of fp32 beside packed weights of another dtype in an FSDP unit, which FSDP cannot "
+                       "flatten; expected false, as where FSDP is used, or bnb_4bit_quant_storage \"float32\""};
+    else if (tensor.dtype() != unit.dtype)
       refusal_ =
           Error{"inconsistent", adapter_type_pointer(training_),
                 "found an FSDP unit with parameters of two dtypes, which FSDP cannot flatten; expected one dtype "
@@ -258,6 +268,14 @@ void FullyShardedDataParallel::gather_units() {
     unit.pieces.push_back({parameter, tensor.numel()});
     unit.numel += tensor.numel();
   }
+  // peft casts what an adapter is called with to the type of its shard (BaseTunerLayer._cast_input_dtype).
+  for (const Unit& unit : units_)
+    if (unit.is_leaf && gathered_dtype(unit) != unit.dtype && !autocast_dtype(training_.precision))
+      refusal_ = Error{"inconsistent", "/training/precision",
+                       "found adapters of " + std::string(dtype_name(unit.dtype)) + " that FSDP gathers as " +
+                           dtype_name(gathered_dtype(unit)) +
+                           ", the type of the packed weights, without autocast: F.linear stops at two dtypes; expected "
+                           "bf16 among the trainer's arguments, or adapters of that type"};
   std::erase_if(units_, [&](const Unit& unit) { return unit.pieces.empty() && unit.module != model_.root; });
   for (Unit& unit : units_) {
     unit_of_[unit.module] = static_cast<std::size_t>(&unit - units_.data());
@@ -442,9 +460,9 @@ void FullyShardedDataParallel::unshard(Unit& unit) {
     if (gathers) {
       fill(checked_product(unit.shard, world_));
       collective(context_, Op::all_gather, unit.gathered->storage->bytes, dtype, world_);
+      if (unit.on_device) context_.record_stream(unit.on_device, kUnshardStream);
     }
-    if (part) context_.record_stream(part, kUnshardStream);
-    if (unit.on_device) context_.record_stream(unit.on_device, kUnshardStream);
+    if (part && (gathers || mixed)) context_.record_stream(part, kUnshardStream);
   }
   unit.is_sharded = false;
   if (unit.is_leaf) set_parameters_dtype(unit, dtype);

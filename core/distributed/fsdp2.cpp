@@ -9,6 +9,7 @@
 
 #include "autograd/engine.h"
 #include "distributed/saved_modules.h"
+#include "nn/placement.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "sort_by.h"
@@ -57,7 +58,10 @@ FullyShard::~FullyShard() {
   context_.forget(static_cast<const GradientListener&>(*this));
 }
 
-DType FullyShard::gathered_dtype(const Shard& shard) const { return config_.param_dtype.value_or(shard.local.dtype()); }
+DType FullyShard::gathered_dtype(const Shard& shard) const {
+  const DType own = shard.local.dtype();
+  return is_floating_point(own) ? config_.param_dtype.value_or(own) : own;
+}
 
 /// FSDPParam.unsharded_grad_dtype: gradients that wait for others are kept as they will be reduced.
 DType FullyShard::accumulated_dtype(const Shard& shard) const {
@@ -115,24 +119,57 @@ void FullyShard::make_accelerates_groups(std::vector<ModuleId>& wrapped) {
   }
 }
 
-/// _move_states_to_device: the group's parameters, then the buffers of the modules that are its own.
+/// _move_states_to_device: of what is on the host the group's parameters, then the buffers of the modules that are its
+/// own.
 void FullyShard::place(Group& group, const std::vector<ModuleId>& wrapped) {
   for (const Shard& shard : group.shards) {
     const ModuleScope scope(context_, shard.full.module);
     const Tensor& full = shard.full.tensor;
+    if (has_memory(full)) continue;
     if (config_.param_dtype && full->leaf_requires_grad) full->dtype = DType::float32;
     replace_data(full, empty(context_, Op::parameter, full.sizes(), full.dtype(), Role::parameter));
   }
   for (const Buffer& buffer : model_.buffers) {
-    if (&groups_[group_of_[wrapped[buffer.module]]] != &group) continue;
+    if (has_memory(buffer.tensor) || &groups_[group_of_[wrapped[buffer.module]]] != &group) continue;
     const ModuleScope scope(context_, buffer.module);
     replace_data(buffer.tensor,
                  empty(context_, Op::buffer, buffer.tensor.sizes(), buffer.tensor.dtype(), Role::buffer));
   }
 }
 
+/// fsdp2_prepare_model gives fully_shard what it cannot shard, bitsandbytes' bytes, as ignored_params.
+bool FullyShard::is_ignored(const Parameter& parameter) const {
+  return config_.by_accelerate && !is_floating_point(parameter.tensor.dtype());
+}
+
+/// What accelerate holds of a model that is on the device until its groups are made: _prepare_fsdp2 an element in the
+/// place of each parameter that the optimizer has, fsdp2_prepare_model the state_dict, in which a Linear4bit has a copy
+/// of its nested_quant_map (QuantState.as_dict).
+std::vector<Tensor> FullyShard::original_state() {
+  std::vector<Tensor> held;
+  if (!config_.by_accelerate) return held;
+  for (const Parameter& parameter : model_.parameters) {
+    const Tensor& tensor = parameter.tensor;
+    if (has_memory(tensor) && tensor->leaf_requires_grad)
+      held.push_back(empty(context_, Op::empty, {1}, tensor.dtype()));
+  }
+  std::vector<Parameter> parameters = model_.parameters;
+  sort_by_module(parameters);
+  for (const Parameter& parameter : parameters) {
+    const Tensor& tensor = parameter.tensor;
+    if (!has_memory(tensor)) continue;
+    held.push_back(alias(tensor, tensor.sizes(), contiguous_strides(tensor.sizes())));
+    const bool is_quantized = parameter.name == std::string_view("weight") &&
+                              context_.log.modules[parameter.module].type == std::string_view("Linear4bit");
+    if (is_quantized && training_.quantization->double_quant)
+      held.push_back(empty(context_, Op::clone, {256}, DType::float32));
+  }
+  return held;
+}
+
 void FullyShard::initialize() {
   const NoGrad no_grad(context_);
+  std::vector<Tensor> original = original_state();
   const std::vector<ModuleRecord>& modules = context_.log.modules;
   // fully_shard on each module of a named class, in named_modules' order, then on the model with what is left.
   const ModuleId end = context_.log.end_of(model_.root);
@@ -152,7 +189,7 @@ void FullyShard::initialize() {
   groups_.back().reshards_after_forward = config_.reshard_after_forward && !config_.by_accelerate;
   group_of_[model_.root] = groups_.size() - 1;
   for (const Parameter& parameter : model_.parameters)
-    groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
+    if (!is_ignored(parameter)) groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
   // _get_managed_modules goes through the tree in post-order: a module's own parameters come after its children's.
   std::vector<ModuleId> last(modules.size());  // of the subtree
   for (ModuleId id = static_cast<ModuleId>(modules.size()); id-- > 0;) {
@@ -188,11 +225,13 @@ void FullyShard::initialize() {
     shard(group);
   }
   for (Tensor& whole : held) whole.reset();
+  original.clear();
 
   for (const Parameter& parameter : model_.parameters) {
     const Group& group = groups_[group_of_[wrapped[parameter.module]]];
     const auto same = [&](const Shard& shard) { return shard.full.tensor.get() == parameter.tensor.get(); };
     const auto found = std::find_if(group.shards.begin(), group.shards.end(), same);
+    if (found == group.shards.end()) continue;  // ignored
     local_.push_back({found->local, parameter.module, parameter.name, parameter.decays});
   }
   optimizer_ = make_optimizer(context_, training_.optimizer);
@@ -270,7 +309,7 @@ void FullyShard::unshard(Group& group) {
   if (config_.cpu_offload) {
     for (const Shard& shard : group.shards) {
       const Tensor copy = empty(context_, Op::to_copy, {shard.padded}, shard.local.dtype(), Role::parameter);
-      copies.push_back(to(copy, dtype));
+      copies.push_back(to(copy, gathered_dtype(shard)));
     }
   } else if (cast > 0) {
     copies.push_back(empty(context_, Op::to_copy, {cast}, dtype, Role::parameter));

@@ -71,8 +71,9 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
 
   Group& group_of(ModuleId module) { return groups_[group_of_.at(module)]; }
 
-  void make_groups();
   void make_accelerates_groups(std::vector<ModuleId>& wrapped);
+  bool is_ignored(const Parameter& parameter) const;
+  std::vector<Tensor> original_state();
   void place(Group& group, const std::vector<ModuleId>& wrapped);
   void shard(Group& group);
   void pre_forward(Group& group);

@@ -26,15 +26,20 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
   const bool first = so_far.strategy == Strategy::fsdp1;
   const bool mixed = fsdp.boolean("mp", false);
   config.by_accelerate = job.training.loop.is_trainer();
-  // FullyShardedDataParallelPlugin.set_mixed_precision (accelerate 1.15): all in the type of bf16 or fp16.
-  const std::optional<DType> autocast =
-      config.by_accelerate ? autocast_dtype(job.training.precision) : std::optional<DType>();
-  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : autocast; };
+  // FullyShardedDataParallelPlugin.set_mixed_precision (accelerate 1.15): all in the type of bf16 or fp16; of FSDP1
+  // with quantized weights in the type that holds them (update_fsdp_plugin_peft, transformers 5.23).
+  const std::optional<QuantizationConfig>& quantization = job.training.quantization;
+  const bool takes_storage =
+      first && config.by_accelerate && quantization && is_floating_point(quantization->quant_storage);
+  std::optional<DType> trainers;
+  if (config.by_accelerate)
+    trainers = takes_storage ? quantization->quant_storage : autocast_dtype(job.training.precision);
+  const auto given = [&](DType dtype) { return mixed ? std::optional(dtype) : trainers; };
   config.param_dtype = read_dtype(fsdp, "param_dtype", given(DType::bfloat16));
   config.reduce_dtype = read_dtype(fsdp, "reduce_dtype", given(DType::float32));
   config.buffer_dtype = read_dtype(fsdp, "buffer_dtype", first ? given(DType::bfloat16) : std::nullopt);
-  if (!first) config.output_dtype = autocast;
-  if (config.by_accelerate && (config.param_dtype != autocast || config.reduce_dtype != autocast))
+  if (!first) config.output_dtype = trainers;
+  if (config.by_accelerate && (config.param_dtype != trainers || config.reduce_dtype != trainers))
     fsdp.fail("", "inconsistent",
               "found types that a trainer does not give to FSDP, which takes them from its arguments bf16 and fp16: "
               "leave them out");
@@ -69,7 +74,7 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
       fsdp.fail("wrap", "unknown-value", "found " + quote(name) + "; expected blocks, of this model: " + known);
   }
   const Precision precision = job.training.precision;
-  if (config.param_dtype && (precision == Precision::bf16 || precision == Precision::fp16)) {
+  if (config.param_dtype && !takes_storage && (precision == Precision::bf16 || precision == Precision::fp16)) {
     fsdp.fail_found(mixed ? "mp" : "param_dtype", "inconsistent",
                     "FSDP's mixed precision keeps the weights in float32; expected training.precision \"fp32\" or "
                     "\"amp-bf16\"");
@@ -87,6 +92,12 @@ FsdpConfig read_fsdp(ConfigReader fsdp, const Job& job, const ParallelConfig& so
     fsdp.fail("", "not-modelled",
               "GradScaler under FSDP is not supported yet; expected training.precision bf16 or amp-bf16");
   }
+  // FlatParamHandle._writeback_orig_params, of what fix_4bit_weight_quant_state_from_module put in a weight's place.
+  if (first && quantization && config.use_orig_params && config.sharding == FsdpConfig::Sharding::shard_grad_op)
+    fsdp.fail_found("sharding", "inconsistent",
+                    "FSDP stops in backward where parameters that bitsandbytes has replaced stay gathered (\"does not "
+                    "support changing the parameters between forward and backward\"); expected FULL_SHARD, or "
+                    "use_orig_params false");
   const bool shards = !first || config.sharding_on(so_far.world_size()) != FsdpConfig::Sharding::no_shard;
   if (config.by_accelerate && !shards)
     fsdp.fail("", "not-modelled", "found FSDP that shards nothing, which is not supported yet under a trainer");

@@ -364,9 +364,9 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
     reader.fail_found("strategy", refusal->code, refusal->why);
   if (const auto refusal = fsdp ? traits.refusal(Feature::fsdp) : std::nullopt)
     reader.fail_found("strategy", refusal->code, refusal->why);
-  if (job.training.quantization && (deepspeed || fsdp))
+  if (job.training.quantization && deepspeed)
     reader.fail_found("strategy", "not-modelled",
-                      "quantized weights under it are not supported yet; expected none or ddp");
+                      "quantized weights under it are not supported yet; expected none, ddp, fsdp1 or fsdp2");
   if (job.training.cut_cross_entropy && fsdp)
     reader.fail_found("strategy", "not-modelled",
                       "training.cut_cross_entropy under it is not supported yet; expected none, ddp or deepspeed");

@@ -43,9 +43,6 @@ std::optional<QuantizationConfig> read_quantization(ConfigReader& training, Task
   read_fields(reader, settings::quantization_section, config);
   if (infers && config.prepares)
     reader.fail_found("prepare_model_for_kbit_training", "inconsistent", "found it in a job that infers: leave it out");
-  if (reader.text("bnb_4bit_quant_storage", "uint8") != "uint8")
-    reader.fail_found("bnb_4bit_quant_storage", "not-modelled",
-                      "other storage types are not supported yet; expected \"uint8\"");
   if (reader.has("llm_int8_skip_modules")) config.skip_modules = reader.texts("llm_int8_skip_modules");
   for (const std::string& name : config.skip_modules.value_or(std::vector<std::string>{}))
     if (name.find_first_of("*+?[](){}|^$\\") != std::string::npos)

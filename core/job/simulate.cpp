@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "distributed/deepspeed.h"
@@ -86,6 +87,21 @@ void cast_trained(Context& context, const std::vector<Parameter>& parameters) {
     const ModuleScope scope(context, parameter.module);
     replace_data(tensor, to(tensor, DType::bfloat16));
   }
+}
+
+/// Linear4bit gives a bias of another type than it computes in other data (bias.data = bias.data.to(x.dtype)), which is
+/// no longer what FSDP gathers.
+std::optional<Error> check_biases(const Job& job, const Log& log, const std::vector<Parameter>& parameters) {
+  const ParallelConfig& parallel = job.parallel;
+  if (parallel.strategy != Strategy::fsdp1 && parallel.strategy != Strategy::fsdp2) return std::nullopt;
+  for (const Parameter& parameter : parameters)
+    if (parameter.name == std::string_view("bias") &&
+        log.modules[parameter.module].type == std::string_view("Linear4bit") &&
+        parallel.fsdp.param_dtype.value_or(parameter.tensor.dtype()) != job.training.quantization->compute_dtype)
+      return Error{"not-modelled", "/training/quantization/bnb_4bit_compute_dtype",
+                   "found biases of quantized layers under FSDP in another dtype than the layers compute in, which is "
+                   "not supported yet; expected the dtype of the weights"};
+  return std::nullopt;
 }
 
 bool evaluates(const Job& job) {
@@ -197,6 +213,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       if (simulation.refusal) return simulation;
     }
     if (quantizer && job.training.loop.is_trl()) cast_trained(context, model->parameters);
+    if (quantizer) simulation.refusal = check_biases(job, context.log, model->parameters);
+    if (simulation.refusal) return simulation;
     if (on_host && job.parallel.strategy == Strategy::deepspeed)
       cast_module(context, *model, weight_dtype(job.training.precision));
     if (on_host) {

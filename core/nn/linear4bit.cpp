@@ -45,18 +45,23 @@ Tensor gemm_4bit(const Tensor& x, const QuantState& state, const Tensor& bias) {
   return result;
 }
 
-// MatMul4Bit, or without gradients its operator alone.
+// MatMul4Bit, or without gradients its operator alone. A bias has one where FSDP1 flattened it with what trains.
 Tensor matmul_4bit(const Tensor& x, const std::shared_ptr<const QuantState>& state, const Tensor& bias) {
-  Record record(Op::matmul_4bit, nullptr, {&x});
+  Record record(Op::matmul_4bit, nullptr, {&x, &bias});
   Tensor result = gemm_4bit(x, *state, bias);
   if (!record) return result;
   record->custom = std::make_unique<std::function<void(Backward&)>>([state](Backward& b) {
-    Tensor absmax;
-    if (state->nested) absmax = empty(b.context, Op::dequantize, {state->blocks()}, DType::float32);
-    Tensor weight = empty(b.context, Op::dequantize, state->shape, state->dtype);
-    absmax.reset();
-    weight = to(weight, b.grad().dtype());
-    b.give(0, matmul(b.grad(), weight));
+    Tensor grad_bias;
+    if (b.wants(1)) grad_bias = reduce(Op::sum, b.grad(), {0}, false, b.input_dtype(1));
+    if (b.wants(0)) {
+      Tensor absmax;
+      if (state->nested) absmax = empty(b.context, Op::dequantize, {state->blocks()}, DType::float32);
+      Tensor weight = empty(b.context, Op::dequantize, state->shape, state->dtype);
+      absmax.reset();
+      weight = to(weight, b.grad().dtype());
+      b.give(0, matmul(b.grad(), weight));
+    }
+    if (grad_bias) b.give(1, sum_to(grad_bias, b.input_sizes(1)));
   });
   return record.output(std::move(result));
 }

@@ -11,4 +11,7 @@ namespace oometer {
 /// `buffers`: in the order of the modules that they were made for.
 void move_to_device(Context& context, const std::vector<Parameter>& parameters, const std::vector<Buffer>& buffers);
 
+/// Memory on the device: not in host memory, and not freed.
+inline bool has_memory(const Tensor& tensor) { return tensor->storage->id != kNever; }
+
 }  // namespace oometer

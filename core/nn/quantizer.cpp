@@ -90,7 +90,8 @@ Tensor Quantizer::pack(const Tensor& weight, QuantState& state) {
     return empty(context_, op, sizes, dtype, Role::parameter);
   };
   Tensor absmax = constant(Op::empty, {state.blocks()}, DType::float32);
-  Tensor packed = constant(Op::empty, {(elements + 1) / 2, 1}, DType::uint8);
+  const DType storage = config_.quant_storage;
+  Tensor packed = constant(Op::empty, {(elements + 1) / (2 * element_size(storage)), 1}, storage);
   state.code = constant(Op::to_copy, {16}, DType::float32);
   {
     const Tensor absolute = empty_like(Op::abs, state.code);
@@ -198,7 +199,7 @@ void Quantizer::load(std::vector<Parameter>& parameters, const std::vector<Buffe
   }
   if (!config_.prepares) return;
   for (const Parameter& parameter : parameters)
-    if (is_half(parameter.tensor.dtype())) cast_parameter(parameter.tensor, DType::float32);
+    if (is_half(parameter.tensor.dtype()) && !is_quantized(parameter)) cast_parameter(parameter.tensor, DType::float32);
   context_.empty_cache();
 }
 

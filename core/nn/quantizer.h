@@ -23,6 +23,7 @@ struct QuantizationConfig {
   bool is_nf4 = false;                                   ///< bnb_4bit_quant_type
   bool double_quant = false;                             ///< bnb_4bit_use_double_quant
   DType compute_dtype = DType::float32;                  ///< bnb_4bit_compute_dtype
+  DType quant_storage = DType::uint8;                    ///< bnb_4bit_quant_storage: of the packed weights
   std::optional<std::vector<std::string>> skip_modules;  ///< llm_int8_skip_modules; none: the output embeddings
   bool prepares = true;  ///< prepare_model_for_kbit_training: everything else becomes float32
 

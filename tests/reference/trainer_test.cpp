@@ -71,6 +71,11 @@ TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real on
   check_cases("fsdp.jsonl", 77);
 }
 
+TEST_CASE("Trainers' steps with 4-bit weights under FSDP1 and FSDP2 are the real ones' to the byte",
+          "[reference][trainer]") {
+  check_cases("fsdp_qlora.jsonl", 34);
+}
+
 TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "[reference][trainer]") {
   check_cases("qlora.jsonl", 16);
 }

@@ -93,7 +93,10 @@ def quantized_model(cls: Any, config: Any, train: dict[str, Any]) -> Any:
     prepared = options.pop("prepare_model_for_kbit_training", True)
     dtype = getattr(torch, DTYPES[train["precision"]])
     with tempfile.TemporaryDirectory() as folder:
-        cls._from_config(config, dtype=dtype).save_pretrained(folder)
+        saved = cls._from_config(config, dtype=dtype)
+        saved.should_save_on_this_rank = lambda _: True  # each rank has a folder of its own
+        saved.save_pretrained(folder)
+        del saved
         model = cls.from_pretrained(
             folder,
             quantization_config=transformers.BitsAndBytesConfig(**options),

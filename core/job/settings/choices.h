@@ -202,6 +202,8 @@ inline constexpr Choice<bool> kQuantTypes[] = {
     {"nf4", true, "NF4", "Half a byte per weight, and a constant of four bytes per 64"}};
 inline constexpr Choice<DType> kTorchFloats[] = {
     {"float32", DType::float32}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}};
+inline constexpr Choice<DType> kQuantStorages[] = {
+    {"uint8", DType::uint8}, {"bfloat16", DType::bfloat16}, {"float16", DType::float16}, {"float32", DType::float32}};
 
 inline constexpr Choice<bool> kAccumulators[] = {
     {"weight", false, "As the weights", "Liger's default"},

@@ -95,6 +95,22 @@ TEST_CASE("Units of two dtypes, or partly frozen without original parameters, ar
         "/parallel/fsdp/use_orig_params");
 }
 
+TEST_CASE("4-bit weights are sharded where they are stored as the parameters beside them", "[distributed]") {
+  const auto qlora = [](const std::string& storage, bool prepares) {
+    return kInBf16 + R"(, "lora": {"rank": 4, "target_modules": ["q_proj"], "autocast_adapter_dtype": false},
+      "quantization": {"load_in_4bit": true, "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": ")" +
+           storage + R"(", "prepare_model_for_kbit_training": )" + (prepares ? "true}" : "false}");
+  };
+  const Result<Estimate> sharded = estimate(tiny_llama(qlora("bfloat16", false), fsdp1(2)));
+  REQUIRE(sharded);
+  const std::string at = "/training/quantization/";
+  CHECK(estimate(tiny_llama(qlora("uint8", false), fsdp1(2))).error().pointer == at + "bnb_4bit_quant_storage");
+  CHECK(estimate(tiny_llama(qlora("bfloat16", true), fsdp1(2))).error().pointer ==
+        at + "prepare_model_for_kbit_training");
+  const std::string kept = R"("sharding": "SHARD_GRAD_OP")";
+  CHECK(estimate(tiny_llama(qlora("bfloat16", false), fsdp1(2, kept))).error().pointer == "/parallel/fsdp/sharding");
+}
+
 TEST_CASE("Every gathered unit is let go, and every free has its allocation", "[distributed]") {
   const std::string checkpointing =
       GENERATE("", R"(, "activation_checkpointing": "non-reentrant")", R"(, "activation_checkpointing": "reentrant")");
