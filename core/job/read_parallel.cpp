@@ -375,10 +375,16 @@ Parallel read_parallel(ConfigReader reader, const Job& job) {
   if (job.training.lora && job.training.lora->has_kernels() && (deepspeed || fsdp))
     reader.fail_found("strategy", "not-modelled",
                       "Axolotl's kernels of adapters under it are not supported yet; expected none or ddp");
-  if (job.training.optimizer.is_bitsandbytes() && (deepspeed || fsdp))
-    reader.fail_found("strategy", "not-modelled",
-                      "bitsandbytes' optimizers on sharded parameters are not supported yet; expected none or ddp, or "
-                      "one of torch's implementations");
+  if (job.training.optimizer.is_bitsandbytes()) {
+    if (deepspeed || config.fsdp.cpu_offload)
+      reader.fail_found("strategy", "not-modelled",
+                        "bitsandbytes' optimizers are not supported yet with deepspeed, or with FSDP's cpu_offload; "
+                        "expected none, ddp or fsdp1, or one of torch's implementations");
+    else if (fsdp && config.strategy == Strategy::fsdp2)
+      reader.fail_found("strategy", "inconsistent",
+                        "bitsandbytes' optimizers stop at FSDP2's DTensors (\"does not have a sharding strategy "
+                        "registered\"); expected fsdp1, or one of torch's implementations");
+  }
   if (const OptimizerConfig& optimizer = job.training.optimizer;
       config.strategy != Strategy::none && !runs_on_several(optimizer, config.strategy))
     reader.fail("strategy", "not-modelled",
