@@ -138,6 +138,8 @@ void take_fsdp(Context& context, Keys& keys) {
     fsdp["fsdp_sharding_strategy"] = is_word_of("shard_grad_op", words) ? "SHARD_GRAD_OP"
                                      : is_word_of("no_shard", words)    ? "NO_SHARD"
                                                                         : "FULL_SHARD";
+  // TrainingArguments' own default (_process_fsdp_args).
+  if (version == 1 && !fsdp.contains("fsdp_backward_prefetch")) fsdp["fsdp_backward_prefetch"] = "NO_PREFETCH";
   if (is_word_of("offload", words)) fsdp["fsdp_offload_params"] = true;
   if (!is_word_of("auto_wrap", words) && version == 1 && !fsdp.contains("fsdp_transformer_layer_cls_to_wrap") &&
       !fsdp.contains("fsdp_auto_wrap_policy"))

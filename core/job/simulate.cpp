@@ -1,5 +1,6 @@
 #include "job/simulate.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -101,6 +102,20 @@ std::optional<Error> check_biases(const Job& job, const Log& log, const std::vec
       return Error{"not-modelled", "/training/quantization/bnb_4bit_compute_dtype",
                    "found biases of quantized layers under FSDP in another dtype than the layers compute in, which is "
                    "not supported yet; expected the dtype of the weights"};
+  return std::nullopt;
+}
+
+/// accelerate looks up each class that is to be wrapped in the model (FullyShardedDataParallelPlugin's
+/// set_auto_wrap_policy, peft's fsdp_auto_wrap_policy).
+std::optional<Error> check_wrap(const Job& job, const Log& log) {
+  const std::vector<std::string>& usual = job.model.config.traits().no_split_modules;
+  if (!job.parallel.fsdp.by_accelerate || job.parallel.fsdp.wrap == usual) return std::nullopt;
+  for (const std::string& name : job.parallel.fsdp.wrap)
+    if (std::none_of(log.modules.begin(), log.modules.end(),
+                     [&](const ModuleRecord& module) { return name == module.type; }))
+      return Error{"inconsistent", "/parallel/fsdp/wrap",
+                   "found \"" + name + "\", of which " + job.model.config.traits().class_name +
+                       " has no module, so that accelerate stops; leave it out, or name a class of its blocks"};
   return std::nullopt;
 }
 
@@ -213,7 +228,8 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       if (simulation.refusal) return simulation;
     }
     if (quantizer && job.training.loop.is_trl()) cast_trained(context, model->parameters);
-    if (quantizer) simulation.refusal = check_biases(job, context.log, model->parameters);
+    simulation.refusal = check_wrap(job, context.log);
+    if (quantizer && !simulation.refusal) simulation.refusal = check_biases(job, context.log, model->parameters);
     if (simulation.refusal) return simulation;
     if (on_host && job.parallel.strategy == Strategy::deepspeed)
       cast_module(context, *model, weight_dtype(job.training.precision));

@@ -349,11 +349,16 @@ void take_axolotl_lora(Context& context, Keys& keys, const std::string& adapter)
               weights == "fp16"   ? "float16"
               : weights == "bf16" ? "bfloat16"
                                   : "float32");
-    // prepare_model_for_kbit_training makes norms and embeddings float32, and _configure_embedding_dtypes bf16 again.
+    const bool is_of_float32 = !is_sharded(keys) && is_word_of(member_text(context.model_config(), "model_type"),
+                                                               "jamba qwen2_moe nemotron_h");
+    keys.take("bnb_config_kwargs", "/training/quantization/bnb_4bit_quant_storage",
+              is_of_float32 ? "float32" : "bfloat16");
+    // prepare_model_for_kbit_training makes norms and embeddings float32, and _configure_embedding_dtypes bf16 again;
+    // under FSDP neither is called.
     context.ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
     if (const json own = keys.value("bnb_config_kwargs"); own.is_object())
       for (const auto& [name, value] : own.items())
-        if (is_word_of(name, "bnb_4bit_quant_type bnb_4bit_use_double_quant"))
+        if (is_word_of(name, "bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage"))
           context.ledger.put("/training/quantization/" + name, value);
   } else if (keys.truth("load_in_8bit")) {
     keys.take("load_in_8bit", "/training/quantization/load_in_8bit", true);
@@ -445,6 +450,23 @@ void note_more_rows(Context& context, Keys& keys) {
   std::optional<std::int64_t> bytes;
   if (width.is_number_integer() && width > 0 && width < 1 << 20) bytes = 31 * 2 * 16 * width.get<std::int64_t>();
   keys.leave_out(kKey, Effect::more, "up to 31 more rows of embeddings and head", bytes);
+}
+
+/// Axolotl's own fsdp2_prepare_model (monkeypatch/accelerate/fsdp2.py) makes groups of the blocks and of each adapter's
+/// layers; embeddings and head are in the model's own, which stays gathered while the model runs.
+void note_fsdp2_groups(Context& context, Keys& keys) {
+  const json own = keys.value("fsdp_config");
+  const auto is_2 = [](const json& version) { return version == 2 || version == "2"; };
+  if (!is_2(keys.value("fsdp_version")) && !is_2(member(own, "fsdp_version")) && !is_2(member(own, "version"))) return;
+  const json rows = member(context.model_config(), "vocab_size"), width = member(context.model_config(), "hidden_size");
+  std::optional<std::int64_t> bytes;
+  if (rows.is_number_integer() && width.is_number_integer() && rows > 0 && rows < 1 << 24 && width > 0 &&
+      width < 1 << 20)  // embeddings in half precision and, where they train, their gradient
+    bytes = 4 * rows.get<std::int64_t>() * width.get<std::int64_t>();
+  keys.leave_out("fsdp_version", Effect::more,
+                 "Axolotl gathers embeddings and head together and keeps them while the model runs; taken as "
+                 "accelerate's groups, up to",
+                 bytes);
 }
 
 /// CustomSupportedOptimizers (utils/schemas/enums.py) are classes that its Trainer is given, in two parameter groups
@@ -579,6 +601,7 @@ void read_axolotl(Context& context, Keys& keys) {
   }
   for (const char* key : {"eval_steps", "eval_strategy", "save_steps", "save_strategy", "max_steps"}) keys.ignore(key);
   note_more_rows(context, keys);
+  note_fsdp2_groups(context, keys);
   if (keys.truth("freeze_mm_modules"))
     keys.leave_out("freeze_mm_modules", Effect::less, "the tower and its projector do not train");
 }
