@@ -377,6 +377,34 @@ void FullyShard::reshard(Group& group) {
   group.is_unsharded = false;
 }
 
+/// Of a head that is a group by itself and is not called: TRL gathers it as its optimizer has it (_to_replicate_tensor,
+/// torch/distributed/tensor/placement_types.py).
+Tensor FullyShard::full_tensor(const Tensor& parameter) {
+  for (const Group& group : groups_)
+    for (const Shard& shard : group.shards) {
+      const Tensor& full = shard.full.tensor;
+      if (full.get() != parameter.get()) continue;
+      if (group.is_unsharded || context_.stopped) return parameter;
+      if (config_.cpu_offload || full->leaf_requires_grad) {
+        refusal_ = Error{"not-modelled", "/parallel/strategy",
+                         std::string("found a head that is an FSDP group by itself, and is ") +
+                             (config_.cpu_offload ? "on the host, where TRL then computes the loss" : "trained") +
+                             ", which is not supported yet; expected fsdp1, ddp or deepspeed"};
+        return parameter;
+      }
+      const NoGrad no_grad(context_);
+      const ModuleScope scope(context_, shard.full.module);
+      Tensor part;  // _maybe_pad_tensor
+      if (shard.local.numel() < shard.padded)
+        part = empty(context_, Op::constant_pad_nd, {shard.padded}, shard.local.dtype());
+      const Tensor whole =
+          empty(context_, Op::empty, {checked_product(shard.padded, world_)}, shard.local.dtype(), Role::parameter);
+      collective(context_, Op::all_gather, whole.nbytes(), whole.dtype(), world_);
+      return alias(whole, full.sizes(), contiguous_strides(full.sizes()));
+    }
+  return parameter;
+}
+
 // --- hooks -----------------------------------------------------------------------------------------------------------
 
 /// FSDPState._pre_forward. In a recomputation, too: of what is wrapped within a checkpointed block.

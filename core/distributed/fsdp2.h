@@ -66,6 +66,7 @@ class FullyShard final : public TrainingStrategy, private ModuleListener, privat
     if (module == group_of(module).first) post_backward(group_of(module));
   }
   void read(const Tensor&) override {}
+  Tensor full_tensor(const Tensor& parameter) override;
   /// It takes the gradients after_backward; here it only learns that they exist.
   void gradient_ready(const Tensor&) override {}
 

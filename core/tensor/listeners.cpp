@@ -66,6 +66,12 @@ void ModuleListeners::read(const Tensor& parameter) {
   for (ModuleListener* listener : of(context_.module)) listener->read(parameter);
 }
 
+Tensor ModuleListeners::full_tensor(const Tensor& parameter) {
+  Tensor full = parameter;
+  for (ModuleListener* listener : of(context_.module)) full = listener->full_tensor(full);
+  return full;
+}
+
 bool ModuleListeners::hears(ModuleId module) const {
   const std::vector<ModuleListener*> listeners = of(module);
   return std::any_of(listeners.begin(), listeners.end(),

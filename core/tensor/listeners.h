@@ -60,6 +60,8 @@ class ModuleListener {
   virtual void after_backward(ModuleId module) = 0;
   /// A module's forward looks at a parameter that is not its own.
   virtual void read(const Tensor& parameter) = 0;
+  /// What DTensor.full_tensor() makes of one that is sharded now; of any other, itself.
+  virtual Tensor full_tensor(const Tensor& parameter) { return parameter; }
   /// Whether the module has hooks; those of others are not called.
   virtual bool hears([[maybe_unused]] ModuleId module) const { return true; }
   /// Whether its hooks see what a module is called with by keyword, too.
@@ -136,6 +138,7 @@ class ModuleListeners final : public Listeners<ModuleListener>, public ModuleLis
   void before_backward(ModuleId module) override;
   void after_backward(ModuleId module) override;
   void read(const Tensor& parameter) override;
+  Tensor full_tensor(const Tensor& parameter) override;
   bool hears(ModuleId module) const override;
   bool hears_keywords(ModuleId module) const override;
   std::optional<DType> input_dtype(ModuleId module) const override;

@@ -26,12 +26,13 @@ Tensor FusedLmHead::of_hidden_states(const Tensor& hidden_in, const Linear& lm_h
   const Tensor hidden_states = slice(hidden_in, 1, 0, length), labels = slice(labels_in, 1, 1, length);
   FusedCausalLMOutput result;
   result.label_mask = pointwise(Op::ne, {&labels}, DType::boolean);
+  const Tensor weight = context.modules ? context.modules->full_tensor(lm_head.weight) : lm_head.weight;
   {
     ChunkedLogProbs per_token;
     {
       const Tensor chosen = index_mask(hidden_states, result.label_mask, scored);
       const Tensor targets = index_mask(labels, result.label_mask, scored);
-      per_token = chunked_log_probs(chosen, lm_head.weight, targets, kClasses, outputs_);
+      per_token = chunked_log_probs(chosen, weight, targets, kClasses, outputs_);
     }
     result.log_probs = spread(per_token.log_probs, result.label_mask);
     if (outputs_.entropy) result.entropy = spread(per_token.entropy, result.label_mask);
