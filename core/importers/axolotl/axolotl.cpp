@@ -246,7 +246,7 @@ bool is_bf16(Keys& keys) {
 /// Whether DeepSpeed or FSDP runs it.
 bool is_sharded(const Keys& keys) { return keys.has("deepspeed") || keys.has("fsdp") || keys.has("fsdp_config"); }
 
-void take_axolotl_attention(Keys& keys) {
+void take_axolotl_attention(Context& context, Keys& keys) {
   // The older switches (utils/schemas/config.py: normalize_attn_implementation).
   constexpr std::pair<const char*, const char*> kOlder[] = {
       {"flash_attention", "flash_attention_2"}, {"sdp_attention", "sdpa"}, {"eager_attention", "eager"}};
@@ -257,6 +257,11 @@ void take_axolotl_attention(Keys& keys) {
   if (is_word_of(name, "flex_attention xformers sage flash_attention_4 flash_attention_torch")) {
     keys.leave_out("attn_implementation", Effect::either, name + " is taken as SDPA");
     name = "sdpa";
+  }
+  if (name.starts_with("kernels-community/") && member_text(context.model_config(), "model_type") == "gpt_oss") {
+    keys.leave_out("attn_implementation", Effect::less,
+                   name + " makes no matrix of scores, and knows attention sinks; taken as eager attention");
+    name = "eager";
   }
   // Heads of the layers without windows are too wide for flash-attn.
   if (keys.truth("gemma4_hybrid_attn_impl") && name == "flash_attention_2") {
@@ -546,7 +551,7 @@ void read_axolotl(Context& context, Keys& keys) {
   // core/builders/base.py: _configure_precision_settings
   const bool autocasts = bf16 || keys.truth("bfloat16");
   context.take_precision(keys, "bf16", weights, "bf16", autocasts ? "bf16" : fp16 ? "fp16" : "");
-  take_axolotl_attention(keys);
+  take_axolotl_attention(context, keys);
   take_axolotl_samples(context, keys);
   if (keys.has("batch_size") && !keys.has("gradient_accumulation_steps")) {
     const std::int64_t size = std::max<std::int64_t>(keys.integer("micro_batch_size"), 1);
