@@ -149,7 +149,8 @@ class GraphTask {
       Tensor& gradient = call.results[i];
       if (!call.wants(i) || !gradient) continue;
       const Shape& sizes = call.input_sizes(i);
-      const DType dtype = call.input_dtype(i);
+      const TensorImpl* const leaf = call.node.edges[i].function->variable;
+      const DType dtype = leaf && leaf->takes_any_grad ? gradient.dtype() : call.input_dtype(i);
       if (!(gradient.sizes() == sizes)) gradient = sum_to(gradient, sizes);
       if (gradient.dtype() != dtype) gradient = to(gradient, dtype);
     }

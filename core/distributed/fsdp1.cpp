@@ -77,7 +77,7 @@ Tensor FullyShardedDataParallel::flat_tensor(Unit& unit, Op op, std::int64_t num
 void FullyShardedDataParallel::initialize() {
   const NoGrad no_grad(context_);
   gather_units();
-  check_reentrant_blocks();
+  if (!refusal_) check_reentrant_blocks();
   if (refusal_) return;
   rank_ = given_rank_ ? *given_rank_ : worst_rank();
   for (const std::size_t i : order_of_wrapping()) flatten(units_[i]);
@@ -230,6 +230,7 @@ void FullyShardedDataParallel::gather_units() {
     units_.emplace_back().module = id;
     units_.back().is_leaf = is_leaf[id];
   }
+  refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return wrapped[id]; });
   std::vector<Parameter> parameters = model_.parameters;
   sort_by_module(parameters);
   put_originals_first(parameters, context_.log, training_,

@@ -38,11 +38,12 @@ std::int64_t split_metadata(const Device& device, const std::vector<std::int64_t
   return 4 * static_cast<std::int64_t>(chunks.size()) + 1 + blocks;
 }
 
-/// _chunk_cat_out_cuda_contiguous, likewise.
-std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks) {
+/// _chunk_cat_out_cuda_contiguous, likewise. `is_mixed`: fsdp::chunk_cat_mixed_dtype of gradients of two dtypes, as the
+/// allocator saw it.
+std::int64_t chunk_cat_metadata(const std::vector<std::int64_t>& chunks, bool is_mixed) {
   std::int64_t blocks = 0;
   for (const std::int64_t chunk : chunks) blocks += divide_up(chunk, kBytesPerBlock);
-  return 6 * static_cast<std::int64_t>(chunks.size()) + 2 + blocks;
+  return 6 * static_cast<std::int64_t>(chunks.size()) + (is_mixed ? 0 : 2) + blocks;
 }
 
 }  // namespace
@@ -188,6 +189,8 @@ void FullyShard::initialize() {
   groups_.emplace_back().modules = {model_.root};
   groups_.back().reshards_after_forward = config_.reshard_after_forward && !config_.by_accelerate;
   group_of_[model_.root] = groups_.size() - 1;
+  refusal_ = check_shared(context_.log, model_, [&](ModuleId id) { return group_of_[wrapped[id]]; });
+  if (refusal_) return;
   for (const Parameter& parameter : model_.parameters)
     if (!is_ignored(parameter)) groups_[group_of_[wrapped[parameter.module]]].shards.push_back({parameter, {}, 0});
   // _get_managed_modules goes through the tree in post-order: a module's own parameters come after its children's.
@@ -456,13 +459,14 @@ void FullyShard::pre_backward(Group& group) {
   group.state = State::pre_backward;
   unshard(group);
   wait_for_unshard(group);
-  // _set_unsharded_grad_dtypes: to a wider type only what others are to be added to is cast when it comes, to any other
-  // every gradient.
+  // _set_unsharded_grad_dtypes: to a wider type only what others are to be added to is cast when it comes, and all else
+  // stays as autograd has it; to any other type every gradient.
   for (const Shard& shard : group.shards) {
     const Tensor& full = shard.full.tensor;
     const bool is_wider = element_size(accumulated_dtype(shard)) > element_size(full.dtype());
+    full->takes_any_grad = is_wider && (syncs_ || full->grad);
     full->grad_dtype.reset();
-    if (!is_wider || (!syncs_ && !full->grad)) full->grad_dtype = accumulated_dtype(shard);
+    if (!full->takes_any_grad) full->grad_dtype = accumulated_dtype(shard);
   }
   if (group.post_forward_indices.empty()) return;
   const std::size_t index = group.post_forward_indices.back();
@@ -503,7 +507,10 @@ void FullyShard::post_backward(Group& group) {
   reduce_scatter_input_ = empty(context_, Op::empty, {checked_product(numel, world_)}, dtype);
   share(reduce_scatter_input_, world_);
   writes(context_, Op::cat, reduce_scatter_input_.nbytes(), dtype);
-  { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks)); }
+  const DType first = gradients[0].dtype();
+  const bool is_mixed =
+      std::any_of(gradients.begin(), gradients.end(), [&](const Tensor& g) { return g.dtype() != first; });
+  { const Workspace packed(context_, Op::cat, 8 * chunk_cat_metadata(chunks, is_mixed)); }
   gradients.clear();
   const Scoped<std::uint8_t> stream(context_.stream, kReduceScatterStream);
   Tensor output = empty(context_, Op::empty, {numel}, dtype);

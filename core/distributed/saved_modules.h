@@ -1,9 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "models/model.h"
 #include "nn/module.h"
+#include "result.h"
 #include "tensor/context.h"
 #include "train/config.h"
 
@@ -27,6 +31,21 @@ void put_originals_first(std::vector<Item>& items, const Log& log, const Trainin
     const auto last = std::find_if_not(first, items.end(), is_within);
     std::stable_partition(first, last, [&](const Item& item) { return !of(item).tensor->leaf_requires_grad; });
   }
+}
+
+/// The error of a parameter that two modules have which are not of one unit: FSDP1 flattens it in one of them only, and
+/// FSDP2 refuses it. `unit_of` gives a module's.
+template <class UnitOf>
+std::optional<Error> check_shared(const Log& log, const Model& model, const UnitOf& unit_of) {
+  for (const Parameter& other : model.tied)
+    for (const Parameter& parameter : model.parameters)
+      if (parameter.tensor.get() == other.tensor.get() && unit_of(parameter.module) != unit_of(other.module))
+        return Error{"inconsistent", "/parallel/fsdp/wrap",
+                     "found one parameter in " + module_path(log, parameter.module) + " and in " +
+                         module_path(log, other.module) +
+                         ", which are of two FSDP units: FSDP stops at it; expected a list without the class of one "
+                         "of them"};
+  return std::nullopt;
 }
 
 /// The setting by which adapters have the dtype of the weights, which sharding can need.

@@ -80,6 +80,7 @@ struct TensorImpl {
   std::uint16_t output_nr = 0;  ///< which output of grad_fn it is
   DType dtype;
   bool leaf_requires_grad = false;
+  bool takes_any_grad = false;      ///< a leaf's: `grad_dtype = None` was set, its gradient stays as it comes
   std::uint32_t index = kNever;     ///< of a parameter: what its strategy calls it (DeepSpeed's ds_id); kNever: nothing
   std::optional<DType> grad_dtype;  ///< a leaf's: what its gradient is cast to; none: its own
   Shape sizes, strides;

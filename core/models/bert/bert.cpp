@@ -4,6 +4,7 @@
 
 #include "models/kit/text_attention.h"
 #include "nn/activation.h"
+#include "nn/wrapped_call.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
 
@@ -157,7 +158,9 @@ BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOpt
 BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
   Context& context = inputs.input_ids.context();
   ModuleCall call(context, module);
-  Tensor embedding_output = embeddings(inputs.input_ids, inputs.position_ids);
+  Tensor embedding_output = wrapped_call(inputs.input_ids, embeddings.module, [&](const Tensor& input_ids) {
+    return embeddings(input_ids, inputs.position_ids);
+  });
   if (embeddings_project.weight) embedding_output = embeddings_project(embedding_output);
   const Tensor attention_mask =
       create_bidirectional_mask(embedding_output, {{}, inputs.attention_mask, inputs.rows}, masked);

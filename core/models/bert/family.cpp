@@ -40,6 +40,7 @@ ModelTraits bert_traits(const FamilyConfig& config) {
   t.ia3_targets = {"key", "value", "output.dense"};
   t.ia3_feedforward = {"output.dense"};
   t.no_split_modules = {c.names->embeddings, c.names->layer};
+  if (c.head == EncoderHead::masked_lm) t.allow({Feature::fsdp});
   return t;
 }
 

@@ -31,6 +31,7 @@ constexpr const char* kBlocks[] = {kNames.layer};
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = bert_traits(config);
   t.no_split_modules = {};
+  t.refuse(Feature::fsdp, "not-modelled", "this is not supported yet with " + t.class_name);
   t.ia3_targets = t.ia3_feedforward = {};  // peft 0.21 does not know it
   return t;
 }

@@ -52,7 +52,7 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = traits_of_text_family(config);
-  allow_compared(t, {Feature::quantization, Feature::zero3});
+  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::sdpa, "inconsistent", "GPT-OSS has attention sinks, which SDPA has not: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "GPT-OSS has attention sinks, which it has not: expected eager");
   t.refuse(Feature::packing, "inconsistent", "GPT-OSS makes its masks without looking for packed samples");

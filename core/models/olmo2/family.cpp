@@ -53,8 +53,8 @@ DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
 }  // namespace
 
 namespace family {
-extern const Family olmo2 =
-    text_family<read, parts>(kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::liger>);
+extern const Family olmo2 = text_family<read, parts>(
+    kClasses, kBlocks, traits_with<Feature::quantization, Feature::zero3, Feature::fsdp, Feature::liger>);
 }  // namespace family
 
 }  // namespace oometer
