@@ -9,11 +9,15 @@ namespace oometer {
 
 namespace {
 
-// softmax_backward_cuda_out: a product of the gradient's size besides the result.
+// softmax_backward_cuda_out: a product of the gradient's size besides the result, which is contiguous; the kernel makes
+// the product so for itself.
 void softmax_backward(Backward& b) {
-  Tensor grad_input = empty_like(Op::softmax_backward, b.grad(), b.node.dtype);
+  Tensor grad_input = empty(b.context, Op::softmax_backward, b.grad().sizes(), b.node.dtype);
   reads(Op::softmax_backward, grad_input, {&b.grad(), &b.saved(0)});
-  { const Tensor product = empty_like(Op::softmax_backward, b.grad()); }
+  {
+    const Tensor product = empty_like(Op::softmax_backward, b.grad());
+    contiguous(product);
+  }
   b.give(0, std::move(grad_input));
 }
 

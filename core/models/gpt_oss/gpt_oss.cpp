@@ -19,7 +19,9 @@ AttentionOutputs attend_with_sinks(const AttentionCall& call, const AttentionInp
   {
     TopK largest = max(combined_logits);
     largest.indices.reset();
-    combined_logits = sub(combined_logits, largest.values);
+    Tensor shifted = sub(combined_logits, largest.values);
+    largest.values.reset();
+    combined_logits = std::move(shifted);
   }
   const Tensor probs = softmax(combined_logits, combined_logits.dtype());
   const Tensor scores = slice(probs, -1, 0, probs.size(-1) - 1);

@@ -80,20 +80,20 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
     return call.result(view(out, hidden_states.sizes()));
   }
   const std::int64_t selected = tokens * top_k, experts = gate_up_proj.size(0);
-  const Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
+  Tensor sample_weights = reshape(call.argument(top_k_weights), {selected});
   if (context.past_key_values && context.past_key_values->decodes)
     return call.result(batched_mm(hidden_states, reshape(top_k_index, {selected}), sample_weights));
-  const TopK sorted = sort(reshape(top_k_index, {selected}));
+  TopK sorted = sort(reshape(top_k_index, {selected}));
   const Tensor& perm = sorted.indices;
   Tensor selected_hidden_states;
   {
     const Tensor token = empty(context, Op::floor_divide, {selected}, DType::int64);
     selected_hidden_states = index(hidden_states, 0, token);
   }
-  const Tensor sample_weights_g = index(sample_weights, 0, perm);
-  const Tensor histc_input = empty(context, Op::to_copy, {selected}, DType::int32);
-  const Tensor tokens_per_expert = empty(context, Op::histc, {experts}, DType::int32);
-  const Tensor offsets = empty(context, Op::cumsum, {experts}, DType::int32);
+  Tensor sample_weights_g = index(sample_weights, 0, perm);
+  Tensor histc_input = empty(context, Op::to_copy, {selected}, DType::int32);
+  Tensor tokens_per_expert = empty(context, Op::histc, {experts}, DType::int32);
+  Tensor offsets = empty(context, Op::cumsum, {experts}, DType::int32);
   { const Workspace scan(context, Op::cumsum, cub_scan_bytes(experts) - 256); }  // descriptors of 8 bytes: int32
   const auto grouped_linear = [&](const Tensor& input, const Tensor& weight, const Tensor& biases) {
     const Tensor cast = to(input, weight.dtype());
@@ -109,11 +109,16 @@ Tensor Experts::operator()(const Tensor& hidden_in, const Tensor& top_k_index, c
   if (parts.has_bias) selected_biases = index(down_proj_bias, 0, sorted.values);
   proj_out = grouped_linear(proj_out, selected_weights, selected_biases);
   Tensor weighted_out = mul(proj_out, unsqueeze(sample_weights_g, -1));
-  const Tensor inv_perm = empty_like(Op::empty, perm);
+  Tensor inv_perm = empty_like(Op::empty, perm);
   { const Tensor range = empty(context, Op::arange, {selected}, DType::int64); }
   weighted_out = index(weighted_out, 0, inv_perm);
   const Tensor final_hidden_states = sum(view(weighted_out, {tokens, top_k, hidden}), {1}, false);
-  return call.result(to(final_hidden_states, hidden_states.dtype()));
+  Tensor result = call.result(to(final_hidden_states, hidden_states.dtype()));
+  for (Tensor* name :
+       {&sample_weights, &sorted.values, &sorted.indices, &selected_hidden_states, &sample_weights_g, &histc_input,
+        &tokens_per_expert, &offsets, &selected_weights, &selected_biases, &proj_out, &weighted_out, &inv_perm})
+    name->reset();  // as a frame lets its names go
+  return result;
 }
 
 }  // namespace oometer

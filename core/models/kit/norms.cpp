@@ -1,5 +1,7 @@
 #include "models/kit/norms.h"
 
+#include <utility>
+
 #include "models/llama/llama.h"
 #include "ops/ops.h"
 
@@ -47,13 +49,17 @@ namespace {
 Tensor rms_norm_in_float32(const Norm& norm, const Tensor& argument, bool casts_weight) {
   ModuleCall call(argument.context(), norm.module);
   const Tensor hidden_in = call.argument(argument);
+  Tensor variance;  // of the two names the last to go
   Tensor hidden_states = to(hidden_in, DType::float32);
-  Tensor variance = pow(hidden_states, 2);
+  variance = pow(hidden_states, 2);
   variance = mean(variance, -1, true);
   Tensor scale = add_scalar(variance);
   scale = rsqrt(scale);
-  hidden_states = mul(hidden_states, scale);
-  scale.reset();
+  {
+    Tensor scaled = mul(hidden_states, scale);
+    scale.reset();  // before the states that were
+    hidden_states = std::move(scaled);
+  }
   Tensor weight = casts_weight ? to(norm.weight, DType::float32) : norm.weight;
   const Tensor weighted = mul(weight, hidden_states);
   weight.reset();
