@@ -39,9 +39,13 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         with inside or contextlib.nullcontext(), torch.device(device):
             dtype = getattr(torch, DTYPES[train["precision"]])
             model = cls._from_config(config, attn_implementation=attention_of(config, train), dtype=dtype)
-            for path, module in model.named_modules():  # as from_pretrained leaves them
-                if path.rpartition(".")[2] in (getattr(model, "_keep_in_fp32_modules_strict", None) or ()):
+            kept = getattr(model, "_keep_in_fp32_modules_strict", None) or ()  # as from_pretrained leaves them
+            for path, module in model.named_modules():
+                if path.rpartition(".")[2] in kept:
                     module.float()
+            for path, parameter in model.named_parameters():
+                if path.rpartition(".")[2] in kept:
+                    parameter.data = parameter.data.float()
     finally:
         base.initialize_weights = initialize
     return prepare(model, train)

@@ -332,8 +332,8 @@ void take_automodel_attention(Context& context, Keys& keys, bool is_own) {
   keys.mark("model.backend.attn"), keys.mark("model.attn_implementation");
   if (!is_own && is_packed && degree(keys, "distributed.cp_size") == 1 && !name.starts_with("flash_attention"))
     name = "flash_attention_2";  // _transformers/kernel_patches.py: _apply_preload_overrides
-  if (member_text(context.model_config(), "model_type") == "gpt_oss") {
-    // transformers has it eager or by flash kernels alone, and so falls back (_get_next_fallback_attn).
+  if (is_word_of(member_text(context.model_config(), "model_type"), "gpt_oss deepseek_v4")) {
+    // transformers has these eager, gpt_oss by flash kernels too, and so falls back (_get_next_fallback_attn).
     if (is_own)
       keys.leave_out(key, Effect::less, "attention by " + name + " is taken as eager, whose scores exist as a whole");
     context.ledger.put("/training/attention", "eager");

@@ -15,7 +15,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
       checkpointing(options.checkpointing),
       masked(masked_by(options.attention)),
       sliding_window(config.sliding_window),
-      makes_full_mask(config.sliding_window == 0 || !config.layer_windows.empty()),
+      makes_full_mask(config.sliding_window == 0 || (!config.layer_windows.empty() && !parts.layers_choose_angles)),
       is_llama(config.names == &kLlamaClassNames),
       module(builder.module) {
   const Builder embedding = builder.child(parts.embed_tokens, "Embedding");
@@ -46,6 +46,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
   rotary_emb = LlamaRotaryEmbedding(tables, rotated);
   if (parts.rotary_by_type) sliding_rotary_emb = LlamaRotaryEmbedding(tables, config);
   if (parts.per_layer) per_layer = parts.per_layer(builder);
+  if (parts.streams) streams = parts.streams(builder);
 }
 
 namespace {
@@ -156,6 +157,8 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   if (parts.is_recurrent) padding_mask = create_recurrent_attention_mask(inputs_embeds, mask_arguments);
   if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
+  TensorList names;
+  if (streams) hidden_states = streams->open(inputs_embeds, names);
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
     PositionEmbeddings made;
@@ -183,7 +186,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     const bool slides = windows[i] != 0;
     const PositionEmbeddings its =
         cast_for_layer(slides && parts.rotary_by_type ? sliding_positions : positions, context, module, i);
-    const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides);
+    const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides || parts.layers_choose_angles);
     if (its.topk_indices) {
       PositionEmbeddings with_own = its;
       with_own.prev_topk_indices = *its.topk_indices;
@@ -192,9 +195,9 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
       };
     }
     if (!per_layer_inputs)
-      return [&layer = *layers[i], positions = its, causal_mask = its_mask, cache_position](const Tensor& hidden) {
-        return layer(hidden, positions, causal_mask);
-      };
+      return [&layer = *layers[i], positions = its, causal_mask = its_mask, cache_position,
+              not_its = parts.layers_choose_angles ? (slides ? positions : sliding_positions) : PositionEmbeddings()](
+                 const Tensor& hidden) { return layer(hidden, positions, causal_mask); };
     per_layer_input = std::make_shared<Tensor>(select(per_layer_inputs, 2, static_cast<std::int64_t>(i)));
     return [&layer = *layers[i], positions = its, per_layer_input, causal_mask = its_mask](const Tensor& hidden) {
       PositionEmbeddings with_own = positions;
@@ -245,7 +248,13 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   if (first < layers.size())
     hidden_states = blocks.run(first, layers.size(), std::move(hidden_states), checkpointing, block,
                                {.nested = nested, .kind = kind, .second = &per_layer_input});
-  Tensor last_hidden_state = norm(hidden_states);
+  Tensor last_hidden_state;
+  if (streams) {
+    const Tensor closed = streams->close(hidden_states, names);
+    last_hidden_state = norm(closed);
+  } else {
+    last_hidden_state = norm(hidden_states);
+  }
   if (positions.topk_indices) positions.topk_indices->reset();  // a name of forward's
   return last_hidden_state;
 }

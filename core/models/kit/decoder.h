@@ -28,6 +28,16 @@ class PerLayerInputs {
   virtual Tensor project(const Tensor& inputs_embeds, const Tensor& per_layer_inputs) const = 0;
 };
 
+/// Several states of a token, which layers hand on in place of one (hyper-connections, AltUp).
+class Streams {
+ public:
+  virtual ~Streams() = default;
+  /// What the first layer gets of the embeddings. `names`: of forward's, which live until it returns.
+  virtual Tensor open(const Tensor& inputs_embeds, TensorList& names) const = 0;
+  /// One state again, of what the last layer gave: forward's name of it, which may be bound anew. The norm comes next.
+  virtual Tensor close(Tensor& hidden_states, TensorList& names) const = 0;
+};
+
 /// What a family's decoder has of its own; all of it left out: Llama's.
 struct DecoderParts {
   std::function<std::unique_ptr<DecoderLayer>(const Builder& layer, std::size_t index)> layer;
@@ -47,6 +57,7 @@ struct DecoderParts {
   std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all; of layers that slide always all
   bool float32_frequencies = false;  ///< of rotary_emb: LlamaConfig's, where layers that slide have none
   std::function<std::unique_ptr<PerLayerInputs>(const Builder& decoder)> per_layer;  ///< null: there are none
+  std::function<std::unique_ptr<Streams>(const Builder& decoder)> streams;           ///< null: one state a token
   std::size_t first_shared_layer = 0;  ///< from here on layers take keys and values of those before; 0: none does
   double dropout = 0;                  ///< of the embeddings, once masks are made
   bool head_bias = false;              ///< lm_head's
@@ -57,11 +68,12 @@ struct DecoderParts {
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
   bool makes_masks = true;
   bool masks_know_positions = true;
-  bool masks_chunks = false;      ///< a window is a chunk's size
-  bool hands_bounds = true;       ///< layers hand cu_seq_lens on to their attention
-  bool always_masks = false;      ///< SDPA gets a mask whatever the samples are
-  bool shares_topk = false;       ///< layers take the tokens that an earlier one chose (GlmMoeDsaModel)
-  bool makes_both_masks = false;  ///< that of a window, too, where there is none (its size is 0 then)
+  bool masks_chunks = false;          ///< a window is a chunk's size
+  bool hands_bounds = true;           ///< layers hand cu_seq_lens on to their attention
+  bool always_masks = false;          ///< SDPA gets a mask whatever the samples are
+  bool shares_topk = false;           ///< layers take the tokens that an earlier one chose (GlmMoeDsaModel)
+  bool makes_both_masks = false;      ///< that of a window, too, where there is none (its size is 0 then)
+  bool layers_choose_angles = false;  ///< each gets those of both types, and the window's mask (DeepseekV4Model)
 };
 
 /// Qwen3VLTextModel._deepstack_process: features that are added to the images' tokens behind the first layers.
@@ -96,6 +108,7 @@ struct Decoder {
   std::function<Tensor(const Tensor&)> norm;
   LlamaRotaryEmbedding rotary_emb, sliding_rotary_emb;  ///< the second where rotary_by_type
   std::unique_ptr<PerLayerInputs> per_layer;
+  std::unique_ptr<Streams> streams;
   DecoderParts parts;
   CheckpointingConfig checkpointing;
   MaskedBy masked = MaskedBy::sdpa;
