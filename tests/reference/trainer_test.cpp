@@ -73,7 +73,7 @@ TEST_CASE("Trainers' steps and evaluations under FSDP1 and FSDP2 are the real on
 
 TEST_CASE("Trainers' steps with 4-bit weights under FSDP1 and FSDP2 are the real ones' to the byte",
           "[reference][trainer]") {
-  check_cases("fsdp_qlora.jsonl", 39);
+  check_cases("fsdp_qlora.jsonl", 43);
 }
 
 TEST_CASE("Trainers' steps with 4-bit weights are the real ones' to the byte", "[reference][trainer]") {
