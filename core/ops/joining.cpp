@@ -35,7 +35,10 @@ Tensor stack(const TensorList& tensors, int dim) {
   if (record) record->integers[0] = dim;
   Shape sizes = tensors.front().sizes();
   sizes.insert(dim, static_cast<std::int64_t>(tensors.size()));
-  return record.output(empty(tensors.front().context(), Op::stack, sizes, tensors.front().dtype()));
+  DType dtype = tensors.front().dtype();
+  for (const Tensor& tensor : tensors)
+    if (tensor.dtype() == DType::float32 && is_half(dtype)) dtype = DType::float32;  // result_type
+  return record.output(empty(tensors.front().context(), Op::stack, sizes, dtype));
 }
 
 Tensor split(const Tensor& x) {

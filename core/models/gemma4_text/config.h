@@ -9,11 +9,12 @@ namespace oometer {
 /// transformers 5.23, models/gemma4/configuration_gemma4.py, class Gemma4TextConfig. What TextConfig has of heads is
 /// that of layers that slide.
 struct Gemma4TextConfig : TextConfig {
-  std::int64_t global_head_dim = 512;              ///< of layers that see all
-  std::int64_t num_global_key_value_heads = 4;     ///< of these; null in a config: num_key_value_heads
-  bool attention_k_eq_v = false;                   ///< in these, keys are projected and taken for values too
-  std::int64_t num_kv_shared_layers = 0;           ///< the last ones take the keys and values of others
-  bool use_double_wide_mlp = false;                ///< in those
+  std::int64_t global_head_dim = 512;           ///< of layers that see all
+  std::int64_t num_global_key_value_heads = 4;  ///< of these; null in a config: num_key_value_heads
+  bool attention_k_eq_v = false;                ///< in these, keys are projected and taken for values too
+  std::int64_t num_kv_shared_layers = 0;        ///< the last ones take the keys and values of others
+  bool use_double_wide_mlp = false;             ///< in those
+  bool projects_before_norms = false;  ///< its norms are made behind its projections, values projected behind keys
   std::int64_t hidden_size_per_layer_input = 256;  ///< 0: layers have no embeddings of their own
   std::int64_t vocab_size_per_layer_input = 262'144;
 

@@ -90,16 +90,19 @@ Tensor rms_norm_by_pow(const Norm& norm, const Tensor& argument) {
   const Tensor hidden_states = call.argument(argument);
   Tensor normed_output;
   {
+    Tensor mean_squared;  // of the two names the last to go
     const Tensor in_float32 = to(hidden_states, DType::float32);
-    Tensor mean_squared = pow(in_float32, 2);
+    mean_squared = pow(in_float32, 2);
     mean_squared = mean(mean_squared, -1, true);
     mean_squared = add_scalar(mean_squared);
     const Tensor scale = pow(mean_squared, -0.5);
     normed_output = mul(in_float32, scale);
   }
   if (norm.weight) {
-    const Tensor weight = to(norm.weight, DType::float32);
-    normed_output = mul(normed_output, weight);
+    Tensor weight = to(norm.weight, DType::float32);
+    Tensor weighted = mul(normed_output, weight);
+    weight.reset();  // before the output that was
+    normed_output = std::move(weighted);
   }
   return call.result(to(normed_output, hidden_states.dtype()));
 }
