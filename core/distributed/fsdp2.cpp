@@ -227,8 +227,9 @@ void FullyShard::initialize() {
     }
     shard(group);
   }
+  // Not clear(): libraries differ in which element goes first.
   for (Tensor& whole : held) whole.reset();
-  original.clear();
+  for (Tensor& state : original) state.reset();
 
   for (const Parameter& parameter : model_.parameters) {
     const Group& group = groups_[group_of_[wrapped[parameter.module]]];
