@@ -26,6 +26,7 @@ ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<DeepseekV4Config>();
   ModelTraits t = transformers_traits(kDeepseekV4.causal_lm);
   t.takes_text = t.has_experts = true;
+  t.has_idle_parts = true;  // the indexer, whose choice passes no gradient
   t.allow({Feature::finetune, Feature::chunked_cross_entropy, Feature::lengths, Feature::packing});
   for (const Feature feature : {Feature::liger, Feature::inference, Feature::zero3})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
