@@ -319,7 +319,10 @@ def language_models(cases: list[Case]) -> list[Case]:
     return [
         case
         for case, job in jobs
-        if job.get("task", "train") == "train" and "parallel" not in job and needed <= case.config.keys() and "sequence_length" in job["data"]
+        if job.get("task", "train") == "train"
+        and "parallel" not in job
+        and needed <= case.config.keys()
+        and "sequence_length" in job["data"]
     ]
 
 

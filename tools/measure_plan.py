@@ -260,7 +260,13 @@ def line(name: str, document: Job, result: dict[str, Any], seconds: float) -> di
         "gpu": measure.gpu_of(result["device"], result["usable_bytes"], *result["compute_capability"]),
         "runtime": given.get("runtime", {}) | {key: short(versions[key]) for key in ("torch", "transformers")},
     }
-    row = {"name": name, "source": f"{result['device'].split()[1]} jobs", "citation": "tools/measure_plan.py", "job": given | where, "measured": measured}
+    row = {
+        "name": name,
+        "source": f"{result['device'].split()[1]} jobs",
+        "citation": "tools/measure_plan.py",
+        "job": given | where,
+        "measured": measured,
+    }
     row |= {key: document[key] for key in ("lengths", "python", "why") if key in document}
     row |= {key: result[key] for key in ("device", "phases", "idle", "context_only", "step_seconds", "out_of_memory") if key in result}
     return row | {"versions": versions, "seconds": round(seconds), "date": datetime.date.today().isoformat()}

@@ -220,7 +220,8 @@ constexpr Setting kDataRows[] = {
      .schema = R"({"type": ["string", "object"]})"},
     {.key = "target_length",
      .takes = any(kCount, positive),
-     .words = "Tokens of the decoder of T5, BART and their kin, whose labels they are; null: as many as sequence_length",
+     .words =
+         "Tokens of the decoder of T5, BART and their kin, whose labels they are; null: as many as sequence_length",
      .unit = "tokens",
      .option = "--target-length",
      .label = "Target length",

@@ -102,7 +102,15 @@ it('says what a change does, and when it does nothing', () => {
 });
 
 it('says that the machine is too small where the GPU is not', () => {
-  const host = { memory: 64 * GIB, processes: 8, needs: 157 * GIB, high: 169 * GIB, phase: 'training', phases: [], unmodelled: [] };
+  const host = {
+    memory: 64 * GIB,
+    processes: 8,
+    needs: 157 * GIB,
+    high: 169 * GIB,
+    phase: 'training',
+    phases: [],
+    unmodelled: [],
+  };
   const r = report({ verdict: 'does-not-fit', fits: false, host: { ...host, verdict: 'does-not-fit' } });
   expect(say(r)).toBe(
     'Does not fit: host memory is 93.0 GiB short: 71.0 ± 1.4 of 79.1 GiB on each of 8 × H100 80GB, which is enough',
