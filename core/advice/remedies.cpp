@@ -90,8 +90,10 @@ std::vector<Change> dispensable_remedies(const Job& job, const json& document) {
                      if (has == changes.size() || changes[has].price == Price::nothing) return;
                      Change without = changes[has];
                      without.make = set(section, setting.key, nullptr);
-                     if (const std::optional<Job> changed = job_with(document, without); changed && !(*changed == job))
-                       dispensable.push_back(std::move(without));
+                     std::optional<Job> changed = job_with(document, without);
+                     if (!changed) return;
+                     changed->training.stage = job.training.stage;  // by what it trains: a text model has no tower
+                     if (!(*changed == job)) dispensable.push_back(std::move(without));
                    });
   return dispensable;
 }

@@ -110,7 +110,7 @@ TEST_CASE("nothing combines where the job fits already", "[advice]") {
 
 TEST_CASE("advice for a job that fits lists what it does not need", "[advice]") {
   const json job = json::parse(R"({"model": {"preset": "llama-2-7b"}, "data": {"sequence_length": 512},
-    "training": {"activation_checkpointing": "non-reentrant"}, "gpu": {"name": "h200"},
+    "training": {"stage": "finetune", "activation_checkpointing": "non-reentrant"}, "gpu": {"name": "h200"},
     "parallel": {"strategy": "deepspeed", "zero_stage": 3, "data": 8}})");
   const Advice advice = advice_of(job);
   CHECK(advice.combinations.empty());
@@ -122,6 +122,8 @@ TEST_CASE("advice for a job that fits lists what it does not need", "[advice]") 
   }
   for (const char* label : {"Without activation checkpointing", "ZeRO-2"})
     CHECK(std::find(labels.begin(), labels.end(), label) != labels.end());
+  // Which it has not.
+  CHECK(std::find(labels.begin(), labels.end(), "Without frozen vision tower") == labels.end());
 }
 
 TEST_CASE("the fewest GPUs that hold a sharded job", "[advice]") {
