@@ -107,9 +107,9 @@ ModelTraits bart_traits(const FamilyConfig& config) {
 
 double largest_tensor_of_bart(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<BartConfig>();
-  const std::int64_t length = std::max(data.sequence_length, data.target_length);
-  return std::max(largest_tensor_of_encoder(c, data), bytes_of_layer(data.micro_batch_size, length, c.hidden_size,
-                                                                     c.decoder_ffn_dim, c.decoder_attention_heads));
+  return std::max(largest_tensor_of_encoder(c, data),
+                  bytes_of_layer(data.micro_batch_size, longest_text(data), c.hidden_size, c.decoder_ffn_dim,
+                                 c.decoder_attention_heads));
 }
 
 namespace family {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/gemma4_text/attention.h"
+#include "models/gemma4_text/per_layer_inputs.h"
 #include "models/kit/text_family.h"
 #include "nn/activation.h"
 #include "ops/experts.h"
@@ -240,16 +241,10 @@ class Gemma3nTextDecoderLayer : public DecoderLayer {
   ModuleId module_;
 };
 
-class Gemma3nPerLayerInputs : public PerLayerInputs {
+class Gemma3nPerLayerInputs : public Gemma4PerLayerTable {
  public:
   Gemma3nPerLayerInputs(const Builder& decoder, const Gemma3nTextConfig& c)
-      : layers_(c.num_hidden_layers), width_(c.hidden_size_per_layer_input), module_(decoder.module) {
-    const Builder embedding = decoder.child("embed_tokens_per_layer", "Gemma3nTextScaledWordEmbedding");
-    embed_tokens_per_layer_ = Embedding(embedding, c.vocab_size_per_layer_input, layers_ * width_);
-    embed_scale_ = embedding.buffer({}, embedding.dtype);
-    per_layer_model_projection_ =
-        Linear(decoder.child("per_layer_model_projection", "Linear"), c.hidden_size, layers_ * width_, false);
-    per_layer_projection_norm_ = gemma4_norm(decoder, "per_layer_projection_norm", c, width_);
+      : Gemma4PerLayerTable(decoder, c, "Gemma3nTextScaledWordEmbedding") {
     per_layer_projection_scale_ = decoder.buffer({}, decoder.dtype);
     per_layer_input_scale_ = decoder.buffer({}, decoder.dtype);
   }
@@ -267,12 +262,7 @@ class Gemma3nPerLayerInputs : public PerLayerInputs {
       const Tensor zero = empty(context, Op::empty, {}, DType::int64);
       known = empty_like(Op::where, input_ids);
     }
-    const Tensor embeddings = embed_tokens_per_layer_(known, [this](Tensor& result) {
-      const ModuleScope inner(result.context(), embed_tokens_per_layer_.module);
-      const Tensor scale = to(embed_scale_, embed_tokens_per_layer_.weight.dtype());
-      result = mul(result, scale);
-    });
-    return by_layer(embeddings);
+    return look_up(known);
   }
 
   Tensor project(const Tensor& inputs_embeds, const Tensor& per_layer_inputs) const override {
@@ -289,14 +279,7 @@ class Gemma3nPerLayerInputs : public PerLayerInputs {
   }
 
  private:
-  Tensor by_layer(const Tensor& x) const { return view(x, {x.size(0), x.size(1), layers_, width_}); }
-
-  Embedding embed_tokens_per_layer_;
-  Tensor embed_scale_, per_layer_projection_scale_, per_layer_input_scale_;
-  Linear per_layer_model_projection_;
-  Norm per_layer_projection_norm_;
-  std::int64_t layers_, width_;
-  ModuleId module_;
+  Tensor per_layer_projection_scale_, per_layer_input_scale_;
 };
 
 /// AltUp's states of a token: the embeddings, and projections of them of the same magnitude; their mean in the end.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/gemma4_text/attention.h"
+#include "models/gemma4_text/per_layer_inputs.h"
 #include "models/kit/mixture.h"
 #include "models/kit/norms.h"
 #include "models/kit/recurrent.h"
@@ -162,26 +163,14 @@ class Gemma4TextDecoderLayer : public DecoderLayer {
   ModuleId module_;
 };
 
-class Gemma4PerLayerInputs : public PerLayerInputs {
+class Gemma4PerLayerInputs : public Gemma4PerLayerTable {
  public:
   Gemma4PerLayerInputs(const Builder& decoder, const Gemma4TextConfig& c)
-      : layers_(c.num_hidden_layers), width_(c.hidden_size_per_layer_input), module_(decoder.module) {
-    const Builder embedding = decoder.child("embed_tokens_per_layer", "Gemma4TextScaledWordEmbedding");
-    embed_tokens_per_layer_ = Embedding(embedding, c.vocab_size_per_layer_input, layers_ * width_);
-    embed_scale_ = embedding.buffer({}, embedding.dtype);
-    per_layer_model_projection_ =
-        Linear(decoder.child("per_layer_model_projection", "Linear"), c.hidden_size, layers_ * width_, false);
-    per_layer_projection_norm_ = gemma4_norm(decoder, "per_layer_projection_norm", c, width_);
-  }
+      : Gemma4PerLayerTable(decoder, c, "Gemma4TextScaledWordEmbedding") {}
 
   Tensor get(const Tensor& input_ids) const override {
     const ModuleScope scope(input_ids.context(), module_);
-    const Tensor embeddings = embed_tokens_per_layer_(input_ids, [this](Tensor& result) {
-      const ModuleScope inner(result.context(), embed_tokens_per_layer_.module);
-      const Tensor scale = to(embed_scale_, embed_tokens_per_layer_.weight.dtype());
-      result = mul(result, scale);
-    });
-    return by_layer(embeddings);
+    return look_up(input_ids);
   }
 
   Tensor project(const Tensor& inputs_embeds, const Tensor& per_layer_inputs) const override {
@@ -192,16 +181,6 @@ class Gemma4PerLayerInputs : public PerLayerInputs {
     const Tensor both = add(per_layer_projection, per_layer_inputs);
     return mul_scalar(both);
   }
-
- private:
-  Tensor by_layer(const Tensor& x) const { return view(x, {x.size(0), x.size(1), layers_, width_}); }
-
-  Embedding embed_tokens_per_layer_;
-  Tensor embed_scale_;
-  Linear per_layer_model_projection_;
-  Norm per_layer_projection_norm_;
-  std::int64_t layers_, width_;
-  ModuleId module_;
 };
 
 /// Layers of one do the same in forward and backward. Backward begins with the last one that takes part in something

@@ -72,8 +72,10 @@ ModelTraits encoder_traits(const EncoderConfig& c, const char* base) {
   return t;
 }
 
+std::int64_t longest_text(const DataConfig& data) { return std::max(data.sequence_length, data.target_length); }
+
 double largest_tensor_of_encoder(const EncoderConfig& c, const DataConfig& data) {
-  const std::int64_t batch = data.micro_batch_size, length = std::max(data.sequence_length, data.target_length);
+  const std::int64_t batch = data.micro_batch_size, length = longest_text(data);
   return std::max({bytes_of_layer(batch, length, c.hidden_size, c.intermediate_size, c.num_attention_heads),
                    bytes_of({batch, length, std::max(c.vocab_size, c.num_labels)}),
                    bytes_of({std::max(c.vocab_size, c.max_position_embeddings), c.hidden_size}),

@@ -49,6 +49,8 @@ void check_encoder_heads(ConfigReader& reader, const EncoderConfig& config, cons
 
 /// `base`: the attribute that holds the encoder.
 ModelTraits encoder_traits(const EncoderConfig& config, const char* base);
+/// Tokens of the longer of its texts: what it reads, or a decoder's targets.
+std::int64_t longest_text(const DataConfig& data);
 double largest_tensor_of_encoder(const EncoderConfig& config, const DataConfig& data);
 
 /// An encoder and its head.

@@ -75,8 +75,8 @@ ModelTraits t5_traits(const FamilyConfig& config) {
 
 double largest_tensor_of_t5(const FamilyConfig& config, const DataConfig& data) {
   const auto& c = config.as<T5Config>();
-  const std::int64_t length = std::max(data.sequence_length, data.target_length);
-  return std::max(largest_tensor_of_encoder(c, data), bytes_of({data.micro_batch_size, length, c.inner_dim()}));
+  return std::max(largest_tensor_of_encoder(c, data),
+                  bytes_of({data.micro_batch_size, longest_text(data), c.inner_dim()}));
 }
 
 namespace family {
