@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from calibrate import GPUMEMNET, left_out, percent, spread
-from step.job import merged
+from step.job import config_of
 from validate import HERE, MEASURED, WHAT, answers, errors_of
 
 GIB = 1 << 30
-MODELS = HERE / "presets" / "models"
 Json = dict[str, Any]
 
 
@@ -57,10 +56,7 @@ class Case:
 
     @property
     def config(self) -> Json:
-        """The model's, with its preset's."""
-        model = self.row["job"]["model"]
-        preset = json.loads((MODELS / f"{model['preset']}.json").read_text())["config"] if "preset" in model else {}
-        return merged(preset, model.get("config", {}))
+        return config_of(self.row["job"]["model"])
 
 
 def weight_bytes(case: Case) -> float:

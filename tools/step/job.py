@@ -35,8 +35,8 @@ def precision_of(given: str | dict[str, str]) -> str:
     return "bf16_in_autocast"
 
 
-def model_of(job: dict[str, Any]) -> dict[str, Any]:
-    model = job["model"]
+def config_of(model: dict[str, Any]) -> dict[str, Any]:
+    """A job's model as a config.json: its preset's, and what the job has of its own."""
     config: dict[str, Any] = {}
     if "preset" in model:
         found = [p for p in PRESETS.rglob("*.json") if p.stem == model["preset"]]
@@ -44,7 +44,11 @@ def model_of(job: dict[str, Any]) -> dict[str, Any]:
             raise SystemExit(f"no preset called {model['preset']} under {PRESETS}")
         preset = json.loads(found[0].read_text())
         config = preset.get("config", preset)
-    config = merged(config, model.get("config", {}))
+    return merged(config, model.get("config", {}))
+
+
+def model_of(job: dict[str, Any]) -> dict[str, Any]:
+    config = config_of(job["model"])
     architectures = config.pop("architectures", None)
     name = architectures[0] if architectures else CLASSES.get(config.get("model_type", ""))
     if not name:

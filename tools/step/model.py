@@ -54,8 +54,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
 
 
 def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str] | None:
-    """What a model is told to attend with. None, which is sdpa in each part that has it, and eager in the others, unless another is
-    asked for; then Gemma 4's encoder of sound still has eager attention only.
+    """The attn_implementation to ask for. None: transformers chooses for each part, sdpa where its class supports it, else eager.
+    Gemma 4's audio encoder supports eager only, whatever is asked for.
     """
     kind: str = train.get("attn", "sdpa")
     if kind == "sdpa":
