@@ -59,6 +59,7 @@ ParameterCoordinator::ParameterCoordinator(Context& context, ModuleId root, cons
       states_(parameters_.size()),
       of_module_(context.log.modules.size()),
       wrapped_(context.log.modules.size()),
+      counts_gradients_(context.log.modules.size(), true),
       leaf_of_(context.log.modules.size(), kNever) {
   const Log& log = context_.log;
   for (ModuleId id = 0; id < leaf_of_.size(); ++id) {
@@ -127,11 +128,7 @@ void ParameterCoordinator::assert_ints_same_as_other_ranks(std::size_t count) {
 
 void ParameterCoordinator::reset_step() {
   const ModuleScope scope(context_, root_);
-  for (Index i = 0; i < states_.size(); ++i)
-    if (states_[i].gather) {  // _clean_inflight_param_registry
-      wait(i);
-      release(i);
-    }
+  clean_inflight_registry();
   if (trace_ != Trace::complete) {
     assert_ints_same_as_other_ranks(order_.size());
     if (trace_ == Trace::record)
@@ -222,10 +219,8 @@ void ParameterCoordinator::invalidate_trace() {
   for (Index i = 0; i < states_.size(); ++i) {
     states_[i].first_use = kNever;
     states_[i].last_fetched_for = -1;
-    if (!states_[i].gather) continue;
-    wait(i);
-    release(i);
   }
+  clean_inflight_registry();
 }
 
 // --- gathering -------------------------------------------------------------------------------------------------------
@@ -233,6 +228,7 @@ void ParameterCoordinator::invalidate_trace() {
 void ParameterCoordinator::begin_gather(Index index, const std::shared_ptr<AllGather>& gather) {
   parameters_[index].status = Status::inflight;
   states_[index].gather = gather;
+  inflight_.push_back(index);
   available_ += parameters_[index].numel;
 }
 
@@ -295,20 +291,34 @@ void ParameterCoordinator::all_gather(std::span<const Index> needed) {
   }
 }
 
+/// _clean_inflight_param_registry, on the stream that computes. The handles are let go together.
+void ParameterCoordinator::clean_inflight_registry() {
+  const std::vector<Index> inflight = inflight_;
+  std::vector<std::shared_ptr<AllGather>> handles;
+  for (const Index i : inflight) {
+    handles.push_back(states_[i].gather);
+    wait(i);
+    release(i);
+  }
+}
+
 /// AllGatherCoalescedHandle.wait
 void ParameterCoordinator::wait(Index index) {
   const std::shared_ptr<AllGather> gather = std::move(states_[index].gather);
   const auto arrive = [&](Index i) {
     if (parameters_[i].status == Status::inflight) parameters_[i].status = Status::available;
   };
+  inflight_.erase(std::find(inflight_.begin(), inflight_.end(), index));
   if (gather == of_one_) return arrive(index);
-  const Scoped<std::uint8_t> stream(context_.stream, stream_);
-  if (!gather->is_complete)
+  if (!gather->is_complete) {
     for (const Index i : gather->parameters) {
       const Tensor& tensor = parameters_[i].tensor;
       set_data(tensor, parameter_memory(context_, parameters_[i], parameters_[i].numel));
       kernel(Op::copy, {&tensor}, tensor);
     }
+    if (context_.stream != stream_)
+      for (const Tensor& buffer : gather->buffers) context_.record_stream(buffer, context_.stream);
+  }
   gather->is_complete = true;
   std::for_each(gather->parameters.begin(), gather->parameters.end(), arrive);
 }
@@ -374,7 +384,9 @@ void ParameterCoordinator::fetch(ModuleId module, bool forward) {
       insert_sorted(active_backward_.back().recompute, i);
       include(states_[i].active_modules, active_backward_.back().module);
     }
-    if (states_[i].gather) wait(i);
+    if (!states_[i].gather) continue;
+    const Scoped<std::uint8_t> stream(context_.stream, stream_);
+    wait(i);
   }
   if (trace_ == Trace::complete) {
     // What this module needs is not gathered ahead any more.
@@ -423,14 +435,24 @@ bool ParameterCoordinator::is_reused_soon(Index index) {
          traversed_[uses_[state.next_use].step] - traversed_[step_] < config_.max_reuse_distance;
 }
 
+/// Its lru_cache answers for a module at a step as it did first, whatever trace has come since.
+const std::vector<ParameterCoordinator::Index>& ParameterCoordinator::params_to_release(ModuleId module) {
+  const auto [cached, is_new] = params_to_release_.try_emplace({step_, module});
+  if (is_new)
+    for (const Index i : of_module_[module])
+      if (!states_[i].persists && !is_reused_soon(i)) cached->second.push_back(i);
+  return cached->second;
+}
+
 void ParameterCoordinator::release_module(ModuleId module, bool forward) {
   if (module == kNever) return;
   const auto let_go = [&](Index i, bool wanted) {
     exclude(states_[i].active_modules, module);
     if (wanted) release(i);
   };
-  const bool traced = trace_ == Trace::complete;
-  for (const Index i : of_module_[module]) let_go(i, !traced || (!states_[i].persists && !is_reused_soon(i)));
+  const std::vector<Index>* const traced = trace_ == Trace::complete ? &params_to_release(module) : nullptr;
+  for (const Index i : of_module_[module])
+    let_go(i, !traced || std::find(traced->begin(), traced->end(), i) != traced->end());
   if (forward) return;
   const auto active = std::find_if(active_backward_.begin(), active_backward_.end(), is_of(module));
   if (active == active_backward_.end()) return;
@@ -454,7 +476,10 @@ void ParameterCoordinator::release_leftovers() {
 // Nothing is called any more in a recomputation that has all it needs.
 void ParameterCoordinator::before_forward(ModuleId module) {
   if (context_.stopped) return;
-  if (module != kNever && wrapped_[module]) fetch(kNever, true);
+  if (module != kNever) {
+    counts_gradients_[module] = context_.grad_mode;
+    if (wrapped_[module]) fetch(kNever, true);
+  }
   fetch(module, true);
 }
 void ParameterCoordinator::after_forward(ModuleId module) {
@@ -469,7 +494,7 @@ void ParameterCoordinator::after_backward(ModuleId module) {
     leaf_is_through(module);
     has_reduced_ = true;
   }
-  release_module(module, false);
+  if (module == kNever || counts_gradients_[module]) release_module(module, false);
 }
 
 // _register_deepspeed_module
@@ -528,6 +553,7 @@ bool ParameterCoordinator::repeat_block(const MovedModules& moved) {
       of_module_.add(module, of_module_[moved(owner)][static_cast<std::size_t>(place)]);
     }
     if (!is_untouched(module)) return false;
+    if (module != kNever) counts_gradients_[module] = counts_gradients_[like];
     order_.push_back(module);
   }
   step_ += calls.end - calls.begin;

@@ -132,6 +132,8 @@ class ParameterCoordinator final : public ModuleListener {
   void gather_alone(Index index);
   void all_gather(std::span<const Index> needed);
   void wait(Index index);
+  void clean_inflight_registry();
+  const std::vector<Index>& params_to_release(ModuleId module);
   void release_module(ModuleId module, bool forward);
   bool is_reused_soon(Index index);
   bool is_leaf_reused_soon(ModuleId leaf) const;
@@ -148,11 +150,15 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<ZeroParameter> parameters_;                                    ///< by ds_id
   std::vector<State> states_;                                                ///< the same
   const std::shared_ptr<AllGather> of_one_ = std::make_shared<AllGather>();  ///< stands for each of one parameter
-  OfModule of_module_;                            ///< its own and, behind them, those that it was found to read
-  std::vector<bool> wrapped_;                     ///< by module
+  OfModule of_module_;         ///< its own and, behind them, those that it was found to read
+  std::vector<bool> wrapped_;  ///< by module
+  /// By module: its last forward wanted gradients. One without sets ds_grads_remaining to 0 (parameter_offload.py,
+  /// _post_backward_module_hook), so that an earlier one's backward counts below it and lets nothing go.
+  std::vector<bool> counts_gradients_;
   std::vector<ModuleId> leaf_of_;                 ///< by module: the leaf that it is or is in; kNever: none
   std::vector<std::pair<ModuleId, Index>> tied_;  ///< further modules of parameters
   std::vector<Index> persistent_;
+  std::vector<Index> inflight_;    ///< in the order in which they were asked for
   std::vector<Index> prefetched_;  ///< prefetch's own
   std::vector<ActiveBackward> active_backward_;
 
@@ -163,6 +169,7 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<std::int64_t> traversed_subtrees_;          ///< the same with all that is within each step's module
   std::map<ModuleId, std::vector<std::size_t>> of_leaf_;  ///< by leaf: the steps of modules that it is in
   std::vector<Use> uses_;                                 ///< of parameters, in that order
+  std::map<std::pair<std::size_t, ModuleId>, std::vector<Index>> params_to_release_;  ///< by step and module
   std::size_t next_use_ = 0;
   std::size_t step_ = 0;
   std::int64_t available_ = 0;  ///< elements
