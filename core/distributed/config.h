@@ -41,8 +41,21 @@ struct DeepSpeedConfig {
   bool pins_optimizer = false;     ///< offload_optimizer.pin_memory
   bool pins_param = false;         ///< offload_param.pin_memory
   double gradient_clipping = 0.0;  ///< 0: the norm is computed, nothing is clipped
+  // What transformers makes of "auto" when it prepares the model that is trained.
+  bool prefetch_bucket_is_auto = false;
+  bool param_persistence_is_auto = false;
 
   bool offloads_optimizer() const { return offload_optimizer != OffloadDevice::none; }
+  /// As trl's prepare_deepspeed gives it to deepspeed.initialize: "auto" is DeepSpeed's own default still
+  /// (DeepSpeedConfigModel leaves such a key out), no optimizer is there to be offloaded.
+  DeepSpeedConfig of_reference() const {
+    DeepSpeedConfig config = *this;
+    const DeepSpeedConfig defaults;
+    if (prefetch_bucket_is_auto) config.prefetch_bucket_size = defaults.prefetch_bucket_size;
+    if (param_persistence_is_auto) config.param_persistence_threshold = defaults.param_persistence_threshold;
+    config.offload_optimizer = OffloadDevice::none;
+    return config;
+  }
   bool operator==(const DeepSpeedConfig&) const = default;
 };
 

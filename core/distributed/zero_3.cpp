@@ -228,11 +228,12 @@ void DeepSpeedZeroOptimizerStage3::make_masters() {
 
 // --- forward ---------------------------------------------------------------------------------------------------------
 
-/// PeftModel and its LoraModel (or IA3Model) are called; the model's own `forward` by the latter, without its hooks:
-/// what it reads is registered with LoraModel (FWD_MODULE_STACK), which stands here in the model's place.
+/// What is called around the model (peft 0.21.2, peft_model.py): PeftModel calls the model itself; one of a task, as a
+/// trainer's script asks for, calls its LoraModel (or IA3Model), and that the model.
 std::vector<ModuleId> DeepSpeedZeroOptimizerStage3::roots() const {
-  if (training_.lora || training_.ia3) return {kNever, model_.root};
-  return {model_.root};
+  if (!training_.lora && !training_.ia3) return {model_.root};
+  if (training_.loop.is_trainer()) return {kNever, kNever, model_.root};
+  return {kNever, model_.root};
 }
 
 void DeepSpeedZeroOptimizerStage3::before_forward(ModelInputs&, bool) {

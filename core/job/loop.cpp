@@ -195,10 +195,13 @@ class Spelling {
     take_trl_arguments();
     if (trainer_.is_trl()) spell_trl();
     spell_precision();
+    const bool is_trl_in_zero_3 = trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3;
+    if (is_trl_in_zero_3 && compares_with_reference()) check_reference_in_zero_3();
     if (is_run_by("deepspeed")) take_engine_precision();
-    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3) keep_adapters_dtype();
+    if (is_trl_in_zero_3) keep_adapters_dtype();
     spell_fsdp();
     spell_checkpointing();
+    if (is_trl_in_zero_3 && has_adapters()) reenter();
     spell_optimizer();
     spell_liger();
     spell_compile();
@@ -502,10 +505,9 @@ class Spelling {
       value = !args_.boolean(key, trainer_.is_trl()) ? "none" : reentrant ? "reentrant" : "non-reentrant";
     }
     args_.ignore({options_key});
-    const bool has_options = args_.has(options_key);
+    has_checkpointing_options_ = args_.has(options_key);
     say(key, "/training/activation_checkpointing", std::move(value),
         trainer_.is_trl() ? json("non-reentrant") : json());
-    if (trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3 && has_adapters() && has_options) reenter();
   }
 
   /// "PEFT + DeepSpeed ZeRO-3 requires reentrant checkpointing" (SFTTrainer.__init__, trl 1.16): written into
@@ -514,7 +516,37 @@ class Spelling {
   void reenter() {
     json& checkpointing = job_["training"]["activation_checkpointing"];
     json& mode = checkpointing.is_object() && checkpointing.contains("mode") ? checkpointing["mode"] : checkpointing;
-    if (mode == "non-reentrant") mode = "reentrant";
+    if (mode != "non-reentrant") return;
+    if (has_checkpointing_options_)
+      mode = "reentrant";
+    else if (compares_with_reference())
+      args_.fail("", "not-modelled",
+                 "found checkpointing without gradient_checkpointing_kwargs; with adapters under ZeRO-3 " +
+                     std::string(trainer_.name) +
+                     " changes it from non-reentrant to reentrant after the reference's first forward "
+                     "(disable_gradient_checkpointing), which is not supported yet; expected "
+                     "\"gradient_checkpointing_kwargs\": {\"use_reentrant\": true}, or no checkpointing");
+  }
+
+  bool compares_with_reference() const {
+    return trainer_.arguments == "DPOConfig" || trainer_.arguments == "KTOConfig";
+  }
+
+  /// What else of a reference was not compared under ZeRO-3.
+  void check_reference_in_zero_3() {
+    const json reference = job_["model"].is_object() ? job_["model"].value("reference", json()) : json();
+    if (args_.boolean("precompute_ref_log_probs", false) || reference == "precomputed")
+      // _precompute_ref_logps leaves an engine of its own around the policy, whose hooks stay.
+      args_.fail("", "not-modelled",
+                 "found a reference that is computed before under ZeRO-3, which is not supported yet: leave out "
+                 "precompute_ref_log_probs");
+    const json& precision = job_["training"]["precision"];
+    if ((!has_adapters() || reference == "copy") && precision.is_object() &&
+        precision.value("weights", json()) == "fp32" && !precision.value("autocast", json()).is_null())
+      args_.fail(
+          "", "not-modelled",
+          "found float32 weights and a reference of its own under ZeRO-3, where zero.Init casts each of them as it "
+          "is made, which is not supported yet; expected training.precision \"bf16\" (model_init_kwargs: dtype)");
   }
 
   /// A backend or a mode turns it on, too (TrainingArguments.__post_init__).
@@ -832,6 +864,7 @@ class Spelling {
   Findings findings_;
   ConfigReader args_;
   std::vector<const char*> taken_;
+  bool has_checkpointing_options_ = false;
 };
 
 }  // namespace

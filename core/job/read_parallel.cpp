@@ -170,6 +170,8 @@ DeepSpeedConfig read_ds_config(ConfigReader ds, const TrainingConfig& training, 
       elements("stage3_prefetch_bucket_size", hidden_size * hidden_size * 9 / 10, config.prefetch_bucket_size);
   config.param_persistence_threshold =
       elements("stage3_param_persistence_threshold", 10 * hidden_size, config.param_persistence_threshold);
+  config.prefetch_bucket_is_auto = zero.is_auto("stage3_prefetch_bucket_size");
+  config.param_persistence_is_auto = zero.is_auto("stage3_param_persistence_threshold");
   config.max_live_parameters = zero.integer("stage3_max_live_parameters", config.max_live_parameters, kElementsOrNone);
   config.max_reuse_distance = zero.integer("stage3_max_reuse_distance", config.max_reuse_distance, kElementsOrNone);
   config.model_persistence_threshold =
@@ -238,6 +240,7 @@ DeepSpeedConfig llava_zero(std::int64_t stage, std::int64_t hidden_size) {
     config.prefetch_bucket_size = hidden_size * hidden_size * 9 / 10;
     config.param_persistence_threshold = 10 * hidden_size;
     config.gather_16bit_weights_on_model_save = true;
+    config.prefetch_bucket_is_auto = config.param_persistence_is_auto = true;
   }
   return config;
 }
@@ -275,10 +278,17 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 /// What a trainer was compared with.
 void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, const Job& job) {
   const char* const key = reader.has("ds_config") ? "ds_config" : "strategy";
-  const LoopName loop = job.training.loop.name;
-  if (config.zero_stage == 3 && loop != LoopName::trainer && loop != LoopName::sft)
+  const LoopConfig& loop = job.training.loop;
+  if (config.zero_stage == 3 && loop.name == LoopName::orpo)
+    reader.fail(
+        key, "not-modelled",
+        "found ZeRO-3 under " + name_of(loop.name, kLoops) + ", which is not supported yet; expected stage 1 or 2");
+  else if (const ModelTraits& traits = job.model.config.traits();
+           config.zero_stage == 3 && loop.name != LoopName::trainer && loop.name != LoopName::sft &&
+           (traits.has_experts || traits.takes_images))
     reader.fail(key, "not-modelled",
-                "found ZeRO-3 under a trainer of preferences, which is not supported yet; expected stage 1 or 2");
+                "found ZeRO-3 under " + name_of(loop.name, kLoops) + " with " + traits.class_name +
+                    ", which is not supported yet; expected stage 1 or 2");
   else if (config.offloads_optimizer())
     reader.fail(key, "not-modelled",
                 "found offload under a trainer, which is not supported yet; expected none, or training.loop "

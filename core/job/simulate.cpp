@@ -9,6 +9,7 @@
 
 #include "distributed/deepspeed.h"
 #include "distributed/strategy.h"
+#include "distributed/zero_offload.h"
 #include "generation/generate.h"
 #include "models/model.h"
 #include "models/peft_model.h"
@@ -60,7 +61,13 @@ DataConfig full_batch_of(const Job& job) {
   return job.training.loop.is_trl() && !job.samples.are_given() ? collated(job.samples, job.data) : job.data;
 }
 
-/// The second model of a preference loop: from_pretrained, then accelerate's prepare_model.
+/// from_pretrained makes models inside zero.Init.
+bool cuts_at_construction(const ParallelConfig& parallel) {
+  return parallel.strategy == Strategy::deepspeed && parallel.deepspeed.zero_stage == 3;
+}
+
+/// The second model of a preference loop: from_pretrained, then accelerate's prepare_model, or trl's prepare_deepspeed,
+/// which cuts it under ZeRO-3 only.
 std::unique_ptr<Model> reference_of(const Job& job, Context& context, const DataConfig& data, ModelOptions options) {
   const LoopConfig& loop = job.training.loop;
   const bool has_adapters = job.training.has_adapters();
@@ -70,6 +77,16 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
   options.wrapping = nullptr;
   options.checkpointing = {};
   const std::size_t root = context.log.modules.size();
+  if (cuts_at_construction(job.parallel)) {
+    const DeepSpeedConfig config = job.parallel.deepspeed.of_reference();
+    ZeroInit zero_init(context, config, job.parallel.world_size());
+    std::unique_ptr<Model> reference = build_model(context, job.model.config, data, options);
+    context.log.modules[root].name = "reference";
+    reference->around = [offload = std::make_shared<DeepSpeedZeRoOffload>(
+                             context, *reference, config, job.parallel.world_size(), zero_init.finish())](
+                            const ModelInputs& inputs) { return (*offload)(inputs); };
+    return reference;
+  }
   context.stopped = true;
   std::unique_ptr<Model> reference = build_model(context, job.model.config, data, options);
   context.stopped = false;
@@ -190,7 +207,7 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
       output_router_logits};
   {
     std::unique_ptr<ZeroInit> zero_init;
-    if (job.parallel.strategy == Strategy::deepspeed && job.parallel.deepspeed.zero_stage == 3)
+    if (cuts_at_construction(job.parallel))
       zero_init = std::make_unique<ZeroInit>(context, job.parallel.deepspeed, job.parallel.world_size());
     const DataConfig data = full_batch_of(job);
     // ZeRO's Init and bitsandbytes take each weight to the device.
