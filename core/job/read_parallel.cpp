@@ -279,13 +279,9 @@ DdpConfig read_ddp(ConfigReader ddp, const TrainingConfig& training, const Runti
 void check_under_trainer(ConfigReader& reader, const DeepSpeedConfig& config, const Job& job) {
   const char* const key = reader.has("ds_config") ? "ds_config" : "strategy";
   const LoopConfig& loop = job.training.loop;
-  if (config.zero_stage == 3 && loop.name == LoopName::orpo)
-    reader.fail(
-        key, "not-modelled",
-        "found ZeRO-3 under " + name_of(loop.name, kLoops) + ", which is not supported yet; expected stage 1 or 2");
-  else if (const ModelTraits& traits = job.model.config.traits();
-           config.zero_stage == 3 && loop.name != LoopName::trainer && loop.name != LoopName::sft &&
-           (traits.has_experts || traits.takes_images))
+  const ModelTraits& traits = job.model.config.traits();
+  const bool is_of_preferences = loop.name != LoopName::trainer && loop.name != LoopName::sft;
+  if (config.zero_stage == 3 && is_of_preferences && (traits.has_experts || traits.takes_images))
     reader.fail(key, "not-modelled",
                 "found ZeRO-3 under " + name_of(loop.name, kLoops) + " with " + traits.class_name +
                     ", which is not supported yet; expected stage 1 or 2");

@@ -200,12 +200,13 @@ TEST_CASE("Under DeepSpeed a trainer's precision is the engine's", "[job]") {
   CHECK(refusal_of(trainer, R"({"stage": 2})").code == "none");
   CHECK(refusal_of(R"("trl.SFTTrainer")", R"({"stage": 3})").code == "none");
   CHECK(refusal_of(R"("trl.DPOTrainer", "precision": "bf16")", R"({"stage": 3})").code == "none");
+  CHECK(refusal_of(R"("trl.experimental.orpo.ORPOTrainer")", R"({"stage": 3})").code == "none");
   const std::string adapters = R"("trl.KTOTrainer", "precision": "bf16", "lora": {"rank": 8})";
   CHECK(refusal_of(adapters, R"({"stage": 2})").code == "none");
   for (const std::string& in_zero_3 :
        {std::string(R"("trl.DPOTrainer")"),  // TRL loads a model in float32
         std::string(R"({"name": "trl.DPOTrainer", "args": {"precompute_ref_log_probs": true}}, "precision": "bf16")"),
-        std::string(R"("trl.experimental.orpo.ORPOTrainer", "precision": "bf16")"), adapters})
+        adapters})
     CHECK(refusal_of(in_zero_3, R"({"stage": 3})").code == "not-modelled");
   CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 3})").code == "none");
   CHECK(refusal_of(R"("transformers.Trainer")", R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})").code ==
