@@ -374,11 +374,11 @@ Tensor create_sliding_blockwise_mask(const Tensor& inputs_embeds, const MaskArgu
 }
 
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
-                   std::int64_t sliding_window, const Tensor& attention_mask) {
+                   std::int64_t sliding_window, const Tensor& attention_mask, bool is_always_made) {
   const std::int64_t keys = cache.mask_length(queries, std::max<std::int64_t>(sliding_window, 0));
   const Tensor padding = attention_mask ? to(attention_mask, DType::boolean) : Tensor();
   // _ignore_causal_mask_sdpa, which a cache of one size is not asked when it decodes
-  if (dtype == DType::boolean && !(cache.is_compileable() && queries == 1) &&
+  if (dtype == DType::boolean && !is_always_made && !(cache.is_compileable() && queries == 1) &&
       !(sliding_window != 0 && keys >= sliding_window)) {
     if (queries == 1 || keys == queries) return {};
     if (cache.length() == 0) return {};
@@ -442,7 +442,7 @@ Tensor create_causal_mask(const Tensor& inputs_embeds, const MaskArguments& give
     if (cache->is_by_head()) return {};
     if (cache->masks) return cache->masks.of(sliding_window != 0);
     return cached_mask(context, *cache, batch, length, eager ? inputs_embeds.dtype() : DType::boolean, sliding_window,
-                       cache->takes_padding() ? given.attention_mask : Tensor());
+                       cache->takes_padding() ? given.attention_mask : Tensor(), given.is_always_made);
   }
   const bool with_padding_mask = static_cast<bool>(given.attention_mask);
   switch (context.behaviours.causal_mask) {

@@ -48,9 +48,10 @@ Tensor create_bidirectional_mask(const Tensor& inputs_embeds, const MaskArgument
 
 /// create_causal_mask of `queries` new tokens with a cache: [b, 1, queries, keys], null where SDPA goes without.
 /// `dtype`: of eager attention's; boolean: SDPA's.
-/// `attention_mask`: [b, keys], null or, where the cache takes padding, made part of it.
+/// `attention_mask`: [b, keys], null or, where the cache takes padding, made part of it. `is_always_made`: as in
+/// MaskArguments.
 Tensor cached_mask(Context& context, const KvCache& cache, std::int64_t batch, std::int64_t queries, DType dtype,
-                   std::int64_t sliding_window, const Tensor& attention_mask = {});
+                   std::int64_t sliding_window, const Tensor& attention_mask = {}, bool is_always_made = false);
 
 /// _create_4d_causal_attention_mask (transformers 4.x, modeling_attn_mask_utils.py): [b, 1, s, s] whatever the
 /// attention.

@@ -1,4 +1,5 @@
 #include "ops/cub.h"
+#include "ops/list_index.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
 #include "tensor/node.h"
@@ -156,6 +157,16 @@ Tensor index_from_host(const Tensor& x, std::int64_t count) {
   }
   const Tensor copy = empty(x.context(), Op::to_copy, {count}, DType::int64);
   return record.output(empty(x.context(), Op::index, indexed_sizes(x.sizes(), 1, count), x.dtype()));
+}
+
+Tensor index_with_list(const Tensor& x, int dim) {
+  Record record(Op::index, [](Backward& b) { index_backward(b, b.saved(0).numel(), {}, 1); }, {&x});
+  const Tensor indices = empty(x.context(), Op::to_copy, {1}, DType::int64);
+  record.save(indices);
+  if (record) record->sizes = x.sizes();
+  Shape sizes = x.sizes();
+  sizes[dim] = 1;
+  return record.output(empty(x.context(), Op::index, sizes, x.dtype()));
 }
 
 Tensor index_mask(const Tensor& x, const Tensor& mask, std::int64_t selected) {

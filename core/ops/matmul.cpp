@@ -194,17 +194,15 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
     const Tensor folded = reshape(a, {leading(a.sizes(), 1), a.size(-1)});
     return unsafe_view(mm(folded, b), with_last(a.sizes(), b.size(1)));
   }
+  // b has what a has in front of its matrix, or one of it, or nothing: it is spread over a's.
   Shape batch = a.sizes();
   batch[-1] = b.size(-1);
   const std::int64_t matrices = leading(a.sizes(), 2);
   const Tensor first = reshape(a, {matrices, a.size(-2), a.size(-1)});
-  const Tensor wide = b.ndim() == a.ndim() ? b : expand(b, [&] {
-    Shape sizes = a.sizes();
-    sizes[-2] = b.size(-2);
-    sizes[-1] = b.size(-1);
-    return sizes;
-  }());
-  const Tensor second = reshape(wide, {matrices, b.size(-2), b.size(-1)});
+  Shape wide = a.sizes();
+  wide[-2] = b.size(-2);
+  wide[-1] = b.size(-1);
+  const Tensor second = reshape(b.sizes() == wide ? b : expand(b, wide), {matrices, b.size(-2), b.size(-1)});
   return unsafe_view(bmm(first, second), batch);
 }
 

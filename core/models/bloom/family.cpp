@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <utility>
 
 #include "config/reader.h"
+#include "models/kit/alibi.h"
 #include "models/kit/positioned.h"
 #include "ops/bloom.h"
 #include "ops/cub.h"
@@ -49,7 +49,6 @@ Tensor dropout_add(const Tensor& x, const Tensor& residual, double p) {
   return add(residual, out);
 }
 
-/// What a layer takes beside hidden states and the mask: `alibi` is PositionEmbeddings::cos.
 struct BloomAttention {
   BloomAttention(const Builder& builder, const TextConfig& c, const ModelOptions& options)
       : query_key_value(builder.child("query_key_value", "Linear"), c.hidden_size, 3 * c.hidden_size, true),
@@ -139,7 +138,7 @@ class BloomBlock : public DecoderLayer {
     Context& context = hidden_states.context();
     const ModuleScope scope(context, module_);
     Tensor layernorm_output = input_layernorm_(hidden_states);
-    AttentionOutputs attention = self_attention_(layernorm_output, hidden_states, positions.cos, attention_mask);
+    AttentionOutputs attention = self_attention_(layernorm_output, hidden_states, positions.alibi, attention_mask);
     layernorm_output = post_attention_layernorm_(attention.output);
     Tensor output = mlp_(layernorm_output, attention.output);
     if (!context.recomputing) outputs_ = std::move(attention.weights);
@@ -154,19 +153,6 @@ class BloomBlock : public DecoderLayer {
   Tensor& outputs_;
   ModuleId module_;
 };
-
-/// _get_alibi_slopes.
-Tensor alibi_slopes(Context& context, std::int64_t heads) {
-  const auto closest = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
-  const Tensor base = empty(context, Op::full_like, {}, DType::float32);
-  const Tensor powers = empty(context, Op::arange, {closest}, DType::int32);
-  Tensor slopes = pointwise(Op::pow, {&powers}, DType::float32);
-  if (closest == heads) return slopes;
-  const Tensor extra_base = empty(context, Op::full_like, {}, DType::float32);
-  const Tensor extra_powers = empty(context, Op::arange, {std::min(closest, heads - closest)}, DType::int32);
-  const Tensor extra_slopes = pointwise(Op::pow, {&extra_powers}, DType::float32);
-  return cat({slopes, extra_slopes}, 0);
-}
 
 class BloomForCausalLM : public PositionedLM {
  public:
@@ -199,7 +185,7 @@ class BloomForCausalLM : public PositionedLM {
       alibi = empty(context_, Op::repeat, {tokens[0] * heads_, 1, tokens[1]}, DType::float32);
       return to(alibi, dtype);
     }
-    const Tensor slopes = alibi_slopes(context_, heads_);
+    const Tensor slopes = AlibiSlopes(context_, heads_).slopes;
     Tensor arange_tensor = empty(context_, Op::cumsum, tokens, DType::int64);
     if (tokens[0] == 1) const Workspace scan(context_, Op::cumsum, cub_scan_bytes(tokens[1]));
     arange_tensor = empty(context_, Op::sub, tokens, DType::int64);
@@ -218,8 +204,8 @@ class BloomForCausalLM : public PositionedLM {
     Tensor hidden_states = word_embeddings_layernorm_(inputs_embeds);
     PositionEmbeddings positions;
     const Shape tokens{inputs_embeds.size(0), inputs_embeds.size(1)};
-    const Tensor slopes = given.attention_mask ? Tensor() : alibi_slopes(context_, heads_);
-    positions.cos = build_alibi(given.attention_mask, tokens, hidden_states.dtype());
+    const Tensor slopes = given.attention_mask ? Tensor() : AlibiSlopes(context_, heads_).slopes;
+    positions.alibi = build_alibi(given.attention_mask, tokens, hidden_states.dtype());
     MaskArguments without_positions = given;
     without_positions.position_ids = {};
     const Tensor mask = causal_mask(inputs_embeds, without_positions);

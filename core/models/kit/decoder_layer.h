@@ -25,6 +25,7 @@ struct PositionEmbeddings {
   const Rows* rows = nullptr;  ///< what stands in them; null: each row is one document that fills it
   Tensor cu_seq_lens{};        ///< where documents begin, for flash attention
   Tensor padding_mask{};       ///< for layers that have attention and a mixer both (FalconH1DecoderLayer)
+  Tensor alibi{};              ///< of each head and key, of a class that has it (build_alibi_tensor)
   Tensor per_layer_input{};    ///< [b, s, width] of PerLayerInputs; null: the class has none
   std::shared_ptr<Tensor> topk_indices{};  ///< where a layer leaves the tokens that it saw; null: none does
   Tensor prev_topk_indices{};              ///< of the layer before
