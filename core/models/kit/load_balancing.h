@@ -27,10 +27,10 @@ Tensor load_balancing_loss(const TensorList& gate_logits, std::int64_t num_exper
 void add_load_balancing(DecoderParts& parts, const ExpertsConfig& experts);
 
 /// `make_parts`, of a class that can balance its experts by a loss.
-template <MakeParts make_parts>
-DecoderParts balanced(const TextConfig& config, const ModelOptions& options) {
+template <auto make_parts, typename Config = TextConfig>
+DecoderParts balanced(const Config& config, const ModelOptions& options) {
   if (!options.output_router_logits.value_or(config.experts.outputs_router_logits)) return make_parts(config, options);
-  TextConfig collecting = config;
+  Config collecting = config;
   collecting.experts.router_logits = std::make_shared<RouterLogits>();
   DecoderParts parts = make_parts(collecting, options);
   add_load_balancing(parts, collecting.experts);
