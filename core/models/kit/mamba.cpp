@@ -1,0 +1,158 @@
+#include "models/kit/mamba.h"
+
+#include <utility>
+
+#include "ops/ops.h"
+#include "ops/vision.h"
+
+namespace oometer {
+
+namespace {
+
+/// hidden_states, dt and gate [b, d, s], A [d, state], B and C [b, s, state], D and delta_bias [d].
+struct SelectiveScan {
+  Tensor hidden_states, dt, a, b, c, d, gate, delta_bias;
+};
+
+/// mamba_selective_scan: [b, d, s].
+Tensor mamba_selective_scan(const SelectiveScan& in) {
+  Context& context = in.hidden_states.context();
+  const DType input_dtype = in.hidden_states.dtype();
+  const std::int64_t batch = in.hidden_states.size(0), inner = in.hidden_states.size(1),
+                     length = in.hidden_states.size(2), state = in.a.size(1);
+  Tensor dt;
+  {
+    const Tensor bias = to(in.delta_bias, in.dt.dtype());
+    dt = add(in.dt, unsqueeze(bias, -1));
+  }
+  {
+    const Tensor steps = autocast_float32(dt);
+    dt = activation_of_input(Op::softplus, Op::softplus_backward, steps, false);
+  }
+  Tensor discrete_a, discrete_b, delta_b_u;
+  {
+    const Tensor of_states = unsqueeze(unsqueeze(in.a, 0), 2), steps = unsqueeze(dt, 3);
+    const Tensor rate = mul(of_states, steps);
+    discrete_a = exp(rate);
+  }
+  {
+    const Tensor as_float = to(unsqueeze(in.b, 1), DType::float32);
+    discrete_b = mul(unsqueeze(dt, 3), as_float);
+  }
+  {
+    const Tensor as_float = to(unsqueeze(in.hidden_states, 3), DType::float32);
+    delta_b_u = mul(discrete_b, as_float);
+  }
+  Tensor ssm_state = empty(context, Op::zeros, {batch, inner, state}, input_dtype), scan_output;
+  TensorList scan_outputs;
+  for (std::int64_t index = 0; index < length; ++index) {
+    {
+      const Tensor kept = mul(select(discrete_a, 2, index), ssm_state);
+      ssm_state = add(kept, select(delta_b_u, 2, index));
+    }
+    {
+      const Tensor cast = to(ssm_state, input_dtype);
+      scan_output = matmul(cast, unsqueeze(select(in.c, 1, index), -1));
+    }
+    scan_outputs.push_back(select(scan_output, 2, 0));
+  }
+  scan_output = stack(scan_outputs, 2);
+  {
+    const Tensor skipped = mul(in.hidden_states, unsqueeze(unsqueeze(in.d, 0), 2));
+    scan_output = add(scan_output, skipped);
+  }
+  const Tensor share = silu(in.gate);
+  return mul(scan_output, share);
+}
+
+/// weight @ x of a matrix and matrices (LinearAlgebra.cpp, matmul): folded, and copied into order, where the weight
+/// trains.
+Tensor matmul_by(const Tensor& weight_in, const Tensor& x_in) {
+  const Tensor x = autocast_lower(x_in), weight = autocast_lower(weight_in);
+  if (!weight.requires_grad()) {
+    const Tensor spread = expand(unsqueeze(weight, 0), {x.size(0), weight.size(0), weight.size(1)});
+    return matmul(spread, x);
+  }
+  const Tensor folded = matmul(transpose(x, 1, 2), transpose(weight, 0, 1));
+  return contiguous(transpose(folded, 1, 2));
+}
+
+}  // namespace
+
+MambaMixer::MambaMixer(const Builder& builder, const TextConfig& config, std::int64_t time_step_rank,
+                       const MambaParts& parts)
+    : inner_(config.mixer.value_size()),
+      state_(config.mixer.key_head_dim),
+      rank_(time_step_rank),
+      parts_(parts),
+      activation_(config.hidden_act),
+      module_(builder.module) {
+  const std::int64_t hidden = config.hidden_size;
+  conv1d_ = CausalConv(builder.child("conv1d", "Conv1d"), inner_, config.mixer.conv_kernel, config.mixer.conv_bias);
+  in_proj_ = Linear(builder.child("in_proj", "Linear"), hidden, 2 * inner_, config.mixer.bias);
+  x_proj_ = Linear(builder.child("x_proj", "Linear"), inner_, rank_ + 2 * state_, false);
+  dt_proj_ = Linear(builder.child("dt_proj", "Linear"), rank_, inner_, true);
+  Tensor a;
+  if (parts.makes_rates) {
+    const Tensor row = empty(*builder.context, Op::arange, {state_}, DType::int64);
+    a = empty(*builder.context, Op::clone, {inner_, state_}, DType::int64);
+  }
+  a_log_ = builder.parameter("A_log", {inner_, state_});
+  d_ = builder.parameter("D", {inner_});
+  out_proj_ = Linear(builder.child("out_proj", "Linear"), inner_, hidden, config.mixer.bias);
+  if (parts.norm == nullptr) return;
+  const auto norm = [&](const char* name, std::int64_t size) {
+    return Norm(builder.child(name, parts.norm_type), parts.norm, {size});
+  };
+  dt_layernorm_ = norm("dt_layernorm", rank_);
+  b_layernorm_ = norm("b_layernorm", state_);
+  c_layernorm_ = norm("c_layernorm", state_);
+}
+
+Tensor MambaMixer::operator()(const Tensor& argument, const Tensor& attention_mask) const {
+  ModuleCall call(argument.context(), module_);
+  Tensor hidden_states = call.argument(argument);
+  const DType dtype = hidden_states.dtype();
+  hidden_states = apply_mask_to_padding_states(hidden_states, attention_mask);
+  const Tensor projected_states = transpose(in_proj_(hidden_states), 1, 2);
+  Tensor a = to(a_log_, DType::float32);
+  a = exp(a);
+  a = neg(a);
+  const auto as_float = [](const Tensor& x) { return to(x, DType::float32); };
+  if (parts_.hands_to_kernel && argument.context().training) {
+    const Tensor out_bias = out_proj_.bias ? as_float(out_proj_.bias) : Tensor();
+    const Tensor d = as_float(d_);
+    const Tensor delta_bias = as_float(dt_proj_.bias);
+  }
+  Tensor mixed, gate;
+  {
+    const TensorList halves = split(projected_states, {inner_, inner_}, 1);
+    mixed = halves[0];
+    gate = halves[1];
+  }
+  mixed = conv1d_(mixed, activation_);
+  mixed = apply_mask_to_padding_states(transpose(mixed, 1, 2), attention_mask);
+  Tensor time_step, b, c;
+  {
+    const TensorList parts = split(x_proj_(mixed), {rank_, state_, state_}, -1);
+    time_step = parts[0];
+    b = parts[1];
+    c = parts[2];
+  }
+  if (parts_.norm) {
+    time_step = dt_layernorm_(time_step);
+    b = b_layernorm_(b);
+    c = c_layernorm_(c);
+  }
+  time_step = matmul_by(dt_proj_.weight, transpose(time_step, 1, 2));
+  const Tensor time_proj_bias = as_float(dt_proj_.bias);
+  Tensor scan_output;
+  {
+    const Tensor d = as_float(d_);
+    scan_output = mamba_selective_scan({transpose(mixed, 1, 2), time_step, a, b, c, d, gate, time_proj_bias});
+  }
+  const Tensor cast = to(transpose(scan_output, 1, 2), dtype);
+  return call.result(out_proj_(cast));
+}
+
+}  // namespace oometer

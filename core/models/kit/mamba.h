@@ -1,0 +1,38 @@
+#pragma once
+
+#include "models/kit/causal_conv.h"
+#include "models/kit/norms.h"
+#include "models/kit/text_config.h"
+#include "nn/module.h"
+
+/// Mamba's state space, as transformers runs it where neither `mamba_ssm` nor `causal_conv1d` is installed (5.23,
+/// models/mamba/modeling_mamba.py; falcon_mamba's and jamba's are copies): a loop over the tokens.
+namespace oometer {
+
+/// What a class of such a mixer has of its own.
+struct MambaParts {
+  Norm::Forward norm = nullptr;     ///< of the time step, B and C; null: none
+  const char* norm_type = nullptr;  ///< where its class makes modules of them; null: FalconMamba's have no parameters
+  bool hands_to_kernel = true;  ///< mamba_inner_fn is called with the weights, before it is known that there is none
+  bool makes_rates = false;     ///< __init__ makes A_log of integers, which are a name of its
+};
+
+class MambaMixer {
+ public:
+  /// Sizes are config.mixer's: as many heads as elements (num_value_heads), a state of key_head_dim.
+  MambaMixer(const Builder& builder, const TextConfig& config, std::int64_t time_step_rank, const MambaParts& parts);
+  /// `attention_mask`: which tokens are not padding, [b, s]; null: all.
+  Tensor operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+ private:
+  std::int64_t inner_, state_, rank_;
+  MambaParts parts_;
+  CausalConv conv1d_;
+  Linear in_proj_, x_proj_, dt_proj_, out_proj_;
+  Tensor a_log_, d_;
+  Norm dt_layernorm_, b_layernorm_, c_layernorm_;
+  Activation activation_;
+  ModuleId module_;
+};
+
+}  // namespace oometer
