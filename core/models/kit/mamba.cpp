@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/kit/text_family.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -102,9 +103,12 @@ MambaMixer::MambaMixer(const Builder& builder, const TextConfig& config, std::in
   out_proj_ = Linear(builder.child("out_proj", "Linear"), inner_, hidden, config.mixer.bias);
   if (parts.norm == nullptr) return;
   const auto norm = [&](const char* name, std::int64_t size) {
-    return Norm(builder.child(name, parts.norm_type), parts.norm, {size});
+    const Builder its = builder.child(name, parts.norm_type);
+    if (!parts.has_buffers) return Norm(its, parts.norm, {size});
+    its.buffer({size}, its.dtype);
+    return Norm(its, parts.norm);
   };
-  dt_layernorm_ = norm("dt_layernorm", rank_);
+  dt_layernorm_ = norm("dt_layernorm", parts.has_buffers ? inner_ : rank_);
   b_layernorm_ = norm("b_layernorm", state_);
   c_layernorm_ = norm("c_layernorm", state_);
 }
@@ -153,6 +157,37 @@ Tensor MambaMixer::operator()(const Tensor& argument, const Tensor& attention_ma
   }
   const Tensor cast = to(transpose(scan_output, 1, 2), dtype);
   return call.result(out_proj_(cast));
+}
+
+MambaBlock::MambaBlock(const Builder& builder, const TextConfig& config, bool residual_in_fp32,
+                       const std::function<Mixer(const Builder& block)>& make_mixer)
+    : norm_(builder.child("norm", config.names->rms_norm), rms_norm, {config.hidden_size}),
+      mixer_(make_mixer(builder)),
+      residual_in_fp32_(residual_in_fp32),
+      module_(builder.module) {}
+
+Tensor MambaBlock::operator()(const Tensor& hidden_in, const PositionEmbeddings&, const Tensor& attention_mask) const {
+  const ModuleScope scope(hidden_in.context(), module_);
+  Tensor residual = hidden_in, hidden_states;
+  {
+    const Tensor cast = to(hidden_in, norm_.weight.dtype());
+    hidden_states = norm_(cast);
+  }
+  if (residual_in_fp32_) residual = to(residual, DType::float32);
+  hidden_states = mixer_(hidden_states, attention_mask);
+  return add(residual, hidden_states);
+}
+
+DecoderParts mamba_model_parts() {
+  DecoderParts parts;
+  parts.kind = [](std::size_t i) { return int{i == 0}; };  // the first one's residual is not float32 yet
+  parts.embed_tokens = "embeddings";
+  parts.last_norm = "norm_f";
+  parts.model = "backbone";
+  parts.makes_masks = false;
+  parts.norm = final_norm(rms_norm);
+  parts.logits = [](const Tensor& logits) { return to(logits, DType::float32); };
+  return parts;
 }
 
 }  // namespace oometer

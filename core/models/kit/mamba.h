@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+
 #include "models/kit/causal_conv.h"
+#include "models/kit/decoder.h"
 #include "models/kit/norms.h"
 #include "models/kit/text_config.h"
 #include "nn/module.h"
@@ -11,9 +14,10 @@ namespace oometer {
 
 /// What a class of such a mixer has of its own.
 struct MambaParts {
-  Norm::Forward norm = nullptr;     ///< of the time step, B and C; null: none
-  const char* norm_type = nullptr;  ///< where its class makes modules of them; null: FalconMamba's have no parameters
+  Norm::Forward norm = nullptr;  ///< of the time step, B and C; null: none
+  const char* norm_type = nullptr;
   bool hands_to_kernel = true;  ///< mamba_inner_fn is called with the weights, before it is known that there is none
+  bool has_buffers = false;     ///< the norms' weights are none, but ones that a kernel would get (FalconMambaMixer)
   bool makes_rates = false;     ///< __init__ makes A_log of integers, which are a name of its
 };
 
@@ -34,5 +38,25 @@ class MambaMixer {
   Activation activation_;
   ModuleId module_;
 };
+
+/// MambaBlock, Mamba2Block, FalconMambaBlock: a norm, a mixer, a residual that may be float32.
+class MambaBlock : public DecoderLayer {
+ public:
+  using Mixer = std::function<Tensor(const Tensor& hidden_states, const Tensor& attention_mask)>;
+  /// `make_mixer`: of a class's own, called "mixer".
+  MambaBlock(const Builder& builder, const TextConfig& config, bool residual_in_fp32,
+             const std::function<Mixer(const Builder& block)>& make_mixer);
+  Tensor operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
+                    const Tensor& attention_mask) const override;
+
+ private:
+  Norm norm_;
+  Mixer mixer_;
+  bool residual_in_fp32_;
+  ModuleId module_;
+};
+
+/// MambaModel, Mamba2Model, FalconMambaModel, around such blocks.
+DecoderParts mamba_model_parts();
 
 }  // namespace oometer

@@ -107,6 +107,21 @@ Tensor rms_norm_by_pow(const Norm& norm, const Tensor& argument) {
   return call.result(to(normed_output, hidden_states.dtype()));
 }
 
+Tensor l2_norm(const Norm& norm, const Tensor& argument) {
+  ModuleCall call(argument.context(), norm.module);
+  const Tensor x = call.argument(argument);
+  Tensor normed;
+  {
+    const Tensor as_float = to(x, DType::float32);
+    Tensor scale = pow(as_float, 2);
+    scale = mean(scale, -1, true);
+    scale = add_scalar(scale);
+    scale = rsqrt(scale);
+    normed = mul(as_float, scale);
+  }
+  return call.result(to(normed, x.dtype()));
+}
+
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& argument) {
   ModuleCall call(argument.context(), norm.module);
   const Tensor hidden_in = call.argument(argument);

@@ -14,6 +14,8 @@ struct Norm {
   Norm() = default;
   /// `sizes`: of the weight.
   Norm(const Builder& builder, Forward its_forward, const Shape& sizes, bool with_bias = false);
+  /// One without parameters.
+  Norm(const Builder& builder, Forward its_forward) : forward(its_forward), module(builder.module) {}
   Tensor operator()(const Tensor& hidden_states) const { return forward(*this, hidden_states); }
   explicit operator bool() const { return forward != nullptr; }
 
@@ -32,6 +34,8 @@ Tensor rms_norm_cast_weight(const Norm& norm, const Tensor& hidden_states);
 Tensor rms_norm_one_plus(const Norm& norm, const Tensor& hidden_states);
 /// Gemma4RMSNorm.forward: mean ** -0.5 in place of rsqrt, the weight in float32; there may be none.
 Tensor rms_norm_by_pow(const Norm& norm, const Tensor& hidden_states);
+/// Llama4TextL2Norm.forward, NanoChatRMSNorm.forward: there is no weight.
+Tensor l2_norm(const Norm& norm, const Tensor& hidden_states);
 /// CohereLayerNorm.forward: mean and variance operator by operator, in float32.
 Tensor cohere_layer_norm(const Norm& norm, const Tensor& hidden_states);
 /// NemotronLayerNorm1P.forward: nn.LayerNorm with a weight that is stored without the one that it is more.

@@ -123,22 +123,6 @@ std::pair<Tensor, Tensor> rotate_polar(const Tensor& xq, const Tensor& xk, const
   return {std::move(query), std::move(key)};
 }
 
-/// Llama4TextL2Norm.
-Tensor l2_norm(const Tensor& argument, ModuleId module) {
-  ModuleCall call(argument.context(), module);
-  const Tensor x = call.argument(argument);
-  Tensor normed;
-  {
-    const Tensor as_float = to(x, DType::float32);
-    Tensor scale = pow(as_float, 2);
-    scale = mean(scale, -1, true);
-    scale = add_scalar(scale);
-    scale = rsqrt(scale);
-    normed = mul(as_float, scale);
-  }
-  return call.result(to(normed, x.dtype()));
-}
-
 /// Llama4TextRMSNorm.forward.
 Tensor rms_norm_behind_cast(const Norm& norm, const Tensor& argument) {
   ModuleCall call(argument.context(), norm.module);
@@ -169,7 +153,7 @@ struct Llama4TextAttention {
     k_proj = Linear(builder.child("k_proj", "Linear"), c.hidden_size, kv_width, c.qkv_bias);
     v_proj = Linear(builder.child("v_proj", "Linear"), c.hidden_size, kv_width, c.qkv_bias);
     o_proj = Linear(builder.child("o_proj", "Linear"), width, c.hidden_size, c.output_bias);
-    if (c.norms_queries && rotates) qk_norm = builder.child("qk_norm", "Llama4TextL2Norm").module;
+    if (c.norms_queries && rotates) qk_norm = Norm(builder.child("qk_norm", "Llama4TextL2Norm"), l2_norm);
   }
 
   AttentionOutputs operator()(const Tensor& hidden_states, const PositionEmbeddings& positions,
@@ -190,8 +174,8 @@ struct Llama4TextAttention {
       states.query = std::move(query);
       states.key = std::move(key);
     }
-    if (qk_norm != 0)
-      for (Tensor* x : {&states.query, &states.key}) *x = l2_norm(*x, qk_norm);
+    if (qk_norm)
+      for (Tensor* x : {&states.query, &states.key}) *x = qk_norm(*x);
     Tensor position, attn_scales;  // names of forward
     if (scales) {
       position = empty(context, Op::arange, {length}, DType::int64);
@@ -214,7 +198,8 @@ struct Llama4TextAttention {
   bool rotates, scales;
   AttentionCall call;
   std::size_t layer_idx;
-  ModuleId qk_norm = 0, module;
+  Norm qk_norm;
+  ModuleId module;
 };
 
 /// Llama4TextMoe: every expert sees every token, most of them times zero.

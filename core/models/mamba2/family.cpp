@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "config/reader.h"
+#include "models/kit/mamba.h"
 #include "models/kit/mamba2.h"
 #include "models/kit/norms.h"
 #include "ops/ops.h"
@@ -59,45 +60,17 @@ Mamba2Config read(ConfigReader& reader) {
   return c;
 }
 
-/// Mamba2Block.
-struct Block : public DecoderLayer {
-  Block(const Builder& builder, const Mamba2Config& c)
-      : norm(builder.child("norm", kNames.rms_norm), rms_norm, {c.hidden_size}),
-        mixer(builder.child("mixer", "Mamba2Mixer"), c, c.hidden_act, {.norm_type = "MambaRMSNormGated"}),
-        residual_in_fp32(c.residual_in_fp32),
-        module(builder.module) {}
-
-  Tensor operator()(const Tensor& hidden_in, const PositionEmbeddings&, const Tensor& attention_mask) const override {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor residual = hidden_in, hidden_states;
-    {
-      const Tensor cast = to(hidden_in, norm.weight.dtype());
-      hidden_states = norm(cast);
-    }
-    if (residual_in_fp32) residual = to(residual, DType::float32);
-    AttentionOutputs mixed = mixer(hidden_states, attention_mask);
-    hidden_states = std::move(mixed.output);
-    return add(residual, hidden_states);
-  }
-
-  Norm norm;
-  Mamba2Mixer mixer;
-  bool residual_in_fp32;
-  ModuleId module;
-};
-
 DecoderParts parts(const Mamba2Config& config, const ModelOptions&) {
-  DecoderParts parts;
+  DecoderParts parts = mamba_model_parts();
   parts.layer = [config](const Builder& layer, std::size_t) -> std::unique_ptr<DecoderLayer> {
-    return std::make_unique<Block>(layer, config);
+    return std::make_unique<MambaBlock>(layer, config, config.residual_in_fp32, [&](const Builder& block) {
+      return [mixer = Mamba2Mixer(block.child("mixer", "Mamba2Mixer"), config, config.hidden_act,
+                                  {.norm_type = "MambaRMSNormGated"})](const Tensor& hidden_states,
+                                                                       const Tensor& attention_mask) {
+        return mixer(hidden_states, attention_mask).output;
+      };
+    });
   };
-  parts.kind = [](std::size_t i) { return int{i == 0}; };  // the first one's residual is not float32 yet
-  parts.embed_tokens = "embeddings";
-  parts.last_norm = "norm_f";
-  parts.model = "backbone";
-  parts.makes_masks = false;
-  parts.norm = final_norm(rms_norm);
-  parts.logits = [](const Tensor& logits) { return to(logits, DType::float32); };
   return parts;
 }
 
