@@ -158,6 +158,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);
   Tensor hidden_states = dropout(inputs_embeds, parts.dropout);  // `inputs_embeds` stays bound until forward returns
   TensorList names;
+  if (parts.first_states) hidden_states = parts.first_states(inputs_embeds);
   if (streams) hidden_states = streams->open(inputs_embeds, names);
   PositionEmbeddings positions, sliding_positions;
   const auto embed_positions = [&](const LlamaRotaryEmbedding& rotary) {
@@ -174,6 +175,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   // `for layer_type in set(...)`: in one order or the other.
   if (parts.rotary_by_type) sliding_positions = embed_positions(sliding_rotary_emb);
   positions = embed_positions(rotary_emb);
+  if (parts.norms_first) hidden_states = norm(hidden_states);
   TensorList nested;
   if (!context.behaviours.checkpoint_passes_keywords) nested = {positions.cos, positions.sin};
   const auto is_recurrent = [&](std::size_t i) { return parts.is_recurrent && parts.is_recurrent(i); };

@@ -51,7 +51,10 @@ struct DecoderParts {
   /// Of what Liger's loss gets in the logits' place, where `logits` scales these. Null: nothing, or another loss.
   std::function<Tensor(const Tensor& hidden_states)> fused_states;
   std::function<int(std::size_t layer)> kind;  ///< layers of one do the same; none: those with the same window
-  bool scales_behind_masks = false;            ///< `scale` comes once masks are made
+  /// What the layers get of the embeddings, which stay bound (AfmoeModel); null: they themselves.
+  std::function<Tensor(const Tensor& inputs_embeds)> first_states;
+  bool norms_first = false;          ///< the last norm stands before the layers, too (NanoChatModel)
+  bool scales_behind_masks = false;  ///< `scale` comes once masks are made
   bool scales_embeddings = false;  ///< embed_tokens multiplies what it gives by a buffer (GemmaTextScaledWordEmbedding)
   bool rotary_by_type = false;     ///< layers that slide have rotary embeddings of their own (Gemma3RotaryEmbedding)
   std::int64_t rotary_dim = 0;     ///< elements of a head that are rotated; 0: all; of layers that slide always all
