@@ -91,20 +91,8 @@ struct GPT2Attention {
   ModuleId module;
 };
 
-/// GPT2Block.forward.
-Tensor block(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
-             const Tensor& attention_mask) {
-  Tensor hidden_states = layer.input_norm(hidden_in);
-  const AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
-  hidden_states = add(attention.output, hidden_in);
-  const Tensor residual = hidden_states;
-  hidden_states = layer.feedforward_norm(hidden_states);
-  const Tensor feed_forward_hidden_states = layer.mlp(hidden_states);
-  return add(residual, feed_forward_hidden_states);
-}
-
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options) {
-  auto layer = std::make_unique<TextLayer>(builder, block);
+  auto layer = std::make_unique<TextLayer>(builder, gpt2_block);
   const auto norm = [&](const char* name) {
     return Norm(builder.child(name, kNames.rms_norm), torch_layer_norm, {c.hidden_size}, true);
   };

@@ -54,6 +54,17 @@ Tensor PositionedLM::run_layers(Tensor hidden_states, const PositionEmbeddings& 
                                     language_model_.checkpointing, block);
 }
 
+Tensor gpt2_block(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
+                  const Tensor& attention_mask) {
+  Tensor hidden_states = layer.input_norm(hidden_in);
+  const AttentionOutputs attention = layer.self_attn(hidden_states, positions, attention_mask);
+  hidden_states = add(attention.output, hidden_in);
+  const Tensor residual = hidden_states;
+  hidden_states = layer.feedforward_norm(hidden_states);
+  const Tensor feed_forward_hidden_states = layer.mlp(hidden_states);
+  return add(residual, feed_forward_hidden_states);
+}
+
 std::int64_t read_mapped(ConfigReader& reader, const char* mapped, const char* usual, std::int64_t fallback,
                          Range range) {
   return reader.has(usual) ? reader.integer(usual, fallback, range) : reader.integer(mapped, fallback, range);

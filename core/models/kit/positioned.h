@@ -32,6 +32,10 @@ class PositionedLM : public LanguageModel {
   Tensor run_layers(Tensor hidden_states, const PositionEmbeddings& positions, const Tensor& causal_mask) const;
 };
 
+/// GPT2Block.forward, GPTBigCodeBlock.forward: pre_norm, but what attention gives stays bound.
+Tensor gpt2_block(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
+                  const Tensor& attention_mask);
+
 /// A config's field under the name that the class's attribute_map gives it, or the usual one.
 std::int64_t read_mapped(ConfigReader& reader, const char* mapped, const char* usual, std::int64_t fallback,
                          Range range = positive);
