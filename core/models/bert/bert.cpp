@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/bert/heads.h"
 #include "models/kit/text_attention.h"
 #include "nn/activation.h"
 #include "nn/wrapped_call.h"
@@ -29,9 +30,6 @@ BertEmbeddings::BertEmbeddings(const Builder& builder, const BertConfig& c, cons
   if (counts_tokens) position_embeddings = positions();
 }
 
-namespace {
-
-/// RobertaEmbeddings.create_position_ids_from_input_ids.
 Tensor create_position_ids(const Tensor& input_ids) {
   Context& context = input_ids.context();
   const Shape& sizes = input_ids.sizes();
@@ -47,8 +45,6 @@ Tensor create_position_ids(const Tensor& input_ids) {
   const Tensor as_long = to(incremental_indices, DType::int64);
   return add_scalar(as_long);
 }
-
-}  // namespace
 
 AttentionOutputs eager_in_own_type(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask) {
   const Context& context = states.query.context();
@@ -185,145 +181,9 @@ BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
   return out;
 }
 
-namespace {
-
-/// BertLMPredictionHead, RobertaLMHead and ElectraGeneratorPredictions.
-struct MaskedLMHead {
-  MaskedLMHead() = default;
-  MaskedLMHead(const Builder& root, const BertConfig& c) : act_fn(c.hidden_act) {
-    if (c.names->is_electra) {
-      const Builder predictions = root.child("generator_predictions", c.names->lm_head);
-      act_fn = Activation::gelu;
-      modules = {predictions.module};
-      layer_norm = LayerNorm(predictions.child("LayerNorm", "LayerNorm"), c.width_of_embeddings());
-      dense = Linear(predictions.child("dense", "Linear"), c.hidden_size, c.width_of_embeddings(), true);
-      decoder = Linear(root.child("generator_lm_head", "Linear"), c.width_of_embeddings(), c.vocab_size, true);
-      is_beside_decoder = true;
-      return;
-    }
-    if (c.names->is_roberta) {
-      const Builder head = root.child("lm_head", c.names->lm_head);
-      act_fn = Activation::gelu;
-      modules = {head.module};
-      make(head, head, "layer_norm", c);
-      return;
-    }
-    const Builder cls = root.child("cls", c.names->lm_head);
-    const Builder predictions = cls.child("predictions", "BertLMPredictionHead");
-    const Builder transform = predictions.child("transform", "BertPredictionHeadTransform");
-    modules = {cls.module, predictions.module, transform.module};
-    make(predictions, transform, "LayerNorm", c);
-  }
-
-  void make(const Builder& predictions, const Builder& transform, const char* norm, const BertConfig& c) {
-    dense = Linear(transform.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
-    layer_norm = LayerNorm(transform.child(norm, "LayerNorm"), c.hidden_size);
-    decoder = Linear(predictions.child("decoder", "Linear"), c.hidden_size, c.vocab_size, true);
-    bias = predictions.parameter("bias", {c.vocab_size});
-  }
-
-  Tensor operator()(const Tensor& sequence_output) const {
-    Context& context = sequence_output.context();
-    ModuleCall outer(context, modules[0]);
-    const ModuleScope inner(context, modules[modules.size() > 1 ? 1 : 0]);
-    Tensor hidden_states = outer.argument(sequence_output);
-    {
-      const ModuleScope transform(context, modules.back());
-      hidden_states = dense(hidden_states);
-      hidden_states = activate(act_fn, hidden_states);
-      hidden_states = layer_norm(hidden_states);
-    }
-    return is_beside_decoder ? decoder(outer.result(hidden_states)) : outer.result(decoder(hidden_states));
-  }
-
-  Linear dense, decoder;
-  LayerNorm layer_norm;
-  Tensor bias;
-  Activation act_fn = Activation::gelu;
-  bool is_beside_decoder = false;  ///< the decoder is no part of it (ElectraGeneratorPredictions)
-  std::vector<ModuleId> modules;   ///< from the outermost on
-};
-
-/// A classification of the whole text, by BERT's pooler, RobertaClassificationHead or ElectraClassificationHead, or of
-/// each token.
-struct ClassificationHead {
-  ClassificationHead() = default;
-  ClassificationHead(const Builder& root, const BertConfig& c, bool has_dense)
-      : classifier_dropout(c.classifier_dropout) {
-    if (!has_dense) {
-      out_proj = Linear(root.child("classifier", "Linear"), c.hidden_size, c.num_labels, true);
-      return;
-    }
-    const Builder head = root.child("classifier", c.names->classification_head);
-    dense = Linear(head.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
-    out_proj = Linear(head.child("out_proj", "Linear"), c.hidden_size, c.num_labels, true);
-    has_gelu = c.names->is_electra;
-    module = head.module;
-  }
-
-  Tensor operator()(const Tensor& features) const {
-    if (!dense.weight) {
-      const Tensor dropped = dropout(features, classifier_dropout);
-      return out_proj(dropped);
-    }
-    ModuleCall call(features.context(), module);
-    Tensor x = select(call.argument(features), 1, 0);
-    x = dropout(x, classifier_dropout);
-    x = dense(x);
-    x = has_gelu ? activate(Activation::gelu, x) : tanh(x);
-    x = dropout(x, classifier_dropout);
-    return call.result(out_proj(x));
-  }
-
-  Linear dense, out_proj;
-  double classifier_dropout = 0;
-  bool has_gelu = false;  ///< in place of tanh (ElectraClassificationHead)
-  ModuleId module = 0;
-};
-
-class BertFor : public EncoderModel {
- public:
-  BertFor(Context& context, const BertConfig& c, const DataConfig& data, const ModelOptions& options)
-      : EncoderModel(context, c, data, options) {
-    const bool classifies_text = head_ == EncoderHead::sequence_classification;
-    const bool has_own_head = c.names->is_roberta || c.names->is_electra;
-    const bool pools = !c.names->is_electra && (head_ == EncoderHead::none || (classifies_text && !has_own_head));
-    if (head_ == EncoderHead::none) {
-      model_ = BertModel(root_, c, options, pools);
-      return;
-    }
-    const bool predicts = head_ == EncoderHead::masked_lm;
-    if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
-    model_ = BertModel(root_.child(c.names->base, c.names->model), c, options, pools);
-    if (predicts) {
-      if (!c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
-      // _tied_weights_keys: the head's own bias, too
-      if (c.tie_word_embeddings) tie_decoder(masked_lm_.decoder, model_.embeddings.word_embeddings, masked_lm_.bias);
-    } else {
-      classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head);
-    }
-  }
-
-  ModelOutputs forward(const ModelInputs& inputs) override {
-    BertModel::Output outputs = model_(inputs);
-    if (head_ == EncoderHead::none) return {{}, outputs.pooler_output, {outputs.last_hidden_state}};
-    return outputs_of(head_ == EncoderHead::masked_lm
-                          ? masked_lm_(outputs.last_hidden_state)
-                          : classifier_(outputs.pooler_output ? outputs.pooler_output : outputs.last_hidden_state),
-                      inputs);
-  }
-
- private:
-  BertModel model_;
-  MaskedLMHead masked_lm_;
-  ClassificationHead classifier_;
-};
-
-}  // namespace
-
 std::unique_ptr<Model> build_bert(Context& context, const BertConfig& config, const DataConfig& data,
                                   const ModelOptions& options) {
-  return std::make_unique<BertFor>(context, config, data, options);
+  return std::make_unique<BertFor<BertModel>>(context, config, data, options);
 }
 
 }  // namespace oometer

@@ -18,6 +18,9 @@ namespace oometer {
 /// eager_attention_forward, whose softmax is of the weights' own type.
 AttentionOutputs eager_in_own_type(const AttentionCall& call, const AttentionInputs& states, const Tensor& mask);
 
+/// RobertaEmbeddings.create_position_ids_from_input_ids.
+Tensor create_position_ids(const Tensor& input_ids);
+
 struct BertEmbeddings {
   BertEmbeddings() = default;
   BertEmbeddings(const Builder& builder, const BertConfig& config, const ModelOptions& options);
