@@ -12,6 +12,9 @@ BertConfig read_bert_config(ConfigReader& reader, const BertClassNames& names, c
   BertConfig c;
   c.names = &names;
   c.vocab_size = names.vocab_size;
+  c.max_position_embeddings = names.max_position_embeddings;
+  c.hidden_act = names.hidden_act;
+  c.hidden_dropout_prob = c.attention_probs_dropout_prob = names.dropout;
   read_encoder(reader, of, c);
   if (names.is_electra) {
     c.hidden_size = 256;

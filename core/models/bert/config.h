@@ -18,7 +18,11 @@ struct BertClassNames {
   bool is_electra = false;  ///< embeddings of a width of their own, no pooler, heads of its own
   const char *lm_head = "BertOnlyMLMHead", *classification_head = "";  ///< the second of RoBERTa alone
   bool head_first = false;                                             ///< ForMaskedLM makes its head before the model
-  std::int64_t vocab_size = 30522, pad_token_id = 0;                   ///< the class's defaults
+  bool model_pools = true;                                             ///< the class without a head has a pooler
+  /// The class's defaults.
+  std::int64_t vocab_size = 30522, pad_token_id = 0, max_position_embeddings = 512;
+  Activation hidden_act = Activation::gelu;
+  double dropout = 0.1;
 };
 
 /// class BertConfig; those of its copies have the same fields.

@@ -114,7 +114,8 @@ class BertFor : public EncoderModel {
       : EncoderModel(context, c, data, options) {
     const bool classifies_text = head_ == EncoderHead::sequence_classification;
     const bool has_own_head = c.names->is_roberta || c.names->is_electra;
-    const bool pools = !c.names->is_electra && (head_ == EncoderHead::none || (classifies_text && !has_own_head));
+    const bool pools =
+        head_ == EncoderHead::none ? c.names->model_pools && !c.names->is_electra : classifies_text && !has_own_head;
     if (head_ == EncoderHead::none) {
       model_ = Encoder(root_, c, options, pools);
       return;
