@@ -343,7 +343,7 @@ void fused_moe_backward(Backward& b) {
   const auto product = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner,
                            std::initializer_list<const Tensor*> read, const Tensor& written) {
     gemm_kernel(b.context, Op::liger_fused_moe,
-                {1, rows, columns, inner, dtype, touched(read), written.numel() * element_size(written.dtype())});
+                {1, rows, columns, inner, dtype, touched(read), touched(written), false});
   };
   Tensor d_pre_act = matrix(width), weighted_act = matrix(width / 2);
   const Tensor ds = empty(b.context, Op::zeros, {selected}, dtype);
@@ -379,7 +379,7 @@ Tensor liger_fused_moe(const Tensor& x_in, const Tensor& gate_up_proj, const Ten
   const auto product = [&](std::int64_t columns, std::int64_t inner, std::initializer_list<const Tensor*> read,
                            const Tensor& written) {
     gemm_kernel(context, Op::liger_fused_moe,
-                {1, selected, columns, inner, x.dtype(), touched(read), written.numel() * element_size(x.dtype())});
+                {1, selected, columns, inner, x.dtype(), touched(read), touched(written), false});
   };
   const Tensor pre_act = matrix(selected, width), post_act = matrix(selected, width / 2);
   product(width, hidden, {&x, &gate_up_proj}, pre_act);

@@ -211,7 +211,12 @@ void gemm_kernel(Context& context, Op op, const Gemm& gemm) {
                 .dtype = gemm.dtype,
                 .read = gemm.read,
                 .written = gemm.written},
-               {.batch = gemm.batch, .m = gemm.m, .n = gemm.n, .k = gemm.k, .flops = flops, .counted = flops});
+               {.batch = gemm.batch,
+                .m = gemm.m,
+                .n = gemm.n,
+                .k = gemm.k,
+                .flops = flops,
+                .counted = gemm.is_counted ? flops : 0});
 }
 
 void gemm_kernel(Op op, const Tensor& a, const Tensor& b, const Tensor& result, const Tensor& bias) {

@@ -69,6 +69,7 @@ struct Gemm {
   std::int64_t batch, m, n, k;
   DType dtype;
   std::int64_t read, written;
+  bool is_counted = true;  ///< torch.utils.flop_counter sees it: it does not see what a library's own kernel multiplies
 };
 void gemm_kernel(Context& context, Op op, const Gemm& gemm);
 /// `result` = a x b, matrices or batches of them, and `bias` (or null) added.
