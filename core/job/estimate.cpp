@@ -76,6 +76,9 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
+  if (*traits.packages != '\0')
+    input.assumptions.push_back("transformers' own code runs; the kernels of " + std::string(traits.packages) +
+                                ", where they are installed, need less memory and time");
   if (autocast_dtype(job.training.precision) && !job.training.loop.is_trainer())
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "

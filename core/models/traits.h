@@ -88,6 +88,7 @@ struct ModelTraits {
   bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)
   bool outputs_router_logits = false;  ///< and does, as its config says
   bool is_recorded = false;            ///< a graph: its operators are as they were recorded
+  const char* packages = "";           ///< whose kernels its class calls where they are installed; here they are not
   Version oldest_transformers{};       ///< what `Behaviours` says of earlier ones was not found in its code
   bool has_pad_token = false;          ///< pad_token_id
   bool ties_embeddings = false;        ///< the output embeddings are the input's (tie_word_embeddings)

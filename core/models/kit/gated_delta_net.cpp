@@ -342,6 +342,7 @@ TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults) {
   read_partial_rotary(reader, c, 0.25);
   check_llama_heads(reader, c);
   MixerConfig& m = c.mixer;
+  m.packages = kFla;
   m.conv_kernel = reader.integer("linear_conv_kernel_dim", 4);
   m.key_head_dim = reader.integer("linear_key_head_dim", 128);
   m.value_head_dim = reader.integer("linear_value_head_dim", 128);

@@ -234,6 +234,7 @@ void read_mamba2_sizes(ConfigReader& reader, TextConfig& c, MixerConfig usual, c
                        std::int64_t usual_inner) {
   c.mixer = std::move(usual);
   MixerConfig& m = c.mixer;
+  m.packages = kMambaSsm;
   std::int64_t inner = reader.integer("mamba_expand", 2) * c.hidden_size;
   const bool has_own = inner_key != nullptr && !reader.is_null(inner_key);
   if (has_own) inner = reader.integer(inner_key, usual_inner);

@@ -30,6 +30,10 @@ struct ExpertsConfig {
   bool operator==(const ExpertsConfig&) const = default;
 };
 
+/// Of MixerConfig::packages.
+inline constexpr const char* kFla = "fla and causal_conv1d";
+inline constexpr const char* kMambaSsm = "mamba_ssm and causal_conv1d";
+
 /// What stands in attention's place in some layers: linear attention, a state space or a short convolution. Sizes are
 /// elements.
 struct MixerConfig {
@@ -39,6 +43,8 @@ struct MixerConfig {
   std::int64_t key_head_dim = 0, value_head_dim = 0;    ///< of a state space: its state, its head
   std::int64_t chunk_size = 64;                         ///< tokens
   bool conv_bias = false, bias = false;                 ///< of its projections
+  /// What transformers calls in place of the class's own code where it is installed; the own code stands here.
+  const char* packages = "";
 
   bool is_in(std::size_t layer) const { return !layers.empty() && layers[layer]; }
   std::int64_t key_size() const { return num_key_heads * key_head_dim; }

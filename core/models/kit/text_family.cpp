@@ -15,6 +15,7 @@ ModelTraits text_traits(const TextConfig& config) {
   t.has_experts = config.experts.num_experts != 0;
   t.balances_experts = config.experts.balances;
   t.outputs_router_logits = config.experts.outputs_router_logits;
+  t.packages = config.mixer.packages;
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
                                 Feature::headinfer, Feature::quantized_cache})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

@@ -22,6 +22,7 @@ MambaConfig read_mamba_config(ConfigReader& reader, MambaConfig c) {
   c.head_dim = c.hidden_size;
   c.max_position_embeddings = 1 << 20;
   MixerConfig& m = c.mixer;
+  m.packages = kMambaSsm;
   m.layers.assign(static_cast<std::size_t>(c.num_hidden_layers), true);
   // MambaConfig.__post_init__ makes intermediate_size of expand, whatever the config says.
   m.num_value_heads = c.intermediate_size = checked_product(reader.integer("expand", 2), c.hidden_size);

@@ -39,6 +39,7 @@ Mamba2Config read(ConfigReader& reader) {
   c.head_dim = c.hidden_size;
   c.max_position_embeddings = 1 << 20;
   MixerConfig& m = c.mixer;
+  m.packages = kMambaSsm;
   m.layers.assign(static_cast<std::size_t>(c.num_hidden_layers), true);
   m.num_value_heads = reader.integer("num_heads", 128);
   m.value_head_dim = reader.integer("head_dim", 64);

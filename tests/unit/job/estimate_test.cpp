@@ -1,5 +1,6 @@
 #include "job/estimate.h"
 
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <nlohmann/json.hpp>
 
@@ -208,6 +209,20 @@ TEST_CASE("Of replicas that infer each GPU holds what one alone would", "[job]")
   CHECK(four.at("notes").size() == one.at("notes").size() + 1);
   CHECK(report({{"strategy", "fsdp2"}, {"data", 2}}).at("error").at("message").get<std::string>().find("tensor") !=
         std::string::npos);
+}
+
+TEST_CASE("Packages whose kernels would run in place of transformers' own code are named", "[job]") {
+  const auto names = [](const char* preset, std::string_view packages) {
+    const std::string job = std::string(R"({"version": 1, "model": {"preset": ")") + preset + R"("}})";
+    const Result<Estimate> result = estimate(job);
+    REQUIRE(result);
+    const std::vector<std::string>& assumptions = result->input.assumptions;
+    return std::any_of(assumptions.begin(), assumptions.end(),
+                       [&](const std::string& text) { return text.find(packages) != std::string::npos; });
+  };
+  CHECK(names("qwen3.5-0.8b", "the kernels of fla and causal_conv1d"));
+  CHECK(names("falcon-h1-0.5b", "the kernels of mamba_ssm and causal_conv1d"));
+  CHECK_FALSE(names("llama-3-8b", "the kernels of"));
 }
 
 }  // namespace oometer
