@@ -4,7 +4,8 @@
 
 They are what torch.utils.flop_counter.FlopCounterMode counts in iteration 2 (of a generation: in all its turns) of a case of
 tests/reference that one process runs; of graphs.jsonl and graphs_inference.jsonl the module is run that the graph was exported from.
-Cases that have them already are not run again. One that cannot be run here is named, and stays as it is.
+Cases that have them already are not run again. One that cannot be run here, or whose job says less than it was recorded with (its
+peak is another), is named, and stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import real_trace
 from measure import capability_of
@@ -53,12 +54,37 @@ def spec_of(case: dict[str, Any], graphs: dict[str, Spec]) -> Spec | None:
         return None
 
 
-def count(spec: Spec) -> dict[str, int]:
+class Counted(TypedDict):
+    flops: dict[str, int]
+    requested: int  # the peak of the first iteration, bytes
+
+
+class AfterTheFirst(contextlib.AbstractContextManager[None]):
+    """Around each iteration: the counter, but for the first. Under it checkpoints hold more, so that peaks are compared there."""
+
+    def __init__(self, counter: contextlib.AbstractContextManager[Any]) -> None:
+        self.counter = counter
+        self.entered = 0
+
+    def __enter__(self) -> None:
+        self.entered += 1
+        if self.entered > 1:
+            self.counter.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        if self.entered > 1:
+            self.counter.__exit__(*error)
+
+
+def count(spec: Spec) -> Counted:
     from torch.utils.flop_counter import FlopCounterMode
 
     counter = FlopCounterMode(display=False)
-    real_trace.run(spec, None, around=counter)
-    return {str(op): flops for op, flops in sorted(counter.get_flop_counts()["Global"].items(), key=str)}
+    rows = real_trace.run(spec, None, around=counter if "inference" in spec else AfterTheFirst(counter))
+    return {
+        "flops": {str(op): flops for op, flops in sorted(counter.get_flop_counts()["Global"].items(), key=str)},
+        "requested": max(row["requested"] for row in rows if row["iteration"] == 1),
+    }
 
 
 def apart(run: Callable[[], Any], capability: str) -> Any:
@@ -104,11 +130,13 @@ def main() -> None:
             if not case["name"].startswith(given.only) or ("flops" in truths[0] and not given.again) or spec is None:
                 continue
             begin = time.monotonic()
-            flops = apart(lambda spec=spec: count(spec), capability_of(case) if "job" in case else "80")
-            print(f"{file} {case['name']}: {time.monotonic() - begin:.1f} s{'' if flops is not None else ', NOT RUN'}", flush=True)
-            if flops is not None:
+            counted = apart(lambda spec=spec: count(spec), capability_of(case) if "job" in case else "80")
+            recorded = truths[0]["iterations"][0]["requested"]
+            outcome = "NOT RUN" if counted is None else "ANOTHER RUN" if counted["requested"] != recorded else ""
+            print(f"{file} {case['name']}: {time.monotonic() - begin:.1f} s {outcome}", flush=True)
+            if counted is not None and not outcome:
                 for truth in truths:
-                    truth["flops"] = flops
+                    truth["flops"] = counted["flops"]
                 file.write_text("".join(json.dumps(c, separators=(",", ":")) + "\n" for c in cases))
 
 
