@@ -180,9 +180,10 @@ test("the first part has nothing of a family of later answers", () => {
   const first = readFileSync(built("oometer.wasm"), "latin1");
   const namesOf = (folder) => Array.from(sourceOf(folder).matchAll(/"([A-Z]\w{11,})"/g), ([, name]) => name);
   for (const folder of folders.filter((name) => families.includes(name))) {
-    const names = namesOf(folder).filter((name) => !shared.includes(name));
+    const names = namesOf(folder).filter((name) => !shared.includes(`"${name}"`));
     assert.ok(names.length > 0 || folder === "clip_vision", folder); // whose only class is CLIP's tower
-    assert.deepEqual(names.filter((name) => first.includes(name)), [], folder);
+    // A name may be the end of a longer one: MambaForCausalLM of FalconMambaForCausalLM.
+    assert.deepEqual(names.filter((name) => first.includes(name) && !shared.includes(name)), [], folder);
   }
   assert.ok(namesOf("llama").every((name) => first.includes(name)));
   const { models: presets } = JSON.parse(oometer.presets());
