@@ -101,7 +101,7 @@ void check_reference(ConfigReader& job_reader, Job& job) {
 [[gnu::noinline]] void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
   if (const auto refusal = job.model.config.traits().refusal(Feature::image_preferences))
-    job_reader.object("training").fail("loop", refusal->code, "found " + refusal->why);
+    job_reader.object("training").fail("loop", refusal->code, "found preferences with images; " + refusal->why);
   if (loop.precompute_ref_log_probs)
     job_reader.object("training")
         .fail("loop", "inconsistent",

@@ -194,7 +194,7 @@ SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits) {
     lengths.finish();
     evaluation.finish();
     if (const auto refusal = traits.refusal(Feature::lengths); refusal && !samples.evaluation->empty())
-      data.fail("evaluation", refusal->code, "found " + refusal->why);
+      data.fail("evaluation", refusal->code, "found lengths of samples; " + refusal->why);
   }
   if (!data.ok()) return samples;
   if (!samples.are_given()) {
@@ -202,10 +202,11 @@ SamplesConfig read_samples(ConfigReader& data, const ModelTraits& traits) {
     return samples;
   }
   const char* const key = data.has("lengths") ? "lengths" : "packed";
-  if (const auto refusal = traits.refusal(Feature::lengths)) data.fail(key, refusal->code, "found " + refusal->why);
+  if (const auto refusal = traits.refusal(Feature::lengths))
+    data.fail(key, refusal->code, "found lengths of samples; " + refusal->why);
   if (!samples.packed.empty() || samples.packing == Packing::bfd)
     if (const auto refusal = traits.refusal(Feature::packing))
-      data.fail("packed", refusal->code, "found " + refusal->why);
+      data.fail("packed", refusal->code, "found packed samples; " + refusal->why);
   return samples;
 }
 
