@@ -39,12 +39,16 @@ Builder Builder::child(const char* name, const char* type, Modality child_modali
   return result;
 }
 
+/// A pattern of Trainer.get_decay_parameter_names, which finds it in the names of modules, too (T5's
+/// relative_attention_bias).
+static bool is_named_bias(std::string_view name) { return name.find("bias") != std::string_view::npos; }
+
 Tensor Builder::parameter(const char* name, const Shape& sizes) const {
   const ModuleScope scope(*context, module);
   Tensor tensor = empty(*context, Op::parameter, sizes, dtype, Role::parameter);
   tensor->leaf_requires_grad = true;
-  parameters->push_back(
-      {tensor, module, name, !in_norm && std::string_view(name).find("bias") == std::string_view::npos});
+  const bool decays = !in_norm && !is_named_bias(name) && !is_named_bias(context->log.modules[module].name);
+  parameters->push_back({tensor, module, name, decays});
   if (context->construction) context->construction->parameter_made(tensor, module);
   return tensor;
 }

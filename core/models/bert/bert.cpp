@@ -129,9 +129,19 @@ Tensor BertLayer::operator()(const Tensor& hidden_in, const Tensor& attention_ma
   return output(intermediate_output, attention_output);
 }
 
+BertPooler::BertPooler(const Builder& builder, const BertConfig& c)
+    : dense(builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, true), module(builder.module) {}
+
+Tensor BertPooler::operator()(const Tensor& hidden_states) const {
+  ModuleCall call(hidden_states.context(), module);
+  const Tensor first_token_tensor = select(call.argument(hidden_states), 1, 0);
+  Tensor pooled_output = dense(first_token_tensor);
+  pooled_output = tanh(pooled_output);
+  return call.result(pooled_output);
+}
+
 BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOptions& options, bool add_pooling_layer)
     : embeddings(builder.child("embeddings", c.names->embeddings), c, options),
-      pools(add_pooling_layer),
       masked(masked_by(options.attention)),
       checkpointing(options.checkpointing),
       module(builder.module) {
@@ -146,9 +156,7 @@ BertModel::BertModel(const Builder& builder, const BertConfig& c, const ModelOpt
     layers.emplace_back(encoder_builder.child("layer", c.names->layer, i), c, options);
     blocks.add_block(encoder_builder);
   }
-  if (!pools) return;
-  const Builder pooler_builder = builder.child("pooler", c.names->pooler);
-  pooler = {Linear(pooler_builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, true), pooler_builder.module};
+  if (add_pooling_layer) pooler = BertPooler(builder.child("pooler", c.names->pooler), c);
 }
 
 BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
@@ -170,13 +178,7 @@ BertModel::Output BertModel::operator()(const ModelInputs& inputs) const {
     out.last_hidden_state =
         encode.result(blocks.run(0, layers.size(), hidden_states, checkpointing, block, {.positional = true}));
   }
-  if (pools) {
-    ModuleCall pool(context, pooler.module);
-    const Tensor first_token_tensor = select(pool.argument(out.last_hidden_state), 1, 0);
-    Tensor pooled_output = pooler.dense(first_token_tensor);
-    pooled_output = tanh(pooled_output);
-    out.pooler_output = pool.result(pooled_output);
-  }
+  if (pooler.dense.weight) out.pooler_output = pooler(out.last_hidden_state);
   out.last_hidden_state = call.result(out.last_hidden_state);
   return out;
 }

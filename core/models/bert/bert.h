@@ -65,6 +65,16 @@ struct BertLayer {
   ModuleId module = 0;
 };
 
+/// BertPooler and its copies: of the first token. Without `dense` there is none.
+struct BertPooler {
+  BertPooler() = default;
+  BertPooler(const Builder& builder, const BertConfig& config);
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear dense;
+  ModuleId module = 0;
+};
+
 struct BertModel {
   struct Output {
     Tensor last_hidden_state, pooler_output;
@@ -78,11 +88,7 @@ struct BertModel {
   Linear embeddings_project;  ///< where they are of another width
   std::vector<BertLayer> layers;
   BlockStack blocks;
-  struct {
-    Linear dense;
-    ModuleId module = 0;
-  } pooler;
-  bool pools = false;
+  BertPooler pooler;
   MaskedBy masked = MaskedBy::sdpa;
   CheckpointingConfig checkpointing;
   ModuleId encoder = 0, module = 0;

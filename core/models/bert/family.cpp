@@ -44,6 +44,14 @@ ModelTraits bert_traits(const FamilyConfig& config) {
   return t;
 }
 
+ModelTraits own_encoder_traits(const FamilyConfig& config) {
+  ModelTraits t = bert_traits(config);
+  t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};
+  for (const Feature feature : {Feature::fsdp, Feature::zero3})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
 double largest_tensor_of_bert(const FamilyConfig& config, const DataConfig& data) {
   return largest_tensor_of_encoder(config.as<BertConfig>(), data);
 }

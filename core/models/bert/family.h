@@ -9,6 +9,9 @@
 namespace oometer {
 
 ModelTraits bert_traits(const FamilyConfig& config);
+/// The same of an encoder of the family's own, which peft does not know, and which was not compared while it is
+/// sharded.
+ModelTraits own_encoder_traits(const FamilyConfig& config);
 double largest_tensor_of_bert(const FamilyConfig& config, const DataConfig& data);
 std::unique_ptr<Model> build_bert_family(Context& context, const FamilyConfig& config, const DataConfig& data,
                                          const ModelOptions& options);

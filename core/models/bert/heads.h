@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "models/bert/config.h"
+#include "models/bert/family.h"
 #include "models/model.h"
 #include "nn/activation.h"
 #include "nn/module.h"
@@ -146,5 +148,17 @@ class BertFor : public EncoderModel {
   MaskedLMHead masked_lm_;
   ClassificationHead classifier_;
 };
+
+/// bert_family of such an encoder.
+template <const BertClassNames& names, typename Encoder>
+constexpr Family own_encoder_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                                    ModelTraits (*traits)(const FamilyConfig&) = own_encoder_traits) {
+  Family family = bert_family<names>(classes, blocks, traits);
+  family.build = [](Context& context, const FamilyConfig& config, const DataConfig& data,
+                    const ModelOptions& options) -> std::unique_ptr<Model> {
+    return std::make_unique<BertFor<Encoder>>(context, config.as<BertConfig>(), data, options);
+  };
+  return family;
+}
 
 }  // namespace oometer

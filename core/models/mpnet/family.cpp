@@ -179,7 +179,6 @@ struct MPNetModel {
   MPNetModel() = default;
   MPNetModel(const Builder& builder, const BertConfig& c, const ModelOptions& options, bool add_pooling_layer)
       : embeddings(builder.child("embeddings", kNames.embeddings), c),
-        pools(add_pooling_layer),
         masked(masked_by(options.attention)),
         module(builder.module) {
     const Builder encoder_builder = builder.child("encoder", kNames.encoder);
@@ -190,13 +189,9 @@ struct MPNetModel {
       layers.emplace_back(encoder_builder.child("layer", kNames.layer, i), c);
       blocks.add_block(encoder_builder);
     }
-    Builder bias = encoder_builder.child("relative_attention_bias", "Embedding");
-    bias.in_norm = true;  // Trainer takes it for a bias, by its name: it does not decay
-    relative_attention_bias = Embedding(bias, kBuckets, c.num_attention_heads);
-    if (!pools) return;
-    const Builder pooler_builder = builder.child("pooler", kNames.pooler);
-    pooler = pooler_builder.module;
-    pooler_dense = Linear(pooler_builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
+    relative_attention_bias =
+        Embedding(encoder_builder.child("relative_attention_bias", "Embedding"), kBuckets, c.num_attention_heads);
+    if (add_pooling_layer) pooler = BertPooler(builder.child("pooler", kNames.pooler), c);
   }
 
   Tensor compute_position_bias(const Tensor& x) const {
@@ -232,13 +227,7 @@ struct MPNetModel {
       out.last_hidden_state =
           encode.result(blocks.run(0, layers.size(), hidden_states, {}, block, {.positional = true}));
     }
-    if (pools) {
-      ModuleCall pool(context, pooler);
-      const Tensor first_token_tensor = select(pool.argument(out.last_hidden_state), 1, 0);
-      Tensor pooled_output = pooler_dense(first_token_tensor);
-      pooled_output = tanh(pooled_output);
-      out.pooler_output = pool.result(pooled_output);
-    }
+    if (pooler.dense.weight) out.pooler_output = pooler(out.last_hidden_state);
     out.last_hidden_state = call.result(out.last_hidden_state);
     return out;
   }
@@ -247,20 +236,16 @@ struct MPNetModel {
   std::vector<MPNetLayer> layers;
   BlockStack blocks;
   Embedding relative_attention_bias;
-  Linear pooler_dense;
-  bool pools = false;
+  BertPooler pooler;
   MaskedBy masked = MaskedBy::eager;
-  ModuleId encoder = 0, pooler = 0, module = 0;
+  ModuleId encoder = 0, module = 0;
 };
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = bert_traits(config);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};  // peft does not know it
+  ModelTraits t = own_encoder_traits(config);
   t.refuse(Feature::sdpa, "inconsistent", "MPNet has attention of its own, not SDPA: expected eager");
   t.refuse(Feature::flash_attention_2, "inconsistent", "transformers has no flash attention for MPNet: expected eager");
   t.refuse(Feature::checkpointing, "inconsistent", "transformers does not checkpoint MPNet's layers: expected none");
-  for (const Feature feature : {Feature::fsdp, Feature::zero3})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
@@ -273,12 +258,8 @@ FamilyConfig read(ConfigReader& reader, const ModelClass& of, Framework) {
 }
 
 constexpr Family make_family() {
-  Family family = bert_family<kNames>(kClasses, kBlocks, traits);
+  Family family = own_encoder_family<kNames, MPNetModel>(kClasses, kBlocks, traits);
   family.read = read;
-  family.build = [](Context& context, const FamilyConfig& config, const DataConfig& data,
-                    const ModelOptions& options) -> std::unique_ptr<Model> {
-    return std::make_unique<BertFor<MPNetModel>>(context, config.as<BertConfig>(), data, options);
-  };
   return family;
 }
 

@@ -139,15 +139,10 @@ struct NomicBertModel {
   NomicBertModel() = default;
   NomicBertModel(const Builder& builder, const BertConfig& c, const ModelOptions& options, bool add_pooling_layer)
       : embeddings(builder.child("embeddings", kNames.embeddings), c, options),
-        pools(add_pooling_layer),
         masked(masked_by(options.attention)),
         checkpointing(options.checkpointing),
         module(builder.module) {
-    if (pools) {
-      const Builder pooler_builder = builder.child("pooler", kNames.pooler);
-      pooler = pooler_builder.module;
-      pooler_dense = Linear(pooler_builder.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
-    }
+    if (add_pooling_layer) pooler = BertPooler(builder.child("pooler", kNames.pooler), c);
     LlamaConfig rotated;
     rotated.head_dim = c.head_dim();
     rotary_emb = LlamaRotaryEmbedding(builder.child("rotary_emb", "NomicBertRotaryEmbedding"), rotated);
@@ -179,49 +174,25 @@ struct NomicBertModel {
     };
     Output out;
     out.last_hidden_state = blocks.run(0, layers.size(), embedding_output, checkpointing, block);
-    if (pools) {
-      ModuleCall pool(context, pooler);
-      const Tensor first_token_tensor = select(pool.argument(out.last_hidden_state), 1, 0);
-      Tensor pooled_output = pooler_dense(first_token_tensor);
-      pooled_output = tanh(pooled_output);
-      out.pooler_output = pool.result(pooled_output);
-    }
+    if (pooler.dense.weight) out.pooler_output = pooler(out.last_hidden_state);
     out.last_hidden_state = call.result(out.last_hidden_state);
     return out;
   }
 
   NomicBertEmbeddings embeddings;
-  Linear pooler_dense;
+  BertPooler pooler;
   LlamaRotaryEmbedding rotary_emb;
   std::vector<NomicBertLayer> layers;
   BlockStack blocks;
-  bool pools = false;
   MaskedBy masked = MaskedBy::sdpa;
   CheckpointingConfig checkpointing;
-  ModuleId pooler = 0, module = 0;
+  ModuleId module = 0;
 };
-
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = bert_traits(config);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = {};  // peft does not know it
-  for (const Feature feature : {Feature::fsdp, Feature::zero3})
-    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
-  return t;
-}
-
-constexpr Family make_family() {
-  Family family = bert_family<kNames>(kClasses, kBlocks, traits);
-  family.build = [](Context& context, const FamilyConfig& config, const DataConfig& data,
-                    const ModelOptions& options) -> std::unique_ptr<Model> {
-    return std::make_unique<BertFor<NomicBertModel>>(context, config.as<BertConfig>(), data, options);
-  };
-  return family;
-}
 
 }  // namespace
 
 namespace family {
-extern const Family nomic_bert = make_family();
+extern const Family nomic_bert = own_encoder_family<kNames, NomicBertModel>(kClasses, kBlocks);
 }  // namespace family
 
 }  // namespace oometer

@@ -145,10 +145,9 @@ struct T5Attention {
     k = projection("k");
     v = projection("v");
     o = Linear(builder.child("o", "Linear"), c.inner_dim(), c.hidden_size, false);
-    if (!has_bias) return;
-    Builder bias = builder.child("relative_attention_bias", "Embedding");
-    bias.in_norm = true;  // Trainer takes it for a bias, by its name: it does not decay
-    relative_attention_bias = Embedding(bias, c.relative_attention_num_buckets, heads);
+    if (has_bias)
+      relative_attention_bias =
+          Embedding(builder.child("relative_attention_bias", "Embedding"), c.relative_attention_num_buckets, heads);
   }
 
   Tensor compute_bias(Context& context, std::int64_t queries, std::int64_t keys) const {
