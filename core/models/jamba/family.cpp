@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -143,13 +142,8 @@ ModelTraits traits(const FamilyConfig& config) {
   return t;
 }
 
-/// JambaMambaMixer reads dt_proj's weight itself, so that an adapter there gets no gradient.
 void refuse_targets(ConfigReader& reader, const FamilyConfig&, LoraConfig& lora) {
-  const std::vector<std::string>& names = lora.target_modules.names;
-  if (lora.target_modules.all_linear || std::find(names.begin(), names.end(), "dt_proj") != names.end())
-    reader.fail_found(
-        "target_modules", "not-modelled",
-        "it reaches dt_proj, which is not supported yet; expected names of other layers (q_proj, in_proj)");
+  refuse_dt_proj(reader, lora, "q_proj, in_proj");
 }
 
 }  // namespace

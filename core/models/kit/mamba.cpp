@@ -1,8 +1,11 @@
 #include "models/kit/mamba.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "models/kit/text_family.h"
+#include "config/reader.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
@@ -188,6 +191,49 @@ DecoderParts mamba_model_parts() {
   parts.norm = final_norm(rms_norm);
   parts.logits = [](const Tensor& logits) { return to(logits, DType::float32); };
   return parts;
+}
+
+void read_state_space_model(ConfigReader& reader, StateSpaceConfig& c) {
+  c.vocab_size = reader.integer("vocab_size", c.vocab_size);
+  c.hidden_size = reader.integer("hidden_size", c.hidden_size);
+  c.num_hidden_layers = reader.integer("num_hidden_layers", c.num_hidden_layers, layer_count);
+  c.hidden_act = reader.activation("hidden_act", Activation::silu);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", c.tie_word_embeddings);
+  c.residual_in_fp32 = reader.boolean("residual_in_fp32", true);
+  c.has_pad_token = !reader.is_null("pad_token_id");
+  c.rotary_dim = -1;
+  // It attends to nothing: one head, and a length at which nothing stops.
+  c.num_attention_heads = c.num_key_value_heads = 1;
+  c.head_dim = c.hidden_size;
+  c.max_position_embeddings = 1 << 20;
+  c.mixer.packages = kMambaSsm;
+  c.mixer.layers.assign(static_cast<std::size_t>(c.num_hidden_layers), true);
+  c.mixer.conv_kernel = reader.integer("conv_kernel", 4);
+  c.mixer.conv_bias = reader.boolean("use_conv_bias", true);
+  c.mixer.bias = reader.boolean("use_bias", false);
+  reader.ignore({"pad_token_id", "layer_norm_epsilon", "time_step_min", "time_step_max", "time_step_floor",
+                 "rescale_prenorm_residual", "rms_norm", "intermediate_size"});
+}
+
+ModelTraits state_space_traits(const StateSpaceConfig& config) {
+  ModelTraits t = recurrent_traits(config);
+  t.language = "backbone";
+  t.default_sequence_length = 2048;
+  t.refuse(Feature::sdpa, "inconsistent",
+           t.class_name + " attends to nothing, and loads as eager only: expected eager");
+  for (const Feature feature :
+       {Feature::zero3, Feature::fsdp, Feature::lengths, Feature::packing, Feature::flash_attention,
+        Feature::flash_attention_2, Feature::liger, Feature::quantization, Feature::chunked_cross_entropy})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
+  return t;
+}
+
+void refuse_dt_proj(ConfigReader& reader, const LoraConfig& lora, const char* others) {
+  const std::vector<std::string>& names = lora.target_modules.names;
+  if (lora.target_modules.all_linear || std::find(names.begin(), names.end(), "dt_proj") != names.end())
+    reader.fail_found(
+        "target_modules", "not-modelled",
+        std::string("it reaches dt_proj, which is not supported yet; expected names of other layers (") + others + ")");
 }
 
 }  // namespace oometer

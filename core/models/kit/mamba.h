@@ -1,12 +1,16 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 
 #include "models/kit/causal_conv.h"
 #include "models/kit/decoder.h"
 #include "models/kit/norms.h"
+#include "models/kit/recurrent.h"
 #include "models/kit/text_config.h"
 #include "nn/module.h"
+#include "peft/config.h"
 
 /// Mamba's state space, as transformers runs it where neither `mamba_ssm` nor `causal_conv1d` is installed (5.23,
 /// models/mamba/modeling_mamba.py; falcon_mamba's and jamba's are copies): a loop over the tokens.
@@ -58,5 +62,34 @@ class MambaBlock : public DecoderLayer {
 
 /// MambaModel, Mamba2Model, FalconMambaModel, around such blocks.
 DecoderParts mamba_model_parts();
+
+/// Of models that are nothing else: every layer is such a block, and there is no attention.
+struct StateSpaceConfig : TextConfig {
+  bool residual_in_fp32 = true;
+
+  bool operator==(const StateSpaceConfig&) const = default;
+};
+
+/// What such configs have alike. `config`: names, and what holds where the config does not say.
+void read_state_space_model(ConfigReader& reader, StateSpaceConfig& config);
+ModelTraits state_space_traits(const StateSpaceConfig& config);
+/// The mixer reads dt_proj's weight itself, so that an adapter there gets no gradient. `others`: layers to name
+/// instead.
+void refuse_dt_proj(ConfigReader& reader, const LoraConfig& lora, const char* others);
+
+template <typename Config, Config (*read)(ConfigReader&), DecoderParts (*parts)(const Config&, const ModelOptions&)>
+constexpr Family state_space_family(std::span<const ModelClass> classes, std::span<const char* const> blocks,
+                                    void (*convert_targets)(ConfigReader&, const FamilyConfig&, LoraConfig&)) {
+  Family its = text_family_of<Config, read, parts>(
+      classes, blocks, [](const FamilyConfig& config) { return state_space_traits(config.as<Config>()); });
+  its.build = [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
+    const auto& c = config.as<Config>();
+    std::unique_ptr<Model> model = build_text_family(context, c, data, options, parts(c, options));
+    model->prompt_shape = {};  // it has no keys and values that a prefix could be of
+    return model;
+  };
+  its.convert_targets = convert_targets;
+  return its;
+}
 
 }  // namespace oometer

@@ -10,29 +10,14 @@ constexpr LlamaClassNames kNames{"MambaForCausalLM", "MambaModel", "MambaBlock",
 constexpr ModelClass kClasses[] = {{"mamba", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
-MambaConfig read(ConfigReader& reader) {
-  MambaConfig d;
-  d.names = &kNames;
-  d.vocab_size = 50280;
-  d.hidden_size = 768;
-  d.num_hidden_layers = 32;
-  return read_mamba_config(reader, d);
-}
+MambaConfig read(ConfigReader& reader) { return read_mamba_config(reader, kNames); }
 
 DecoderParts parts(const MambaConfig& config, const ModelOptions&) { return mamba_parts(config, "MambaMixer", {}); }
 
 }  // namespace
 
 namespace family {
-extern const Family mamba = [] {
-  Family its = text_family_of<MambaConfig, read, parts>(kClasses, kBlocks, mamba_traits);
-  its.build = [](Context& context, const FamilyConfig& config, const DataConfig& data, const ModelOptions& options) {
-    const auto& c = config.as<MambaConfig>();
-    return build_mamba(context, c, data, options, parts(c, options));
-  };
-  its.convert_targets = refuse_mixer_targets;
-  return its;
-}();
+extern const Family mamba = state_space_family<MambaConfig, read, parts>(kClasses, kBlocks, refuse_mixer_targets);
 }  // namespace family
 
 }  // namespace oometer
