@@ -1,8 +1,7 @@
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "config/reader.h"
+#include "models/gpt2/gpt2.h"
 #include "models/kit/positioned.h"
 #include "ops/ops.h"
 
@@ -18,29 +17,9 @@ constexpr ModelClass kClasses[] = {{"gpt2", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
-  TextConfig c;
-  c.names = &kNames;
-  c.vocab_size = reader.integer("vocab_size", 50257);
-  c.hidden_size = read_mapped(reader, "n_embd", "hidden_size", 768);
-  c.num_hidden_layers = read_mapped(reader, "n_layer", "num_hidden_layers", 12, layer_count);
-  c.num_attention_heads = c.num_key_value_heads = read_mapped(reader, "n_head", "num_attention_heads", 12);
-  c.max_position_embeddings = read_mapped(reader, "n_positions", "max_position_embeddings", 1024);
-  c.intermediate_size = reader.optional_integer("n_inner").value_or(4 * c.hidden_size);
-  c.hidden_act = reader.activation("activation_function", Activation::gelu_new);
-  c.residual_dropout = reader.number("resid_pdrop", 0.1, 0, 1);
-  c.embedding_dropout = reader.number("embd_pdrop", 0.1, 0, 1);
-  c.attention_dropout = reader.number("attn_pdrop", 0.1, 0, 1);
-  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
-  c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();
-  reader.refuse("add_cross_attention", "attention to an encoder is not supported yet");
+  TextConfig c = read_gpt2_config(reader, kNames, Activation::gelu_new);
   reader.refuse("reorder_and_upcast_attn", "it is not supported yet");
-  reader.ignore({"n_ctx", "n_special", "predict_special_tokens", "layer_norm_epsilon", "scale_attn_weights",
-                 "scale_attn_by_inverse_layer_idx", "summary_type", "summary_use_proj", "summary_activation",
-                 "summary_proj_to_labels", "summary_first_dropout"});
-  c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found(reader.has("hidden_size") ? "hidden_size" : "n_embd", "inconsistent",
-                      "expected a multiple of the number of heads (" + std::to_string(c.num_attention_heads) + ")");
+  reader.ignore({"n_ctx", "n_special", "predict_special_tokens", "scale_attn_by_inverse_layer_idx"});
   return c;
 }
 
@@ -135,24 +114,12 @@ class GPT2LMHeadModel : public PositionedLM {
   double drop_;
 };
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = text_traits(config.as<TextConfig>());
-  t.lora_targets = {"c_attn"};
-  t.ia3_targets = {"c_attn", "mlp.c_proj"};
-  t.ia3_feedforward = {"mlp.c_proj"};
-  t.ln_tuning_targets = {"ln_1", "ln_2", "ln_f"};
-  allow_compared(t, {Feature::fsdp});
-  t.language = "transformer";
-  t.max_sequence_length = t.text.max_position_embeddings;
-  return t;
-}
-
 /// Of peft's methods LoRA and (IA)^3 were compared on a Conv1D, which others do not know: with this, training.peft is
 /// refused.
 void convert_targets(ConfigReader&, const FamilyConfig&, LoraConfig&) {}
 
 constexpr Family make_family() {
-  Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, traits);
+  Family family = positioned_family<TextConfig, read, GPT2LMHeadModel>(kClasses, kBlocks, gpt2_traits);
   family.convert_targets = convert_targets;
   return family;
 }

@@ -1,8 +1,7 @@
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "config/reader.h"
+#include "models/gpt2/gpt2.h"
 #include "models/kit/positioned.h"
 #include "ops/ops.h"
 
@@ -22,30 +21,11 @@ constexpr ModelClass kClasses[] = {{"gpt_bigcode", kNames.causal_lm}};
 constexpr const char* kBlocks[] = {kNames.decoder_layer};
 
 TextConfig read(ConfigReader& reader) {
-  TextConfig c;
-  c.names = &kNames;
-  c.vocab_size = reader.integer("vocab_size", 50257);
-  c.hidden_size = read_mapped(reader, "n_embd", "hidden_size", 768);
-  c.num_hidden_layers = read_mapped(reader, "n_layer", "num_hidden_layers", 12, layer_count);
-  c.num_attention_heads = read_mapped(reader, "n_head", "num_attention_heads", 12);
-  c.max_position_embeddings = read_mapped(reader, "n_positions", "max_position_embeddings", 1024);
-  c.num_key_value_heads = reader.boolean("multi_query", true) ? 1 : c.num_attention_heads;
-  c.intermediate_size = reader.optional_integer("n_inner").value_or(4 * c.hidden_size);
-  c.hidden_act = reader.activation("activation_function", Activation::gelu_tanh);
-  c.residual_dropout = reader.number("resid_pdrop", 0.1, 0, 1);
-  c.embedding_dropout = reader.number("embd_pdrop", 0.1, 0, 1);
-  c.attention_dropout = reader.number("attn_pdrop", 0.1, 0, 1);
-  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
-  c.has_pad_token = reader.optional_integer("pad_token_id", {-c.vocab_size, c.vocab_size - 1}).has_value();
-  reader.refuse("add_cross_attention", "attention to an encoder is not supported yet");
-  reader.ignore({"layer_norm_epsilon", "scale_attn_weights", "attention_softmax_in_fp32",
-                 "scale_attention_softmax_in_fp32", "summary_type", "summary_use_proj", "summary_activation",
-                 "summary_proj_to_labels", "summary_first_dropout", "inference_runner", "validate_runner_input",
-                 "pre_allocate_kv_cache", "max_sequence_length", "max_batch_size", "pad_key_length"});
-  c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found(reader.has("hidden_size") ? "hidden_size" : "n_embd", "inconsistent",
-                      "expected a multiple of the number of heads (" + std::to_string(c.num_attention_heads) + ")");
+  TextConfig c = read_gpt2_config(reader, kNames, Activation::gelu_tanh);
+  if (reader.boolean("multi_query", true)) c.num_key_value_heads = 1;
+  reader.ignore({"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "inference_runner",
+                 "validate_runner_input", "pre_allocate_kv_cache", "max_sequence_length", "max_batch_size",
+                 "pad_key_length"});
   return c;
 }
 
@@ -142,14 +122,8 @@ class GPTBigCodeForCausalLM : public PositionedLM {
 };
 
 ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = text_traits(config.as<TextConfig>());
-  t.lora_targets = {"c_attn"};
-  t.ia3_targets = {"c_attn", "mlp.c_proj"};
-  t.ia3_feedforward = {"mlp.c_proj"};
-  t.ln_tuning_targets = {"ln_1", "ln_2", "ln_f"};
-  allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
-  t.language = "transformer";
-  t.max_sequence_length = t.text.max_position_embeddings;
+  ModelTraits t = gpt2_traits(config);
+  allow_compared(t, {Feature::quantization, Feature::zero3});
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
