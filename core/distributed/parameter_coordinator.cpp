@@ -436,12 +436,19 @@ bool ParameterCoordinator::is_reused_soon(Index index) {
 }
 
 /// Its lru_cache answers for a module at a step as it did first, whatever trace has come since.
-const std::vector<ParameterCoordinator::Index>& ParameterCoordinator::params_to_release(ModuleId module) {
-  const auto [cached, is_new] = params_to_release_.try_emplace({step_, module});
-  if (is_new)
+std::span<const ParameterCoordinator::Index> ParameterCoordinator::params_to_release(ModuleId module) {
+  if (first_release_.size() <= step_) first_release_.resize(step_ + 1, kNever);
+  std::uint32_t* at = &first_release_[step_];
+  while (*at != kNever && releases_[*at].module != module) at = &releases_[*at].next;
+  const std::uint32_t which = *at != kNever ? *at : static_cast<std::uint32_t>(releases_.size());
+  if (*at == kNever) {
+    *at = which;
+    const std::size_t begin = released_.size();
     for (const Index i : of_module_[module])
-      if (!states_[i].persists && !is_reused_soon(i)) cached->second.push_back(i);
-  return cached->second;
+      if (!states_[i].persists && !is_reused_soon(i)) released_.push_back(i);
+    releases_.push_back({module, begin, released_.size(), kNever});
+  }
+  return std::span(released_).subspan(releases_[which].begin, releases_[which].end - releases_[which].begin);
 }
 
 void ParameterCoordinator::release_module(ModuleId module, bool forward) {
@@ -450,9 +457,10 @@ void ParameterCoordinator::release_module(ModuleId module, bool forward) {
     exclude(states_[i].active_modules, module);
     if (wanted) release(i);
   };
-  const std::vector<Index>* const traced = trace_ == Trace::complete ? &params_to_release(module) : nullptr;
+  const bool is_traced = trace_ == Trace::complete;
+  const std::span<const Index> released = is_traced ? params_to_release(module) : std::span<const Index>();
   for (const Index i : of_module_[module])
-    let_go(i, !traced || std::find(traced->begin(), traced->end(), i) != traced->end());
+    let_go(i, !is_traced || std::find(released.begin(), released.end(), i) != released.end());
   if (forward) return;
   const auto active = std::find_if(active_backward_.begin(), active_backward_.end(), is_of(module));
   if (active == active_backward_.end()) return;

@@ -119,6 +119,13 @@ class ParameterCoordinator final : public ModuleListener {
     std::vector<Index> recompute;  ///< ds_recompute_parameters
   };
 
+  /// Which parameters a module lets go at a step: released_[begin, end).
+  struct Release {
+    ModuleId module;
+    std::size_t begin, end;
+    std::uint32_t next;  ///< another module's at the same step; kNever: none
+  };
+
   /// What a block's calls have added.
   struct BlockCalls {
     std::size_t begin = 0, end = 0;                 ///< to `order_`
@@ -133,7 +140,7 @@ class ParameterCoordinator final : public ModuleListener {
   void all_gather(std::span<const Index> needed);
   void wait(Index index);
   void clean_inflight_registry();
-  const std::vector<Index>& params_to_release(ModuleId module);
+  std::span<const Index> params_to_release(ModuleId module);
   void release_module(ModuleId module, bool forward);
   bool is_reused_soon(Index index);
   bool is_leaf_reused_soon(ModuleId leaf) const;
@@ -169,7 +176,9 @@ class ParameterCoordinator final : public ModuleListener {
   std::vector<std::int64_t> traversed_subtrees_;          ///< the same with all that is within each step's module
   std::map<ModuleId, std::vector<std::size_t>> of_leaf_;  ///< by leaf: the steps of modules that it is in
   std::vector<Use> uses_;                                 ///< of parameters, in that order
-  std::map<std::pair<std::size_t, ModuleId>, std::vector<Index>> params_to_release_;  ///< by step and module
+  std::vector<std::uint32_t> first_release_;              ///< by step: its first of `releases_`; kNever: none
+  std::vector<Release> releases_;
+  std::vector<Index> released_;
   std::size_t next_use_ = 0;
   std::size_t step_ = 0;
   std::int64_t available_ = 0;  ///< elements
