@@ -43,12 +43,6 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-/// `residual + F.dropout(x)`
-Tensor dropout_add(const Tensor& x, const Tensor& residual, double p) {
-  const Tensor out = dropout(x, p);
-  return add(residual, out);
-}
-
 struct BloomAttention {
   BloomAttention(const Builder& builder, const TextConfig& c, const ModelOptions& options)
       : query_key_value(builder.child("query_key_value", "Linear"), c.hidden_size, 3 * c.hidden_size, true),

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -56,10 +54,7 @@ FalconConfig read(ConfigReader& reader) {
   c.num_ln_in_parallel_attn =
       reader.optional_integer("num_ln_in_parallel_attn", {1, 2}).value_or(c.new_decoder_architecture ? 2 : 1);
   reader.ignore({"layer_norm_epsilon", "apply_residual_connection_post_layernorm"});
-  c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  share_hidden_size(reader, c);
   if (!c.new_decoder_architecture) c.num_key_value_heads = c.multi_query ? 1 : c.num_attention_heads;
   check_llama_heads(reader, c);
   // FalconDecoderLayer.forward asks for norms that its __init__ has not made.
@@ -221,12 +216,6 @@ struct FalconMLP {
   Activation act;
   ModuleId module;
 };
-
-/// `residual + F.dropout(x)`
-Tensor dropout_add(const Tensor& x, const Tensor& residual, double p) {
-  const Tensor out = dropout(x, p);
-  return add(residual, out);
-}
 
 /// It returns the weights, too, which the model's loop calls `outputs` until the next block has returned.
 class FalconDecoderLayer : public DecoderLayer {

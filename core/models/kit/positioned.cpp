@@ -54,6 +54,11 @@ Tensor PositionedLM::run_layers(Tensor hidden_states, const PositionEmbeddings& 
                                     language_model_.checkpointing, block);
 }
 
+Tensor dropout_add(const Tensor& x, const Tensor& residual, double p) {
+  const Tensor out = dropout(x, p);
+  return add(residual, out);
+}
+
 Tensor gpt2_block(const TextLayer& layer, const Tensor& hidden_in, const PositionEmbeddings& positions,
                   const Tensor& attention_mask) {
   Tensor hidden_states = layer.input_norm(hidden_in);

@@ -32,6 +32,9 @@ class PositionedLM : public LanguageModel {
   Tensor run_layers(Tensor hidden_states, const PositionEmbeddings& positions, const Tensor& causal_mask) const;
 };
 
+/// dropout_add of BLOOM and Falcon: `residual + F.dropout(x)`.
+Tensor dropout_add(const Tensor& x, const Tensor& residual, double p);
+
 /// GPT2Block.forward, GPTBigCodeBlock.forward: pre_norm, but what attention gives stays bound.
 Tensor gpt2_block(const TextLayer& layer, const Tensor& hidden_states, const PositionEmbeddings& positions,
                   const Tensor& attention_mask);

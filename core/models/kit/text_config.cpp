@@ -65,4 +65,11 @@ void read_mixer_layers(ConfigReader& reader, TextConfig& c, const char* mixer, s
   }
 }
 
+void share_hidden_size(ConfigReader& reader, TextConfig& c) {
+  c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
+  if (c.hidden_size % c.num_attention_heads != 0)
+    reader.fail_found("hidden_size", "inconsistent",
+                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+}
+
 }  // namespace oometer

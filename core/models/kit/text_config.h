@@ -74,6 +74,8 @@ struct TextConfig : LlamaConfig {
 /// The fields that nearly all have, as read_llama_sizes reads them. `defaults`: the class's own (num_key_value_heads 0:
 /// as many as num_attention_heads). `usual_head_dim`: of a class that has one whatever hidden_size is; 0: it follows.
 TextConfig read_text_sizes(ConfigReader& reader, const TextConfig& defaults, std::int64_t usual_head_dim = 0);
+/// The size of a head of classes whose config has none: heads share hidden_size, without a rest.
+void share_hidden_size(ConfigReader& reader, TextConfig& config);
 
 /// rope_parameters.partial_rotary_factor, or at the top as older files have it; an even number of a head's elements.
 void read_partial_rotary(ConfigReader& reader, TextConfig& config, double usual);

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "config/reader.h"
@@ -49,10 +47,7 @@ OptConfig read(ConfigReader& reader) {
     reader.fail_found("layerdrop", "not-modelled", "which layers are left out is chance");
   c.has_pad_token = reader.is_null("pad_token_id") ? false : true;
   reader.ignore({"pad_token_id", "init_std"});
-  c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  share_hidden_size(reader, c);
   return c;
 }
 

@@ -1,4 +1,3 @@
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -29,10 +28,7 @@ TextConfig read(ConfigReader& reader) {
   d.hidden_act = Activation::relu2;
   TextConfig c = read_text_sizes(reader, d);
   c.num_key_value_heads = c.num_attention_heads;
-  c.head_dim = c.hidden_size / c.num_attention_heads;
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  share_hidden_size(reader, c);
   c.norms_queries = reader.boolean("qk_layernorm", true);
   c.layer_dropout = reader.number("hidden_dropout", 0, 0, 1);
   read_partial_rotary(reader, c, 0.5);

@@ -1,5 +1,4 @@
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "config/reader.h"
@@ -25,10 +24,7 @@ TextConfig read(ConfigReader& reader) {
   d.intermediate_size = 6912;
   d.max_position_embeddings = 4096;
   TextConfig c = read_text_sizes(reader, d);
-  c.head_dim = c.hidden_size / c.num_attention_heads;
-  if (c.hidden_size % c.num_attention_heads != 0)
-    reader.fail_found("hidden_size", "inconsistent",
-                      "expected a multiple of num_attention_heads (" + std::to_string(c.num_attention_heads) + ")");
+  share_hidden_size(reader, c);
   c.qkv_bias = reader.boolean("use_qkv_bias", false);
   c.norms_queries = reader.boolean("qk_layernorm", false);
   c.is_parallel = reader.boolean("use_parallel_residual", false);
