@@ -297,7 +297,7 @@ void read_expert_groups(ConfigReader& reader, TextConfig& c, const char* shared,
   ExpertsConfig& e = c.experts;
   e.intermediate_size = reader.integer("moe_intermediate_size", e.intermediate_size);
   e.shared_intermediate_size = e.intermediate_size * reader.integer(shared, usual_shared);
-  e.n_group = reader.integer("n_group", 1);
+  e.n_group = reader.integer("n_group", e.n_group);
   e.topk_group = reader.integer("topk_group", 1);
   e.norm_topk_prob = reader.boolean("norm_topk_prob", e.norm_topk_prob);
   if (e.num_experts % e.n_group != 0 || e.num_experts / e.n_group < 2 || e.topk_group > e.n_group)

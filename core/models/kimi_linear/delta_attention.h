@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+
+#include "models/kit/causal_conv.h"
+#include "models/kit/norms.h"
+#include "models/kit/text_config.h"
+#include "nn/attention.h"
+#include "nn/module.h"
+
+/// Kimi Delta Attention: the gated delta rule with a decay of each channel's own, as transformers runs it where neither
+/// `fla` nor `causal_conv1d` is installed (5.23, models/kimi_linear/modeling_kimi_linear.py).
+namespace oometer {
+
+/// KimiLinearForgetGate.
+struct KimiForgetGate {
+  KimiForgetGate(const Builder& builder, const TextConfig& config);
+  /// g: the logarithm of the decay, [b, s, heads, d].
+  Tensor operator()(const Tensor& hidden_states) const;
+
+  Linear f_a_proj, f_b_proj;
+  Tensor dt_bias, a_log;
+  std::int64_t heads, head_dim;
+  ModuleId module;
+};
+
+/// KimiLinearDeltaAttention. Queries, keys and values have as many heads of one size: MixerConfig's num_value_heads and
+/// value_head_dim.
+class KimiDeltaAttention {
+ public:
+  KimiDeltaAttention(const Builder& builder, const TextConfig& config);
+  /// `attention_mask`: which tokens are not padding, [b, s]; null: all.
+  AttentionOutputs operator()(const Tensor& hidden_states, const Tensor& attention_mask) const;
+
+ private:
+  std::int64_t heads_, head_dim_;
+  Linear q_proj_, k_proj_, v_proj_;
+  CausalConv conv1d_;
+  KimiForgetGate forget_gate_;
+  Linear b_proj_, g_a_proj_, g_b_proj_;
+  Norm o_norm_;
+  Linear o_proj_;
+  Activation activation_;
+  std::size_t layer_idx_;
+  ModuleId module_;
+};
+
+}  // namespace oometer
