@@ -149,10 +149,12 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   CausalMasks causal_masks;
   if (given.masks) causal_masks = *given.masks;
   const bool makes_masks = parts.makes_masks && !given.masks;
-  if (makes_masks && makes_full_mask) causal_masks.full_attention = mask(0);
+  const bool full_comes_last = parts.masks_by_type && sliding_window != 0;
+  if (makes_masks && makes_full_mask && !full_comes_last) causal_masks.full_attention = mask(0);
   const bool given_by_generate = context.past_key_values && context.past_key_values->is_compileable();
   if (makes_masks && (sliding_window != 0 || (parts.makes_both_masks && !given_by_generate)))
     causal_masks.sliding_attention = mask(sliding_window != 0 ? sliding_window : -1);
+  if (makes_masks && makes_full_mask && full_comes_last) causal_masks.full_attention = mask(0);
   Tensor padding_mask;
   if (parts.is_recurrent) padding_mask = create_recurrent_attention_mask(inputs_embeds, mask_arguments);
   if (parts.scales_behind_masks) inputs_embeds = parts.scale(inputs_embeds);

@@ -75,6 +75,7 @@ struct DecoderParts {
   bool hands_bounds = true;           ///< layers hand cu_seq_lens on to their attention
   bool always_masks = false;          ///< SDPA gets a mask whatever the samples are
   bool shares_topk = false;           ///< layers take the tokens that an earlier one chose (GlmMoeDsaModel)
+  bool masks_by_type = false;         ///< the windows' first: made `for layer_type in set(...)`, as angles are
   bool makes_both_masks = false;      ///< that of a window, too, where there is none (its size is 0 then)
   bool layers_choose_angles = false;  ///< each gets those of both types, and the window's mask (DeepseekV4Model)
 };
