@@ -11,9 +11,10 @@ A spec says what a person's script says, in that script's terms:
     "train":  {"precision": the weights' own type, "attn", "lora": LoraConfig's arguments, "freeze": [...], "no_grad": [...],
                "quantization": BitsAndBytesConfig's arguments with "prepare_model_for_kbit_training",
                "peft": {"type": "VeraConfig", "args": {...}, "autocast_adapter_dtype", "adapters": [names], "active": one of them}}
-    "loop":   {"kind": "trainer" | "sft" | "dpo" | "kto" | "reward" | "orpo" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
+    "loop":   {"kind": "trainer" | "sft" | "dpo" | "kto" | "reward" | "orpo" | "pairwise" | "custom_dpo" | "custom_kto" | "hand", "args": {TrainingArguments or SFTConfig}, "load": "cpu" | "cuda", "compute_metrics",
                "eval_batches"; "optimizer": {"class", "args", "rest": {"class", "args"}, "in_backward"} is given to Trainer, or used by a loop by hand; of "hand":
-               "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"}
+               "autocast", "use_cache", "keep_outputs", "ckpt", "opt_impl", "max_grad_norm", "param_groups"; of LLaMA-Factory's trainers (tools/step/llamafactory.py)
+               "finetuning_args": FinetuningArguments of its own, "ckpt"}
     "data":   {"lengths": [[tokens of each sample] of each micro-batch], "pad_to", "side", "labels": "all" | "completion",
                "packed": [[lengths] of each row], "attention_mask", "pixel": a sample's pixel_values (an image classifier's has nothing else), "images": the job's words for them, "image_token": [id, n],
                "gemma4_image": [height, width] of a sample's, "grid_thw": of a sample's image (Qwen-VL), "image_sizes": [height, width] of it, "audio": a sample's input_features beside its text,
@@ -54,6 +55,7 @@ from step.batch import gemma4_inputs
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
+from step import llamafactory
 from step.model import build_model
 from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed
@@ -61,8 +63,10 @@ from step.spec import CLASSES, DTYPES, KIMI_VL, Spec
 
 LOOPS = {"trainer": "transformers.Trainer", "sft": "trl.SFTTrainer", "dpo": "trl.DPOTrainer", "kto": "trl.KTOTrainer"}
 LOOPS |= {"reward": "trl.RewardTrainer", "orpo": "trl.experimental.orpo.ORPOTrainer"}
+LOOPS |= {kind: f"llamafactory.{name}" for kind, name in llamafactory.TRAINERS.items()}
 TRL = {"sft", "dpo", "kto", "reward", "orpo"}
-PAIRS = {"dpo", "reward", "orpo"}  # whose samples are two rows
+LLAMAFACTORY = set(llamafactory.TRAINERS)
+PAIRS = {"dpo", "reward", "orpo", "pairwise", "custom_dpo"}  # whose samples are two rows
 # PeftType of a config class whose name does not say it in capitals (peft/utils/peft_types.py).
 PEFT_TYPES = {"AdaptionPrompt": "ADAPTION_PROMPT", "LNTuning": "LN_TUNING", "MultitaskPromptTuning": "MULTITASK_PROMPT_TUNING"}
 PEFT_TYPES |= {
@@ -120,6 +124,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
             training["loop"]["load"] = "device"
         if loop.get("compute_metrics"):
             training["loop"]["compute_metrics"] = True
+        if loop["kind"] in LLAMAFACTORY:
+            tell_llamafactory(spec, out["model"], training)
     if loop.get("optimizer"):
         training["optimizer"] = optimizer_of(loop["optimizer"])
     out["training"] = training
@@ -130,6 +136,18 @@ def job_of(spec: Spec) -> dict[str, Any]:
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False} | ({"trl": spec["trl"]} if "trl" in spec else {})
     return out
+
+
+def tell_llamafactory(spec: Spec, model: dict[str, Any], training: dict[str, Any]) -> None:
+    """What its FinetuningArguments say: of a full run the weights are float32, and those of the reference as published."""
+    train, loop = spec["train"], spec["loop"]
+    own = dict(loop.get("finetuning_args", {}))
+    if not own.pop("pure_bf16", False) and not train.get("lora"):
+        if loop["kind"] != "pairwise" and own.get("pref_loss") not in ("orpo", "simpo") and train["precision"] != "fp32":
+            model["reference_dtype"] = train["precision"]
+        training["precision"] = "fp32"
+    training["loop"]["args"] |= own
+    training["activation_checkpointing"] = CHECKPOINTING[loop.get("ckpt")]
 
 
 def classifies(spec: Spec) -> bool:
@@ -187,7 +205,7 @@ def data_of(spec: Spec) -> dict[str, Any]:
         return out | {"image_size": data["pixel"][1:]}
     lengths = data.get("lengths")
     full = lengths and len({n for row in lengths for n in row}) == 1
-    with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] not in TRL
+    with_mask = data.get("attention_mask", not data.get("packed")) and spec["loop"]["kind"] not in TRL | LLAMAFACTORY
     if data.get("packed"):
         out |= {"packed": data["packed"], "sequence_length": max(map(sum, data["packed"]))}
     elif full and not with_mask:
@@ -617,6 +635,8 @@ class Measured:
 def make_model(spec: Spec, answers: Answers | Measured) -> tuple[Any, Any]:
     """The model, with its adapters unless the trainer makes them; and their config."""
     train, loop = spec["train"], spec["loop"]
+    if loop["kind"] in LLAMAFACTORY:
+        return llamafactory.make_model(spec), None
     plain = {**train, "ckpt": None, "lora": None, "peft": None}
     model = build_model({**spec, "train": plain}, "cuda" if loop.get("load") == "cuda" else "cpu")
     if loop["kind"] == "hand":
@@ -719,6 +739,8 @@ def make_arguments(spec: Spec, samples: Samples, folder: str) -> Any:
     if config := spec.get("parallel", {}).get("ds_config"):
         given["deepspeed"] = config
     given |= fsdp_of(spec)
+    if loop["kind"] in LLAMAFACTORY:
+        return transformers.Seq2SeqTrainingArguments(**given, remove_unused_columns=False, label_names=["labels"])  # hparams/parser.py
     if loop["kind"] == "trainer":
         return transformers.TrainingArguments(**given)
     import trl
@@ -749,6 +771,13 @@ def make_trainer(
         more |= {"train_dataset": samples.dataset(), "data_collator": samples.collate}
         if evaluates:
             more["eval_dataset"] = samples.dataset(evaluated)
+    elif loop["kind"] in LLAMAFACTORY:
+        base = llamafactory.make_trainer_class(loop["kind"])
+        more |= {"tokenizer": processing_class, "processor": None, "finetuning_args": llamafactory.finetuning_args(spec)}
+        more["data_collator"] = llamafactory.make_collator(spec, processing_class, model)
+        more["train_dataset"] = llamafactory.make_rows(loop["kind"], [samples.sample(row) for row in samples.rows], samples.batch)
+        if loop["kind"] != "pairwise":
+            more["ref_model"] = llamafactory.make_reference(spec)
     elif loop["kind"] != "sft":
         import trl
 
@@ -778,7 +807,7 @@ def make_trainer(
             more["eval_dataset"] = samples.table(evaluated)
 
     class InOrder(base):  # type: ignore[misc, valid-type]
-        if loop["kind"] in TRL - {"sft"}:
+        if loop["kind"] in TRL - {"sft"} | LLAMAFACTORY:
 
             def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
                 return dataset  # of tokens already
@@ -790,13 +819,17 @@ def make_trainer(
                 for key in ("", "KL_"):
                     if f"{key}completion_mask" in inputs:
                         answers.completion_masks[inputs[f"{key}input_ids"].data_ptr()] = inputs[f"{key}completion_mask"]
-                answers.wanted = inputs.get("label")
+                answers.wanted = inputs.get("label", inputs.get("kto_tags"))
                 answers.masks = [inputs[f"{key}_attention_mask"] for key in ("chosen", "rejected") if f"{key}_attention_mask" in inputs]
+                if loop["kind"] in LLAMAFACTORY:  # the models get copies, which have no values here
+                    answers.masks = [inputs[key] for key in ("attention_mask", "kl_attention_mask") if key in inputs]
                 try:
                     return super().compute_loss(model, inputs, *given, **keywords)
                 finally:
                     answers.completion_masks.clear()
-                    answers.wanted, answers.masks = None, []
+                    answers.masks = []
+                    if loop["kind"] != "custom_kto":  # whose backward asks again
+                        answers.wanted = None
 
         def _get_train_sampler(self, *_: Any, **__: Any) -> Any:
             import torch
@@ -966,11 +999,12 @@ def main() -> None:
     if not given.gpu:
         enter_ghost(given.ghost)
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    own = llamafactory.names_to_import() if any(spec["loop"]["kind"] in LLAMAFACTORY for spec in specs) else ()
     if given.trace:
         run(specs[0], given.trace)
         return
     trl = ("trl.SFTTrainer",) if any(spec["loop"]["kind"] in TRL for spec in specs) else ()
-    import_for_forks("transformers.Trainer", *trl)
+    import_for_forks("transformers.Trainer", *trl, *own)
     for spec in specs:
         print(spec["name"], "ok" if in_a_fork(spec, given.out, given.gpu) else "FAILED", file=sys.stderr, flush=True)
 

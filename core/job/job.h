@@ -31,6 +31,7 @@ struct ModelChoice {
   std::string config_json;  ///< the job's own `model.config` (overrides where there is a preset), canonical; "" if none
   ModelConfig config;
   Reference reference = Reference::of_trainer;  ///< of a preference loop
+  std::optional<DType> reference_dtype;         ///< of its weights, where it is a model of its own; none: the policy's
 
   bool operator==(const ModelChoice&) const = default;
 };

@@ -26,15 +26,19 @@ constexpr const char* kArguments = "/training/loop/args";
 struct Trainer {
   std::string_view name, arguments;
   bool is_trl() const { return name.starts_with("trl."); }
+  bool is_llamafactory() const { return name.starts_with("llamafactory."); }
 };
 constexpr Trainer kTrainers[] = {{"transformers.Trainer", "TrainingArguments"},
                                  {"trl.SFTTrainer", "SFTConfig"},
                                  {"trl.DPOTrainer", "DPOConfig"},
                                  {"trl.KTOTrainer", "KTOConfig"},
                                  {"trl.RewardTrainer", "RewardConfig"},
-                                 {"trl.experimental.orpo.ORPOTrainer", "ORPOConfig"}};
+                                 {"trl.experimental.orpo.ORPOTrainer", "ORPOConfig"},
+                                 {"llamafactory.PairwiseTrainer", "FinetuningArguments"},
+                                 {"llamafactory.CustomDPOTrainer", "FinetuningArguments"},
+                                 {"llamafactory.CustomKTOTrainer", "FinetuningArguments"}};
 
-/// What an argument of TRL's that TrainingArguments does not have is to the job.
+/// What an argument that TrainingArguments does not have is to the job: TRL's, and LLaMA-Factory's of preferences.
 enum class Use : std::uint8_t {
   harmless,  ///< changes no memory of the device
   spelled,   ///< is said in the job's own words
@@ -44,7 +48,7 @@ enum class Use : std::uint8_t {
 struct TrlArgument {
   std::string_view name;
   Use use;
-  std::string_view of;  ///< the arguments' classes that have it (trl 1.16), with blanks between
+  std::string_view of;  ///< the arguments' classes that have it (trl 1.16, llamafactory 0.9.5), with blanks between
 };
 constexpr TrlArgument kTrlArguments[] = {
     {"activation_offloading", Use::refused, "SFTConfig DPOConfig KTOConfig RewardConfig"},
@@ -59,6 +63,7 @@ constexpr TrlArgument kTrlArguments[] = {
     {"desirable_weight", Use::harmless, "KTOConfig"},
     {"disable_dropout", Use::read, "DPOConfig KTOConfig RewardConfig ORPOConfig"},
     {"discopop_tau", Use::harmless, "DPOConfig"},
+    {"dpo_label_smoothing", Use::harmless, "FinetuningArguments"},
     {"eos_token", Use::harmless, "SFTConfig RewardConfig"},
     {"eval_packing", Use::spelled, "SFTConfig"},
     {"f_alpha_divergence_coef", Use::harmless, "DPOConfig"},
@@ -66,8 +71,10 @@ constexpr TrlArgument kTrlArguments[] = {
     {"generate_during_eval", Use::refused, "ORPOConfig"},
     {"is_encoder_decoder", Use::refused, "ORPOConfig"},
     {"label_smoothing", Use::harmless, "DPOConfig"},
-    {"ld_alpha", Use::refused, "DPOConfig"},
-    {"loss_type", Use::read, "SFTConfig DPOConfig KTOConfig"},
+    {"kto_chosen_weight", Use::harmless, "FinetuningArguments"},
+    {"kto_rejected_weight", Use::harmless, "FinetuningArguments"},
+    {"ld_alpha", Use::read, "DPOConfig FinetuningArguments"},
+    {"loss_type", Use::read, "SFTConfig DPOConfig KTOConfig FinetuningArguments"},
     {"loss_weights", Use::harmless, "DPOConfig"},
     {"max_completion_length", Use::harmless, "ORPOConfig"},
     {"max_length", Use::read, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
@@ -78,12 +85,17 @@ constexpr TrlArgument kTrlArguments[] = {
     {"pad_token", Use::harmless, "SFTConfig DPOConfig RewardConfig"},
     {"padding_free", Use::read, "SFTConfig DPOConfig"},
     {"padding_value", Use::harmless, "ORPOConfig"},
+    {"pref_bco_weight", Use::refused, "FinetuningArguments"},
+    {"pref_beta", Use::harmless, "FinetuningArguments"},
+    {"pref_ftx", Use::read, "FinetuningArguments"},
+    {"pref_loss", Use::spelled, "FinetuningArguments"},
     {"precompute_ref_batch_size", Use::harmless, "DPOConfig KTOConfig"},
     {"precompute_ref_log_probs", Use::read, "DPOConfig KTOConfig"},
     {"ref_model_mixup_alpha", Use::harmless, "DPOConfig KTOConfig"},
     {"ref_model_sync_steps", Use::harmless, "DPOConfig KTOConfig"},
     {"router_aux_loss_coef", Use::spelled, "SFTConfig DPOConfig KTOConfig"},
     {"shuffle_dataset", Use::harmless, "SFTConfig"},
+    {"simpo_gamma", Use::harmless, "FinetuningArguments"},
     {"sync_ref_model", Use::refused, "DPOConfig KTOConfig"},
     {"truncation_mode", Use::harmless, "SFTConfig DPOConfig"},
     {"trust_remote_code", Use::harmless, "SFTConfig DPOConfig KTOConfig RewardConfig ORPOConfig"},
@@ -194,6 +206,7 @@ class Spelling {
     set("dataloader_num_workers", "/host/data_workers", {});
     take_trl_arguments();
     if (trainer_.is_trl()) spell_trl();
+    if (trainer_.is_llamafactory()) spell_llamafactory();
     spell_precision();
     const bool is_trl_in_zero_3 = trainer_.is_trl() && is_run_by("deepspeed") && zero_stage() == 3;
     if (is_trl_in_zero_3 && compares_with_reference()) check_reference_in_zero_3();
@@ -702,6 +715,7 @@ class Spelling {
 
   /// What DPOConfig has beside the others.
   void spell_preferences() {
+    refuse("ld_alpha");
     if (const json* divergence = args_.find("f_divergence_type"); divergence && *divergence != "reverse_kl")
       args_.fail_found("f_divergence_type", "not-modelled", "others are not supported yet; expected reverse_kl");
     if (has("/data/packed")) args_.fail("", "inconsistent", "found data.packed; a preference trainer packs nothing");
@@ -720,6 +734,39 @@ class Spelling {
         sampling && *sampling != "sequential" && *sampling != "random")
       args_.fail_found("train_sampling_strategy", "not-modelled", "expected \"sequential\" or \"random\"");
     given_.erase("train_sampling_strategy");
+  }
+
+  /// Its workflows pad to a multiple of 8 tokens (train/*/workflow.py), and pref_loss is the loss.
+  void spell_llamafactory() {
+    constexpr std::int64_t kPadToMultipleOf = 8;
+    json& data = job_["data"];
+    if (data.is_null()) data = json::object();
+    if (!data.is_object()) return;
+    if (has("/data/packed"))
+      return args_.fail("", "inconsistent", "found data.packed; a preference trainer packs nothing");
+    const json length = data.value("sequence_length", json());
+    if (length.is_number_integer() && length.get<std::int64_t>() % kPadToMultipleOf != 0) give_lengths();
+    if (has("/data/lengths")) {
+      if (data.contains("padding") && data["padding"] != kPadToMultipleOf)
+        return args_.fail("", "inconsistent",
+                          "found data.padding " + describe(data["padding"]) + "; " + std::string(trainer_.name) +
+                              " pads to a multiple of 8: leave it out");
+      data["padding"] = kPadToMultipleOf;
+    }
+    if (const json* sampling = args_.find("train_sampling_strategy"); sampling && *sampling == "group_by_length")
+      args_.fail_found("train_sampling_strategy", "not-modelled", kNotYet);
+    for (const char* key : {"pref_loss", "loss_type"}) {
+      if (!args_.has(key)) continue;
+      const json loss = given_[key];
+      if (trainer_.name != "llamafactory.CustomDPOTrainer" || !loss.is_string() ||
+          !is_among(loss.get<std::string>(), "sigmoid hinge ipo kto_pair orpo simpo"))
+        return args_.fail_found(key, "unknown-choice",
+                                "expected llamafactory.CustomDPOTrainer with sigmoid, hinge, ipo, kto_pair, orpo or "
+                                "simpo");
+      given_["loss_type"] = loss;
+      if (loss == "sigmoid") given_.erase("loss_type");
+    }
+    if (const json* weight = args_.find("pref_bco_weight"); weight && *weight == 0) given_.erase("pref_bco_weight");
   }
 
   /// Its null is 512 tokens (ORPOTrainer.__init__), and it has no multiple to pad to.

@@ -79,11 +79,17 @@ void check_reference(ConfigReader& job_reader, Job& job) {
   const bool has_adapters = job.training.has_adapters();
   Reference& reference = job.model.reference;
   const auto fail = [&](const std::string& why) { model.fail_found("reference", "inconsistent", why); };
+  if (!loop.has_reference() || has_adapters) {
+    if (job.model.reference_dtype)
+      model.fail_found("reference_dtype", "inconsistent", "the loop has no reference that is a model of its own");
+  }
   if (!loop.has_reference()) {
     if (reference != Reference::of_trainer)
       fail("expected a preference loop with it, as trl.DPOTrainer or trl.KTOTrainer");
     return;
   }
+  if (loop.is_llamafactory() && (reference == Reference::precomputed || (reference == Reference::copy && has_adapters)))
+    return fail("its trainers compare a policy with adapters with itself, and another with a copy: leave it out");
   if (loop.precompute_ref_log_probs && (reference == Reference::copy || reference == Reference::shared))
     return fail("precompute_ref_log_probs is true: leave one of them out");
   if (reference == Reference::shared && !has_adapters)
@@ -213,6 +219,12 @@ Result<Job> read_job(const json& document) {
         .fail("loop", "not-modelled",
               "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
               "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
+  if (its_loop.is_llamafactory() && (job.parallel.strategy != Strategy::none || job.samples.evaluation))
+    reader.object("training")
+        .fail(
+            "loop", "not-modelled",
+            "found " + name_of(its_loop.name, kLoops) +
+                " on several GPUs or with an evaluation, which is not supported yet; expected parallel.strategy none");
   if (const LoopName loop = its_loop.name;
       (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) && is_fsdp)
     reader.object("training")

@@ -66,6 +66,8 @@ std::pair<ModelChoice, std::int64_t> read_model(ConfigReader reader, Framework f
   model.preset = reader.text("preset", "");
   model.given_name = reader.text("name", "");
   model.reference = reader.choice("reference", Reference::of_trainer, kReferences);
+  if (const json* dtype = reader.find("reference_dtype"); dtype && !dtype->is_null())
+    model.reference_dtype = reader.choice("reference_dtype", DType::float32, kFloats);
   if (!model.preset.empty()) {
     const std::string_view text = preset_text("models", model.preset);
     if (text.empty()) {

@@ -13,6 +13,7 @@
 #include "generation/generate.h"
 #include "models/model.h"
 #include "models/peft_model.h"
+#include "models/value_head.h"
 #include "nn/components.h"
 #include "nn/placement.h"
 #include "nn/quantizer.h"
@@ -58,7 +59,7 @@ std::vector<DataConfig> micro_batches_of(const Job& job) {
 
 /// A micro-batch that is full: TRL's collators give a mask, or documents, also there.
 DataConfig full_batch_of(const Job& job) {
-  return job.training.loop.is_trl() && !job.samples.are_given() ? collated(job.samples, job.data) : job.data;
+  return job.training.loop.gives_masks() && !job.samples.are_given() ? collated(job.samples, job.data) : job.data;
 }
 
 /// from_pretrained makes models inside zero.Init.
@@ -76,6 +77,7 @@ std::unique_ptr<Model> reference_of(const Job& job, Context& context, const Data
     return nullptr;
   options.wrapping = nullptr;
   options.checkpointing = {};
+  options.dtype = job.model.reference_dtype.value_or(options.dtype);
   const std::size_t root = context.log.modules.size();
   if (cuts_at_construction(job.parallel)) {
     const DeepSpeedConfig config = job.parallel.deepspeed.of_reference();
@@ -165,12 +167,13 @@ std::vector<DataConfig> evaluation_batches(const Job& job) {
     }
     count = std::ssize(samples.batches);
   } else if (!samples.are_given()) {
-    if (loop.is_trl()) full = collated(samples, full);
+    if (loop.gives_masks()) full = collated(samples, full);
     return {full, full};
   }
   std::vector<DataConfig> batches = micro_batches(samples, full, count);
   for (DataConfig& batch : batches)  // full samples come without a mask where training's do
-    if (!loop.is_trl() && !job.samples.are_given() && !batch.rows.are_padded(batch.sequence_length)) batch.rows = {};
+    if (!loop.gives_masks() && !job.samples.are_given() && !batch.rows.are_padded(batch.sequence_length))
+      batch.rows = {};
   return batches;
 }
 
@@ -244,6 +247,10 @@ Simulation simulate(const Job& job, const Behaviours& behaviours, bool repeats) 
                                         "/training/ia3/also_train");
       if (simulation.refusal) return simulation;
     }
+    if (job.training.loop.name == LoopName::pairwise)
+      model->around = [with_head = std::make_shared<ValueHeadModel>(context, *model)](const ModelInputs& inputs) {
+        return (*with_head)(inputs);
+      };
     if (quantizer && job.training.loop.is_trl()) cast_trained(context, model->parameters);
     simulation.refusal = check_wrap(job, context.log);
     if (quantizer && !simulation.refusal) simulation.refusal = check_biases(job, context.log, model->parameters);

@@ -184,6 +184,7 @@ std::string to_json(const Job& job) {
   put(model, "preset", job.model.preset, "");
   put(model, "name", job.model.given_name, "");
   if (job.model.reference != Reference::of_trainer) model["reference"] = name_of(job.model.reference, kReferences);
+  if (job.model.reference_dtype) model["reference_dtype"] = name_of(*job.model.reference_dtype, kFloats);
   const ModelTraits& traits = job.model.config.traits();
   if (!job.model.config_json.empty()) model[traits.is_recorded ? "graph" : "config"] = parsed(job.model.config_json);
   out["model"] = std::move(model);

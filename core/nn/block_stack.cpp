@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "autograd/checkpoint.h"
+#include "nn/hidden_states.h"
 #include "nn/repeat/repeating_run.h"
 
 namespace oometer {
@@ -62,6 +63,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     return is_checkpointed(i) ? run_checkpoint(x, std::move(forward)) : forward(x);
   };
   const auto run_block = [&](std::size_t i, const Tensor& x) {
+    if (context.hidden_states && context.hidden_states->is_empty()) context.hidden_states->add(x);
     if (!context.modules || !context.modules->hears(modules_.starts[i])) return run_forward(i, x, block(i));
     const Tensor input = cast_forward_input(x, modules_.starts[i]);
     Forward forward = block(i);  // its keywords are cast, too, before the module's hooks
@@ -71,7 +73,8 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
   const bool all_or_none =
       checkpointing.segments.empty() && (checkpointing.mode == CheckpointMode::none || checkpointing.every == 1);
   if (all_or_none && !checkpointing.offload && context.saves_on == SavesOn::device && context.repeats &&
-      !context.saved_tensor_hooks && !context.recomputing && !context.blocks && !context.past_key_values) {
+      !context.saved_tensor_hooks && !context.recomputing && !context.blocks && !context.past_key_values &&
+      !context.hidden_states) {
     const auto pass = std::make_shared<RepeatingRun>(modules_, context, begin, alike(context, begin, end, traits));
     if (pass->repeats()) return (*pass)(std::move(hidden_states), run_block);
   }
@@ -95,6 +98,7 @@ Tensor BlockStack::run(std::size_t begin, std::size_t end, Tensor hidden_states,
     }
     if (context.blocks) hidden_states = context.blocks->before_block(modules_.starts[i], std::move(hidden_states));
     hidden_states = run_block(i, hidden_states);
+    if (context.hidden_states) context.hidden_states->add(hidden_states);
     if (context.blocks) hidden_states = context.blocks->after_block(modules_.starts[i], std::move(hidden_states));
   }
   return hidden_states;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ops/ops.h"
+#include "ops/vision.h"
 #include "tensor/node.h"
 
 namespace oometer {
@@ -46,6 +47,10 @@ Tensor binary_cross_entropy_with_logits(const Tensor& given, const Tensor& targe
   const Tensor log_sigmoid = pointwise(Op::log_sigmoid, {&input}, input.dtype());
   const Tensor loss = pointwise(Op::sub, {&target}, target.dtype());  // (1 - target).mul_(input).sub_(log_sigmoid)
   return record.output(mean_all(loss));
+}
+
+Tensor log_sigmoid(const Tensor& input) {
+  return activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, input, false);
 }
 
 }  // namespace oometer

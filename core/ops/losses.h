@@ -10,4 +10,7 @@ Tensor mse_loss(const Tensor& input, const Tensor& target);
 /// F.binary_cross_entropy_with_logits(input, target), of the same size.
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target);
 
+/// F.logsigmoid(input), of each element.
+Tensor log_sigmoid(const Tensor& input);
+
 }  // namespace oometer

@@ -13,6 +13,7 @@
 
 namespace oometer {
 
+class HiddenStates;
 class KvCache;
 class SavedTensorHooks;
 
@@ -63,6 +64,8 @@ class Context {
   bool adapters_disabled = false;      ///< peft's disable_adapter(): wrapped layers run as their base layers
   bool training = true;                ///< model.train(), or model.eval(): dropout does nothing
   KvCache* past_key_values = nullptr;  ///< what attention layers are called with; none: no cache is used
+  HiddenStates* hidden_states =
+      nullptr;  ///< where transformers collects what output_hidden_states asks for; none: nobody
   SavedTensorHooks* saved_tensor_hooks = nullptr;  ///< of the innermost non-reentrant checkpoint, if any
   Autocast autocast;
   SavesOn saves_on = SavesOn::device;

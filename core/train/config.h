@@ -115,7 +115,18 @@ struct OptimizerConfig {
 };
 
 /// Whose code runs the steps: core/train/loops.
-enum class LoopName : std::uint8_t { step, trainer, sft, dpo, kto, reward, orpo };
+enum class LoopName : std::uint8_t {
+  step,
+  trainer,
+  sft,
+  dpo,
+  kto,
+  reward,
+  orpo,
+  pairwise,  ///< LLaMA-Factory's trainers, by their classes
+  custom_dpo,
+  custom_kto
+};
 
 /// What is counted as input tokens seen (TrainingArguments.include_num_input_tokens_seen).
 enum class TokensSeen : std::uint8_t { none, all, non_padding };
@@ -152,9 +163,16 @@ struct LoopConfig {
 
   std::optional<double> center_rewards_coefficient;  ///< RewardConfig's
 
+  // LLaMA-Factory's; its pref_loss is `loss_type`
+  double pref_ftx = 0;             ///< the weight of the chosen answers' own loss beside that of preferences
+  std::optional<double> ld_alpha;  ///< the weight of what the longer answer has beyond the shorter one; none: 1
+
   /// A library's loop, with defaults of its own.
   bool is_trainer() const { return name != LoopName::step; }
-  bool is_trl() const { return is_trainer() && name != LoopName::trainer; }
+  bool is_trl() const { return name >= LoopName::sft && name <= LoopName::orpo; }
+  bool is_llamafactory() const { return name >= LoopName::pairwise; }
+  /// Its collator gives an attention_mask, of full samples too.
+  bool gives_masks() const { return is_trl() || is_llamafactory(); }
   /// add_fused_lm_head (trl 1.16): the model makes no logits.
   bool has_fused_head() const {
     return trl.fused_head && (name == LoopName::sft || name == LoopName::dpo || name == LoopName::kto);
@@ -165,13 +183,23 @@ struct LoopConfig {
            (loss_type == "chunked_nll" || (loss_type.empty() && trl.chunks_by_default));
   }
   /// A sample is a chosen answer and a rejected one.
-  bool takes_pairs() const { return name == LoopName::dpo || name == LoopName::reward || name == LoopName::orpo; }
+  bool takes_pairs() const {
+    return name == LoopName::dpo || name == LoopName::reward || name == LoopName::orpo || name == LoopName::pairwise ||
+           name == LoopName::custom_dpo;
+  }
   /// Its collator tells prompts from answers.
-  bool asks_for_turns() const { return name == LoopName::kto || name == LoopName::orpo; }
+  bool asks_for_turns() const {
+    return name == LoopName::kto || name == LoopName::orpo || name == LoopName::custom_kto;
+  }
   /// Dropout is turned off, that of adapters too (disable_dropout_in_model).
-  bool turns_dropout_off() const { return is_trl() && name != LoopName::sft && disable_dropout; }
+  bool turns_dropout_off() const {
+    return gives_masks() && name != LoopName::sft && name != LoopName::pairwise && disable_dropout;
+  }
   /// The policy is compared with another model, or with itself as it was.
-  bool has_reference() const { return name == LoopName::dpo || name == LoopName::kto; }
+  bool has_reference() const {
+    if (name == LoopName::custom_dpo) return loss_type != "orpo" && loss_type != "simpo";
+    return name == LoopName::dpo || name == LoopName::kto || name == LoopName::custom_kto;
+  }
   /// Of the optimizer, where the data has `of_data` of them (0: any number): the third finds the allocator's blocks as
   /// all later ones of the same shapes do.
   std::int64_t steps(std::int64_t enough) const { return max_steps < 0 ? enough : std::min(max_steps, enough); }

@@ -6,10 +6,13 @@
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
+#include "train/loops/custom_dpo_trainer.h"
+#include "train/loops/custom_kto_trainer.h"
 #include "train/loops/dpo_trainer.h"
 #include "train/loops/hf_trainer.h"
 #include "train/loops/kto_trainer.h"
 #include "train/loops/orpo_trainer.h"
+#include "train/loops/pairwise_trainer.h"
 #include "train/loops/reward_trainer.h"
 #include "train/loops/sft_trainer.h"
 #include "train/repetition.h"
@@ -290,6 +293,14 @@ void run_training(Context& context, Model& model, TrainingStrategy& strategy, co
     return RewardTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
   if (training.loop.name == LoopName::orpo)
     return OrpoTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+  if (training.loop.name == LoopName::pairwise)
+    return PairwiseTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
+  if (training.loop.name == LoopName::custom_dpo)
+    return CustomDpoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
+        .train();
+  if (training.loop.name == LoopName::custom_kto)
+    return CustomKtoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
+        .train();
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);

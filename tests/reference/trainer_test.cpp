@@ -58,6 +58,10 @@ TEST_CASE("Steps, evaluations and checkpoints of HF Trainer are the real one's t
   check_cases("hf_trainer.jsonl", 94);
 }
 
+TEST_CASE("Steps of LLaMA-Factory's trainers of preferences are the real ones' to the byte", "[reference][trainer]") {
+  check_cases("llamafactory.jsonl", 27);
+}
+
 TEST_CASE("Trainers' steps and evaluations under DDP are the real ones' to the byte", "[reference][trainer]") {
   check_cases("ddp.jsonl", 44);
 }

@@ -48,6 +48,11 @@ constexpr Key kFactoryKeys[] = {
     {"freeze_language_model", "false", kTuning, ""},
     {"image_max_pixels", "589824", kModel, "/data/max_pixels"},
     {"image_min_pixels", "1024", kModel, "/data/min_pixels"},
+    {"pref_loss", "\"sigmoid\"", kTuning, ""},
+    {"pref_ftx", "0.0", kTuning, ""},
+    {"pref_bco_weight", "0.0", kTuning, ""},
+    {"ld_alpha", "", kTuning, ""},
+    {"ref_model", "", kTuning, ""},
 };
 
 constexpr Gap kFactoryGaps[] = {
@@ -111,10 +116,10 @@ constexpr std::string_view kFactoryHarmless =
     "export_quantization_maxlen export_legacy_format export_hub_model_id vllm_maxlen vllm_gpu_util vllm_enforce_eager "
     "vllm_max_lora_rank vllm_config sglang_maxlen sglang_mem_fraction sglang_tp_size sglang_config sglang_lora_backend "
     "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules loraplus_lr_ratio loraplus_lr_embedding "
-    "pissa_iter pissa_convert create_new_adapter pref_beta pref_ftx pref_bco_weight pref_loss dpo_label_smoothing "
+    "pissa_iter pissa_convert create_new_adapter pref_beta dpo_label_smoothing "
     "kto_chosen_weight kto_rejected_weight simpo_gamma ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
-    "ppo_whiten_rewards ref_model ref_model_adapters ref_model_quantization_bit reward_model reward_model_adapters "
-    "reward_model_quantization_bit reward_model_type ld_alpha galore_target galore_rank galore_update_interval "
+    "ppo_whiten_rewards ref_model_adapters ref_model_quantization_bit reward_model reward_model_adapters "
+    "reward_model_quantization_bit reward_model_type galore_target galore_rank galore_update_interval "
     "galore_scale galore_proj_type galore_layerwise apollo_target apollo_rank apollo_update_interval apollo_scale "
     "apollo_proj apollo_proj_type apollo_scale_type apollo_layerwise apollo_scale_front badam_mode badam_start_block "
     "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose use_swanlab "
@@ -230,6 +235,28 @@ void take_quantization(Context& context, Keys& keys, const std::string& computes
   context.ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
 }
 
+/// What the stages of preferences have of their own.
+void take_preferences(Context& context, Keys& keys, const std::string& stage, bool is_full, bool is_pure) {
+  const bool is_dpo = stage == "dpo", compares = is_dpo || stage == "kto";
+  const std::string loss = keys.text("pref_loss");
+  if (is_dpo)
+    keys.take("pref_loss", "/training/loop/args/pref_loss", loss);
+  else
+    keys.ignore("pref_loss");
+  for (const char* key : {"pref_ftx", "pref_bco_weight", "ld_alpha"}) {
+    if ((is_dpo || (compares && std::string_view(key) == "pref_ftx")) && keys.has(key))
+      keys.take(key, ("/training/loop/args/" + std::string(key)).c_str(), keys.value(key));
+    else
+      keys.ignore(key);
+  }
+  if (!compares) return keys.ignore("ref_model");
+  if (keys.has("ref_model"))
+    keys.refuse("ref_model", "found a reference of its own, which is not supported yet: leave it out");
+  // create_ref_model: as published, where the policy is cast to float32.
+  if (is_full && !is_pure && loss != "orpo" && loss != "simpo")
+    context.ledger.put("/model/reference_dtype", context.published_dtype(keys));
+}
+
 void take_attention(Context& context, Keys& keys) {
   const json given = keys.value("flash_attn");
   const std::string word = given == false ? "disabled" : given == true ? "fa2" : keys.text("flash_attn");
@@ -260,11 +287,17 @@ void read_llamafactory(Context& context, Keys& keys) {
   if (!keys.has("dataset") && keys.has("infer_backend"))
     keys.refuse("infer_backend", "the file says how to talk with a model, not how to train one");
   const std::string stage = keys.text("stage");
-  if (stage != "sft" && stage != "pt")
+  const char* const loop = stage == "rm"                     ? "llamafactory.PairwiseTrainer"
+                           : stage == "dpo"                  ? "llamafactory.CustomDPOTrainer"
+                           : stage == "kto"                  ? "llamafactory.CustomKTOTrainer"
+                           : stage == "sft" || stage == "pt" ? "transformers.Trainer"
+                                                             : "";
+  if (*loop == '\0')
     keys.refuse("stage", "found " + quote(stage) +
-                             ": LLaMA-Factory's own trainer of it is not supported yet; expected sft "
-                             "or pt");
-  context.ledger.put("/training/loop/name", "transformers.Trainer");
+                             ": LLaMA-Factory's own trainer of it is not supported yet; expected sft, pt, rm, dpo or "
+                             "kto");
+  const bool has_preferences = std::string_view(loop).starts_with("llamafactory.");
+  context.ledger.put("/training/loop/name", loop);
   keys.note("stage", "/training/loop/name");
   context.take_model(keys, "model_name_or_path");
   const Composite* parts = composite_of(context.model_config());
@@ -305,6 +338,10 @@ void read_llamafactory(Context& context, Keys& keys) {
     keys.refuse("finetuning_type",
                 "found " + quote(tuning) + ", which is not supported yet; expected full, lora or oft");
   }
+  if (has_preferences)
+    take_preferences(context, keys, stage, is_full, is_pure);
+  else
+    for (const char* key : {"pref_loss", "pref_ftx", "pref_bco_weight", "ld_alpha", "ref_model"}) keys.ignore(key);
   const std::string computes = is_pure                  ? "bf16"
                                : autocast.dtype.empty() ? context.published_dtype(keys)
                                                         : autocast.dtype;

@@ -80,7 +80,15 @@ inline constexpr Choice<LoopName> kLoops[] = {
      "A reward model: the language model with a head that scores a whole answer, chosen and rejected ones in one "
      "batch"},
     {"trl.experimental.orpo.ORPOTrainer", LoopName::orpo, "TRL ORPOTrainer",
-     "Odds ratio preference optimization: chosen and rejected answers in one batch, without a reference"}};
+     "Odds ratio preference optimization: chosen and rejected answers in one batch, without a reference"},
+    {"llamafactory.PairwiseTrainer", LoopName::pairwise, "LLaMA-Factory reward",
+     "LLaMA-Factory's stage rm: the language model with a value head beside its own, chosen and rejected answers in "
+     "one batch"},
+    {"llamafactory.CustomDPOTrainer", LoopName::custom_dpo, "LLaMA-Factory DPO",
+     "LLaMA-Factory's stage dpo, ORPO and SimPO too: chosen and rejected answers in one batch, their logits in "
+     "float32"},
+    {"llamafactory.CustomKTOTrainer", LoopName::custom_kto, "LLaMA-Factory KTO",
+     "LLaMA-Factory's stage kto: single answers, wanted or not, and mismatched ones, their logits in float32"}};
 
 inline constexpr Choice<Reference> kReferences[] = {
     {"trainer", Reference::of_trainer, "As the trainer decides", "The policy without its adapters, else a copy"},

@@ -48,6 +48,10 @@ constexpr Setting kModelRows[] = {
     {.key = "reference",
      .takes = one_of<kReferences, &ModelChoice::reference>(),
      .words = "Of a preference loop: what the policy is compared with"},
+    {.key = "reference_dtype",
+     .takes = one_of<kFloats>() | kNull,
+     .words = "The type of the weights of a reference that is a model of its own; null: the policy's",
+     .otherwise = "null"},
 };
 
 constexpr Range kPixels{1, 65'536};

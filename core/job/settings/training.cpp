@@ -12,6 +12,10 @@ constexpr Condition kHasPreferences{
     .setting = "/training/loop/name",
     .is = "trl.DPOTrainer trl.KTOTrainer trl.RewardTrainer trl.experimental.orpo.ORPOTrainer"};
 constexpr Condition kHasReference{.setting = "/training/loop/name", .is = "trl.DPOTrainer trl.KTOTrainer"};
+constexpr Condition kIsFactoryDpo{.setting = "/training/loop/name", .is = "llamafactory.CustomDPOTrainer"};
+constexpr Condition kIsFactory{
+    .setting = "/training/loop/name",
+    .is = "llamafactory.CustomDPOTrainer llamafactory.CustomKTOTrainer llamafactory.PairwiseTrainer"};
 constexpr Condition kIsReward{.setting = "/training/loop/name", .is = "trl.RewardTrainer"};
 constexpr Condition kIsPlainLoop{.setting = "/training/loop", .is = "step"};
 constexpr Condition kIsTrainer{.setting = "/training/loop", .is_not = "step"};
@@ -447,8 +451,7 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .takes = in<&LoopConfig::loss_type>(),
      .words = "The loss: of trl.SFTTrainer nll or dft; of trl.DPOTrainer sigmoid, sigmoid_norm, hinge, ipo, exo_pair, "
               "nca_pair, robust, bco_pair, sppo_hard, apo_zero, apo_down, discopop or sft; of trl.KTOTrainer kto or "
-              "apo_zero_unpaired",
-     .applies = {kIsTrl}},
+              "apo_zero_unpaired; of llamafactory.CustomDPOTrainer sigmoid, hinge, ipo, kto_pair, orpo or simpo"},
     {.key = "disable_dropout",
      .takes = in<&LoopConfig::disable_dropout>(),
      .words = "Dropout does nothing, that of adapters too",
@@ -461,6 +464,14 @@ constexpr Setting kTrainerArgumentsRows[] = {
      .takes = in<&LoopConfig::center_rewards_coefficient>(-1e9, 1e9),
      .words = "Weight of a loss that centres the rewards; null: there is none",
      .applies = {kIsReward}},
+    {.key = "pref_ftx",
+     .takes = in<&LoopConfig::pref_ftx>(0, 1e9),
+     .words = "Weight of the chosen answers' own loss",
+     .applies = {kIsFactory}},
+    {.key = "ld_alpha",
+     .takes = in<&LoopConfig::ld_alpha>(0, 1),
+     .words = "Weight of what the longer answer has beyond the shorter one (LD-DPO); null: there is none",
+     .applies = {kIsFactoryDpo}},
 };
 
 constexpr Setting kPrecisionRows[] = {

@@ -5,6 +5,7 @@
 
 #include "models/kit/sequence_classifier.h"
 #include "models/masking.h"
+#include "nn/hidden_states.h"
 #include "nn/kv_cache.h"
 #include "ops/ops.h"
 
@@ -260,6 +261,7 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
     last_hidden_state = norm(hidden_states);
   }
   if (positions.topk_indices) positions.topk_indices->reset();  // a name of forward's
+  if (context.hidden_states) context.hidden_states->tie_last(last_hidden_state);
   return last_hidden_state;
 }
 

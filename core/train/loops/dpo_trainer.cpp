@@ -3,14 +3,13 @@
 #include <string_view>
 #include <utility>
 
+#include "ops/losses.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
 
 namespace oometer {
 
 namespace {
-
-Tensor log_sigmoid(const Tensor& x) { return activation_of_input(Op::log_sigmoid, Op::log_sigmoid_backward, x, false); }
 
 /// loss_type="exo_pair", of numbers for the labels' smoothing.
 Tensor exo_pair(const Tensor& delta) {
