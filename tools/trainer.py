@@ -51,11 +51,11 @@ from typing import Any
 
 import real_trace
 from measure import gpu_of
+from step import llamafactory
 from step.batch import gemma4_inputs
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
-from step import llamafactory
 from step.model import build_model
 from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed

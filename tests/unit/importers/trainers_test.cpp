@@ -54,9 +54,9 @@ TEST_CASE("LLaMA-Factory freezes towers, and refuses what is not one of its supp
   CHECK(at(sees, "/training/freeze") == json({"visual.patch_embed", "visual.blocks", "visual.merger"}));
   CHECK(at(sees, "/data/max_pixels") == 262144);
   CHECK(at(sees, "/data/min_pixels") == 1024);
-  const Ledger dpo = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "dpo"})");
-  REQUIRE(dpo.refused);
-  CHECK(dpo.refused->key == "stage");
+  const Ledger ppo = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "ppo"})");
+  REQUIRE(ppo.refused);
+  CHECK(ppo.refused->key == "stage");
   const Ledger both =
       ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "sft", "bf16": true, "fp16": true})");
   REQUIRE(both.refused);
@@ -66,6 +66,25 @@ TEST_CASE("LLaMA-Factory freezes towers, and refuses what is not one of its supp
   REQUIRE(left_out(mask, "neat_packing") != nullptr);
   CHECK(left_out(mask, "neat_packing")->effect == Effect::more);
   CHECK(left_out(mask, "neat_packing")->bytes == 2 * 4096 * 4096 * 2);
+}
+
+TEST_CASE("LLaMA-Factory's stages of preferences have trainers of their own", "[importers][llamafactory]") {
+  const Ledger rm = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "rm", "bf16": true})");
+  check_accepted(rm);
+  CHECK(at(rm, "/training/loop/name") == "llamafactory.PairwiseTrainer");
+  CHECK(at(rm, "/training/activation_checkpointing") == "reentrant");
+  const Ledger dpo = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "dpo", "bf16": true,
+                                 "finetuning_type": "full", "pref_ftx": 0.5})");
+  check_accepted(dpo);
+  CHECK(at(dpo, "/training/loop/name") == "llamafactory.CustomDPOTrainer");
+  CHECK(at(dpo, "/training/loop/args/pref_ftx") == 0.5);
+  CHECK(at(dpo, "/model/reference_dtype") == "bf16");
+  const Ledger orpo = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "dpo", "pref_loss": "orpo"})");
+  check_accepted(orpo);
+  CHECK(at(orpo, "/training/loop/args/pref_loss") == "orpo");
+  const Ledger kto = ask_one(R"({"model_name_or_path": "Qwen/Qwen3-0.6B", "stage": "kto", "bf16": true})");
+  check_accepted(kto);
+  CHECK(at(kto, "/training/loop/name") == "llamafactory.CustomKTOTrainer");
 }
 
 TEST_CASE("TRL loads float32, checkpoints and cuts at 1024 tokens", "[importers][trl]") {
