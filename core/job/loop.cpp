@@ -85,7 +85,7 @@ constexpr TrlArgument kTrlArguments[] = {
     {"pad_token", Use::harmless, "SFTConfig DPOConfig RewardConfig"},
     {"padding_free", Use::read, "SFTConfig DPOConfig"},
     {"padding_value", Use::harmless, "ORPOConfig"},
-    {"pref_bco_weight", Use::refused, "FinetuningArguments"},
+    {"pref_bco_weight", Use::spelled, "FinetuningArguments"},
     {"pref_beta", Use::harmless, "FinetuningArguments"},
     {"pref_ftx", Use::read, "FinetuningArguments"},
     {"pref_loss", Use::spelled, "FinetuningArguments"},
@@ -766,7 +766,7 @@ class Spelling {
       given_["loss_type"] = loss;
       if (loss == "sigmoid") given_.erase("loss_type");
     }
-    if (const json* weight = args_.find("pref_bco_weight"); weight && *weight == 0) given_.erase("pref_bco_weight");
+    if (args_.number("pref_bco_weight", 0, 0, 1e9) != 0) args_.fail_found("pref_bco_weight", "not-modelled", kNotYet);
   }
 
   /// Its null is 512 tokens (ORPOTrainer.__init__), and it has no multiple to pad to.
