@@ -78,6 +78,21 @@ def module(python: str, arguments: Job, inputs: dict[str, tuple[list[int], str]]
 
 # Presets, layers that are kept (all where there is no number; or what else of its config says so), micro-batch and sequence.
 FAMILIES: list[tuple[str, int | Job | None, int, int]] = [
+    ("falcon-7b", None, 1, 2048),
+    ("jamba-1.5-mini", 8, 1, 512),
+    ("mamba-1.4b", None, 1, 512),
+    ("falcon-mamba-7b", 16, 1, 512),
+    ("phi-3.5-moe", 2, 2, 2048),
+    ("solar-open-100b", 2, 2, 2048),
+    ("nanochat-d32", None, 2, 2048),
+    ("trinity-mini", {"num_hidden_layers": 8}, 2, 2048),
+    ("starcoderbase-1b", None, 2, 2048),
+    ("persimmon-8b", 12, 2, 2048),
+    ("internlm3-8b", 16, 2, 2048),
+    ("eurobert-610m", None, 8, 1024),
+    ("mpnet-base", None, 16, 512),
+    ("nomic-embed-text-v1.5", None, 16, 1024),
+    ("deepseek-v4-flash", 2, 1, 2048),
     ("gpt-oss-20b", 4, 2, 2048),
     ("gemma-4-e2b", None, 2, 2048),
     ("qwen3.5-35b-a3b-text", 4, 2, 1024),

@@ -213,6 +213,8 @@ def data_of(spec: Spec) -> dict[str, Any]:
     else:
         out["lengths"] = {"batches": lengths}
         out["sequence_length"] = data.get("pad_to") or max(n for row in lengths for n in row)
+        if spec["loop"]["kind"] in TRL and "max_length" not in spec["loop"].get("args", {}):
+            out["sequence_length"] = min(out["sequence_length"], 1024)  # SFTConfig's max_length and its kin's (trl 1.16)
         out["steps"] = spec.get("steps", 3)
         if data.get("pad_to"):
             out["padding"] = "max"
