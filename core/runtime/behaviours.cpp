@@ -64,6 +64,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.expandable_segments = runtime.expandable_segments && runtime.torch >= torch(1);
   b.checkpoint_early_stop = runtime.torch >= torch(1);
   b.efficient_attention_takes_gqa = runtime.torch >= torch(10);
+  b.fused_attention_spreads_keys = runtime.torch >= torch(14);
   b.sdpa_prefers_cudnn = runtime.cudnn && runtime.torch >= torch(9);
   b.fused_rms_norm = runtime.torch >= torch(9);
   b.cudnn = runtime.cudnn;

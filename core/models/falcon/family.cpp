@@ -150,9 +150,12 @@ struct FalconAttention {
     Tensor matmul_result, attention_scores, attention_logits;
     Tensor& attn_output = attention.output;
     if (call.kind != AttentionKind::eager) {
-      const AttentionKernel kernel = choose_kernel(call, states.query, states.key, states.value, attention_mask);
-      // Fewer heads of keys are no enable_gqa, but spread as any operand is: the kernels take them as they are.
-      const bool spreads = states.key.size(1) != num_heads && kernel != AttentionKernel::math;
+      // Fewer heads of keys are no enable_gqa, but spread as any operand is: later kernels take them as they are.
+      const bool spread = states.key.size(1) != num_heads;
+      const AttentionKernel kernel = spread && !context.behaviours.fused_attention_spreads_keys
+                                         ? AttentionKernel::math
+                                         : choose_kernel(call, states.query, states.key, states.value, attention_mask);
+      const bool spreads = spread && kernel != AttentionKernel::math;
       const AttentionOptions options{false, spreads, context.training ? call.dropout : 0};
       attn_output =
           scaled_dot_product_attention(kernel, states.query, states.key, states.value, attention_mask, options);
