@@ -14,7 +14,13 @@ void check_experts(ConfigReader& reader, const Job& job) {
   const ModelTraits& traits = job.model.config.traits();
   const bool adds_loss =
       loop.has_fused_head() ? traits.balances_experts : loop.is_trl() && traits.outputs_router_logits;
-  if (adds_loss && !(loop.has_fused_head() && loop.name == LoopName::sft && !traits.takes_images))
+  if (loop.has_fused_head() && !traits.counts_experts)
+    reader.object("training")
+        .fail("loop", "inconsistent",
+              "found a trainer of TRL 1.16, which stops with " + traits.class_name +
+                  ": it asks the config for num_experts, which is not there (trl/trainer/utils.py, _fused_forward); "
+                  "expected transformers.Trainer, or router_aux_loss_coef 0 in the model's config");
+  else if (adds_loss && !(loop.has_fused_head() && loop.name == LoopName::sft && !traits.takes_images))
     reader.object("training")
         .fail("loop", "not-modelled",
               "found a trainer of TRL, which adds the loss that balances experts; that is supported with SFTTrainer "

@@ -86,6 +86,7 @@ struct ModelTraits {
   bool contrastive = false;         ///< its loss compares samples with each other
   bool has_experts = false;
   bool balances_experts = false;  ///< its class can add a loss that does (output_router_logits, router_aux_loss_coef)
+  bool counts_experts = true;     ///< false: TRL's head wants its config's num_experts, which is not there
   bool outputs_router_logits = false;  ///< and does, as its config says
   bool is_recorded = false;            ///< a graph: its operators are as they were recorded
   const char* packages = "";           ///< whose kernels its class calls where they are installed; here they are not

@@ -40,7 +40,7 @@ TextConfig read(ConfigReader& reader) {
   reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
   check_llama_heads(reader, c);
   read_experts(reader, c, "num_local_experts", "num_experts",
-               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true});
+               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
   c.experts.intermediate_size = c.intermediate_size;
   return c;
 }

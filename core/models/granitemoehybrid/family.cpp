@@ -28,9 +28,11 @@ TextConfig read(ConfigReader& reader) {
   check_llama_heads(reader, c);
   if (reader.integer("num_local_experts", 8, non_negative) != 0)
     read_experts(reader, c, "num_local_experts", "num_experts",
-                 {.num_experts = 8, .num_experts_per_tok = 2, .balances = true});
-  else
-    reader.ignore({"num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"});
+                 {.num_experts = 8, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
+  else {
+    reader.ignore({"num_experts_per_tok", "output_router_logits"});
+    c.experts.are_counted = reader.number("router_aux_loss_coef", 0.001, -1e6, 1e6) == 0;
+  }
   c.experts.intermediate_size = c.intermediate_size;
   c.experts.shared_intermediate_size = reader.integer("shared_intermediate_size", 1024);
   const std::string positions = reader.text("position_embedding_type", "");

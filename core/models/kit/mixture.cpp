@@ -280,6 +280,7 @@ void read_experts(ConfigReader& reader, TextConfig& c, const char* key, const ch
   if (c.experts.balances) {
     c.experts.outputs_router_logits = reader.boolean("output_router_logits", false);
     c.experts.balances = reader.number("router_aux_loss_coef", 0.001, -1e6, 1e6) != 0;
+    c.experts.are_counted |= !c.experts.balances;
   } else {
     reader.refuse("output_router_logits", "routers' logits among the outputs are not supported yet: set it to false");
     reader.ignore({"router_aux_loss_coef"});

@@ -21,6 +21,7 @@ struct ExpertsConfig {
   bool norm_topk_prob = false;
   bool has_bias = false;               ///< that only the choice of experts sees (use_expert_bias)
   bool balances = false;               ///< the class has output_router_logits and router_aux_loss_coef, which is not 0
+  bool are_counted = true;             ///< or TRL's head stops: such a class whose config has no num_experts
   bool outputs_router_logits = false;  ///< output_router_logits, of such a class
   std::vector<bool> layers{};          ///< which have experts; empty: each
   std::shared_ptr<RouterLogits>

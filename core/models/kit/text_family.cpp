@@ -14,6 +14,7 @@ ModelTraits text_traits(const TextConfig& config) {
   t.oldest_transformers = {5, 23, 0};
   t.has_experts = config.experts.num_experts != 0;
   t.balances_experts = config.experts.balances;
+  t.counts_experts = config.experts.are_counted;
   t.outputs_router_logits = config.experts.outputs_router_logits;
   t.packages = config.mixer.packages;
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,

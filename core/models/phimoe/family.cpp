@@ -44,7 +44,7 @@ PhimoeConfig read(ConfigReader& reader) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   check_llama_heads(reader, c);
   read_experts(reader, c, "num_local_experts", "num_experts",
-               {.num_experts = 16, .num_experts_per_tok = 2, .balances = true});
+               {.num_experts = 16, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
   c.experts.intermediate_size = c.intermediate_size;
   c.lm_head_bias = reader.boolean("lm_head_bias", false);
   c.jitters_input = reader.number("input_jitter_noise", 0, 0, 1) > 0;

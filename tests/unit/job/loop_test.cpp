@@ -275,6 +275,21 @@ TEST_CASE("SFTTrainer's job is the same when it was written and read again", "[j
     }
 }
 
+TEST_CASE("TRL's head stops at a mixture whose config has no num_experts", "[job]") {
+  const auto in = [](const char* preset, const char* loop, const char* config = "{}") {
+    return error_in(R"({"version": 1, "model": {"preset": ")" + std::string(preset) + R"(", "config": )" + config +
+                    R"(}, "training": {"loop": ")" + loop + R"("}})")
+        .code;
+  };
+  for (const char* preset : {"phi-3.5-moe", "granite-3.1-1b-a400m", "granite-4.0-h-tiny"}) {
+    INFO(preset);
+    CHECK(in(preset, "trl.SFTTrainer") == "inconsistent");
+    CHECK(in(preset, "trl.SFTTrainer", R"({"router_aux_loss_coef": 0})") == "none");
+    CHECK(in(preset, "transformers.Trainer") == "none");
+  }
+  CHECK(in("mixtral-8x7b", "trl.SFTTrainer") == "none");
+}
+
 TEST_CASE("What SFTTrainer's arguments have wrong is said in its own terms", "[job]") {
   const auto code = [](const std::string& args, const std::string& data = "{}", const std::string& more = "") {
     const Error error = error_in(sft(args, data, more));
