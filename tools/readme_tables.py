@@ -174,8 +174,9 @@ def measured(oometer: Oometer) -> str:
 
 
 def run_of(row: Json) -> str:
-    ours = {"H100 jobs": "33 models on an H100", "H200 jobs": "61 models on an H200"}
+    ours = {"H100 jobs": "33 models on an H100", "H200 jobs": "64 models on an H200"}
     ours["H100 trainers"] = "Trainer, SFT, DPO, KTO and reward training on an H100"
+    ours["H200 trainers"] = "Trainer, SFT, DPO, KTO, ORPO and reward training on an H200"
     if row["source"] in ours:
         return ours[row["source"]]
     kind = "QLoRA" if "quantization" in row["job"]["training"] else "LoRA"
