@@ -88,8 +88,6 @@ void check_reference(ConfigReader& job_reader, Job& job) {
       fail("expected a preference loop with it, as trl.DPOTrainer or trl.KTOTrainer");
     return;
   }
-  if (loop.is_llamafactory() && (reference == Reference::precomputed || (reference == Reference::copy && has_adapters)))
-    return fail("its trainers compare a policy with adapters with itself, and another with a copy: leave it out");
   if (loop.precompute_ref_log_probs && (reference == Reference::copy || reference == Reference::shared))
     return fail("precompute_ref_log_probs is true: leave one of them out");
   if (reference == Reference::shared && !has_adapters)
@@ -212,6 +210,7 @@ Result<Job> read_job(const json& document) {
   check_count(reader.object("gpu"), job.parallel);
   const bool is_fsdp = job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2;
   const LoopConfig& its_loop = job.training.loop;
+  if (its_loop.is_llamafactory()) check_llamafactory(reader, job);
   // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
   if (is_fsdp && its_loop.name == LoopName::dpo &&
       (!job.training.has_adapters() || job.model.reference == Reference::copy || its_loop.precompute_ref_log_probs))
@@ -219,12 +218,6 @@ Result<Job> read_job(const json& document) {
         .fail("loop", "not-modelled",
               "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
               "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
-  if (its_loop.is_llamafactory() && (job.parallel.strategy != Strategy::none || job.samples.evaluation))
-    reader.object("training")
-        .fail(
-            "loop", "not-modelled",
-            "found " + name_of(its_loop.name, kLoops) +
-                " on several GPUs or with an evaluation, which is not supported yet; expected parallel.strategy none");
   if (const LoopName loop = its_loop.name;
       (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) && is_fsdp)
     reader.object("training")

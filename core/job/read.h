@@ -49,6 +49,8 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
 
 /// What a model with experts cannot run with yet.
 void check_experts(ConfigReader& reader, const Job& job);
+/// What LLaMA-Factory's trainers of preferences cannot do, or cannot yet.
+void check_llamafactory(ConfigReader& reader, const Job& job);
 
 InferenceConfig read_inference(ConfigReader reader, const Job& job);
 /// transformers' BitsAndBytesConfig, by its own names, of the member `quantization`; none of LLM.int8, which is

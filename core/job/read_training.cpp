@@ -527,15 +527,6 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
                                                         : traits.class_name + " has no head that predicts tokens");
     else if (loop.has_fused_head() && traits.refusal(Feature::chunked_cross_entropy))
       training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
-    if (loop.is_llamafactory() && (traits.takes_images || traits.max_audios > 0 || traits.has_experts))
-      training.fail_found(kKey, "not-modelled",
-                          "LLaMA-Factory's trainers of preferences are supported with models of text, without experts, "
-                          "only yet");
-    else if (loop.is_llamafactory() && traits.classifies)
-      training.fail_found(kKey, "inconsistent", traits.class_name + " has no head that predicts tokens");
-    if (loop.is_llamafactory() && (loop.eval_strategy != Every::no))
-      args.fail_found("eval_strategy", "not-modelled",
-                      "an evaluation by LLaMA-Factory's trainers of preferences is not supported yet; expected no");
     if (loop.name == LoopName::reward && traits.labels != 1)
       training.fail_found(
           kKey, "inconsistent",
@@ -663,16 +654,6 @@ void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   if (training.loop.is_trl() && training.loop.name != LoopName::sft && !training.peft.empty())
     reader.fail("peft", "not-modelled",
                 "found it under a preference trainer, which is supported with lora and ia3 only yet");
-  if (training.loop.is_llamafactory()) {
-    const char* const without = training.liger != LigerConfig()          ? "liger"
-                                : !training.peft.empty() || training.ia3 ? (training.ia3 ? "ia3" : "peft")
-                                : training.quantization                  ? "quantization"
-                                                                         : nullptr;
-    if (without)
-      reader.fail(without, "not-modelled",
-                  "found it under one of LLaMA-Factory's trainers of preferences, which is not supported yet: leave it "
-                  "out");
-  }
   if (training.loop.has_fused_head() && training.lora) {
     const std::vector<std::string>& names = training.lora->target_modules.names;
     if (std::find(names.begin(), names.end(), "lm_head") != names.end())

@@ -6,15 +6,7 @@
 
 #include "autograd/engine.h"
 #include "ops/ops.h"
-#include "train/loops/custom_dpo_trainer.h"
-#include "train/loops/custom_kto_trainer.h"
-#include "train/loops/dpo_trainer.h"
-#include "train/loops/hf_trainer.h"
-#include "train/loops/kto_trainer.h"
-#include "train/loops/orpo_trainer.h"
-#include "train/loops/pairwise_trainer.h"
-#include "train/loops/reward_trainer.h"
-#include "train/loops/sft_trainer.h"
+#include "train/loops/run_trainer.h"
 #include "train/repetition.h"
 #include "train/training_cache.h"
 
@@ -279,28 +271,8 @@ void run_steps_of(std::span<const DataConfig> micro_batches, Context& context, M
 void run_training(Context& context, Model& model, TrainingStrategy& strategy, const Objective& objective,
                   const TrainingConfig& training, const DataConfig& data, const std::vector<DataConfig>& micro_batches,
                   const std::vector<DataConfig>& evaluation, Model* reference) {
-  if (training.loop.name == LoopName::trainer)
-    return HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
-  if (training.loop.name == LoopName::sft)
-    return SftTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
-  if (training.loop.name == LoopName::dpo)
-    return DpoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
-        .train();
-  if (training.loop.name == LoopName::kto)
-    return KtoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
-        .train();
-  if (training.loop.name == LoopName::reward)
-    return RewardTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
-  if (training.loop.name == LoopName::orpo)
-    return OrpoTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
-  if (training.loop.name == LoopName::pairwise)
-    return PairwiseTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation).train();
-  if (training.loop.name == LoopName::custom_dpo)
-    return CustomDpoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
-        .train();
-  if (training.loop.name == LoopName::custom_kto)
-    return CustomKtoTrainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation)
-        .train();
+  if (training.loop.is_trainer())
+    return run_trainer(context, model, reference, strategy, objective, training, data, micro_batches, evaluation);
   strategy.initialize();
   ModelInputs batch;
   if (micro_batches.empty()) batch = objective.prepare(model);

@@ -82,13 +82,11 @@ inline constexpr Choice<LoopName> kLoops[] = {
     {"trl.experimental.orpo.ORPOTrainer", LoopName::orpo, "TRL ORPOTrainer",
      "Odds ratio preference optimization: chosen and rejected answers in one batch, without a reference"},
     {"llamafactory.PairwiseTrainer", LoopName::pairwise, "LLaMA-Factory reward",
-     "LLaMA-Factory's stage rm: the language model with a value head beside its own, chosen and rejected answers in "
-     "one batch"},
+     "Stage rm: a value head beside the model's own, chosen and rejected answers in one batch"},
     {"llamafactory.CustomDPOTrainer", LoopName::custom_dpo, "LLaMA-Factory DPO",
-     "LLaMA-Factory's stage dpo, ORPO and SimPO too: chosen and rejected answers in one batch, their logits in "
-     "float32"},
+     "Stage dpo, ORPO and SimPO too: chosen and rejected answers in one batch"},
     {"llamafactory.CustomKTOTrainer", LoopName::custom_kto, "LLaMA-Factory KTO",
-     "LLaMA-Factory's stage kto: single answers, wanted or not, and mismatched ones, their logits in float32"}};
+     "Stage kto: single answers, wanted or not, and mismatched ones"}};
 
 inline constexpr Choice<Reference> kReferences[] = {
     {"trainer", Reference::of_trainer, "As the trainer decides", "The policy without its adapters, else a copy"},

@@ -275,6 +275,25 @@ TEST_CASE("SFTTrainer's job is the same when it was written and read again", "[j
     }
 }
 
+TEST_CASE("What LLaMA-Factory's trainers of preferences cannot do yet is said", "[job]") {
+  const auto at = [](const std::string& preset, const std::string& training = "", const std::string& more = "",
+                     const std::string& of_model = "") {
+    return error_in(R"({"version": 1, "model": {"preset": ")" + preset + "\"" + of_model +
+                    R"(}, "training": {"loop": "llamafactory.CustomDPOTrainer")" + training + "}" + more + "}")
+        .pointer;
+  };
+  const std::string loop = "/training/loop", llama = "llama-3-8b";
+  CHECK(at(llama).empty());
+  CHECK(at("llava-1.5-7b") == loop);
+  CHECK(at("mixtral-8x7b") == loop);
+  CHECK(at(llama, "", R"(, "parallel": {"strategy": "ddp", "data": 2})") == loop);
+  CHECK(at(llama, R"(, "liger": true)") == "/training/liger");
+  CHECK(at(llama, R"(, "lora": {"rank": 8})").empty());
+  CHECK(at(llama, R"(, "lora": {"rank": 8})", "", R"(, "reference": "copy")") == "/model/reference");
+  CHECK(at(llama, "", "", R"(, "reference": "copy")").empty());
+  CHECK(at(llama, "", "", R"(, "reference": "precomputed")") == "/model/reference");
+}
+
 TEST_CASE("TRL's head stops at a mixture whose config has no num_experts", "[job]") {
   const auto in = [](const char* preset, const char* loop, const char* config = "{}") {
     return error_in(R"({"version": 1, "model": {"preset": ")" + std::string(preset) + R"(", "config": )" + config +
