@@ -101,6 +101,29 @@ void check_reference(ConfigReader& job_reader, Job& job) {
                "\"copy\"");
 }
 
+/// Where TRL's trainers are not compared with real ones yet. No first answer wants this.
+[[gnu::noinline]] void check_trl_on_several_gpus(ConfigReader& reader, const Job& job) {
+  const bool is_fsdp = job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2;
+  const LoopConfig& loop = job.training.loop;
+  // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
+  if (is_fsdp && loop.name == LoopName::dpo &&
+      (!job.training.has_adapters() || job.model.reference == Reference::copy || loop.precompute_ref_log_probs))
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
+              "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
+  if ((loop.name == LoopName::kto || loop.name == LoopName::reward || loop.name == LoopName::orpo) && is_fsdp)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found " + name_of(loop.name, kLoops) +
+                  " under FSDP, which is not supported yet; expected ddp or deepspeed");
+  if (job.parallel.strategy != Strategy::none && !loop.trl.knows_preferences)
+    reader.object("training")
+        .fail("loop", "not-modelled",
+              "found " + name_of(loop.name, kLoops) + " of TRL " + to_string(job.runtime.trl) +
+                  " on several GPUs, which is not supported yet; expected runtime.trl 1.16, or parallel.strategy none");
+}
+
 /// What DPOTrainer does not do with images (DPOTrainer.__init__, DataCollatorForVisionPreference; trl 1.16).
 [[gnu::noinline]] void check_seen_preferences(ConfigReader& job_reader, const Job& job) {
   const LoopConfig& loop = job.training.loop;
@@ -208,26 +231,8 @@ Result<Job> read_job(const json& document) {
   if (job.samples.by_length)
     job.samples.by_length = {job.data.micro_batch_size * job.training.gradient_accumulation_steps, job.parallel.data};
   check_count(reader.object("gpu"), job.parallel);
-  const bool is_fsdp = job.parallel.strategy == Strategy::fsdp1 || job.parallel.strategy == Strategy::fsdp2;
-  const LoopConfig& its_loop = job.training.loop;
-  if (its_loop.is_llamafactory()) check_llamafactory(reader, job);
-  // prepare_fsdp (trl 1.16, models/utils.py) wraps the reference as a model of its own.
-  if (is_fsdp && its_loop.name == LoopName::dpo &&
-      (!job.training.has_adapters() || job.model.reference == Reference::copy || its_loop.precompute_ref_log_probs))
-    reader.object("training")
-        .fail("loop", "not-modelled",
-              "found trl.DPOTrainer under FSDP with a reference that is a model of its own, or was one, which is not "
-              "supported yet; expected adapters, whose policy without them is the reference, or ddp or deepspeed");
-  if (const LoopName loop = its_loop.name;
-      (loop == LoopName::kto || loop == LoopName::reward || loop == LoopName::orpo) && is_fsdp)
-    reader.object("training")
-        .fail("loop", "not-modelled",
-              "found " + name_of(loop, kLoops) + " under FSDP, which is not supported yet; expected ddp or deepspeed");
-  if (job.parallel.strategy != Strategy::none && !job.training.loop.trl.knows_preferences)
-    reader.object("training")
-        .fail("loop", "not-modelled",
-              "found " + name_of(job.training.loop.name, kLoops) + " of TRL " + to_string(job.runtime.trl) +
-                  " on several GPUs, which is not supported yet; expected runtime.trl 1.16, or parallel.strategy none");
+  if (job.training.loop.is_trl()) check_trl_on_several_gpus(reader, job);
+  if (job.training.loop.is_llamafactory()) check_llamafactory(reader, job);
   reader.finish();
   if (findings.error) return *findings.error;
 

@@ -487,6 +487,39 @@ void check_trl(ConfigReader& training, const LoopConfig& loop) {
   if (!loop.chunks_loss() && trl.fuses_entropy) refuse("nll");
 }
 
+/// A trainer's arguments, and what of it is not modelled. No first answer wants this.
+[[gnu::noinline]] void read_trainer(ConfigReader& training, ConfigReader& args, const Runtime& runtime,
+                                    const ModelTraits& traits, LoopConfig& loop) {
+  constexpr const char* kKey = "loop";
+  read_fields(args, settings::trainer_arguments_section, loop);
+  args.finish();
+  if (loop.is_trl()) {
+    loop.trl = resolve_trl_behaviours(runtime.trl);
+    check_trl(training, loop);
+  }
+  if (loop.max_steps == 0) args.fail_found("max_steps", "out-of-range", "expected at least 1, or -1 for whole epochs");
+  if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
+    training.fail_found(kKey, "not-modelled",
+                        "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
+  const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
+  if (loop.is_trl() &&
+      ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
+    training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
+  if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
+    training.fail_found(kKey, "inconsistent",
+                        loop.name == LoopName::reward ? traits.class_name + " has no head that scores a sequence"
+                                                      : traits.class_name + " has no head that predicts tokens");
+  else if (loop.has_fused_head() && traits.refusal(Feature::chunked_cross_entropy))
+    training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
+  if (loop.name == LoopName::reward && traits.labels != 1)
+    training.fail_found(
+        kKey, "inconsistent",
+        "it wants a model with one label (\"num_labels\": 1), and the config says " + std::to_string(traits.labels));
+  // What a trainer makes of a batch was compared with the real one where lengths were, and for classifiers of images.
+  if (traits.is_recorded || !traits.has_loss || (traits.takes_text && traits.refusal(Feature::lengths)))
+    training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
+}
+
 /// A loop and what it is given; what its arguments say in the job's own words was taken out before (job/loop.h).
 LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const ModelTraits& traits) {
   constexpr const char* kKey = "loop";
@@ -505,35 +538,7 @@ LoopConfig read_loop(ConfigReader& training, const Runtime& runtime, const Model
     if (loop.compute_metrics)
       reader.fail_found("compute_metrics", "inconsistent", "the loop step evaluates nothing: leave it out");
   } else {
-    read_fields(args, settings::trainer_arguments_section, loop);
-    args.finish();
-    if (loop.is_trl()) {
-      loop.trl = resolve_trl_behaviours(runtime.trl);
-      check_trl(training, loop);
-    }
-    if (loop.max_steps == 0)
-      args.fail_found("max_steps", "out-of-range", "expected at least 1, or -1 for whole epochs");
-    if (runtime.framework != Framework::transformers || runtime.transformers < Version{5, 23, 0})
-      training.fail_found(
-          kKey, "not-modelled",
-          "Trainer is modelled as transformers 5.23 has it; expected \"step\", or runtime.transformers");
-    const bool takes_prompts_images = loop.name == LoopName::sft || loop.name == LoopName::dpo;
-    if (loop.is_trl() &&
-        ((traits.takes_images && !takes_prompts_images) || (traits.max_audios > 0 && loop.name != LoopName::sft)))
-      training.fail_found(kKey, "not-modelled", "preferences of a model with images or audio are not supported yet");
-    if (loop.is_trl() && (traits.classifies != (loop.name == LoopName::reward)))
-      training.fail_found(kKey, "inconsistent",
-                          loop.name == LoopName::reward ? traits.class_name + " has no head that scores a sequence"
-                                                        : traits.class_name + " has no head that predicts tokens");
-    else if (loop.has_fused_head() && traits.refusal(Feature::chunked_cross_entropy))
-      training.fail_found(kKey, "not-modelled", "a fused head of this model is not supported yet; expected \"step\"");
-    if (loop.name == LoopName::reward && traits.labels != 1)
-      training.fail_found(
-          kKey, "inconsistent",
-          "it wants a model with one label (\"num_labels\": 1), and the config says " + std::to_string(traits.labels));
-    // What a trainer makes of a batch was compared with the real one where lengths were, and for classifiers of images.
-    if (traits.is_recorded || !traits.has_loss || (traits.takes_text && traits.refusal(Feature::lengths)))
-      training.fail_found(kKey, "not-modelled", "a trainer of this model is not supported yet; expected \"step\"");
+    read_trainer(training, args, runtime, traits, loop);
   }
   reader.finish();
   return loop;
@@ -616,8 +621,8 @@ void check_optimizer(ConfigReader& reader, const TrainingConfig& training) {
               "supported yet; expected another precision");
 }
 
-void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far, const ModelConfig& model) {
-  if (!so_far.lora || !so_far.lora->has_kernels()) return;
+[[gnu::noinline]] void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far,
+                                          const ModelConfig& model) {
   const LoraConfig& lora = *so_far.lora;
   ConfigReader reader = training.object("lora");
   const char* const key = lora.lora_mlp_kernel   ? "lora_mlp_kernel"
@@ -642,8 +647,7 @@ void check_lora_kernels(ConfigReader& training, const TrainingConfig& so_far, co
 }
 
 /// What a trainer is not modelled with yet.
-void check_loop(ConfigReader& reader, const TrainingConfig& training) {
-  if (!training.loop.is_trainer()) return;
+[[gnu::noinline]] void check_loop(ConfigReader& reader, const TrainingConfig& training) {
   for (const char* key : {"keep_outputs", "use_cache", "save_on_cpu", "chunked_cross_entropy", "loss"})
     if (reader.has(key) && reader.find(key) && *reader.find(key) != false && *reader.find(key) != "none")
       reader.fail_found(key, "not-modelled", "a trainer with it is not supported yet: leave it out");
@@ -752,11 +756,11 @@ TrainingConfig read_training(ConfigReader reader, const ModelConfig& model, cons
     training.quantization = read_quantization(reader, Task::train, model, runtime);
     if (training.quantization) check_quantized(reader, training);
   }
-  check_lora_kernels(reader, training, model);
+  if (training.lora && training.lora->has_kernels()) check_lora_kernels(reader, training, model);
   training.checkpointing.input_require_grads =
       training.has_adapters() && training.checkpointing.mode != CheckpointMode::none;
   check_features(reader, training, traits);
-  check_loop(reader, training);
+  if (training.loop.is_trainer()) check_loop(reader, training);
   check_optimizer(reader, training);
   if (training.use_cache && !traits.text.windows.empty())
     reader.fail_found("use_cache", "not-modelled",
