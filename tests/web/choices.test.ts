@@ -126,11 +126,17 @@ describe('every choice is answered', () => {
       models.map((model) => [JSON.stringify([model.choices, model.without, model.images]), model.id]),
     );
     expect(kinds.size).toBeGreaterThan(5);
+    const answers = new Map<string, string>(); // many kinds leave the same settings to the next
     for (const before of kinds.values()) {
       await new Promise((resume) => setTimeout(resume)); // the worker answers its host
       const shown = change(START, 'model', before, models);
-      for (const id of kinds.values())
-        expect(`${before} → ${id} ${answer(change(shown, 'model', id, models))}`).toBe(`${before} → ${id} answered`);
+      for (const id of kinds.values()) {
+        const setup = change(shown, 'model', id, models);
+        const asked = JSON.stringify(setup);
+        const said = answers.get(asked) ?? answer(setup);
+        answers.set(asked, said);
+        expect(`${before} → ${id} ${said}`).toBe(`${before} → ${id} answered`);
+      }
     }
   });
 

@@ -9,7 +9,9 @@ const LLAMA = '#v1?model=llama-3-8b&stage=full&gpus=1&mbs=1&seq=512&parallel=non
 async function choose(key: string, value: string): Promise<void> {
   const row = page.locator(`details:has(> summary[data-key=${key}])`);
   if ((await row.getAttribute('open')) === null) await row.locator('> summary').click();
-  await row.getByText(value, { exact: true }).click();
+  const list = row.locator('select');
+  if (await list.count()) await list.selectOption({ label: value });
+  else await row.getByText(value, { exact: true }).click();
 }
 const job = async (): Promise<Record<string, Record<string, unknown>>> =>
   JSON.parse((await shown()).job) as Record<string, Record<string, unknown>>;

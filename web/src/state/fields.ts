@@ -120,8 +120,8 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   packed: row('more', 'none', { applies: hasLengths }),
   steps: row('more', '', { applies: hasLengths }),
   loop: row('more', 'step', {
-    // TRL's trainers of preferences, which take no images yet.
-    offers: (model, value) => !/DPO|KTO|Reward|ORPO/.test(value) || !model.images,
+    // Trainers of preferences, which take no images yet.
+    offers: (model, value) => !/DPO|KTO|Reward|ORPO|llamafactory/.test(value) || !model.images,
     made: true,
   }),
   smoothing: row('more', '0'),
