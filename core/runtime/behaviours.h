@@ -117,7 +117,7 @@ struct Behaviours {
   /// check_batch_size_and_num_heads_dense; 2.9 was not read, and is taken for one of these).
   bool efficient_attention_takes_gqa = true;
   /// Fused SDPA kernels take a single head of keys for many of queries without enable_gqa, spread like any operand
-  /// (torch._fused_sdp_choice in 2.14 and 2.15; 2.13 answers math, and Falcon 7B on an H200 in 2.11 needs what it needs).
+  /// (torch._fused_sdp_choice in 2.14 and 2.15; 2.13 takes math, as Falcon 7B did on an H200 with 2.11).
   bool fused_attention_spreads_keys = true;
   /// F.rms_norm is one kernel on CUDA, which keeps its input and a number a row (ATen/native/layer_norm.cpp,
   /// _fused_rms_norm; 2.9 and later, seen in 2.15); before, five operators (rms_norm_composite, read as of 2.8).
