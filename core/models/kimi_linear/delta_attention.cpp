@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "models/kit/gated_delta_net.h"
 #include "models/kit/text_attention.h"
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
@@ -15,14 +16,6 @@ namespace {
 
 constexpr std::int64_t kChunk = 64;
 
-/// What a class calls the rule's operands: query, key, value and g [b, s, heads, d], beta [b, s, heads].
-struct DeltaInputs {
-  Tensor query, key, value, g, beta;
-};
-struct DeltaOutputs {
-  Tensor core_attn_out, last_recurrent_state;
-};
-
 Tensor l2norm(const Tensor& x) {
   Tensor inv_norm = mul(x, x);
   inv_norm = sum(inv_norm, {-1}, true);
@@ -33,9 +26,9 @@ Tensor l2norm(const Tensor& x) {
 
 Tensor exp_unsqueezed(const Tensor& x) { return unsqueeze(exp(x), -1); }
 
-/// recurrent_kimi_delta_attention of one token.
-DeltaOutputs recurrent_kimi_delta_attention(const DeltaInputs& in, const Tensor& initial_state) {
-  DeltaInputs its;
+/// recurrent_kimi_delta_attention of one token; g is [b, s, heads, d].
+DeltaRuleOutputs recurrent_kimi_delta_attention(const DeltaRuleInputs& in, const Tensor& initial_state) {
+  DeltaRuleInputs its;
   {
     TensorList floats;
     for (const Tensor* x : {&in.query, &in.key, &in.value, &in.g, &in.beta}) floats.push_back(to(*x, DType::float32));
@@ -87,11 +80,11 @@ Tensor decayed(Tensor products, const Tensor& decay, const Tensor& mask) {
 }
 
 /// chunk_kimi_delta_attention.
-DeltaOutputs chunk_kimi_delta_attention(const DeltaInputs& in, bool output_final_state) {
+DeltaRuleOutputs chunk_kimi_delta_attention(const DeltaRuleInputs& in, bool output_final_state) {
   Context& context = in.key.context();
   const DType initial_dtype = in.query.dtype();
   const std::int64_t batch = in.key.size(0), length = in.key.size(1), heads = in.key.size(2), dim = in.key.size(3);
-  DeltaInputs its;
+  DeltaRuleInputs its;
   {
     TensorList floats;
     for (const Tensor* x : {&in.query, &in.key, &in.value, &in.beta, &in.g}) {
@@ -190,7 +183,7 @@ DeltaOutputs chunk_kimi_delta_attention(const DeltaInputs& in, bool output_final
 }
 
 /// KimiLinearRMSNormGated.forward.
-Tensor rms_norm_gated(const Norm& norm, const Tensor& given, const Tensor& gate) {
+Tensor sigmoid_gated_norm(const Norm& norm, const Tensor& given, const Tensor& gate) {
   ModuleCall call(given.context(), norm.module);
   const Tensor argument = call.argument(given);
   Tensor hidden_states = to(argument, DType::float32);
@@ -293,19 +286,14 @@ AttentionOutputs KimiDeltaAttention::operator()(const Tensor& given, const Tenso
   const Tensor g = forget_gate_(hidden_states);
   Tensor beta = b_proj_(hidden_states);
   beta = sigmoid(beta);
-  const DeltaInputs inputs{query, key, value, g, beta};
-  const DeltaOutputs outputs = decodes
-                                   ? recurrent_kimi_delta_attention(inputs, cache->linear_states(layer_idx_).recurrent)
-                                   : chunk_kimi_delta_attention(inputs, cache != nullptr);
-  if (cache) {  // update_recurrent_state
-    Tensor& state = cache->linear_states(layer_idx_).recurrent;
-    const Tensor& last = outputs.last_recurrent_state;
-    if (!state) state = empty(given.context(), Op::zeros_like, last.sizes(), DType::float32, Role::kv_cache);
-    copy_in_place(state, last);
-  }
+  const DeltaRuleInputs inputs{query, key, value, g, beta};
+  const DeltaRuleOutputs outputs =
+      decodes ? recurrent_kimi_delta_attention(inputs, cache->linear_states(layer_idx_).recurrent)
+              : chunk_kimi_delta_attention(inputs, cache != nullptr);
+  if (cache) update_recurrent_state(*cache, layer_idx_, outputs.last_recurrent_state);
   Tensor gate = g_a_proj_(hidden_states);
   gate = view(g_b_proj_(gate), hidden_shape);
-  Tensor output = rms_norm_gated(o_norm_, outputs.core_attn_out, gate);
+  Tensor output = sigmoid_gated_norm(o_norm_, outputs.core_attn_out, gate);
   output = reshape(output, {batch, length, width});
   output = o_proj_(output);
   return {call.result(output), {}};

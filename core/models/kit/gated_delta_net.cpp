@@ -54,14 +54,13 @@ DeltaRuleInputs normalised(const DeltaRuleInputs& in) {
   return its;
 }
 
-/// Cache.update_recurrent_state.
+}  // namespace
+
 void update_recurrent_state(KvCache& cache, std::size_t layer, const Tensor& last) {
   Tensor& state = cache.linear_states(layer).recurrent;
   if (!state) state = empty(last.context(), Op::zeros_like, last.sizes(), last.dtype(), Role::kv_cache);
   copy_in_place(state, last);
 }
-
-}  // namespace
 
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Tensor& initial_state) {
   const auto [query, key, value, decay, beta] = normalised(in);

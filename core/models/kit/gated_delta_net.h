@@ -31,6 +31,9 @@ DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool outp
 /// torch_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
 
+/// Cache.update_recurrent_state.
+void update_recurrent_state(KvCache& cache, std::size_t layer, const Tensor& last);
+
 /// Qwen3NextRMSNormGated.forward.
 Tensor rms_norm_gated(const Norm& norm, const Tensor& hidden_states, const Tensor& gate);
 
