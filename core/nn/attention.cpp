@@ -87,7 +87,10 @@ bool takes_cudnn(const AttentionCall& call, const Tensor& query, const Tensor& k
 }  // namespace
 
 AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
-                              const Tensor& mask) {
+                              const Tensor& mask, bool enable_gqa) {
+  const Context& context = query.context();
+  const bool gqa = query.size(1) != key.size(1);
+  if (gqa && !enable_gqa && !context.behaviours.fused_attention_spreads_keys) return AttentionKernel::math;
   switch (call.kind) {
     case AttentionKind::sdpa_flash:
       return AttentionKernel::flash;
@@ -103,11 +106,9 @@ AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, co
     case AttentionKind::flash_attention_3:
       break;
   }
-  const Context& context = query.context();
   const Device& device = context.device;
   const DType dtype = context.autocast.enabled ? context.autocast.dtype : query.dtype();
   const std::int64_t head_dim = query.size(3);
-  const bool gqa = query.size(1) != key.size(1);
   const bool same_dim = value.size(3) == head_dim;  // check_head_dim_size_flash
   if (takes_cudnn(call, query, key, value, mask, dtype)) return AttentionKernel::cudnn;
   // check_flash_attention_hardware_support: sm80 and later; check_head_dim_size_flash: up to 256.

@@ -59,9 +59,9 @@ AttentionInputs project(const Tensor& x, const Linear& q_proj, const Linear& k_p
 Tensor repeat_kv(const Tensor& x, std::int64_t heads);
 
 /// What sdp::select_backend chooses (sdp_utils.cpp, 2.15; default order flash, efficient, math, cuDNN last unless
-/// preferred).
+/// preferred). `enable_gqa`: where there are fewer heads of keys; without it they are spread like any operand.
 AttentionKernel choose_kernel(const AttentionCall& call, const Tensor& query, const Tensor& key, const Tensor& value,
-                              const Tensor& mask);
+                              const Tensor& mask, bool enable_gqa = true);
 
 /// What flash attention reads of a batch to find its sequences.
 struct Sequences {

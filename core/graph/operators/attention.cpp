@@ -31,8 +31,8 @@ void k_attention(GraphCall& c) {
   if (mask && mask.requires_grad() && key.size(2) % 8 != 0)
     return c.fail("a bias that learns, of other than 8 columns");
   const AttentionCall call{c.attention, c.boolean(5, false), c.number(4, 0), true};
-  c.give(scaled_dot_product_attention(choose_kernel(call, query, key, value, mask), query, key, value, mask,
-                                      {call.causal, query.size(1) != key.size(1), call.dropout}));
+  c.give(scaled_dot_product_attention(choose_kernel(call, query, key, value, mask, c.boolean(7, false)), query, key,
+                                      value, mask, {call.causal, query.size(1) != key.size(1), call.dropout}));
 }
 
 // In alphabetical order.

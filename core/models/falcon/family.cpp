@@ -151,11 +151,9 @@ struct FalconAttention {
     Tensor& attn_output = attention.output;
     if (call.kind != AttentionKind::eager) {
       // Fewer heads of keys are no enable_gqa, but spread as any operand is: later kernels take them as they are.
-      const bool spread = states.key.size(1) != num_heads;
-      const AttentionKernel kernel = spread && !context.behaviours.fused_attention_spreads_keys
-                                         ? AttentionKernel::math
-                                         : choose_kernel(call, states.query, states.key, states.value, attention_mask);
-      const bool spreads = spread && kernel != AttentionKernel::math;
+      const AttentionKernel kernel =
+          choose_kernel(call, states.query, states.key, states.value, attention_mask, /*enable_gqa=*/false);
+      const bool spreads = states.key.size(1) != num_heads && kernel != AttentionKernel::math;
       const AttentionOptions options{false, spreads, context.training ? call.dropout : 0};
       attn_output =
           scaled_dot_product_attention(kernel, states.query, states.key, states.value, attention_mask, options);
