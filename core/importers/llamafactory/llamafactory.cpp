@@ -235,7 +235,7 @@ void take_quantization(Context& context, Keys& keys, const std::string& computes
   context.ledger.put("/training/quantization/prepare_model_for_kbit_training", false);
 }
 
-/// What the stages of preferences have of their own.
+/// What the stages of preferences have of their own, and the others have nothing of.
 void take_preferences(Context& context, Keys& keys, const std::string& stage, bool is_full, bool is_pure) {
   const bool is_dpo = stage == "dpo", compares = is_dpo || stage == "kto";
   const std::string loss = keys.text("pref_loss");
@@ -296,7 +296,6 @@ void read_llamafactory(Context& context, Keys& keys) {
     keys.refuse("stage", "found " + quote(stage) +
                              ": LLaMA-Factory's own trainer of it is not supported yet; expected sft, pt, rm, dpo or "
                              "kto");
-  const bool has_preferences = std::string_view(loop).starts_with("llamafactory.");
   context.ledger.put("/training/loop/name", loop);
   keys.note("stage", "/training/loop/name");
   context.take_model(keys, "model_name_or_path");
@@ -338,10 +337,7 @@ void read_llamafactory(Context& context, Keys& keys) {
     keys.refuse("finetuning_type",
                 "found " + quote(tuning) + ", which is not supported yet; expected full, lora or oft");
   }
-  if (has_preferences)
-    take_preferences(context, keys, stage, is_full, is_pure);
-  else
-    for (const char* key : {"pref_loss", "pref_ftx", "pref_bco_weight", "ld_alpha", "ref_model"}) keys.ignore(key);
+  take_preferences(context, keys, stage, is_full, is_pure);
   const std::string computes = is_pure                  ? "bf16"
                                : autocast.dtype.empty() ? context.published_dtype(keys)
                                                         : autocast.dtype;

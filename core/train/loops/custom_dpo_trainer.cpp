@@ -10,12 +10,6 @@
 
 namespace oometer {
 
-namespace {
-
-void log_mean(const Tensor& x) { const Tensor mean = mean_all(x); }
-
-}  // namespace
-
 ModelInputs nested_clone(ModelInputs batch) {
   for (Tensor* tensor : batch.all())
     if (*tensor) *tensor = clone(detach(*tensor));
@@ -28,12 +22,6 @@ CustomDpoTrainer::CustomDpoTrainer(Context& context, Model& model, Model* refere
                                    const std::vector<DataConfig>& evaluation)
     : HfTrainer(context, model, strategy, objective, training, data, micro_batches, evaluation), reference_(reference) {
   model.accepts_loss_kwargs = false;
-}
-
-CustomDpoTrainer::Pair CustomDpoTrainer::halves(const Tensor& x) {
-  const std::int64_t half = x.size(0) / 2;
-  TensorList both = split(x, {half, half}, 0);
-  return {both[0], both[1]};
 }
 
 CustomDpoTrainer::Forward CustomDpoTrainer::concatenated_forward(Model& model, ModelInputs batch, bool is_ref_model) {
@@ -54,7 +42,7 @@ CustomDpoTrainer::Forward CustomDpoTrainer::concatenated_forward(Model& model, M
   return result;
 }
 
-CustomDpoTrainer::Pair CustomDpoTrainer::compute_reference_log_probs(const ModelInputs& batch) {
+Pair CustomDpoTrainer::compute_reference_log_probs(const ModelInputs& batch) {
   if (!args_.has_reference()) return {};
   const NoGrad no_grad(context_);
   const Scoped<bool> without_adapters(context_.adapters_disabled, reference_ == nullptr);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "train/loops/hf_trainer.h"
+#include "train/loops/pairs.h"
 
 namespace oometer {
 
@@ -17,10 +18,6 @@ class CustomDpoTrainer : public HfTrainer {
                    const std::vector<DataConfig>& micro_batches, const std::vector<DataConfig>& evaluation);
 
  private:
-  /// A batch's halves: views.
-  struct Pair {
-    Tensor chosen, rejected;
-  };
   struct Forward {
     Pair logps, logits;
     Tensor chosen_logps_avg;
@@ -28,7 +25,6 @@ class CustomDpoTrainer : public HfTrainer {
   struct Losses {
     Tensor losses, chosen_rewards, rejected_rewards;
   };
-  static Pair halves(const Tensor& x);
 
   Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) override;
   Forward concatenated_forward(Model& model, ModelInputs batch, bool is_ref_model);

@@ -36,12 +36,6 @@ DpoTrainer::DpoTrainer(Context& context, Model& model, Model* reference, Trainin
   if (reference) reference->loss_function = &reference_head_;
 }
 
-DpoTrainer::Pair DpoTrainer::halves(const Tensor& x) {
-  const std::int64_t half = x.size(0) / 2;
-  TensorList both = split(x, {half, half}, 0);
-  return {both[0], both[1]};
-}
-
 // DataCollatorForPreference
 ModelInputs DpoTrainer::make_batch() {
   ModelInputs batch = model_.make_inputs(false);
@@ -231,7 +225,6 @@ void DpoTrainer::log_metrics(const FusedCausalLMOutput& outputs, const Pair& log
     const Tensor correct = sum_all(correct_tokens);
     const Tensor accuracy = pointwise(Op::div, {&correct, &total_sum}, DType::float32);
   }
-  const auto log_mean = [](const Tensor& all) { const Tensor mean = mean_all(all); };
   const Tensor chosen_rewards = mul_scalar(detach(logratios.chosen));
   const Tensor rejected_rewards = mul_scalar(detach(logratios.rejected));
   const Tensor all_chosen = gather(chosen_rewards), all_rejected = gather(rejected_rewards);

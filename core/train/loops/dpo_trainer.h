@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "train/loops/hf_trainer.h"
+#include "train/loops/pairs.h"
 #include "train/objectives/fused_lm_head.h"
 
 namespace oometer {
@@ -17,12 +18,6 @@ class DpoTrainer : public HfTrainer {
              const std::vector<DataConfig>& evaluation);
 
  private:
-  /// A batch's halves: views.
-  struct Pair {
-    Tensor chosen, rejected;
-  };
-  static Pair halves(const Tensor& x);
-
   ModelInputs make_batch() override;
   Tensor compute_loss(ModelInputs inputs, const Tensor& num_items_in_batch, ModelOutputs* returned) override;
   FusedCausalLMOutput* fused_output() override { return &lm_head_.output; }
