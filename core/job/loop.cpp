@@ -45,12 +45,12 @@ enum class Use : std::uint8_t {
   read,      ///< stays among the loop's arguments
   refused,   ///< decides memory and is not modelled: only what is as good as absent is taken
 };
-struct TrlArgument {
+struct OwnArgument {
   std::string_view name;
   Use use;
   std::string_view of;  ///< the arguments' classes that have it (trl 1.16, llamafactory 0.9.5), with blanks between
 };
-constexpr TrlArgument kTrlArguments[] = {
+constexpr OwnArgument kOwnArguments[] = {
     {"activation_offloading", Use::refused, "SFTConfig DPOConfig KTOConfig RewardConfig"},
     {"assistant_only_loss", Use::spelled, "SFTConfig"},
     {"beta", Use::harmless, "DPOConfig KTOConfig ORPOConfig"},
@@ -204,7 +204,7 @@ class Spelling {
     set("gradient_accumulation_steps", "/training/gradient_accumulation_steps", {});
     set("max_grad_norm", "/training/max_grad_norm", 1.0);
     set("dataloader_num_workers", "/host/data_workers", {});
-    take_trl_arguments();
+    take_own_arguments();
     if (trainer_.is_trl()) spell_trl();
     if (trainer_.is_llamafactory()) spell_llamafactory();
     spell_precision();
@@ -643,8 +643,8 @@ class Spelling {
   }
 
   /// Takes out those that are not the loop's own, and refuses another trainer's.
-  void take_trl_arguments() {
-    for (const TrlArgument& argument : kTrlArguments) {
+  void take_own_arguments() {
+    for (const OwnArgument& argument : kOwnArguments) {
       const std::string name(argument.name);
       const json* value = args_.find(name.c_str());
       if (value == nullptr) continue;
