@@ -147,6 +147,8 @@ struct ModelTraits {
   /// A key of the job's `data` that says what its images are like.
   bool reads_images_by(std::string_view key) const;
   void allow(std::initializer_list<Feature> features);
+  /// peft does not know its model_type: whoever adapts it names the modules.
+  void has_no_peft_targets() { lora_targets = ia3_targets = ia3_feedforward = ln_tuning_targets = {}; }
   void refuse(Feature feature, const char* code, std::string why);
   /// Sets the names of its parts, and what the stages are of a model with a tower, a projector and a language model.
   void set_parts(const char* its_tower, const char* its_projector, const char* its_language);

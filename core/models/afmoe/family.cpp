@@ -202,7 +202,7 @@ DecoderParts parts(const AfmoeConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<AfmoeConfig>());
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   return t;
 }

@@ -10,6 +10,13 @@
 
 namespace oometer {
 
+void refuse_flash_of_other_widths(ModelTraits& t, const DeepseekConfig& c) {
+  if (c.qk_head_dim() != c.v_head_dim)
+    t.refuse(Feature::flash_attention, "inconsistent",
+             "this kernel wants values as wide as keys, which the model's are not: use sdpa, sdpa-efficient or "
+             "sdpa-math");
+}
+
 namespace {
 
 constexpr ModelClass kClasses[] = {{"deepseek_v2", kDeepseekV2.causal_lm}, {"deepseek_v3", kDeepseekV3.causal_lm}};
@@ -46,10 +53,7 @@ ModelTraits deepseek_traits(const FamilyConfig& config) {
     t.refuse(Feature::flash_attention_2, "inconsistent", "its indexer chooses tokens by a mask: use sdpa or eager");
     t.generates = false;
   }
-  if (c.qk_head_dim() != c.v_head_dim)
-    t.refuse(Feature::flash_attention, "inconsistent",
-             "this kernel wants values as wide as keys, which the model's are not: use sdpa, sdpa-efficient or "
-             "sdpa-math");
+  refuse_flash_of_other_widths(t, c);
   t.oldest_transformers = {5, 23, 0};
   t.ties_embeddings = c.tie_word_embeddings;
   t.has_pad_token = c.has_pad_token;

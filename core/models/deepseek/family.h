@@ -11,6 +11,8 @@ namespace oometer {
 std::unique_ptr<Model> build_deepseek_family(Context& context, const FamilyConfig& config, const DataConfig& data,
                                              const ModelOptions& options);
 ModelTraits deepseek_traits(const FamilyConfig& config);
+/// Flash attention, where values are not as wide as keys.
+void refuse_flash_of_other_widths(ModelTraits& traits, const DeepseekConfig& config);
 double largest_tensor_of_deepseek(const FamilyConfig& config, const DataConfig& data);
 void convert_deepseek_targets(ConfigReader& reader, const FamilyConfig& config, LoraConfig& lora);
 

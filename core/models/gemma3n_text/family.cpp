@@ -24,7 +24,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma3nTextConfig>();
   ModelTraits t = text_traits(c);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   for (const Feature feature : {Feature::inference, Feature::flash_attention_2, Feature::no_grad})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);
   t.generates = false;

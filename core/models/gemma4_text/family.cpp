@@ -26,7 +26,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Gemma4TextConfig>();
   ModelTraits t = text_traits(c);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   t.allow({Feature::quantization});
   if (c.names == &kGemma4UnifiedNames) return t;  // of which no rank was recorded
   t.allow({Feature::fsdp, Feature::zero3});

@@ -33,14 +33,7 @@ LlamaConfig read(ConfigReader& reader) {
   return c;
 }
 
-ModelTraits traits(const FamilyConfig& config) {
-  ModelTraits t = traits_of_llama_family(config);
-  t.oldest_transformers = {5, 23, 0};
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
-  for (const Feature feature : {Feature::liger, Feature::headinfer})
-    t.refuse(feature, "not-modelled", "this is not supported yet with an InternLM3");
-  return t;
-}
+ModelTraits traits(const FamilyConfig& config) { return traits_of_llama_copy(config, "an InternLM3"); }
 
 }  // namespace
 

@@ -42,21 +42,7 @@ DeltaRuleOutputs recurrent_kimi_delta_attention(const DeltaRuleInputs& in, const
   const Tensor q_i = select(its.query, 1, 0), k_i = select(its.key, 1, 0), v_i = select(its.value, 1, 0);
   const Tensor g_i = exp(unsqueeze(select(its.g, 1, 0), -1)), b_i = unsqueeze(select(its.beta, 1, 0), -1);
   last_recurrent_state = mul(last_recurrent_state, g_i);
-  const auto sum_with = [&last_recurrent_state](const Tensor& x) {
-    const Tensor product = mul(last_recurrent_state, unsqueeze(x, -1));
-    return sum(product, {-2}, false);
-  };
-  const Tensor kv_mem = sum_with(k_i);
-  Tensor delta = sub(v_i, kv_mem);
-  delta = mul(delta, b_i);
-  {
-    const Tensor update = mul(unsqueeze(k_i, -1), unsqueeze(delta, -2));
-    last_recurrent_state = add(last_recurrent_state, update);
-  }
-  {
-    const Tensor read = sum_with(q_i);
-    copy_in_place(select(core_attn_out, 1, 0), read);
-  }
+  const DeltaStep names = delta_step(last_recurrent_state, q_i, k_i, v_i, b_i, select(core_attn_out, 1, 0));
   return {to(core_attn_out, in.query.dtype()), last_recurrent_state};
 }
 

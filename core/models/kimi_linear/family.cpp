@@ -1,3 +1,5 @@
+#include "models/deepseek/family.h"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -192,15 +194,12 @@ DecoderParts parts(const KimiLinearConfig& config, const ModelOptions& options) 
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<KimiLinearConfig>();
   ModelTraits t = text_traits(c);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   t.allow({Feature::quantization, Feature::zero3, Feature::fsdp});
   t.refuse(Feature::generate_options, "not-modelled",
            "only one answer with the usual cache is supported yet with " + t.class_name);
   t.refuse(Feature::flash_attention_2, "not-modelled", "this is not supported yet with " + t.class_name);
-  if (c.latent.qk_head_dim() != c.latent.v_head_dim)
-    t.refuse(Feature::flash_attention, "inconsistent",
-             "this kernel wants values as wide as keys, which the model's are not: use sdpa, sdpa-efficient or "
-             "sdpa-math");
+  refuse_flash_of_other_widths(t, c.latent);
   return t;
 }
 

@@ -62,6 +62,24 @@ void update_recurrent_state(KvCache& cache, std::size_t layer, const Tensor& las
   copy_in_place(state, last);
 }
 
+DeltaStep delta_step(Tensor& last_recurrent_state, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const Tensor& beta, const Tensor& core_attn_out) {
+  const auto sum_with = [&last_recurrent_state](const Tensor& x) {
+    const Tensor product = mul(last_recurrent_state, unsqueeze(x, -1));
+    return sum(product, {-2}, false);
+  };
+  const Tensor kv_mem = sum_with(key);
+  Tensor delta = sub(value, kv_mem);
+  delta = mul(delta, beta);
+  {
+    const Tensor update = mul(unsqueeze(key, -1), unsqueeze(delta, -2));
+    last_recurrent_state = add(last_recurrent_state, update);
+  }
+  const Tensor read = sum_with(query);
+  copy_in_place(core_attn_out, read);
+  return {kv_mem, delta};
+}
+
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Tensor& initial_state) {
   const auto [query, key, value, decay, beta] = normalised(in);
   Tensor last_recurrent_state = initial_state;
@@ -70,21 +88,7 @@ DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Ten
   const Tensor decay_t = unsqueeze(exp_unsqueezed(select(decay, 2, 0)), -1);
   last_recurrent_state = mul(last_recurrent_state, decay_t);
   const Tensor beta_t = unsqueeze(select(beta, 2, 0), -1);
-  const auto sum_with = [&last_recurrent_state](const Tensor& x) {
-    const Tensor product = mul(last_recurrent_state, unsqueeze(x, -1));
-    return sum(product, {-2}, false);
-  };
-  const Tensor kv_mem = sum_with(k_t);
-  Tensor delta = sub(v_t, kv_mem);
-  delta = mul(delta, beta_t);
-  {
-    const Tensor update = mul(unsqueeze(k_t, -1), unsqueeze(delta, -2));
-    last_recurrent_state = add(last_recurrent_state, update);
-  }
-  {
-    const Tensor read = sum_with(q_t);
-    copy_in_place(select(core_attn_out, 2, 0), read);
-  }
+  const DeltaStep names = delta_step(last_recurrent_state, q_t, k_t, v_t, beta_t, select(core_attn_out, 2, 0));
   core_attn_out = contiguous(transpose(core_attn_out, 1, 2));
   core_attn_out = to(core_attn_out, in.query.dtype());
   return {core_attn_out, last_recurrent_state};

@@ -31,6 +31,14 @@ DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool outp
 /// torch_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
 
+/// The tail of a rule of one token: its state, decayed already, learns and is read into `core_attn_out`. What forward
+/// names meanwhile.
+struct DeltaStep {
+  Tensor kv_mem, delta;
+};
+DeltaStep delta_step(Tensor& last_recurrent_state, const Tensor& query, const Tensor& key, const Tensor& value,
+                     const Tensor& beta, const Tensor& core_attn_out);
+
 /// Cache.update_recurrent_state.
 void update_recurrent_state(KvCache& cache, std::size_t layer, const Tensor& last);
 

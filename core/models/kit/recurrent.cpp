@@ -4,7 +4,7 @@ namespace oometer {
 
 ModelTraits recurrent_traits(const TextConfig& config) {
   ModelTraits t = text_traits(config);
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   t.generates = false;
   t.refuse(Feature::inference, "not-modelled", "inference is not supported yet with " + t.class_name);
   return t;

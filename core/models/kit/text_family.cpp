@@ -25,7 +25,7 @@ ModelTraits text_traits(const TextConfig& config) {
 
 ModelTraits traits_of_text_family(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<TextConfig>());
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   return t;
 }
 

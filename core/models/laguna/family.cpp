@@ -242,7 +242,7 @@ DecoderParts parts(const LagunaConfig& config, const ModelOptions& options) {
 
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = text_traits(config.as<LagunaConfig>());
-  t.lora_targets = t.ia3_targets = t.ia3_feedforward = t.ln_tuning_targets = {};  // peft does not know it
+  t.has_no_peft_targets();
   allow_compared(t, {Feature::quantization, Feature::zero3, Feature::fsdp});
   return t;
 }

@@ -115,6 +115,15 @@ Version oldest_with_llama_code(const ModelTraits& traits, Version of_class) {
 
 ModelTraits traits_of_llama_family(const FamilyConfig& config) { return llama_traits(config.as<LlamaConfig>()); }
 
+ModelTraits traits_of_llama_copy(const FamilyConfig& config, const char* name) {
+  ModelTraits t = traits_of_llama_family(config);
+  t.oldest_transformers = {5, 23, 0};
+  t.has_no_peft_targets();
+  for (const Feature feature : {Feature::liger, Feature::headinfer})
+    t.refuse(feature, "not-modelled", "this is not supported yet with " + std::string(name));
+  return t;
+}
+
 double largest_tensor_of_llama_family(const FamilyConfig& config, const DataConfig& data) {
   return largest_tensor_of(config.as<LlamaConfig>(), data);
 }

@@ -19,6 +19,8 @@ double largest_tensor_of(const LlamaConfig& config, const DataConfig& data);
 std::unique_ptr<Model> build_llama_family(Context& context, const FamilyConfig& config, const DataConfig& data,
                                           const ModelOptions& options);
 ModelTraits traits_of_llama_family(const FamilyConfig& config);
+/// The same of a config of its own that says model_type, which neither peft nor Liger knows. `name`: with its article.
+ModelTraits traits_of_llama_copy(const FamilyConfig& config, const char* name);
 double largest_tensor_of_llama_family(const FamilyConfig& config, const DataConfig& data);
 
 /// A family whose classes are Llama's under other names.
