@@ -47,5 +47,21 @@ TEST_CASE("On Hopper cuDNN's attention is chosen as PyTorch chooses it", "[nn]")
   CHECK(choice(64, 64, true, 0, kBf16, 128, learned) == kEfficient);
 }
 
+/// torch._fused_sdp_choice of 2.13 and 2.14 with one head of keys.
+TEST_CASE("Heads of keys that are spread without enable_gqa keep fused kernels away before 2.14", "[nn]") {
+  const auto choice = [](const char* torch, bool enable_gqa, std::int64_t key_heads = 1) {
+    Runtime runtime;
+    runtime.torch = *parse_version(torch);
+    Process p(resolve_behaviours(runtime), kH100);
+    const Tensor query = p.input({1, 6, 128, 64}, kBf16, true);
+    const Tensor key = p.input({1, key_heads, 128, 64}, kBf16, true);
+    return choose_kernel({AttentionKind::sdpa, true, 0}, query, key, key, {}, enable_gqa);
+  };
+  CHECK(choice("2.13", false) == kMath);
+  CHECK(choice("2.14", false) != kMath);
+  CHECK(choice("2.13", true) != kMath);
+  CHECK(choice("2.13", false, 6) != kMath);
+}
+
 }  // namespace
 }  // namespace oometer
