@@ -8,6 +8,7 @@
 #include "advice/remedies.h"
 #include "advice/trial.h"
 #include "job/catalogue.h"
+#include "job/notes.h"
 #include "job/parse.h"
 #include "sort_by.h"
 #include "train/step.h"
@@ -136,6 +137,16 @@ Alternatives weights_in_4bit(const Job& job) {
   return choice;
 }
 
+/// Packages that transformers calls where they are installed.
+Alternatives installed_kernels(const Job& job) {
+  Alternatives choice{{}, Tell::each, false};
+  const Kernels kernels = job.model.config.traits().kernels;
+  if (kernels != Kernels::torch && (job.runtime.kernels & kernels) != kernels)
+    choice.changes.push_back({"Kernels of " + packages_of(kernels), "no cost: install them beside transformers",
+                              Price::nothing, 2, [](json& document) { document["runtime"]["kernels"] = "packages"; }});
+  return choice;
+}
+
 Alternatives larger_gpu(const Job& job) {
   std::vector<Gpu> gpus = gpu_catalogue();
   sort_by(gpus, [](const Gpu& gpu) { return gpu.usable_bytes; });
@@ -152,8 +163,8 @@ Alternatives larger_gpu(const Job& job) {
   return choice;
 }
 
-constexpr Alternatives (*kOfSeveralSettings[])(const Job& job) = {sharding, more_gpus,       larger_gpu,  offload,
-                                                                  lora,     weights_in_4bit, accumulation};
+constexpr Alternatives (*kOfSeveralSettings[])(const Job& job) = {
+    sharding, more_gpus, larger_gpu, offload, lora, weights_in_4bit, accumulation, installed_kernels};
 
 }  // namespace
 

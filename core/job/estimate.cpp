@@ -76,9 +76,7 @@ ReportInput report_input(const Job& job, const Behaviours& behaviours, const Sim
         "experts use grouped_mm (batched_mm while generate() decodes): their memory depends on the number of tokens, "
         "not "
         "on the routing (at least one token is routed, none is dropped)");
-  if (*traits.packages != '\0')
-    input.assumptions.push_back("transformers' own code runs; the kernels of " + std::string(traits.packages) +
-                                ", where they are installed, need less memory and time");
+  if (traits.kernels != Kernels::torch) note_kernels(job, traits.kernels, input);
   if (autocast_dtype(job.training.precision) && !job.training.loop.is_trainer())
     input.assumptions.emplace_back(
         "autocast covers the forward pass and the loss, as in a plain PyTorch loop; accelerate also converts the "
@@ -215,6 +213,9 @@ Result<Estimate> estimate(const Job& job, const ReportOptions& options) {
                                        std::to_string(job.data.micro_batch_size) + " concurrent sequences need " +
                                        std::to_string(generated.blocks));
   }
+  if (options.attribution && job.model.config.traits().kernels != Kernels::torch)
+    if (std::optional<std::string> note = explain_kernels(job, result.report))
+      result.input.notes.push_back(*std::move(note));
   if (options.attribution)
     for (std::string& note : explain(job, log, result.report, result.input))
       result.input.notes.push_back(std::move(note));

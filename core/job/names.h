@@ -13,6 +13,7 @@ inline constexpr auto kPrecisions = settings::names<settings::kPrecisions>;
 inline constexpr auto kAttentions = settings::names<settings::kAttentions>;
 inline constexpr auto kCheckpointModes = settings::names<settings::kCheckpointModes>;
 inline constexpr auto kFrameworks = settings::names<settings::kFrameworks>;
+inline constexpr auto kKernels = settings::names<settings::kKernels>;
 inline constexpr auto kExperts = settings::names<settings::kExperts>;
 inline constexpr auto kPackings = settings::names<settings::kPackings>;
 inline constexpr auto kPaddings = settings::names<settings::kPaddings>;

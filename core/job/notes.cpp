@@ -7,12 +7,12 @@
 
 namespace oometer {
 
-namespace {
-
 std::string gibibytes(std::int64_t bytes) {
   const std::int64_t tenths = (bytes / 512 * 10 + (1 << 20)) >> 21;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GiB";
 }
+
+namespace {
 
 /// Adapters save parameters, gradients and optimizer states, and can cost more in activations than that: what they
 /// keep for backward, where it is a tenth of the peak or more.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,22 @@
 
 namespace oometer {
 
+/// "1.5 GiB"
+std::string gibibytes(std::int64_t bytes);
+
 /// What surprises people about a result, in sentences, with its own numbers.
 std::vector<std::string> explain(const Job& job, const Log& log, const Report& report, const ReportInput& input);
 
 /// What an answer of inference assumes, and how well it is known.
 void note_inference(const Job& job, const Simulation& simulation, ReportInput& input);
+
+/// "fla and causal_conv1d": what has these operations.
+std::string packages_of(Kernels kernels);
+/// Whose code runs a model's `kernels`.
+void note_kernels(const Job& job, Kernels kernels, ReportInput& input);
+/// What the job would save with every package of them installed, in a sentence; none where that is little, or cannot be
+/// said. Runs the job once more.
+std::optional<std::string> explain_kernels(const Job& job, const Report& report);
 
 /// What DeepSpeed's own estimators say that a GPU needs for model states (0.19.8: stage_1_and_2.py,
 /// estimate_zero2_model_states_mem_needs, which stands for stage 1 too; stage3.py,

@@ -221,6 +221,7 @@ Result<Job> read_job(const json& document) {
       job.samples.are_given())
     job.data.pixel_dtype = DType::float32;
   if (traits.has_experts) check_experts(reader, job);
+  if (traits.kernels != Kernels::torch && job.runtime.kernels != Kernels::torch) check_kernels(reader, job);
   check_samples(reader, job);
   if (!infers) check_evaluation(reader, job);
   if (findings.error) return *findings.error;

@@ -49,6 +49,8 @@ void check_attention(ConfigReader& reader, AttentionKind attention, Precision pr
 
 /// What a model with experts cannot run with yet.
 void check_experts(ConfigReader& reader, const Job& job);
+/// What installed packages of kernels (Runtime::kernels) cannot run yet, and what of them is not in the numbers.
+void check_kernels(ConfigReader& reader, Job& job);
 /// What LLaMA-Factory's trainers of preferences cannot do, or cannot yet.
 void check_llamafactory(ConfigReader& reader, const Job& job);
 

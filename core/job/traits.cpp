@@ -105,6 +105,7 @@ class TraitsWriter {
     leave_out(!can(Feature::chunked_cross_entropy), {"/training/chunked_cross_entropy", "/training/cut_cross_entropy"});
     leave_out(losses().size() < 2, {"/training/loss"});
     leave_out(!can(Feature::original_llava), {"/runtime/framework"});
+    leave_out(traits_.kernels == Kernels::torch, {"/runtime/kernels"});
   }
 
   void choose(const char* pointer, const Names& names) { json_.member_array(pointer, names); }

@@ -39,6 +39,16 @@ std::int64_t default_length(const ModelChoice& model) {
   return model.config.traits().default_sequence_length;
 }
 
+/// Some operations' alone.
+json write_kernels(Kernels kernels) {
+  json out = json::object();
+  for (const auto& [key, operation] :
+       {std::pair{"linear_attention", Kernels::linear_attention}, std::pair{"mamba", Kernels::mamba2},
+        std::pair{"causal_conv1d", Kernels::causal_conv1d}})
+    if (has(kernels, operation)) out[key] = "packages";
+  return out;
+}
+
 json write_targets(const TargetModules& targets) {
   if (targets.all_linear) return "all-linear";
   return targets.pattern.empty() ? json(targets.names) : json(targets.pattern);
@@ -252,7 +262,9 @@ std::string to_json(const Job& job) {
 
   Runtime defaults = default_runtime(job.runtime.framework);
   defaults.framework = Framework::transformers;
-  put_object(out, "runtime", write_fields(settings::runtime_section, job.runtime, defaults));
+  json runtime = write_fields(settings::runtime_section, job.runtime, defaults);
+  if (runtime.value("kernels", "-").empty()) runtime["kernels"] = write_kernels(job.runtime.kernels);
+  put_object(out, "runtime", std::move(runtime));
   put_object(out, "calibration", write_fields(settings::calibration_section, job.calibration));
   return out.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -89,7 +89,7 @@ struct ModelTraits {
   bool counts_experts = true;     ///< false: TRL's head wants its config's num_experts, which is not there
   bool outputs_router_logits = false;  ///< and does, as its config says
   bool is_recorded = false;            ///< a graph: its operators are as they were recorded
-  const char* packages = "";           ///< whose kernels its class calls where they are installed; here they are not
+  Kernels kernels = Kernels::torch;    ///< operations of its class that an installed package can run
   Version oldest_transformers{};       ///< what `Behaviours` says of earlier ones was not found in its code
   bool has_pad_token = false;          ///< pad_token_id
   bool ties_embeddings = false;        ///< the output embeddings are the input's (tie_word_embeddings)

@@ -61,6 +61,7 @@ Behaviours resolve_behaviours(const Runtime& runtime) {
   b.cublaslt_workspace_per_call = runtime.torch >= torch(15) || runtime.torch < torch(7);
   b.cublaslt_workspace_unified = runtime.torch >= torch(13) && runtime.torch < torch(15);
   b.cublas_large_workspace_on_blackwell = runtime.torch >= torch(13);
+  b.kernels = runtime.kernels;
   b.expandable_segments = runtime.expandable_segments && runtime.torch >= torch(1);
   b.checkpoint_early_stop = runtime.torch >= torch(1);
   b.efficient_attention_takes_gqa = runtime.torch >= torch(10);

@@ -29,6 +29,26 @@ enum class Framework : std::uint8_t { transformers, llava };
 /// How transformers runs mixture-of-experts layers.
 enum class ExpertsImplementation : std::uint8_t { grouped_mm, batched_mm, eager };
 
+/// Operations that transformers gives to an installed package, each by itself where that is
+/// (integrations/hub_kernels.py, use_kernel_func_from_hub_with_fallback; 5.x), a bit each; without it runs the code of
+/// the model's class.
+enum class Kernels : std::uint8_t {
+  torch = 0,             ///< none is installed
+  linear_attention = 1,  ///< flash-linear-attention (fla 0.6)
+  mamba2 = 2,            ///< mamba_ssm 2.3: chunked scans
+  causal_conv1d = 4,     ///< causal_conv1d 1.7
+  mamba = 8,             ///< mamba_ssm 2.3: selective scans, of the first Mamba
+  packages = 15,         ///< all are
+  hub = 16,              ///< from_pretrained(..., use_kernels=True): kernels-community's
+};
+constexpr Kernels operator&(Kernels a, Kernels b) {
+  return static_cast<Kernels>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
+constexpr Kernels operator|(Kernels a, Kernels b) {
+  return static_cast<Kernels>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool has(Kernels installed, Kernels operation) { return (installed & operation) != Kernels::torch; }
+
 /// The job's `runtime`, resolved. The defaults are the versions that the reference cases were made with.
 struct Runtime {
   Framework framework = Framework::transformers;
@@ -40,6 +60,7 @@ struct Runtime {
   bool cudnn = true;
   bool expandable_segments = false;
   ExpertsImplementation experts = ExpertsImplementation::grouped_mm;
+  Kernels kernels = Kernels::torch;
 
   bool operator==(const Runtime&) const = default;
 };
@@ -245,6 +266,10 @@ struct Behaviours {
   /// What a recomputation gathers of frozen parameters stays until the backward of the module that asked for it is over
   /// (partitioned_param_coordinator.py, update_recompute_parameters; 0.19.8, not 0.12.6, 0.14.4).
   bool zero_3_keeps_recomputed = true;
+
+  // --- packages of kernels -------------------------------------------------------------------------------------------
+
+  Kernels kernels = Kernels::torch;
 
   // --- the reference tests -------------------------------------------------------------------------------------------
 

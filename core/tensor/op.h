@@ -32,7 +32,7 @@ namespace oometer {
   X(flash_attn_backward) X(solve_triangular) X(chunked_log_probs) X(log_sigmoid) X(log_sigmoid_backward) X(lerp) X(addcmul) X(addcdiv) X(sign) X(full_like) X(fused_sgd)             \
   X(fused_adagrad) X(foreach_sub) X(foreach_div) X(foreach_addcmul) X(foreach_abs) X(foreach_maximum)                  \
   X(foreach_clamp_min) X(foreach_rsqrt) X(foreach_reciprocal) X(randn) X(foreach_copy) X(foreach_sign) X(floor) X(expm1) X(baddbmm) \
-  X(cut_cross_entropy) X(lora_qkv) X(lora_o) X(lora_mlp)
+  X(cut_cross_entropy) X(lora_qkv) X(lora_o) X(lora_mlp) X(causal_conv1d) X(chunk_gated_delta_rule) X(chunk_kda) X(mamba_chunk_scan) X(selective_scan)
 // clang-format on
 
 enum class Op : std::uint16_t {

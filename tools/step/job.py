@@ -56,6 +56,8 @@ def model_of(job: dict[str, Any]) -> dict[str, Any]:
     out = {"class": name, "config": config}
     if job.get("runtime", {}).get("experts"):
         out["experts"] = job["runtime"]["experts"]
+    if job.get("runtime", {}).get("kernels", "torch") != "torch":
+        out["kernels"] = job["runtime"]["kernels"]
     return out
 
 

@@ -8,6 +8,7 @@ import json
 import types
 from typing import Any
 
+from step.kernels import use_kernels
 from step.patches import apply_liger, chunk_cross_entropy, cut_cross_entropy, enable_checkpointing, fuse_adapters, use_flash_attn
 from step.spec import DTYPES, Spec
 
@@ -18,6 +19,8 @@ def build_model(spec: Spec, device: str = "cuda", inside: contextlib.AbstractCon
         return plain_model(spec, device)
     if spec["train"].get("attn") == "flash_attention_2":
         use_flash_attn()
+    if spec["model"].get("kernels"):
+        use_kernels(spec["model"]["kernels"])
     import torch
     import transformers
 

@@ -231,6 +231,12 @@ inline constexpr Choice<ExpertsImplementation> kExperts[] = {{"grouped_mm", Expe
                                                              {"batched_mm", ExpertsImplementation::batched_mm},
                                                              {"eager", ExpertsImplementation::eager}};
 
+inline constexpr Choice<Kernels> kKernels[] = {
+    {"torch", Kernels::torch, "PyTorch's", "The code of the model's class: larger and slower, and silently so"},
+    {"packages", Kernels::packages, "Installed packages", "flash-linear-attention, mamba_ssm and causal_conv1d"},
+    {"hub", Kernels::hub, "The Hub's", "use_kernels=True: not supported yet"}};
+inline constexpr Choice<bool> kOperationKernels[] = {{"torch", false}, {"packages", true}};
+
 inline constexpr Choice<DType> kFloats[] = {
     {"fp32", DType::float32}, {"bf16", DType::bfloat16}, {"fp16", DType::float16}};
 

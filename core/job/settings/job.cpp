@@ -363,6 +363,28 @@ constexpr Setting kRuntimeRows[] = {
     {.key = "experts",
      .takes = one_of<kExperts, &Runtime::experts>(),
      .words = "How transformers runs mixture-of-experts layers"},
+    {.key = "kernels",
+     .takes = one_of<kKernels, &Runtime::kernels>() | kernels_section,
+     .words = "What runs linear attention, Mamba and causal convolutions: the code of the model's class, or the "
+              "packages that transformers calls where they are installed; an object: each operation apart",
+     .option = "--kernels",
+     .label = "Kernels",
+     .link = "kernels"},
+};
+
+constexpr Setting kKernelsRows[] = {
+    {.key = "linear_attention",
+     .takes = one_of<kOperationKernels>(),
+     .words = "Delta rules: by flash-linear-attention (fla 0.6)",
+     .otherwise = "\"torch\""},
+    {.key = "mamba",
+     .takes = one_of<kOperationKernels>(),
+     .words = "State spaces: by mamba_ssm 2.3",
+     .otherwise = "\"torch\""},
+    {.key = "causal_conv1d",
+     .takes = one_of<kOperationKernels>(),
+     .words = "Causal convolutions: by causal_conv1d 1.7",
+     .otherwise = "\"torch\""},
 };
 
 constexpr Setting kCalibrationRows[] = {
@@ -385,6 +407,7 @@ constexpr SectionOf<DataConfig> data_section{{"/data", fields<DataConfig, kDataR
 constexpr SectionOf<Gpu> gpu_section{{"/gpu", fields<Gpu, kGpuRows>}};
 constexpr SectionOf<HostConfig> host_section{{"/host", fields<HostConfig, kHostRows>}};
 constexpr SectionOf<Runtime> runtime_section{{"/runtime", fields<Runtime, kRuntimeRows>, remedies<kRuntimeRows>}};
+constexpr SectionOf<Kernels> kernels_section{{"/runtime/kernels", fields<Kernels, kKernelsRows>}};
 constexpr SectionOf<Calibration> calibration_section{{"/calibration", fields<Calibration, kCalibrationRows>}};
 
 constexpr SectionWords job_words{job_section, "What a person asks oometer about: one training run, or one conversation",
@@ -399,6 +422,7 @@ constexpr SectionWords host_words{host_section, "The machine that the GPUs are i
                                   kHostRows, defaults_of<HostConfig>};
 constexpr SectionWords runtime_words{runtime_section, "Whose code runs, in which versions", kRuntimeRows,
                                      defaults_of<Runtime>};
+constexpr SectionWords kernels_words{kernels_section, "Who runs which operation", kKernelsRows};
 constexpr SectionWords calibration_words{
     calibration_section,
     "What a measurement of a run says, for jobs like it; total, interval and verdict "

@@ -60,7 +60,7 @@ JambaConfig read(ConfigReader& reader) {
                    "router_aux_loss_coef"});
   }
   MixerConfig& m = c.mixer;
-  m.packages = kMambaSsm;
+  m.kernels = Kernels::mamba | Kernels::causal_conv1d;
   m.layers = layers_with("attn_layer_period", 8, "attn_layer_offset", 4);
   m.layers.flip();
   m.num_value_heads = checked_product(reader.integer("mamba_expand", 2), c.hidden_size);

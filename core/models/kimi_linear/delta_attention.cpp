@@ -274,8 +274,10 @@ AttentionOutputs KimiDeltaAttention::operator()(const Tensor& given, const Tenso
   beta = sigmoid(beta);
   const DeltaRuleInputs inputs{query, key, value, g, beta};
   const DeltaRuleOutputs outputs =
-      decodes ? recurrent_kimi_delta_attention(inputs, cache->linear_states(layer_idx_).recurrent)
-              : chunk_kimi_delta_attention(inputs, cache != nullptr);
+      has(given.context().behaviours.kernels, Kernels::linear_attention)
+          ? (decodes ? fla::fused_recurrent_kda(inputs) : fla::chunk_kda(inputs, cache != nullptr))
+      : decodes ? recurrent_kimi_delta_attention(inputs, cache->linear_states(layer_idx_).recurrent)
+                : chunk_kimi_delta_attention(inputs, cache != nullptr);
   if (cache) update_recurrent_state(*cache, layer_idx_, outputs.last_recurrent_state);
   Tensor gate = g_a_proj_(hidden_states);
   gate = view(g_b_proj_(gate), hidden_shape);

@@ -8,8 +8,8 @@
 #include "nn/attention.h"
 #include "nn/module.h"
 
-/// Kimi Delta Attention: the gated delta rule with a decay of each channel's own, as transformers runs it where neither
-/// `fla` nor `causal_conv1d` is installed (5.23, models/kimi_linear/modeling_kimi_linear.py).
+/// Kimi Delta Attention: the gated delta rule with a decay of each channel's own (transformers 5.23,
+/// models/kimi_linear/modeling_kimi_linear.py).
 namespace oometer {
 
 /// KimiLinearForgetGate.

@@ -35,7 +35,7 @@ struct KimiLinearConfig : TextConfig {
 /// linear_attn_config, as checkpoints have it: its sizes, and lists of layers that count from 1.
 void read_linear_attention(ConfigReader& reader, KimiLinearConfig& c) {
   MixerConfig& m = c.mixer;
-  m.packages = kFla;
+  m.kernels = Kernels::linear_attention | Kernels::causal_conv1d;
   m.value_head_dim = reader.integer("linear_head_dim", 128);
   m.num_value_heads = reader.integer("linear_num_heads", 32);
   m.conv_kernel = reader.integer("linear_conv_kernel_dim", 4);

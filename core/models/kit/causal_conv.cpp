@@ -4,6 +4,7 @@
 
 #include "nn/activation.h"
 #include "nn/kv_cache.h"
+#include "ops/causal_conv1d.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -24,6 +25,7 @@ CausalConv::CausalConv(const Builder& builder, std::int64_t channels, std::int64
 Tensor CausalConv::operator()(const Tensor& x, std::optional<Activation> activation) const {
   const std::int64_t channels = x.size(1), length = x.size(2), kernel = weight.size(2);
   const Tensor squeezed = view(weight, {channels, kernel});
+  if (has(x.context().behaviours.kernels, Kernels::causal_conv1d)) return causal_conv1d_fn(x, squeezed, bias);
   Tensor out;
   {
     const Tensor input = to(x, weight.dtype()), filters = unsqueeze(squeezed, 1);
@@ -51,6 +53,7 @@ Tensor CausalConv::operator()(Tensor x, std::optional<Activation> activation, st
 }
 
 Tensor CausalConv::update(const Tensor& x, const Tensor& conv_state, std::optional<Activation> activation) const {
+  if (has(x.context().behaviours.kernels, Kernels::causal_conv1d)) return causal_conv1d_update(x, conv_state);
   const std::int64_t channels = x.size(1), length = x.size(2), kernel = weight.size(2);
   const Tensor squeezed = view(weight, {channels, kernel}), hidden_states_new = cat({conv_state, x}, -1);
   copy_in_place(conv_state, slice(hidden_states_new, 2, length, kernel));

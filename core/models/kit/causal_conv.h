@@ -18,7 +18,8 @@ struct CausalConv {
   CausalConv() = default;
   CausalConv(const Builder& builder, std::int64_t channels, std::int64_t kernel, bool has_bias);
 
-  /// causal_conv1d_fn(x, weight.squeeze(1), bias, activation), without the package of that name: x [b, channels, s].
+  /// causal_conv1d_fn(x, weight.squeeze(1), bias, activation), by the package of that name where it is installed
+  /// (Kernels): x [b, channels, s].
   Tensor operator()(const Tensor& x, std::optional<Activation> activation) const;
   /// The same of a layer's new tokens, where generation has a cache (Context::past_key_values): behind those before,
   /// which it keeps (Cache.update_conv_state, causal_conv1d_update).

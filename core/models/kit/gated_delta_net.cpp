@@ -81,6 +81,8 @@ DeltaStep delta_step(Tensor& last_recurrent_state, const Tensor& query, const Te
 }
 
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Tensor& initial_state) {
+  if (has(in.key.context().behaviours.kernels, Kernels::linear_attention))
+    return fla::fused_recurrent_gated_delta_rule(in);
   const auto [query, key, value, decay, beta] = normalised(in);
   Tensor last_recurrent_state = initial_state;
   Tensor core_attn_out = empty_like(Op::zeros_like, value);
@@ -96,6 +98,8 @@ DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& in, const Ten
 
 DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& in, bool output_final_state) {
   Context& context = in.key.context();
+  if (has(context.behaviours.kernels, Kernels::linear_attention))
+    return fla::chunk_gated_delta_rule(in, output_final_state);
   const DType initial_dtype = in.query.dtype();
   const std::int64_t batch = in.key.size(0), length = in.key.size(1), key_dim = in.key.size(3),
                      heads = in.value.size(2), value_dim = in.value.size(3);
@@ -345,7 +349,7 @@ TextConfig read_gated_text(ConfigReader& reader, const TextConfig& defaults) {
   read_partial_rotary(reader, c, 0.25);
   check_llama_heads(reader, c);
   MixerConfig& m = c.mixer;
-  m.packages = kFla;
+  m.kernels = Kernels::linear_attention | Kernels::causal_conv1d;
   m.conv_kernel = reader.integer("linear_conv_kernel_dim", 4);
   m.key_head_dim = reader.integer("linear_key_head_dim", 128);
   m.value_head_dim = reader.integer("linear_value_head_dim", 128);

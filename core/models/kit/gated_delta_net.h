@@ -10,25 +10,14 @@
 #include "models/kit/text_config.h"
 #include "nn/attention.h"
 #include "nn/module.h"
+#include "ops/linear_attention.h"
 
-/// Linear attention by the gated delta rule, as transformers runs it where neither `fla` nor `causal_conv1d` is
-/// installed (5.23, models/qwen3_next/modeling_qwen3_next.py).
+/// Linear attention by the gated delta rule (transformers 5.23, models/qwen3_next/modeling_qwen3_next.py).
 namespace oometer {
 
-/// What a class calls the rule's operands: query and key [b, s, key heads, d], value [b, s, value heads, d], g and beta
-/// [b, s, value heads].
-struct DeltaRuleInputs {
-  Tensor query, key, value, g, beta;
-};
-
-/// What the rule gives: [b, s, value heads, d], and the state behind the last token, of which the next one begins.
-struct DeltaRuleOutputs {
-  Tensor core_attn_out, last_recurrent_state;
-};
-
-/// torch_chunk_gated_delta_rule, with queries and keys normalised in it; `output_final_state`: else there is none.
+/// chunk_gated_delta_rule, fla's where it is installed (Kernels), else torch_chunk_gated_delta_rule; with queries and keys normalised in it; `output_final_state`: else there is none.
 DeltaRuleOutputs chunk_gated_delta_rule(const DeltaRuleInputs& inputs, bool output_final_state);
-/// torch_recurrent_gated_delta_rule of one token, the same.
+/// fused_recurrent_gated_delta_rule of one token, the same.
 DeltaRuleOutputs recurrent_gated_delta_rule(const DeltaRuleInputs& inputs, const Tensor& initial_state);
 
 /// The tail of a rule of one token: its state, decayed already, learns and is read into `core_attn_out`. What forward

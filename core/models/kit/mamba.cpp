@@ -206,7 +206,7 @@ void read_state_space_model(ConfigReader& reader, StateSpaceConfig& c) {
   c.num_attention_heads = c.num_key_value_heads = 1;
   c.head_dim = c.hidden_size;
   c.max_position_embeddings = 1 << 20;
-  c.mixer.packages = kMambaSsm;
+  c.mixer.kernels = Kernels::mamba | Kernels::causal_conv1d;
   c.mixer.layers.assign(static_cast<std::size_t>(c.num_hidden_layers), true);
   c.mixer.conv_kernel = reader.integer("conv_kernel", 4);
   c.mixer.conv_bias = reader.boolean("use_conv_bias", true);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/reader.h"
+#include "ops/mamba_scan.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -51,6 +52,8 @@ Tensor into_chunks(const Tensor& x, std::int64_t pad_size, std::int64_t chunk) {
 }  // namespace
 
 Tensor mamba2_chunk_scan(const ScanInputs& in, std::int64_t chunk) {
+  if (has(in.dt.context().behaviours.kernels, Kernels::mamba2))
+    return mamba_chunk_scan_combined(in.hidden_states, in.b, chunk);
   const std::int64_t batch = in.hidden_states.size(0), length = in.hidden_states.size(1),
                      heads = in.hidden_states.size(2), head_dim = in.hidden_states.size(3), groups = in.b.size(2);
   Tensor dt;
@@ -194,10 +197,18 @@ AttentionOutputs Mamba2Mixer::operator()(const Tensor& argument, const Tensor& a
   Tensor a = to(a_log_, DType::float32);
   a = exp(a);
   a = neg(a);
-  // mamba2_split_conv1d_scan_combined is called with them, before it is known that there is no such kernel.
+  const bool has_kernel = has(argument.context().behaviours.kernels, Kernels::mamba2);
+  // mamba2_split_conv1d_scan_combined is called with them, before it is known whether there is such a kernel.
   if (ModuleListener* const modules = argument.context().training ? argument.context().modules : nullptr)
     for (const Tensor* weight : {&conv1d_.weight, &conv1d_.bias, &norm_.weight, &out_proj_.weight, &out_proj_.bias})
       if (*weight) modules->read(*weight);
+  if (has_kernel && argument.context().training) {
+    const Tensor filters = view(conv1d_.weight, {conv1d_.weight.size(0), sizes_.conv_kernel});
+    return {call.result(mamba_split_conv1d_scan_combined({projected_states, filters, conv1d_.bias, dt_bias_, a, d_,
+                                                          norm_.weight, out_proj_.weight, out_proj_.bias,
+                                                          sizes_.chunk_size, sizes_.num_key_heads})),
+            {}};
+  }
   Tensor gate, mixed, dt;
   {
     const TensorList split_states = split(projected_states, {inner, inner + 2 * keys, heads}, -1);
@@ -234,7 +245,7 @@ void read_mamba2_sizes(ConfigReader& reader, TextConfig& c, MixerConfig usual, c
                        std::int64_t usual_inner) {
   c.mixer = std::move(usual);
   MixerConfig& m = c.mixer;
-  m.packages = kMambaSsm;
+  m.kernels = Kernels::mamba2 | Kernels::causal_conv1d;
   std::int64_t inner = reader.integer("mamba_expand", 2) * c.hidden_size;
   const bool has_own = inner_key != nullptr && !reader.is_null(inner_key);
   if (has_own) inner = reader.integer(inner_key, usual_inner);

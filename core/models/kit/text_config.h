@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/llama/config.h"
+#include "runtime/behaviours.h"
 
 /// The config of a language model made from the kit.
 namespace oometer {
@@ -31,10 +32,6 @@ struct ExpertsConfig {
   bool operator==(const ExpertsConfig&) const = default;
 };
 
-/// Of MixerConfig::packages.
-inline constexpr const char* kFla = "fla and causal_conv1d";
-inline constexpr const char* kMambaSsm = "mamba_ssm and causal_conv1d";
-
 /// What stands in attention's place in some layers: linear attention, a state space or a short convolution. Sizes are
 /// elements.
 struct MixerConfig {
@@ -44,8 +41,7 @@ struct MixerConfig {
   std::int64_t key_head_dim = 0, value_head_dim = 0;    ///< of a state space: its state, its head
   std::int64_t chunk_size = 64;                         ///< tokens
   bool conv_bias = false, bias = false;                 ///< of its projections
-  /// What transformers calls in place of the class's own code where it is installed; the own code stands here.
-  const char* packages = "";
+  Kernels kernels = Kernels::torch;                     ///< that can run in place of the class's own code
 
   bool is_in(std::size_t layer) const { return !layers.empty() && layers[layer]; }
   std::int64_t key_size() const { return num_key_heads * key_head_dim; }

@@ -16,7 +16,7 @@ ModelTraits text_traits(const TextConfig& config) {
   t.balances_experts = config.experts.balances;
   t.counts_experts = config.experts.are_counted;
   t.outputs_router_logits = config.experts.outputs_router_logits;
-  t.packages = config.mixer.packages;
+  t.kernels = config.mixer.kernels;
   for (const Feature feature : {Feature::liger, Feature::quantization, Feature::zero3, Feature::fsdp,
                                 Feature::headinfer, Feature::quantized_cache})
     t.refuse(feature, "not-modelled", "this is not supported yet with " + t.class_name);

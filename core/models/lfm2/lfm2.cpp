@@ -87,7 +87,7 @@ TextConfig read_lfm2_text(ConfigReader& reader, const TextConfig& defaults) {
   c.attention_dropout = 0;  // the class has none
   c.tie_word_embeddings = reader.boolean("tie_embedding", c.tie_word_embeddings);
   check_llama_heads(reader, c);
-  c.mixer.packages = "causal_conv1d";
+  c.mixer.kernels = Kernels::causal_conv1d;
   c.mixer.conv_kernel = reader.integer("conv_L_cache", 3);
   c.mixer.conv_bias = reader.boolean("conv_bias", false);
   reader.ignore({"norm_eps", "block_norm_eps", "conv_dim", "conv_dim_out", "conv_use_xavier_init", "block_dim",

@@ -27,7 +27,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Lfm2VlConfig>();
   ModelTraits t = vision_language_traits("Lfm2VlForConditionalGeneration", c.text, c.tie_word_embeddings);
-  t.packages = c.text.mixer.packages;
+  t.kernels = c.text.mixer.kernels;
   t.set_parts("vision_tower", "multi_modal_projector", "language_model");
   t.image_keys = {"image_size"};
   t.convolutions = 0;

@@ -24,6 +24,7 @@ StateSpaceConfig read(ConfigReader& reader) {
   c.tie_word_embeddings = false;
   read_state_space_model(reader, c);
   MixerConfig& m = c.mixer;
+  m.kernels = Kernels::mamba2 | Kernels::causal_conv1d;
   m.num_value_heads = reader.integer("num_heads", 128);
   m.value_head_dim = reader.integer("head_dim", 64);
   m.num_key_heads = reader.integer("n_groups", 8);

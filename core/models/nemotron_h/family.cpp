@@ -93,7 +93,7 @@ NemotronHConfig read(ConfigReader& reader) {
                     std::to_string(e.num_experts) + "), groups of two experts at least");
   c.latent_size = reader.optional_integer("moe_latent_size").value_or(0);
   MixerConfig& m = c.mixer;
-  m.packages = kMambaSsm;
+  m.kernels = Kernels::mamba2 | Kernels::causal_conv1d;
   m.key_head_dim = reader.integer("ssm_state_size", 128);
   m.num_value_heads = reader.integer("mamba_num_heads", 128);
   m.value_head_dim = reader.integer("mamba_head_dim", 64);

@@ -42,7 +42,7 @@ OlmoHybridConfig read(ConfigReader& reader) {
   c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
   check_llama_heads(reader, c);
   MixerConfig& m = c.mixer;
-  m.packages = kFla;
+  m.kernels = Kernels::linear_attention | Kernels::causal_conv1d;
   const auto size = [&](const char* key, std::int64_t usual) { return reader.optional_integer(key).value_or(usual); };
   m.conv_kernel = reader.integer("linear_conv_kernel_dim", 4);
   m.num_key_heads = size("linear_num_key_heads", c.num_attention_heads);

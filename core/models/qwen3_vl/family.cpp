@@ -34,7 +34,7 @@ std::unique_ptr<Model> build(Context& context, const FamilyConfig& config, const
 ModelTraits traits(const FamilyConfig& config) {
   const auto& c = config.as<Qwen3VLConfig>();
   ModelTraits t = vision_language_traits(c.of->class_name, c.text, c.tie_word_embeddings);
-  t.packages = c.text.mixer.packages;
+  t.kernels = c.text.mixer.kernels;
   t.set_parts("visual", "visual.merger", "language_model");
   // As LLaMA-Factory cuts the model (model/model_utils/visual.py): the mergers of the deepstack belong to the tower.
   t.pretrain = {{}, {t.projector}, {}};

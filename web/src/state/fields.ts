@@ -286,6 +286,7 @@ const ROWS: Readonly<Record<FieldKey, Row>> = {
   targetlength: row('more', ''),
   audio: row('more', ''),
   audios: row('more', ''),
+  kernels: row('more', 'torch', { offers: (_, value) => value !== 'hub' }),
 };
 
 export interface Field extends Omit<Setting, 'choices'>, Omit<Own, keyof Setting> {
