@@ -56,6 +56,7 @@ from step.batch import gemma4_inputs
 from step.device_values import DeviceValues, modalities, read_grids, route_evenly, visual_tokens
 from step.ghost import enter_ghost, quiet_torch
 from step.imports import import_for_forks
+from step.kernels import use_kernels
 from step.model import build_model
 from step.patches import launch_nothing
 from step.process_group import join_group, tame_deepspeed
@@ -135,6 +136,8 @@ def job_of(spec: Spec) -> dict[str, Any]:
             out["parallel"] |= {"ds_config": parallel["ds_config"], "rank": 0}
     out["gpu"] = {"name": "a100-80gb"}
     out["runtime"] = {"framework": "transformers", "cudnn": False} | ({"trl": spec["trl"]} if "trl" in spec else {})
+    if "kernels" in spec["model"]:
+        out["runtime"]["kernels"] = spec["model"]["kernels"]
     return out
 
 
@@ -960,6 +963,8 @@ def measured_line(spec: Spec) -> dict[str, Any]:
 
 
 def record(spec: Spec, out: Path | None, on_gpu: bool = False) -> None:
+    if "kernels" in spec["model"]:
+        use_kernels(spec["model"]["kernels"])
     line = json.dumps(measured_line(spec) if on_gpu else {"name": spec["name"], "job": job_of(spec), "truth": run(spec)})
     if not out:
         print(line)

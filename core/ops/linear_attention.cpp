@@ -202,7 +202,7 @@ void chunk_kda_backward(Backward& b) {
   const Tensor gradient = contiguous(b.grad());
   const Tensor &q = b.saved(kQ), &k = b.saved(kK), &v = b.saved(kV), &g = b.saved(kG), &beta = b.saved(kBeta);
   const Chunked c(k, v);
-  const auto float_like = [op](const Tensor& x) { return empty_like(op, x, DType::float32); };
+  const auto float_like = [](const Tensor& x) { return empty_like(Op::chunk_kda, x, DType::float32); };
   Tensor dq, dk, dv, db, dg;
   {
     const KdaRepresentation wy = recompute_w_u_fwd(k, v, true);

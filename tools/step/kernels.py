@@ -17,7 +17,15 @@ from step.patches import PACKAGES, launch_nothing
 OPERATIONS = {"linear_attention": "fla", "mamba": "mamba_ssm", "causal_conv1d": "causal_conv1d"}
 # Compute capability: what one block can have of shared memory, bytes (CUDA C programming guide, "Technical specifications
 # per compute capability"). fla chooses tiles by it.
-SHARED_MEMORY = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 6): 99 << 10, (8, 9): 99 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10, (12, 0): 99 << 10}
+SHARED_MEMORY = {
+    (7, 5): 64 << 10,
+    (8, 0): 163 << 10,
+    (8, 6): 99 << 10,
+    (8, 9): 99 << 10,
+    (9, 0): 227 << 10,
+    (10, 0): 227 << 10,
+    (12, 0): 99 << 10,
+}
 
 
 class TritonDriver:

@@ -69,9 +69,8 @@ def attention_of(config: Any, train: dict[str, Any]) -> str | dict[str, str] | N
 
 def plain_model(spec: Spec, device: str) -> Any:
     """A torch.nn.Module by its callable, "torchvision.models:resnet50": made elsewhere, then brought to the device."""
-    import torch
-
     import export_graph
+    import torch
 
     described, train = spec["model"], spec["train"]
     with torch.device("meta"):
