@@ -10,16 +10,42 @@ namespace oometer {
 
 namespace {
 
-/// What the host takes to ask for one kernel, with what Python does around it: torch 2.15 and transformers 5.23 over a
-/// driver whose kernels do nothing take 0.18 s, at least, for the 6,602 of a step of SmolLM2-135M with LoRA and
-/// checkpointing (2 x 512 tokens; one core of an EPYC in a cloud).
-constexpr double kHostSeconds = 27e-6;
+/// Seconds that the host takes to ask for one kernel, with the Python around it: of a kernel, a product (most are a
+/// module's) and attention (whose queries and keys are views and its arguments many).
+///
+/// 31 models were run over a driver whose kernels do nothing (torch 2.15, transformers 5.23, one core of an EPYC), and
+/// the CPU seconds of their forward and backward are within 7 % (median; -34 to +18 %) of 6.9, 32 and 37 us in forward,
+/// 6.0, 16.3 and 43.5 us in backward, where C++ asks, and 14, of attention 60, for what a checkpointed block's kernel
+/// saves: the hooks are Python's, at its first forward and at its second. Those of our steps on H100s and H200s that
+/// wait for the host in a third of their time and more took 1.9 to 3.7 times as long (docs/time.md).
+struct HostSeconds {
+  double kernel, product, attention;
+};
+constexpr double kHost = 2.6 * 1e-6;
+constexpr HostSeconds kForward{6.9 * kHost, 32 * kHost, 37 * kHost};
+constexpr HostSeconds kBackward{6.0 * kHost, 16.3 * kHost, 43.5 * kHost};
+constexpr HostSeconds kHooks{14 * kHost, 14 * kHost, 60 * kHost};
+
+double host_seconds(const Work& work, PhaseName phase) {
+  const auto of = [&](const HostSeconds& its) {
+    switch (work.kind) {
+      case WorkKind::gemm:
+      case WorkKind::convolution:
+        return its.product;
+      case WorkKind::attention:
+        return its.attention;
+      default:
+        return its.kernel;
+    }
+  };
+  if (work.recomputed) return of(kForward) + of(kHooks);
+  return of(phase == PhaseName::backward ? kBackward : kForward);
+}
 
 /// The kernels of forward, of backward, ...: those of the compute stream one after the other, collectives of other
 /// streams beside them.
 struct PhaseTime {
   void add(const Work& work, const KernelTime& kernel, double times, bool is_beside) {
-    host += kHostSeconds * times;
     if (is_beside) {
       beside += kernel.seconds * times;
       if (work.kind == WorkKind::communication) collectives += times;
@@ -36,11 +62,29 @@ struct PhaseTime {
     const double exposed = std::max(0.0, beside - std::max(computes, host)) + edge;
     for (std::size_t kind = 0; kind < kWorkKinds; ++kind) step.by_kind[kind] += by_kind[kind];
     step.by_kind[static_cast<std::size_t>(WorkKind::communication)] += exposed;
-    step.idle += std::max(0.0, host - computes);
+    step.idle += idle;
   }
 
   std::array<double, kWorkKinds> by_kind{};
-  double host = 0, beside = 0, collectives = 0;
+  double host = 0, idle = 0, beside = 0, collectives = 0;
+};
+
+/// The host runs ahead, and the GPU waits where it has done all that the host asked for. Through a stretch, such as the
+/// forward of a stack's blocks that are alike, both go at an even pace.
+struct Pace {
+  void add(double asks, double computes) {
+    host += asks;
+    gpu += computes;
+  }
+  /// Seconds of the stretch in which the GPU waited.
+  double end_stretch() {
+    const double waited = std::max(0.0, host - gpu);
+    gpu += waited;
+    return waited;
+  }
+  void synchronize() { host = gpu; }
+
+  double host = 0, gpu = 0;  ///< when either is done with what was added
 };
 
 bool is_timed(const PhaseMark& phase, int first, int last) {
@@ -72,21 +116,35 @@ StepTime step_time(const Log& log, const GpuSpeed& gpu, std::int64_t micro_steps
   std::array<PhaseTime, static_cast<std::size_t>(PhaseName::decode) + 1> phases{};
   std::array<double, 8> flops_of_dtype{};
   std::size_t phase = 0;
+  Pace pace;
+  std::int64_t stretch = 0;  // how often what it is made of was done
+  const auto of_phase = [&]() -> PhaseTime& { return phases[static_cast<std::size_t>(log.phases[phase].name)]; };
   for (std::size_t i = 0; i < times.size(); ++i) {
-    while (phase + 1 < log.phases.size() && log.phases[phase + 1].work.work <= i) ++phase;
+    while (phase + 1 < log.phases.size() && log.phases[phase + 1].work.work <= i) {
+      of_phase().idle += pace.end_stretch();
+      ++phase;
+      // Each step's loss is read, and each token.
+      if (infers || log.phases[phase].iteration != log.phases[phase - 1].iteration) pace.synchronize();
+    }
     const Work& work = log.work.works[i];
     if (times[i] == 0 || work.kind == WorkKind::none) continue;
+    if (times[i] != stretch) of_phase().idle += pace.end_stretch();
+    stretch = times[i];
     const PhaseName name = log.phases[phase].name;
     const auto count = static_cast<double>(times[i]);
     const KernelTime kernel = kernels.of(log.work, work);
     const bool is_beside = work.stream != kDefaultStream ||
                            (overlaps_reduction && work.kind == WorkKind::communication && name == PhaseName::backward);
-    phases[static_cast<std::size_t>(name)].add(work, kernel, count, is_beside);
+    const double asks = host_seconds(work, name) * count;
+    pace.add(asks, is_beside ? 0 : kernel.seconds * count);
+    of_phase().host += asks;
+    of_phase().add(work, kernel, count, is_beside);
     if (work.kind == WorkKind::communication) step.on_links += kernel.seconds * count;
     if (!kernel.is_measured) step.unmeasured += kernel.seconds * count;
     step.work.add(log.work, work, times[i]);
     flops_of_dtype[static_cast<std::size_t>(work.dtype)] += count * static_cast<double>(log.work.product(work).flops);
   }
+  of_phase().idle += pace.end_stretch();
 
   const double steps = last - first + 1;
   for (std::size_t name = 0; name < phases.size(); ++name) {
