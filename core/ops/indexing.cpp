@@ -1,3 +1,4 @@
+#include "ops/accumulate.h"
 #include "ops/cub.h"
 #include "ops/list_index.h"
 #include "ops/ops.h"
@@ -72,10 +73,15 @@ void index_backward(Backward& b, std::int64_t count, const Tensor& mask, int dim
     }
   }
   sort_indices(context, {count});
+  accumulate_rows(b.grad(), zeros);
   b.give(0, std::move(zeros));
 }
 
 }  // namespace
+
+void accumulate_rows(const Tensor& grad, const Tensor& zeros) {
+  kernel(Op::index_put, {&grad}, grad.nbytes() < zeros.nbytes() ? grad : zeros);
+}
 
 Tensor nonzero(const Tensor& mask, std::int64_t selected) {
   return nonzero(mask.context(), mask.sizes(), mask.is_contiguous(), selected);
@@ -147,6 +153,7 @@ Tensor index_from_host(const Tensor& x, std::int64_t count) {
                   {
                     const Tensor copy = empty(context, Op::to_copy, rows, DType::int64);
                     sort_indices(context, rows);
+                    accumulate_rows(b.grad(), zeros);
                   }
                   b.give(0, std::move(zeros));
                 },

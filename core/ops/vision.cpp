@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/accumulate.h"
 #include "ops/cub.h"
 #include "ops/ops.h"
 #include "tensor/kernel.h"
@@ -256,6 +257,7 @@ Tensor index(const Tensor& x, int dim, const Tensor& index) {
     if (rows > 65536 && sort > 1) sort += 2048;  // a third pass
     const bool one_pass = rows <= 256 && sort > 1;
     { const Workspace scratch(context, Op::index_put, one_pass ? sort - 2 * round_up(8 * count, 256) - 2048 : sort); }
+    accumulate_rows(b.grad(), zeros);
     b.give(0, std::move(zeros));
   };
   Record record(Op::index, backward, {&x});

@@ -15,7 +15,7 @@ struct KernelTime {
 ///
 ///   products        launch + sqrt((FLOPs / (peak e))^2 + (bytes / (bandwidth b))^2)
 ///   attention       launch + max(FLOPs / (peak e) (1 + tokens / keys), bytes / (bandwidth b))
-///   all others      launch + bytes / (bandwidth b)
+///   all others      launch + bytes / (bandwidth b); index_put_ at least its longest run of rows
 ///   collectives     launch + bytes over the links / (link e)
 class KernelTimes {
  public:

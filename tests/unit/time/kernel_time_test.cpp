@@ -70,6 +70,27 @@ TEST_CASE("What computes nothing takes the time of its bytes", "[time]") {
   CHECK(time_of("h100-80gb", of(Op::softmax, WorkKind::reduction, DType::bfloat16, kGigabyte)).seconds > one);
 }
 
+TEST_CASE("Fused AdamW moves less in a second than an addition", "[time]") {
+  // Qwen2-VL-2B's 2.209e9 parameters of 14 bytes took 12.0 ms on an H200 (tests/measured/time/profiles.jsonl).
+  Work work = of(Op::fused_adam, WorkKind::optimizer, DType::bfloat16);
+  work.read = 8 * 2'209'000'000LL;
+  work.written = 6 * 2'209'000'000LL;
+  const double seconds = time_of("h200", work).seconds;
+  CHECK(seconds == Catch::Approx(12.0e-3).epsilon(0.03));
+  work.op = static_cast<OpId>(Op::foreach_mul);
+  CHECK(time_of("h200", work).seconds < 0.95 * seconds);
+}
+
+TEST_CASE("Rows of one index are added one after another", "[time]") {
+  // GPT-OSS's biases of 32 experts: 16,384 rows of 5,760, of which 512 go to each.
+  Work work = of(Op::index_put, WorkKind::index, DType::bfloat16);
+  work.read = 16384 * 5760 * 2;
+  work.written = 32 * 5760 * 2;
+  CHECK(time_of("h200", work).seconds == Catch::Approx(530e-6).epsilon(0.02));
+  work.written = work.read;
+  CHECK(time_of("h200", work).seconds < 200e-6);
+}
+
 TEST_CASE("Torch's flash attention on an H100 is FlashAttention-2", "[time]") {
   const WorkProduct heads{.batch = 32, .m = 8192, .n = 8192, .k = 128, .flops = 1LL << 43, .counted = 1LL << 44};
   const Work work = of(Op::flash_attention, WorkKind::attention, DType::bfloat16);
