@@ -243,6 +243,17 @@ def of_length(spec: Spec, length: int) -> Spec:
     return spec | {"inputs": spec["inputs"] | shorter}
 
 
+def give_values(model: Any) -> None:
+    """Fills, in place, what no module's constructor does: experts and routers, made by torch.empty, are zero on a fresh device. With
+    zeros all tokens go to the same experts, no expert has a gradient, and AdamW takes its slow path (docs/time.md).
+    """
+    for module in model.modules():
+        if not hasattr(module, "reset_parameters"):
+            for parameter in module.parameters(recurse=False):
+                if parameter.dim() > 1 and parameter.is_floating_point():
+                    parameter.data.normal_(std=0.02)
+
+
 def anywhere(_phase: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
@@ -276,6 +287,7 @@ def gpu(spec: Spec, snapshot: str | None, cudnn: bool) -> dict[str, Any]:
         with attention_choice(spec):
             with peaks.phase(0, "init"):
                 model = build_model(spec)
+                give_values(model)
                 place_by_features(model)
                 generates, lengths = "inference" in spec, spec.get("lengths")
                 optimizer = None if generates else make_optimizer(spec, [p for p in model.parameters() if p.requires_grad])
