@@ -1,7 +1,10 @@
 """Published times of whole steps as oometer jobs, and how far the command's times are from them.
 
     measured_steps.py --from DATA >tests/measured/time/steps.jsonl
-    measured_steps.py [--oometer BINARY] [--each]
+    measured_steps.py --ours MEASURED.jsonl >>tests/measured/time/steps.jsonl
+    measured_steps.py [--oometer BINARY] [--each]  # these, and the jobs of tests/measured/h100.jsonl and h200.jsonl
+
+MEASURED.jsonl is of tools/measure_plan.py: a step is the median of a job's warm ones.
 
 DATA is a folder of tables of published measurements, each row with its source: time_finetune.csv (fitcheck 0.3.1, MIT), time_fms.csv
 (foundation-model-stack/fms-acceleration, Apache-2.0), time_llmfoundry.csv (mosaicml/llm-foundry, Apache-2.0) and time_timm.csv.gz
@@ -138,13 +141,26 @@ def of_timm(data: Path) -> Iterator[dict[str, Any]]:
         yield {"name": name, "source": "timm", "job": job, "step": float(row["step_ms"]) / 1e3, "citation": row["cite"]}
 
 
-def collect(data: Path) -> None:
+def of_ours(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        if "job" in row and "python" not in row and row.get("step_seconds") and row["source"].endswith("jobs"):
+            seconds = round(statistics.median(row["step_seconds"]), 6)
+            citation = f"{row['citation']}, {row['date']}, transformers {row['versions']['transformers']}"
+            yield {"name": row["name"], "source": row["source"], "job": row["job"], "step": seconds, "citation": citation}
+
+
+def may_be_fitted(name: str) -> bool:
+    return hashlib.sha256(name.encode()).digest()[0] % 2 == 0
+
+
+def collect(runs: Iterator[dict[str, Any]]) -> None:
     seen = set()
-    for run in (*of_fitcheck(data), *of_fms(data), *of_llmfoundry(data), *of_timm(data)):
+    for run in runs:
         if (run["name"], run["step"]) in seen:
             continue
         seen.add((run["name"], run["step"]))
-        run["fitted"] = hashlib.sha256(run["name"].encode()).digest()[0] % 2 == 0
+        run["fitted"] = may_be_fitted(run["name"])
         run["job"] = {"version": 1, **run["job"]}
         print(json.dumps(run))
 
@@ -152,8 +168,11 @@ def collect(data: Path) -> None:
 def compare(oometer: str, *, each: bool) -> None:
     errors: dict[tuple[str, bool], list[float]] = defaultdict(list)
     inside: dict[tuple[str, bool], int] = defaultdict(int)
-    for line in STEPS.read_text().splitlines():
-        run = json.loads(line)
+    runs = [json.loads(line) for line in STEPS.read_text().splitlines()]
+    for gpu in ("h100", "h200"):
+        for run in of_ours(ROOT / f"tests/measured/{gpu}.jsonl"):
+            runs.append(run | {"source": f"all {run['source']}", "fitted": may_be_fitted(run["name"])})
+    for run in runs:
         done = subprocess.run([oometer, "estimate", "--json", "-"], input=json.dumps(run["job"]), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{run['name']}: {done.stderr}")
@@ -177,10 +196,16 @@ def compare(oometer: str, *, each: bool) -> None:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--from", type=Path, dest="data")
+    arguments.add_argument("--ours", type=Path)
     arguments.add_argument("--oometer", default=str(ROOT / "build/dev/oometer"))
     arguments.add_argument("--each", action="store_true")
     given = arguments.parse_args()
-    collect(given.data) if given.data else compare(given.oometer, each=given.each)
+    if given.ours:
+        collect(of_ours(given.ours))
+    elif given.data:
+        collect(run for runs in (of_fitcheck, of_fms, of_llmfoundry, of_timm) for run in runs(given.data))
+    else:
+        compare(given.oometer, each=given.each)
 
 
 if __name__ == "__main__":
