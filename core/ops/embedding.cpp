@@ -4,6 +4,7 @@
 #include "ops/embedding_bag.h"
 #include "ops/ops.h"
 #include "rounding.h"
+#include "tensor/kernel.h"
 #include "tensor/node.h"
 
 /// ATen/native/Embedding.cpp, native/cuda/Embedding.cu and EmbeddingBackwardKernel.cu (2.15).
@@ -27,9 +28,12 @@ std::int64_t sort_bytes(std::int64_t count, std::int64_t rows) {
 
 /// embedding_backward_cuda_kernel: rows of the gradient are summed by segments of the sorted indices, of which there
 /// are `count`.
-Tensor sum_segments(Context& context, std::int64_t count, std::int64_t rows, std::int64_t columns, DType dtype) {
+Tensor sum_segments(const Tensor& grad, std::int64_t count, std::int64_t rows, std::int64_t columns) {
   constexpr Op op = Op::embedding_dense_backward;
+  Context& context = grad.context();
+  const DType dtype = grad.dtype();
   Tensor grad_weight = empty(context, op, {rows, columns}, dtype);
+  reads(op, grad_weight, {&grad});
   const Tensor segment_offsets = indices_like(context, count), segments = indices_like(context, 1);
   {
     const Tensor keys = indices_like(context, count);
@@ -53,7 +57,9 @@ void embedding_backward(Backward& b) {
   const Tensor contiguous_indices = indices.is_contiguous() ? indices : empty_like(Op::clone, indices);
   const Tensor grad = b.grad().is_contiguous() ? b.grad() : empty(context, op, b.grad().sizes(), dtype);
   if (count <= kFewIndices) {
-    b.give(0, empty(context, op, {rows, columns}, dtype));
+    Tensor grad_weight = empty(context, op, {rows, columns}, dtype);
+    reads(op, grad_weight, {&grad});
+    b.give(0, std::move(grad_weight));
     return;
   }
   const Tensor sorted = indices_like(context, count), original = indices_like(context, count);
@@ -61,7 +67,7 @@ void embedding_backward(Backward& b) {
     const Tensor range = indices_like(context, count);
     const Workspace sort(context, op, sort_bytes(count, rows));
   }
-  b.give(0, sum_segments(context, count, rows, columns, dtype));
+  b.give(0, sum_segments(grad, count, rows, columns));
 }
 
 // _embedding_bag_dense_backward: embedding_bag_backward_cuda_sum_avg (native/cuda/EmbeddingBag.cu)
@@ -73,7 +79,7 @@ void embedding_bag_backward(Backward& b) {
     const Tensor range = indices_like(context, count);
     const Workspace sort(context, Op::embedding_dense_backward, sort_bytes(count, rows));
   }
-  b.give(0, sum_segments(context, count, rows, columns, b.grad().dtype()));
+  b.give(0, sum_segments(b.grad(), count, rows, columns));
 }
 
 }  // namespace

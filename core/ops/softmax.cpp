@@ -37,6 +37,7 @@ Tensor nll_loss(const Tensor& x_in, const Tensor& target) {
   Record record(Op::nll_loss_forward,
                 [](Backward& b) {
                   Tensor grad = empty_like(Op::nll_loss_backward, b.saved(0));
+                  reads(Op::nll_loss_backward, grad, {&b.saved(1)});
                   contiguous(b.saved(1));
                   b.give(0, std::move(grad));
                 },

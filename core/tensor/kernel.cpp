@@ -57,7 +57,6 @@ constexpr WorkKind kind_of(Op op) {
     case Op::softmax_backward:
     case Op::log_softmax:
     case Op::log_softmax_backward:
-    case Op::nll_loss_forward:
     case Op::linalg_vector_norm:
     case Op::foreach_norm:
     case Op::native_layer_norm:
@@ -92,6 +91,7 @@ constexpr WorkKind kind_of(Op op) {
       return WorkKind::copy;
     case Op::embedding:
     case Op::embedding_dense_backward:
+    case Op::nll_loss_forward:
     case Op::nll_loss_backward:
     case Op::index:
     case Op::index_put:
