@@ -51,9 +51,12 @@ CHIPS = {
 # `fitted` have a median error of nothing (tools/measured_steps.py). GeForce's data sheets halve the peak for fp32 accumulation and state a
 # clock that is exceeded. Attention is taken to be slower by as much as on an L40S.
 FROM_STEPS = {"t4": 0.30, "rtx-3090": 1.12, "rtx-4090": 1.07, "rtx-5090": 0.93}
-# What elementwise kernels reach of the bandwidth where none was measured by itself: with it the steps of tests/measured/h100.jsonl and h200.jsonl
-# whose name's hash is even (measured_steps.py) have a median error of nothing. PyTorch's do not ask for enough at once to fill such memory.
-ELEMENTWISE_FROM_STEPS = {"h100": 0.72, "h200": 0.58}
+# What kernels reach in eight steps on an H200 (tests/measured/time/profiles.jsonl), of those of dense models: elementwise ones that PyTorch vectorizes
+# 4.2 to 4.7 TB/s; those that it does not, as operands are broadcast, strided or widened, 1.55 to 1.76; sums 1.7 to 2.2 and softmax 2.6. The second
+# are held up by the multiprocessors, of which an H100 has the same.
+ELEMENTWISE_FROM_PROFILES = {"h100": 0.90, "h200": 0.90}
+REDUCTION_FROM_PROFILES = {"h200": 0.50}
+STRIDED_FROM_PROFILES = {"h100": 1700, "h200": 1700}
 SHEETS = {"a100": "a100-80gb", "h100": "h100-80gb", "p100": "p100-16gb", "v100": "v100-16gb"}  # else the chip's own name
 # NeuSight's cards that are other than the catalogue's: fp32 TFLOP/s and GB/s (data sheets of the PCIe cards).
 NEUSIGHT = {"v100": (14.0, 900.0), "a100": (19.5, 1935.0)}
@@ -205,7 +208,7 @@ def collectives(data: Path, system: str, link: float, op: str, ranks: int) -> Fl
     return fit(f"{system}: {op} of {ranks}", lambda p: p[0] + over_links / (link * 1e9 * p[1]), ms * 1e-3, [3e-5, 0.7])
 
 
-def chip_row(chip: str, fits: Sequence[Floats | None]) -> str:
+def chip_row(chip: str, fits: Sequence[Floats | None], strided: int = 0) -> str:
     texts = []
     for i, found in enumerate(fits):
         if i < 4:
@@ -213,7 +216,7 @@ def chip_row(chip: str, fits: Sequence[Floats | None]) -> str:
             texts.append(f"{{{a:.3g}, {b:.{3 if i < 2 else 0}{'g' if i < 2 else 'f'}}, {c * 1e6:.2g}}}")
         else:
             texts.append("0" if found is None else f"{found[0]:.3g}")
-    return f'{{"{chip}", {", ".join(texts)}}}'
+    return f'{{"{chip}", {", ".join(texts)}, {strided}}}'
 
 
 def number(text: str) -> str:
@@ -227,7 +230,7 @@ def main() -> None:
     sheets = {row["id"]: row for row in rows(data / "gpus.csv")}
     print("// Written by tools/fit_time.py: what kernels of measured chips reach of the data sheet. 0: not measured.")
     print("// id, products of 16 bits {of FLOPs, of bytes, us}, of fp32, attention with heads of 64, of 128 {of FLOPs,")
-    print("// tokens that halve it, us}, elementwise kernels and reductions {of bytes}")
+    print("// tokens that halve it, us}, elementwise kernels and reductions {of bytes}, those not vectorized {GB/s; 0: as others}")
     print("constexpr Chip kChips[] = {")
     every: list[list[Floats | None]] = []
     for chip in CHIPS:
@@ -235,9 +238,10 @@ def main() -> None:
         fits = [gemm_half(data, chip, sheet), gemm_single(data, chip, sheet), attention(data, chip, sheets, "64"), attention(data, chip, sheets, "128")]
         fits += [streaming(data, chip, sheet, reduces=False), streaming(data, chip, sheet, reduces=True)]
         every.append(list(fits))
-        if chip in ELEMENTWISE_FROM_STEPS:
-            fits[4] = np.array([ELEMENTWISE_FROM_STEPS[chip]])
-        print(f"    {chip_row(chip, fits)},")
+        for i, profiled in ((4, ELEMENTWISE_FROM_PROFILES), (5, REDUCTION_FROM_PROFILES)):
+            if chip in profiled:
+                fits[i] = np.array([profiled[chip]])
+        print(f"    {chip_row(chip, fits, STRIDED_FROM_PROFILES.get(chip, 0))},")
     print("};")
     print("// The median of those of which it was measured.")
     whole = [fits for chip, fits in zip(CHIPS, every, strict=True) if chip not in FROM_STEPS or chip == "t4"]

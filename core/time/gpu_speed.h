@@ -26,6 +26,7 @@ struct Chip {
   ProductRate half, single;                   ///< operands of 16 bits (fp32 accumulation), fp32
   AttentionRate attention_64, attention_128;  ///< heads of up to 64, and wider
   double elementwise, reduction;              ///< fractions of the memory's bandwidth
+  double strided;  ///< GB/s of elementwise kernels that PyTorch does not vectorize; 0: as of the others
 };
 
 /// What connects GPUs of a node.

@@ -21,10 +21,10 @@ bool is_flash_attention_2(Op op) {
          op == Op::flash_attn_backward;
 }
 
-/// Of what elementwise kernels move in a second: fused AdamW takes 5.44 and 5.52 ps for an element of 14 bytes with
-/// dense models on an H200 (2.56 of 2.78 TB/s; tests/measured/time/profiles.jsonl, in launches of 320 chunks of
-/// 65,536). Where gradients are zero it takes longer: docs/time.md.
-constexpr double kFusedAdam = 0.92;
+/// At most: fused AdamW takes 5.44 and 5.52 ps for an element of 14 bytes with dense models on an H200, whose
+/// vectorized kernels move 4.3 TB/s (tests/measured/time/profiles.jsonl). multi_tensor_apply's launches are of 320
+/// chunks of 65,536 elements. Where gradients are zero they take longer: docs/time.md.
+constexpr double kMultiTensor = 2560 * kGiga;
 
 /// index_put_ with accumulation adds the rows of one index one after another, in a warp for 128 columns
 /// (indexing_backward_kernel, ATen/native/cuda/Indexing.cu). GPT-OSS's gradients of experts' biases, in which 4,096
@@ -40,6 +40,16 @@ bool is_of_library(Op op) {
 /// Where as many go to each place.
 double rows_of_one_index(const Work& work) {
   return static_cast<double>(work.read) / static_cast<double>(std::max<std::int64_t>(1, work.written));
+}
+
+/// A kernel whose operands all have the result's layout is vectorized, one that broadcasts or widens is not
+/// (ATen/native/cuda/CUDALoops.cuh). Of strides only the operator tells: copies but for casts, and the halves that a
+/// rotary embedding negates.
+bool is_vectorized(const Work& work) {
+  const auto op = static_cast<Op>(work.op);
+  if (op == Op::to_copy) return work.read >= work.written;
+  if (work.kind == WorkKind::copy || op == Op::neg) return false;
+  return work.written == 0 || work.read % work.written == 0;
 }
 
 double bytes_of(const Work& work) { return static_cast<double>(work.read) + static_cast<double>(work.written); }
@@ -73,16 +83,20 @@ KernelTime KernelTimes::of(const WorkLog& log, const Work& work) const {
         time.seconds = std::max(time.seconds, kLaunch + rows_of_one_index(work) * kAccumulatedRow);
       break;
     case WorkKind::optimizer:
-      time = streamed(work, rates_.rates.elementwise * (op == Op::fused_adam ? kFusedAdam : 1), true);
+      time = streamed(work, std::min(rates_.rates.elementwise, of_bandwidth(kMultiTensor)), true);
       break;
     case WorkKind::elementwise:
     case WorkKind::copy:
       time = streamed(work, rates_.rates.elementwise, true);
+      if (rates_.rates.strided > 0 && !is_vectorized(work))
+        time = streamed(work, of_bandwidth(rates_.rates.strided * kGiga), true);
       break;
   }
   if (is_of_library(op)) time.is_measured = false;
   return time;
 }
+
+double KernelTimes::of_bandwidth(double bytes_a_second) const { return bytes_a_second / (gpu_.memory * kGiga); }
 
 KernelTime KernelTimes::streamed(const Work& work, double of_bandwidth, bool is_measured) const {
   return {kLaunch + bytes_of(work) / (gpu_.memory * kGiga * of_bandwidth), is_measured};

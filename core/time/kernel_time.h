@@ -29,6 +29,7 @@ class KernelTimes {
   KernelTime attention(const WorkProduct& product, const Work& work) const;
   KernelTime collective(const WorkProduct& product, const Work& work) const;
   KernelTime streamed(const Work& work, double of_bandwidth, bool is_measured) const;
+  double of_bandwidth(double bytes_a_second) const;
 
   const GpuSpeed& gpu_;
   const ChipRates rates_;
