@@ -51,9 +51,9 @@ CHIPS = {
 # `fitted` have a median error of nothing (tools/measured_steps.py). GeForce's data sheets halve the peak for fp32 accumulation and state a
 # clock that is exceeded. Attention is taken to be slower by as much as on an L40S.
 FROM_STEPS = {"t4": 0.30, "rtx-3090": 1.12, "rtx-4090": 1.07, "rtx-5090": 0.93}
-# What kernels reach in eight steps on an H200 (tests/measured/time/profiles.jsonl), of those of dense models: elementwise ones that PyTorch vectorizes
-# 4.2 to 4.7 TB/s; those that it does not, as operands are broadcast, strided or widened, 1.55 to 1.76; sums 1.7 to 2.2 and softmax 2.6. The second
-# are held up by the multiprocessors, of which an H100 has the same.
+# What kernels reach in profiled steps of dense models on an H200 (tests/measured/time/profiles.jsonl): elementwise ones that PyTorch
+# vectorizes 4.2 to 4.7 TB/s; those that it does not, as operands are broadcast, strided or widened, 1.55 to 1.76; sums 1.7 to 2.2 and
+# softmax 2.6. The second are held up by the multiprocessors, of which an H100 has the same.
 ELEMENTWISE_FROM_PROFILES = {"h100": 0.90, "h200": 0.90}
 REDUCTION_FROM_PROFILES = {"h200": 0.50}
 STRIDED_FROM_PROFILES = {"h100": 1700, "h200": 1700}
