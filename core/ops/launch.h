@@ -5,14 +5,21 @@
 #include "ops/ops.h"
 #include "rounding.h"
 
-/// What of a kernel's launch configuration shows in memory: the scratch memory of reductions that are split over thread
-/// blocks (ATen/native/cuda/Reduce.cuh and Normalization.cuh, PyTorch 2.15).
+/// What of a kernel's launch configuration shows in memory: sizes of tiles, the scratch memory of reductions that are
+/// split over thread blocks (ATen/native/cuda/Reduce.cuh and Normalization.cuh, PyTorch 2.15).
 namespace oometer {
 
 /// The largest power of two that is at most `n`; 1 for less than 1 (at::cuda::detail::lastPow2).
 constexpr std::int64_t last_pow2(std::int64_t n) {
   std::int64_t power = 1;
   while (power * 2 <= n) power *= 2;
+  return power;
+}
+
+/// The smallest power of two that is at least `n` (triton.next_power_of_2).
+constexpr std::int64_t next_power_of_2(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power < n) power *= 2;
   return power;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/launch.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "tensor/kernel.h"
@@ -10,12 +11,6 @@
 namespace oometer {
 
 namespace {
-
-std::int64_t next_power_of_2(std::int64_t n) {
-  std::int64_t power = 1;
-  while (power < n) power *= 2;
-  return power;
-}
 
 Tensor rows_of(const Tensor& x) { return view(x, {x.numel() / x.size(-1), x.size(-1)}); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/launch.h"
 #include "ops/ops.h"
 #include "rounding.h"
 #include "tensor/kernel.h"
@@ -12,12 +13,6 @@ namespace oometer::fla {
 namespace {
 
 constexpr std::int64_t kChunk = 64;
-
-std::int64_t next_power_of_2(std::int64_t n) {
-  std::int64_t power = 1;
-  while (power < n) power *= 2;
-  return power;
-}
 
 /// The largest tile of a head that a kernel takes, by the shared memory that a block can have (fla/utils/hardware.py,
 /// check_shared_mem: 227 KiB as on Hopper, 163 KiB as on an A100, 99 KiB as on Ada).

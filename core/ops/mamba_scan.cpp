@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/launch.h"
 #include "ops/masks.h"
 #include "ops/ops.h"
 #include "ops/vision.h"
@@ -207,9 +208,8 @@ struct NormGradients {
 NormGradients layer_norm_bwd(const Tensor& x, const Tensor& weight, const Scan& s) {
   Context& context = x.context();
   const Tensor dx = empty_like(kOp, x);
-  std::int64_t block = 1;
-  while (block < s.inner() / s.groups) block *= 2;
-  block = std::min<std::int64_t>(block, 65536 / element_size(x.dtype()));
+  const std::int64_t block =
+      std::min<std::int64_t>(next_power_of_2(s.inner() / s.groups), 65536 / element_size(x.dtype()));
   const std::int64_t warps = std::min<std::int64_t>(std::max<std::int64_t>(block / 256, 1), 8);
   const std::int64_t rows = divide_up(context.device.sm_count * divide_up(std::int64_t{4}, warps), s.groups);
   const Tensor partial = floats(context, {rows, x.size(1)});
