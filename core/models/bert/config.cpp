@@ -13,13 +13,16 @@ BertConfig read_bert_config(ConfigReader& reader, const BertClassNames& names, c
   c.names = &names;
   c.vocab_size = names.vocab_size;
   c.max_position_embeddings = names.max_position_embeddings;
+  c.hidden_size = names.hidden_size;
+  c.num_hidden_layers = names.num_hidden_layers;
+  c.num_attention_heads = names.num_attention_heads;
+  c.intermediate_size = names.intermediate_size;
   c.hidden_act = names.hidden_act;
-  c.hidden_dropout_prob = c.attention_probs_dropout_prob = names.dropout;
+  c.hidden_dropout_prob = names.dropout;
+  c.attention_probs_dropout_prob = names.attention_dropout;
+  c.type_vocab_size = names.type_vocab_size;
   read_encoder(reader, of, c);
   if (names.is_electra) {
-    c.hidden_size = 256;
-    c.num_attention_heads = 4;
-    c.intermediate_size = 1024;
     c.embedding_size = reader.integer("embedding_size", 128);
     reader.ignore({"summary_type", "summary_use_proj", "summary_activation", "summary_last_dropout"});
   }

@@ -13,16 +13,19 @@ struct BertClassNames {
   const char *model, *embeddings, *encoder, *layer, *attention, *self_attention, *self_output, *intermediate, *output,
       *pooler;
   const char *masked_lm, *sequence_classification, *token_classification;
-  /// RoBERTa: positions are counted from the tokens that are not padding, and the heads are its own.
-  bool is_roberta = false;
-  bool is_electra = false;  ///< embeddings of a width of their own, no pooler, heads of its own
+  bool is_roberta = false;         ///< positions are counted from the tokens that are not padding
+  bool has_roberta_heads = false;  ///< heads are RobertaLMHead and RobertaClassificationHead
+  bool is_electra = false;         ///< embeddings of a width of their own, no pooler, heads of its own
   const char *lm_head = "BertOnlyMLMHead", *classification_head = "";  ///< the second of RoBERTa alone
-  bool head_first = false;                                             ///< ForMaskedLM makes its head before the model
-  bool model_pools = true;                                             ///< the class without a head has a pooler
+  bool lm_head_bias = true;       ///< RobertaLMHead has one, which its decoder takes
+  bool head_first = false;        ///< ForMaskedLM makes its head before the model
+  bool classifier_first = false;  ///< so do those that classify
+  bool model_pools = true;        ///< the class without a head has a pooler
   /// The class's defaults.
-  std::int64_t vocab_size = 30522, pad_token_id = 0, max_position_embeddings = 512;
+  std::int64_t vocab_size = 30522, pad_token_id = 0, max_position_embeddings = 512, type_vocab_size = 2;
+  std::int64_t hidden_size = 768, num_hidden_layers = 12, num_attention_heads = 12, intermediate_size = 3072;
   Activation hidden_act = Activation::gelu;
-  double dropout = 0.1;
+  double dropout = 0.1, attention_dropout = dropout;
 };
 
 /// class BertConfig; those of its copies have the same fields.

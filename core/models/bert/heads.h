@@ -28,7 +28,7 @@ struct MaskedLMHead {
       is_beside_decoder = true;
       return;
     }
-    if (c.names->is_roberta) {
+    if (c.names->has_roberta_heads) {
       const Builder head = root.child("lm_head", c.names->lm_head);
       act_fn = Activation::gelu;
       modules = {head.module};
@@ -46,7 +46,7 @@ struct MaskedLMHead {
     dense = Linear(transform.child("dense", "Linear"), c.hidden_size, c.hidden_size, true);
     layer_norm = LayerNorm(transform.child(norm, "LayerNorm"), c.hidden_size);
     decoder = Linear(predictions.child("decoder", "Linear"), c.hidden_size, c.vocab_size, true);
-    bias = predictions.parameter("bias", {c.vocab_size});
+    if (c.names->lm_head_bias) bias = predictions.parameter("bias", {c.vocab_size});
   }
 
   Tensor operator()(const Tensor& sequence_output) const {
@@ -115,7 +115,7 @@ class BertFor : public EncoderModel {
   BertFor(Context& context, const BertConfig& c, const DataConfig& data, const ModelOptions& options)
       : EncoderModel(context, c, data, options) {
     const bool classifies_text = head_ == EncoderHead::sequence_classification;
-    const bool has_own_head = c.names->is_roberta || c.names->is_electra;
+    const bool has_own_head = (c.names->has_roberta_heads && c.names->classification_head[0]) || c.names->is_electra;
     const bool pools =
         head_ == EncoderHead::none ? c.names->model_pools && !c.names->is_electra : classifies_text && !has_own_head;
     if (head_ == EncoderHead::none) {
@@ -123,14 +123,16 @@ class BertFor : public EncoderModel {
       return;
     }
     const bool predicts = head_ == EncoderHead::masked_lm;
+    const auto make_classifier = [&] { classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head); };
     if (predicts && c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
+    if (!predicts && c.names->classifier_first) make_classifier();
     model_ = Encoder(root_.child(c.names->base, c.names->model), c, options, pools);
     if (predicts) {
       if (!c.names->head_first) masked_lm_ = MaskedLMHead(root_, c);
       // _tied_weights_keys: the head's own bias, too
       if (c.tie_word_embeddings) tie_decoder(masked_lm_.decoder, model_.embeddings.word_embeddings, masked_lm_.bias);
-    } else {
-      classifier_ = ClassificationHead(root_, c, classifies_text && has_own_head);
+    } else if (!c.names->classifier_first) {
+      make_classifier();
     }
   }
 

@@ -21,7 +21,10 @@ constexpr BertClassNames kNames{.base = "electra",
                                 .token_classification = "ElectraForTokenClassification",
                                 .is_electra = true,
                                 .lm_head = "ElectraGeneratorPredictions",
-                                .classification_head = "ElectraClassificationHead"};
+                                .classification_head = "ElectraClassificationHead",
+                                .hidden_size = 256,
+                                .num_attention_heads = 4,
+                                .intermediate_size = 1024};
 constexpr ModelClass kClasses[] = {{"electra", kNames.masked_lm},
                                    {"electra", kNames.model},
                                    {"electra", kNames.sequence_classification},
