@@ -128,7 +128,7 @@ def inputs_of(model: dict[str, Any], data: dict[str, Any], dtype: str) -> dict[s
         return out
     if sequence:
         out["input_ids"] = tensor([batch, sequence])
-        if kind not in PAIRS and (not model["class"].endswith("Model") or model["class"].endswith("LMHeadModel")):
+        if kind not in PAIRS and (not model["class"].endswith("Model") or model["class"].endswith(("LMHeadModel", "MTModel"))):
             classifies = model["class"].endswith("ForSequenceClassification")
             out["labels"] = tensor([batch] if classifies else [batch, data.get("target_length", sequence)])
     vision = config.get("vision_config", config)

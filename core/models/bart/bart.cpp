@@ -60,7 +60,7 @@ struct BartLayer {
         hidden_dropout(c.dropout),
         activation_dropout(c.activation_dropout),
         activation_fn(c.hidden_act),
-        norms_first(c.names->is_mbart),
+        norms_first(c.names->variant == BartVariant::mbart),
         module(builder.module) {
     const auto norm = [&](const char* name) { return LayerNorm(builder.child(name, "LayerNorm"), c.hidden_size); };
     const std::int64_t width = is_decoder ? c.decoder_ffn_dim : c.intermediate_size;
@@ -120,15 +120,18 @@ struct BartLayer {
 struct BartStack {
   BartStack() = default;
   BartStack(const Builder& builder, const BartConfig& c, const ModelOptions& options, bool decodes)
-      : is_decoder(decodes),
+      : variant(c.names->variant),
+        is_decoder(decodes),
         hidden_dropout(c.dropout),
         masked(masked_by(options.attention)),
         checkpointing(options.checkpointing),
         module(builder.module) {
     if (checkpointing.mode == CheckpointMode::reentrant) checkpointing.mode = CheckpointMode::none;  // it is refused
     embed_tokens = Embedding(builder.child("embed_tokens", c.names->embedding), c.vocab_size, c.hidden_size);
-    embed_positions =
-        Embedding(builder.child("embed_positions", c.names->positions), c.max_position_embeddings + 2, c.hidden_size);
+    const bool is_marian = c.names->variant == BartVariant::marian;
+    embed_positions = Embedding(builder.child("embed_positions", c.names->positions),
+                                c.max_position_embeddings + (is_marian ? 0 : 2), c.hidden_size);
+    if (is_marian) embed_positions.weight->leaf_requires_grad = false;
     const std::int64_t count = decodes ? c.decoder_layers : c.num_hidden_layers;
     blocks = BlockStack(builder);
     layers.reserve(static_cast<std::size_t>(count));
@@ -137,16 +140,27 @@ struct BartStack {
                           options, decodes);
       blocks.add_block(builder);
     }
-    layernorm_embedding = LayerNorm(builder.child("layernorm_embedding", "LayerNorm"), c.hidden_size);
-    if (c.names->is_mbart) layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+    if (!is_marian) layernorm_embedding = LayerNorm(builder.child("layernorm_embedding", "LayerNorm"), c.hidden_size);
+    if (c.names->variant == BartVariant::mbart)
+      layer_norm = LayerNorm(builder.child("layer_norm", "LayerNorm"), c.hidden_size);
+  }
+
+  /// MarianSinusoidalPositionalEmbedding.
+  Tensor sines(const Tensor& given) const {
+    const NoGrad no_grad(given.context());
+    return embed_positions(given);
   }
 
   /// BartLearnedPositionalEmbedding of tokens [b, s]: the decoder, which has made their positions, looks up one row.
-  Tensor positions(const Tensor& input_ids) const {
+  /// `given`: these.
+  Tensor positions(const Tensor& input_ids, const Tensor& given) const {
     Context& context = input_ids.context();
     const std::int64_t length = input_ids.size(1);
+    const bool is_marian = variant == BartVariant::marian;
+    if (is_marian && is_decoder) return sines(given);
     Tensor position_ids;
     if (!is_decoder) position_ids = empty(context, Op::arange, {length}, DType::int64);
+    if (is_marian) return sines(position_ids);
     const Tensor offset = empty(context, Op::add, {is_decoder ? 1 : input_ids.size(0), length}, DType::int64);
     return embed_positions(offset);
   }
@@ -156,9 +170,11 @@ struct BartStack {
     ModuleCall call(context, module);
     Tensor inputs_embeds;
     {
-      const Tensor embedded = embed_tokens(input_ids);
+      Tensor embedded = embed_tokens(input_ids);
+      const auto require_grad = [&](Tensor& output) { require_input_grad(checkpointing, output, embed_tokens.module); };
+      if (variant == BartVariant::marian) require_grad(embedded);  // others' embeddings are scaled by their module
       inputs_embeds = mul_scalar(embedded);
-      require_input_grad(checkpointing, inputs_embeds, embed_tokens.module);
+      if (variant != BartVariant::marian) require_grad(inputs_embeds);
     }
     Tensor attended, attention_mask, position_ids;
     if (is_decoder) {
@@ -167,11 +183,11 @@ struct BartStack {
       attended = empty(context, Op::ones_like, input_ids.sizes(), DType::float32);
       attention_mask = create_causal_mask(inputs_embeds, {{}, attended}, masked);
     }
-    const Tensor embed_pos = positions(input_ids);
-    // One name in BART, but in mBART's decoder the positions' is that of their embeddings.
-    (layer_norm.weight ? position_ids : attended).reset();
+    const Tensor embed_pos = positions(input_ids, position_ids);
+    // One name in BART, but in the others' decoder the positions' is that of their embeddings.
+    (variant == BartVariant::bart ? attended : position_ids).reset();
     Tensor hidden_states = add(inputs_embeds, embed_pos);
-    hidden_states = layernorm_embedding(hidden_states);
+    if (layernorm_embedding.weight) hidden_states = layernorm_embedding(hidden_states);
     hidden_states = dropout(hidden_states, hidden_dropout);
     const auto block = [&](std::size_t i) -> BlockStack::Forward {
       return [&layer = layers[i], attention_mask, encoder_hidden_states](const Tensor& hidden) {
@@ -183,6 +199,7 @@ struct BartStack {
     return call.result(hidden_states);
   }
 
+  BartVariant variant = BartVariant::bart;
   bool is_decoder = false;
   Embedding embed_tokens, embed_positions;
   std::vector<BartLayer> layers;
@@ -198,7 +215,7 @@ class BartForConditionalGeneration : public EncoderModel {
  public:
   BartForConditionalGeneration(Context& context, const BartConfig& c, const DataConfig& data,
                                const ModelOptions& options)
-      : EncoderModel(context, c, data, options), is_mbart_(c.names->is_mbart) {
+      : EncoderModel(context, c, data, options), variant_(c.names->variant) {
     const Builder model = root_.child("model", c.names->model);
     model_ = model.module;
     Embedding shared(model.child("shared", c.names->embedding), c.vocab_size, c.hidden_size);
@@ -245,7 +262,7 @@ class BartForConditionalGeneration : public EncoderModel {
     const auto made = [&](Op op, const Shape& sizes, DType dtype = DType::int64) {
       return empty(context_, op, sizes, dtype);
     };
-    if (!is_mbart_) {
+    if (variant_ != BartVariant::mbart) {
       Tensor shifted_input_ids = made(Op::zeros, tokens);
       { const Tensor kept = made(Op::clone, behind); }
       const Tensor is_ignored = made(Op::eq, tokens, DType::boolean);
@@ -267,7 +284,8 @@ class BartForConditionalGeneration : public EncoderModel {
     return prev_output_tokens;
   }
 
-  bool is_mbart_, is_half_ = false, is_reentrant_ = false;
+  BartVariant variant_;
+  bool is_half_ = false, is_reentrant_ = false;
   ModuleId model_ = 0;
   BartStack encoder_, decoder_;
   Tensor final_logits_bias_;

@@ -6,15 +6,22 @@
 
 #include "models/kit/encoder.h"
 
-/// transformers 5.23, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py: encoder and decoder. Names and
-/// order of steps are those files'.
+/// transformers 5.23, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py, models/marian/modeling_marian.py:
+/// encoder and decoder. Names and order of steps are those files'.
 namespace oometer {
 
-/// What BART's classes and those of the copy of its file are called, and do otherwise.
+/// What the copies of BART's file do otherwise.
+enum class BartVariant : std::uint8_t {
+  bart,
+  mbart,  ///< norms come first, and one more behind the layers; targets begin with their last token
+  marian  ///< embeddings have no norm; positions are sines, which nothing trains
+};
+
+/// What BART's classes and those of the copies of its file are called, and which of them they are.
 struct BartClassNames {
   const char *generation, *model, *encoder, *decoder, *encoder_layer, *decoder_layer, *attention, *positions,
       *embedding;
-  bool is_mbart = false;  ///< norms come first, and one more behind the layers; targets begin with their last token
+  BartVariant variant = BartVariant::bart;
 
   bool operator==(const BartClassNames&) const = default;
 };

@@ -28,7 +28,7 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   c.names = &names;
   c.class_name = names.generation;
   c.head = EncoderHead::masked_lm;  // a label for each token
-  c.vocab_size = reader.integer("vocab_size", 50'265);
+  c.vocab_size = reader.integer("vocab_size", names.variant == BartVariant::marian ? 58'101 : 50'265);
   c.hidden_size = reader.integer("d_model", 1024);
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1024);
   c.num_hidden_layers = reader.integer("encoder_layers", 12, layer_count);
@@ -42,6 +42,13 @@ FamilyConfig read_bart_config(ConfigReader& reader, const BartClassNames& names)
   c.attention_dropout = reader.number("attention_dropout", 0, 0, 1);
   c.activation_dropout = reader.number("activation_dropout", 0, 0, 1);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", true);
+  if (names.variant == BartVariant::marian) {
+    if (!reader.boolean("share_encoder_decoder_embeddings", true) ||
+        reader.optional_integer("decoder_vocab_size").value_or(c.vocab_size) != c.vocab_size)
+      reader.fail("share_encoder_decoder_embeddings", "not-modelled",
+                  "found embeddings of their own for encoder and decoder, which are not supported yet");
+    reader.ignore({"bad_words_ids", "add_bias_logits", "static_position_embeddings", "do_blenderbot_90_layernorm"});
+  }
   if (!c.tie_word_embeddings)
     reader.fail_found("tie_word_embeddings", "not-modelled",
                       "embeddings of their own for encoder, decoder and head are not supported yet: expected true");
@@ -94,7 +101,7 @@ ModelTraits bart_traits(const FamilyConfig& config) {
   t.takes_targets = true;
   t.ties_embeddings = true;
   // peft 0.21, utils/constants.py
-  if (!c.names->is_mbart) {
+  if (c.names->variant == BartVariant::bart) {
     t.lora_targets = {"q_proj", "v_proj"};
     t.ia3_targets = {"q_proj", "v_proj", "fc2"};
     t.ia3_feedforward = {"fc2"};

@@ -14,7 +14,7 @@ constexpr BartClassNames kMBart{"MBartForConditionalGeneration",
                                 "MBartAttention",
                                 "MBartLearnedPositionalEmbedding",
                                 "MBartScaledWordEmbedding",
-                                true};
+                                BartVariant::mbart};
 constexpr ModelClass kClasses[] = {{"mbart", kMBart.generation}};
 constexpr const char* kBlocks[] = {kMBart.encoder_layer, kMBart.decoder_layer};
 
