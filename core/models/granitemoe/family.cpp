@@ -1,27 +1,8 @@
 #include "config/reader.h"
 #include "models/granitemoe/granitemoe.h"
-#include "ops/experts.h"
-#include "ops/ops.h"
 
 /// transformers 5.23, models/granitemoe/modeling_granitemoe.py.
 namespace oometer {
-
-Routing softmax_in_float32(const Router& router, const Tensor& hidden_in) {
-  ModuleCall call(hidden_in.context(), router.module);
-  const Tensor hidden_states = call.argument(hidden_in);
-  Routing routing;
-  {
-    const Tensor logits = linear(hidden_states, router.weight, {});
-    routing.router_logits = to(logits, DType::float32);
-  }
-  TopK best = topk(routing.router_logits, router.top_k);
-  routing.topk_weights = softmax(best.values, DType::float32);
-  routing.topk_weights = to(routing.topk_weights, hidden_states.dtype());
-  routing.topk_indices = std::move(best.indices);
-  routing.router_logits = call.result(std::move(routing.router_logits));
-  routing.topk_weights = call.result(std::move(routing.topk_weights));
-  return routing;
-}
 
 namespace {
 
@@ -54,11 +35,8 @@ std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfi
   layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options);
   layer->input_norm = norm("input_layernorm");
   layer->feedforward_norm = norm("post_attention_layernorm");
-  const Builder at = builder.child("block_sparse_moe", kNames.mlp);
-  SparseMoeBlock block(at);
-  block.gate = Router(at.child("router", "GraniteMoeTopKRouter"), c, softmax_in_float32);
-  block.experts = make_experts(at, "GraniteMoeExperts", c, {.checkpoint = {}});
-  layer->mlp = std::move(block);
+  layer->mlp =
+      make_granite_moe(builder.child("block_sparse_moe", kNames.mlp), c, "GraniteMoeTopKRouter", "GraniteMoeExperts");
   layer->scales_residual = true;
   return layer;
 }

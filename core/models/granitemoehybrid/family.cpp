@@ -1,10 +1,6 @@
-#include <optional>
-
 #include "config/reader.h"
 #include "models/granitemoe/granitemoe.h"
 #include "models/kit/mamba2.h"
-#include "models/kit/mixture.h"
-#include "nn/activation.h"
 #include "ops/ops.h"
 
 /// transformers 5.23, models/granitemoehybrid/modeling_granitemoehybrid.py.
@@ -57,91 +53,26 @@ TextConfig read(ConfigReader& reader) {
   return c;
 }
 
-/// GraniteMoeHybridMLP.
-struct SharedMlp {
-  SharedMlp(const Builder& at, const TextConfig& c)
-      : input_linear(at.child("input_linear", "Linear"), c.hidden_size, 2 * c.experts.shared_intermediate_size, false),
-        output_linear(at.child("output_linear", "Linear"), c.experts.shared_intermediate_size, c.hidden_size, false),
-        act_fn(c.hidden_act),
-        module(at.module) {}
-
-  Tensor operator()(const Tensor& argument) const {
-    ModuleCall call(argument.context(), module);
-    Tensor hidden_states = input_linear(call.argument(argument));
-    const std::int64_t half = hidden_states.size(-1) / 2;
-    const TensorList chunked = split(hidden_states, {half, half}, -1);
-    {
-      const Tensor activated = activate(act_fn, chunked[0]);
-      hidden_states = mul(activated, chunked[1]);
-    }
-    return call.result(output_linear(hidden_states));
-  }
-
-  Linear input_linear, output_linear;
-  Activation act_fn;
-  ModuleId module;
-};
-
-/// GraniteMoeHybridDecoderLayer.
-struct Layer : public DecoderLayer {
-  Layer(const Builder& builder, const TextConfig& c, const ModelOptions& options, std::size_t index)
-      : input_layernorm(builder.child("input_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size}),
-        post_attention_layernorm(builder.child("post_attention_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size}),
-        module(builder.module) {
-    if (c.experts.num_experts != 0) {
-      const Builder at = builder.child("block_sparse_moe", "GraniteMoeHybridMoE");
-      block_sparse_moe.emplace(at);
-      block_sparse_moe->gate = Router(at.child("router", "GraniteMoeHybridTopKRouter"), c, softmax_in_float32);
-      block_sparse_moe->experts = make_experts(at, "GraniteMoeHybridExperts", c, {.checkpoint = {}});
-    }
-    shared_mlp.emplace(builder.child("shared_mlp", kNames.mlp), c);
-    if (c.mixer.is_in(index)) {
-      mixer = [mamba = Mamba2Mixer(builder.child("mamba", "GraniteMoeHybridMambaLayer"), c, c.hidden_act,
-                                   {.norm_type = "GraniteMoeHybridRMSNormGated"})](
-                  const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
-      return;
-    }
-    AttentionParts its;
-    if (c.rotary_dim < 0) its.rotate = nullptr;
-    mixer = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
-  }
-
-  Tensor operator()(const Tensor& hidden_in, const PositionEmbeddings& positions,
-                    const Tensor& attention_mask) const override {
-    const ModuleScope scope(hidden_in.context(), module);
-    Tensor residual = hidden_in;
-    Tensor hidden_states = input_layernorm(hidden_in);
-    AttentionOutputs mixed = mixer(hidden_states, positions, attention_mask);
-    hidden_states = std::move(mixed.output);
-    const auto onto_residual = [&] {
-      const Tensor scaled = mul_scalar(hidden_states);
-      hidden_states = add(residual, scaled);
-    };
-    onto_residual();
-    residual = hidden_states;
-    hidden_states = post_attention_layernorm(hidden_states);
-    Tensor moe_hidden_states;
-    if (block_sparse_moe) {
-      moe_hidden_states = (*block_sparse_moe)(hidden_states);
-      const Tensor shared = (*shared_mlp)(hidden_states);
-      hidden_states = add(moe_hidden_states, shared);
-    } else {
-      hidden_states = (*shared_mlp)(hidden_states);
-    }
-    onto_residual();
-    return hidden_states;
-  }
-
-  Norm input_layernorm, post_attention_layernorm;
-  std::optional<SparseMoeBlock> block_sparse_moe;
-  std::optional<SharedMlp> shared_mlp;
-  std::function<AttentionOutputs(const Tensor&, const PositionEmbeddings&, const Tensor&)> mixer;
-  ModuleId module;
-};
-
 std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
                                          std::size_t index) {
-  return std::make_unique<Layer>(builder, c, options, index);
+  auto layer = std::make_unique<GraniteMoeLayer>(builder.module);
+  layer->input_layernorm = Norm(builder.child("input_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
+  layer->post_attention_layernorm =
+      Norm(builder.child("post_attention_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
+  if (c.experts.num_experts != 0)
+    layer->block_sparse_moe = make_granite_moe(builder.child("block_sparse_moe", "GraniteMoeHybridMoE"), c,
+                                               "GraniteMoeHybridTopKRouter", "GraniteMoeHybridExperts");
+  layer->shared_mlp.emplace(builder.child("shared_mlp", kNames.mlp), c);
+  if (c.mixer.is_in(index)) {
+    layer->self_attn = [mamba = Mamba2Mixer(builder.child("mamba", "GraniteMoeHybridMambaLayer"), c, c.hidden_act,
+                                            {.norm_type = "GraniteMoeHybridRMSNormGated"})](
+                           const Tensor& x, const PositionEmbeddings&, const Tensor& mask) { return mamba(x, mask); };
+  } else {
+    AttentionParts its;
+    if (c.rotary_dim < 0) its.rotate = nullptr;
+    layer->self_attn = TextAttention(builder.child("self_attn", kNames.attention), c, options, its);
+  }
+  return layer;
 }
 
 DecoderParts parts(const TextConfig& config, const ModelOptions& options) {

@@ -46,6 +46,7 @@ Decoder::Decoder(const Builder& builder, const LlamaConfig& config, const ModelO
   const Builder tables = builder.child("rotary_emb", config.names->rotary_embedding);
   rotary_emb = LlamaRotaryEmbedding(tables, rotated);
   if (parts.rotary_by_type) sliding_rotary_emb = LlamaRotaryEmbedding(tables, config);
+  if (parts.rest) parts.rest(builder);
   if (parts.per_layer) per_layer = parts.per_layer(builder);
   if (parts.streams) streams = parts.streams(builder);
 }
@@ -189,8 +190,9 @@ Tensor Decoder::run(Tensor& inputs_embeds, const MaskArguments& given, const Dee
   std::shared_ptr<Tensor> per_layer_input;  // of the layer that is run
   const auto block = [&](std::size_t i) -> BlockStack::Forward {
     const bool slides = windows[i] != 0;
-    const PositionEmbeddings its =
-        cast_for_layer(slides && parts.rotary_by_type ? sliding_positions : positions, context, module, i);
+    PositionEmbeddings its = slides && parts.rotary_by_type ? sliding_positions : positions;
+    if (parts.rotates && !parts.rotates(i)) its.cos = its.sin = Tensor();
+    its = cast_for_layer(std::move(its), context, module, i);
     const Tensor& its_mask = is_recurrent(i) ? padding_mask : causal_masks.of(slides || parts.layers_choose_angles);
     if (its.topk_indices) {
       PositionEmbeddings with_own = its;

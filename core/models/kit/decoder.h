@@ -61,12 +61,14 @@ struct DecoderParts {
   bool float32_frequencies = false;  ///< of rotary_emb: LlamaConfig's, where layers that slide have none
   std::function<std::unique_ptr<PerLayerInputs>(const Builder& decoder)> per_layer;  ///< null: there are none
   std::function<std::unique_ptr<Streams>(const Builder& decoder)> streams;           ///< null: one state a token
+  std::function<void(const Builder& decoder)> rest;  ///< makes modules that its class has behind rotary_emb
   std::size_t first_shared_layer = 0;  ///< from here on layers take keys and values of those before; 0: none does
   double dropout = 0;                  ///< of the embeddings, once masks are made
   bool head_bias = false;              ///< lm_head's
   /// What forward does behind its loss where another one balances experts; `is_fused`: TRL's head stands for forward.
   std::function<void(ModelOutputs&, const ModelInputs&, bool is_fused)> add_auxiliary_loss;
   const char *embed_tokens = "embed_tokens", *layers = "layers", *last_norm = "norm", *model = "model";  ///< names
+  std::function<bool(std::size_t layer)> rotates;       ///< it gets the angles; null: each does
   std::function<bool(std::size_t layer)> is_recurrent;  ///< it gets the mask of padding itself; null: none
   bool positions_by_sample = false;                     ///< position_ids are expanded to as many rows as the batch has
   bool makes_masks = true;

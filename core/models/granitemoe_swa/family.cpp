@@ -1,0 +1,57 @@
+#include "config/reader.h"
+#include "models/granite_swa/granite_swa.h"
+#include "models/granitemoe/granitemoe.h"
+
+/// transformers 5.23, models/granitemoe_swa/modeling_granitemoe_swa.py: Granite SWA's attention, Granite MoE's experts.
+namespace oometer {
+
+namespace {
+
+constexpr LlamaClassNames kNames{"GraniteMoeSWAForCausalLM",    "GraniteMoeSWAModel", "GraniteMoeSWADecoderLayer",
+                                 "GraniteMoeSWAAttention",      "GraniteMoeSWAMLP",   "GraniteMoeSWARMSNorm",
+                                 "GraniteMoeSWARotaryEmbedding"};
+constexpr ModelClass kClasses[] = {{"granitemoe_swa", kNames.causal_lm}};
+constexpr const char* kBlocks[] = {kNames.decoder_layer};
+
+TextConfig read(ConfigReader& reader) {
+  TextConfig d;
+  d.names = &kNames;
+  d.num_key_value_heads = 0;
+  TextConfig c = read_text_sizes(reader, d);
+  c.qkv_bias = c.output_bias = reader.boolean("attention_bias", false);
+  reader.ignore({"embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier"});
+  check_llama_heads(reader, c);
+  read_granite_swa_layers(reader, c);
+  read_experts(reader, c, "num_local_experts", "num_experts",
+               {.num_experts = 8, .num_experts_per_tok = 2, .balances = true, .are_counted = false});
+  c.experts.intermediate_size = c.intermediate_size;
+  c.experts.shared_intermediate_size = reader.integer("shared_intermediate_size", 0, non_negative);
+  return c;
+}
+
+std::unique_ptr<DecoderLayer> make_layer(const Builder& builder, const TextConfig& c, const ModelOptions& options,
+                                         std::size_t index) {
+  auto layer = std::make_unique<GraniteMoeLayer>(builder.module);
+  layer->self_attn = granite_swa_attention(builder.child("self_attn", kNames.attention), c, options, index);
+  layer->input_layernorm = Norm(builder.child("input_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
+  layer->post_attention_layernorm =
+      Norm(builder.child("post_attention_layernorm", kNames.rms_norm), rms_norm, {c.hidden_size});
+  layer->block_sparse_moe = make_granite_moe(builder.child("block_sparse_moe", "GraniteMoeSWAMoE"), c,
+                                             "GraniteMoeSWATopKRouter", "GraniteMoeSWAExperts");
+  if (c.experts.shared_intermediate_size != 0) layer->shared_mlp.emplace(builder.child("shared_mlp", kNames.mlp), c);
+  return layer;
+}
+
+DecoderParts parts(const TextConfig& config, const ModelOptions& options) {
+  DecoderParts parts = parts_of(config, options, make_layer);
+  complete_granite_swa(parts, config);
+  return parts;
+}
+
+}  // namespace
+
+namespace family {
+extern const Family granitemoe_swa = text_family<read, balanced<parts>>(kClasses, kBlocks, granite_swa_traits);
+}  // namespace family
+
+}  // namespace oometer
