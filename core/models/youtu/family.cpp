@@ -35,6 +35,7 @@ FamilyConfig read(ConfigReader& reader, const ModelClass&, Framework) {
 ModelTraits traits(const FamilyConfig& config) {
   ModelTraits t = deepseek_traits(config);
   t.has_experts = false;
+  t.refuse(Feature::mtla, "not-modelled", "this is not supported yet with " + t.class_name);
   return t;
 }
 
