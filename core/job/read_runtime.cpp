@@ -13,18 +13,23 @@ namespace oometer {
 
 namespace {
 
-/// Each operation apart.
-[[gnu::noinline]] Kernels read_kernels(ConfigReader reader) {
-  unsigned installed = 0;
+/// What neither "torch" nor "packages" says: each operation apart; the Hub's are refused.
+[[gnu::noinline]] Kernels read_kernels(ConfigReader& runtime) {
+  if (!runtime.is_object("kernels")) {
+    runtime.fail_found("kernels", "not-modelled",
+                       "kernels of the Hub (use_kernels=True) are not supported yet; expected torch or packages");
+    return Kernels::torch;
+  }
+  ConfigReader reader = runtime.object("kernels");
+  Kernels installed = Kernels::torch;
   const auto read = [&](const char* key, Kernels operation) {
-    if (reader.choice(key, false, settings::names<settings::kOperationKernels>))
-      installed |= static_cast<unsigned>(operation);
+    if (reader.choice(key, false, settings::names<settings::kOperationKernels>)) installed = installed | operation;
   };
   read("linear_attention", Kernels::linear_attention);
   read("mamba", Kernels::mamba | Kernels::mamba2);
   read("causal_conv1d", Kernels::causal_conv1d);
   reader.finish();
-  return static_cast<Kernels>(installed);
+  return installed;
 }
 
 }  // namespace
@@ -39,10 +44,7 @@ Runtime read_runtime(ConfigReader reader) {
   if (runtime.expandable_segments && runtime.torch < Version{2, 1, 0}) {
     reader.fail_found("expandable_segments", "inconsistent", "torch 2.1 or later has them");
   }
-  if (reader.is_object("kernels")) runtime.kernels = read_kernels(reader.object("kernels"));
-  if (runtime.kernels == Kernels::hub)
-    reader.fail_found("kernels", "not-modelled",
-                      "kernels of the Hub (use_kernels=True) are not supported yet; expected torch or packages");
+  if (runtime.kernels == Kernels::hub || reader.is_object("kernels")) runtime.kernels = read_kernels(reader);
   reader.finish();
   return runtime;
 }
