@@ -14,6 +14,12 @@ export class PartNeeded extends Error {
   }
 }
 
+/** What the first part is asked for by name, or, of its functions, by place in its table (split.mjs). */
+function functionsOf(exports) {
+  const table = Object.values(exports).find((its) => its instanceof WebAssembly.Table);
+  return new Proxy({}, { get: (_, name) => exports[name] ?? table.get(Number(name)) });
+}
+
 /** A core: `create` is its script's, `modules` are its compiled parts by their names, `first` among them. */
 export function instantiate(create, { first, rest, ...others }) {
   const lacking = (known) =>
@@ -27,9 +33,9 @@ export function instantiate(create, { first, rest, ...others }) {
     });
   const join = async (imports) => {
     const instance = await WebAssembly.instantiate(first, lacking(imports));
+    const known = { first: functionsOf(instance.exports) };
     // Each puts its functions where those stand that ask for it; the rest brings those that ask for a family.
-    for (const part of rest ? [rest, ...Object.values(others)] : [])
-      await WebAssembly.instantiate(part, lacking({ first: instance.exports }));
+    for (const part of rest ? [rest, ...Object.values(others)] : []) await WebAssembly.instantiate(part, lacking(known));
     return instance;
   };
   return new Promise((done, fail) => {

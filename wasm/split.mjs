@@ -94,9 +94,10 @@ function bytesOf(text) {
   return Buffer.from(text.replaceAll(/\\(?:([0-9a-f]{2})|(.))/g, byte), "latin1");
 }
 
+const wholeText = textOf("oometer.wasm");
 /** What has a name of its own, in address order; the optimiser has left pieces NAME, NAME.1 ... without the zeros between. */
 const data = [];
-for (const [, name, address, text] of textOf("oometer.wasm").matchAll(DATA)) {
+for (const [, name, address, text] of wholeText.matchAll(DATA)) {
   const piece = { at: Number(address), bytes: bytesOf(text) };
   const last = data.at(-1);
   if (last && name === `${last.name}.${last.pieces.length}`) last.pieces.push(piece);
@@ -162,6 +163,29 @@ function dataOf(part) {
   return segments.map(({ at, bytes }) => ` (data (i32.const ${at}) "${hex(bytes)}")\n`);
 }
 
+// --- what the first part is called by ------------------------------------------------------------------------------------
+
+// Its functions that later parts call stand at the end of the table, which takes half the bytes of exports: parts.mjs finds
+// them there by their places, in the order of their numbers, which packs best.
+const EXPORT = /^ \(export "([^"]+)" \(func (\S+)\)\)\n/gm;
+const TABLE = /^ \(table (\S+) (\d+) \d+ /m;
+const ofGlue = new Set(Array.from(wholeText.matchAll(EXPORT), ([, name]) => name));
+let firstText = texts.get("first");
+const numberOf = new Map(Array.from(firstText.matchAll(/^ \((?:import .* \()?func (\$[^\s)]+)/gm), ([, func], i) => [func, i]));
+const called = Array.from(firstText.matchAll(EXPORT), ([, name, func]) => ({ name, func }))
+  .filter(({ name }) => !ofGlue.has(name))
+  .sort((a, b) => numberOf.get(a.func) - numberOf.get(b.func));
+const [, table, end] = TABLE.exec(firstText);
+const placeOf = new Map(called.map(({ name }, i) => [name, Number(end) + i]));
+const length = Number(end) + called.length;
+firstText = firstText
+  .replaceAll(EXPORT, (line, name) => (placeOf.has(name) ? "" : line))
+  .replace(TABLE, ` (table ${table} ${length} ${length} `)
+  .replace(/\)\s*$/, ` (elem $called (i32.const ${end}) ${called.map(({ func }) => func).join(" ")})\n)\n`);
+const asked = (_, begin, name, end) => begin + (placeOf.get(name) ?? name) + end;
+for (const part of [rest, ...later])
+  texts.set(part, texts.get(part).replaceAll(/^( \(import "first" ")([^"]+)(" \(func )/gm, asked));
+
 // --- what is written ----------------------------------------------------------------------------------------------------
 
 function write(text, file) {
@@ -169,7 +193,7 @@ function write(text, file) {
   binaryen("wasm-as", "part.wat", "-o", file);
 }
 /** The table has grown since: a module that imports it says how long it is, and not how long at most. */
-const [, places] = /^ \(table \S+ (\d+) /m.exec(texts.get("first"));
+const [, , places] = TABLE.exec(firstText);
 const anyTable = (text) => text.replace(/^( \(import .* \(table \S+) \d+ \d+ /m, `$1 ${places} `);
 const afterImports = /^( \(import .*\n)(?! \(import)/m;
 const [, memory] = /^ \(export "(\w+)" \(memory /m.exec(texts.get("first"));
@@ -186,7 +210,6 @@ for (const part of later) write(complete(part), join(out, `oometer.${part}.wasm`
 // Each place in the table of a function of a later part has an import of its own, "PART" "PLACE". One for all functions of
 // a type does: without the rest, whatever is missing asks for the rest, which has those that ask for a family. (Binaryen's
 // --duplicate-import-elimination leaves them as they are.)
-const firstText = texts.get("first");
 const placed = /^ \(import "(\w+)" "(\d+)" \(func (\S+)( .*)?\)\)\n/gm;
 const oneOfType = new Map();
 const same = new Map();
